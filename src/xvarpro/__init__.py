@@ -1,0 +1,38 @@
+"""Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
+
+from xvarpro import algorithms, backends, errors, lower, operators, sets, steps
+from xvarpro._version import __version__
+from xvarpro.prepare import PrecisionWarning
+from xvarpro.problem import Level, Problem, bilevel, separable
+from xvarpro.result import Result, Trace
+from xvarpro.solve import DeadUnitsWarning, Moment, project, solve, value_and_gradient
+from xvarpro.status import Status
+from xvarpro.targets import Chunks, compress
+from xvarpro.trees import array_namespace
+
+__all__ = [
+    "Chunks",
+    "DeadUnitsWarning",
+    "Level",
+    "Moment",
+    "PrecisionWarning",
+    "Problem",
+    "Result",
+    "Status",
+    "Trace",
+    "__version__",
+    "algorithms",
+    "array_namespace",
+    "backends",
+    "bilevel",
+    "compress",
+    "errors",
+    "lower",
+    "operators",
+    "project",
+    "separable",
+    "sets",
+    "solve",
+    "steps",
+    "value_and_gradient",
+]

@@ -1,0 +1,56 @@
+"""What the algorithms share: the first iterate, counting, and a first estimate of the curvature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import array_namespace, device
+
+from xvarpro.protocols import Array, Counts, Iterate, Leaves
+from xvarpro.status import Status
+from xvarpro.trees import axpy, dot, sub
+
+
+def counts(like: Array, values: int = 0, gradients: int = 0, lmos: int = 0, projections: int = 0) -> Counts:
+    """Counts as arrays beside `like`, in its dtype: one type for a compiled loop to carry."""
+    xp = array_namespace(like)
+    return Counts(*(xp.full_like(like, float(n)) for n in (values, gradients, lmos, projections)))
+
+
+def add(total: Counts, values: Any = 0, gradients: Any = 0, lmos: Any = 0, projections: Any = 0) -> Counts:
+    """`total` with the work of one iteration added."""
+    return Counts(*(t + n for t, n in zip(total, (values, gradients, lmos, projections), strict=True)))
+
+
+def status(like: Array, moved: Array | None = None) -> Array:
+    """RUNNING, or NO_DESCENT where the iteration did not move."""
+    xp = array_namespace(like)
+    running = xp.zeros((), dtype=xp.int32, device=device(like))
+    if moved is None:
+        return running
+    return xp.where(moved, running, xp.full_like(running, Status.NO_DESCENT.code))
+
+
+def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
+    """Value and certificate at the start; also its gradient and the direction of Algorithm 2."""
+    point, grad = f.value_and_gradient(theta)
+    direction = region.blmo(theta, grad)
+    zero = array_namespace(point.value).zeros_like(point.value)
+    iterate = Iterate(
+        theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1)
+    )
+    return iterate, grad, direction.d
+
+
+def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
+    """``|grad(theta + h d) - grad(theta)| / |h d|``, at a small h <= 1: the first estimate of L, from one gradient."""
+    xp = array_namespace(theta[0])
+    small = xp.finfo(theta[0].dtype).eps ** (1 / 3)
+    size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
+    ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
+    h = small * xp.minimum(xp.ones_like(ratio), ratio)
+    _, other = f.value_and_gradient(axpy(h, d, theta))
+    change = sub(other, grad)
+    L = xp.sqrt(dot(change, change)) / (h * length)
+    # a direction without curvature, or no direction: any L is right, backtracking does the rest
+    return xp.where(L > 0, L, xp.ones_like(L))

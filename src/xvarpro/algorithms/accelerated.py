@@ -1,0 +1,107 @@
+"""Accelerated projected gradient on the reduced objective: monotone, with restart and backtracking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from array_api_compat import array_namespace
+
+from xvarpro.algorithms._common import add, curvature, start, status
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
+from xvarpro.trees import axpy, dot, select, sub
+
+
+class State(NamedTuple):
+    """The iterate, the extrapolated point z, the momentum parameter t and the estimate of L."""
+
+    iterate: Iterate
+    z: Leaves
+    t: Array
+    L: Array
+
+
+@final
+@dataclass(frozen=True)
+class AcceleratedProjectedGradient(Algorithm):
+    """FISTA (Beck, Teboulle 2009) made monotone: a step that raises the objective is dropped and momentum restarts.
+
+    Momentum restarts as well where the gradient at the new iterate points against the step (O'Donoghue, Candes 2015);
+    that gradient is there anyway, for the certificate.
+
+    Parameters
+    ----------
+    shrink, grow : float
+        Change of the estimate of L between iterations and between trials, in (0, 1] and > 1.
+    limit : int
+        Trials after which an iteration gives up.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.algorithms.AcceleratedProjectedGradient().grow
+    2.0
+    """
+
+    shrink: float = 0.8
+    grow: float = 2.0
+    limit: int = 60
+
+    def __post_init__(self) -> None:
+        if not (0 < self.shrink <= 1 < self.grow):
+            raise ProblemError(f"0 < shrink <= 1 < grow is needed, got {self.shrink!r}, {self.grow!r}")
+
+    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+        iterate, grad, d = start(f, region, theta)
+        L = curvature(f, theta, grad, d)
+        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+        return State(iterate, theta, array_namespace(L).ones_like(L), L)
+
+    def advance(self, f: Any, region: Any, state: State) -> State:
+        iterate, z, t, _ = state
+        x = iterate.theta
+        xp = array_namespace(t)
+        point, alpha, L, trials = self._descend(f, region, z, state.L)
+        better = (point.value <= iterate.value) & (alpha > 0)  # NaN fails
+        grad = f.gradient(point)
+        direction = region.blmo(point.theta, grad)
+        step = sub(point.theta, x)
+        forward = better & (dot(grad, step) <= 0)
+        t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
+        theta = select(better, point.theta, x)
+        momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
+        iterate = Iterate(
+            theta,
+            *select(
+                better,
+                (point.value, direction.gap_A, direction.gap_B),
+                (iterate.value, iterate.gap_A, iterate.gap_B),
+            ),
+            alpha,
+            alpha,
+            # at t = 1 the step started from the iterate itself: there is nothing left to drop
+            status(t, better | (t > 1)),
+            add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials),
+        )
+        return State(iterate, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
+
+    def _descend(self, f: Any, region: Any, z: Leaves, L: Array) -> tuple[Any, Array, Array, Array]:
+        """Projected gradient step from z; L grows until the quadratic model is an upper bound."""
+        xp = array_namespace(L)
+        at_z, grad = f.value_and_gradient(z)
+        slack = 4 * xp.finfo(L.dtype).eps * xp.abs(at_z.value)
+
+        def trial(L: Array, n: Array) -> tuple[Array, Any, Array]:
+            return L, f.point(region.project(axpy(-1 / L, grad, z))), n
+
+        def rejected(state: tuple[Array, Any, Array]) -> Array:
+            L, point, n = state
+            d = sub(point.theta, z)
+            bound = at_z.value + dot(grad, d) + (0.5 * L) * dot(d, d) + slack
+            return ~(point.value <= bound) & (n < self.limit)
+
+        L, point, n = f.backend.while_loop(
+            rejected, lambda s: trial(s[0] * self.grow, s[2] + 1), trial(L * self.shrink, xp.ones_like(L))
+        )
+        return point, 1 / L, L, n

@@ -1,0 +1,108 @@
+"""The registry of backends. A framework is imported when it is asked for, or when an array of its type arrives."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import lru_cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from xvarpro.backends.protocol import Backend
+from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
+
+__all__ = ["ENTRY_POINT_GROUP", "Backend", "get", "installed", "known", "of"]
+
+ENTRY_POINT_GROUP = "xvarpro.backends"
+
+
+class _BuiltIn(NamedTuple):
+    target: str  # module:class
+    package: str  # what has to be importable
+    roots: tuple[str, ...]  # top-level modules of its array types
+    install: str  # what to tell pip
+
+
+_BUILT_IN = {
+    "numpy": _BuiltIn("xvarpro.backends.numpy:NumPyBackend", "numpy", ("numpy",), "xvarpro"),
+    "torch": _BuiltIn("xvarpro.backends.torch:TorchBackend", "torch", ("torch",), "xvarpro[torch]"),
+    "jax": _BuiltIn("xvarpro.backends.jax:JaxBackend", "jax", ("jax", "jaxlib"), "xvarpro[jax]"),
+    "cupy": _BuiltIn(
+        "xvarpro.backends.cupy:CuPyBackend", "cupy", ("cupy",), "xvarpro[cuda12]' or 'xvarpro[cuda13]"
+    ),
+    "array-api-strict": _BuiltIn(
+        "xvarpro.backends.strict:StrictBackend", "array_api_strict", ("array_api_strict",), "array-api-strict"
+    ),
+}
+_FAMILY = {root: name for name, built_in in _BUILT_IN.items() for root in built_in.roots}
+
+
+@lru_cache(maxsize=1)
+def _plugins() -> dict[str, Any]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def known() -> tuple[str, ...]:
+    """Names of the built-in backends and of the plugins registered under `ENTRY_POINT_GROUP`."""
+    return (*_BUILT_IN, *(name for name in _plugins() if name not in _BUILT_IN))
+
+
+def installed(name: str) -> bool:
+    """Whether the framework of a known backend can be imported; imports nothing."""
+    return find_spec(_BUILT_IN[name].package) is not None if name in _BUILT_IN else name in _plugins()
+
+
+@lru_cache(maxsize=None)
+def get(name: str) -> Backend:
+    """The backend of that name, imported on first use.
+
+    Raises
+    ------
+    UnknownBackendError
+        No backend has that name; the message lists the known ones.
+    BackendNotInstalledError
+        Its framework is not installed; the message says what to install.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.backends.get("numpy").devices()
+    ['cpu']
+    """
+    if name not in known():
+        raise UnknownBackendError(f"unknown backend {name!r}: the known ones are {', '.join(known())}")
+    if name not in _BUILT_IN:
+        return _plugins()[name].load()()
+    built_in = _BUILT_IN[name]
+    if not installed(name):
+        raise BackendNotInstalledError(
+            f"backend {name!r} needs the package {built_in.package!r}, which is not installed: "
+            f"pip install '{built_in.install}'"
+        )
+    module, _, attribute = built_in.target.partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+def of(x: Any) -> Backend | None:
+    """The backend that owns an array, None if `x` is no array of a known framework. Looks at the type alone.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.backends.of(np.ones(3)).name
+    'numpy'
+    """
+    return _of_type(type(x))
+
+
+@lru_cache(maxsize=None)
+def _of_type(kind: type) -> Backend | None:
+    roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    for root in roots & _FAMILY.keys():
+        return get(_FAMILY[root])
+    for name in _plugins():
+        backend = get(name)
+        if roots & set(backend.roots) and backend.package in sys.modules:
+            return backend
+    return None

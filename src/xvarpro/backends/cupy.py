@@ -1,0 +1,96 @@
+"""CuPy: NumPy's interface on CUDA devices, with the package's own tape for derivatives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat.cupy as xp
+import cupy as cp
+import numpy as np
+from cupyx import errstate, scatter_add
+from cupyx.scipy.linalg import solve_triangular
+
+from xvarpro.backends.protocol import Array
+from xvarpro.backends.taped import TapedBackend
+
+
+class CuPyBackend(TapedBackend):
+    """CuPy on a CUDA device."""
+
+    name = "cupy"
+    package = "cupy"
+    roots = ("cupy",)
+    extra = "cuda12"
+    xp = xp
+
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        with cp.cuda.Device(self._index(device, x)):
+            return cp.asarray(x, dtype=dtype)
+
+    def _index(self, device: Any, x: Any) -> int:
+        if device is None:
+            return x.device.id if isinstance(x, cp.ndarray) else cp.cuda.runtime.getDevice()
+        return self.parse_device(device).id
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return cp.asnumpy(x)
+
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        # float64 holds every count exactly; one transfer instead of one per scalar
+        return cp.stack([cp.asarray(x, dtype="float64") for x in scalars]).tolist()
+
+    def dtype_name(self, x: Array) -> str:
+        return x.dtype.name
+
+    def device_of(self, x: Array) -> Any:
+        return x.device
+
+    def parse_device(self, device: Any) -> Any:
+        if isinstance(device, str):
+            kind, _, index = device.partition(":")
+            if kind not in ("cuda", "gpu"):
+                raise ValueError(f"the cupy backend computes on CUDA devices: got device={device!r}, want 'cuda:0'")
+            return cp.cuda.Device(int(index or 0))
+        return device
+
+    def devices(self) -> list[str]:
+        return [f"cuda:{i}" for i in range(cp.cuda.runtime.getDeviceCount())]
+
+    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        out = x.copy()
+        scatter_add(out, key, v)
+        return out
+
+    def qr(self, A: Array) -> tuple[Array, Array]:
+        return cp.linalg.qr(A)
+
+    def qr_r(self, A: Array) -> Array:
+        return cp.linalg.qr(A, mode="r")
+
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        return cp.linalg.svd(A, full_matrices=False)
+
+    def cholesky(self, A: Array) -> Array:
+        # cuSOLVER leaves the untouched part of an indefinite matrix behind: a pivot that is not positive says so
+        L = cp.linalg.cholesky(A)
+        good = cp.all(cp.diagonal(L, axis1=-2, axis2=-1) > 0, axis=-1)
+        return cp.where(good[..., None, None], L, cp.nan).astype(A.dtype, copy=False)
+
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        return solve_triangular(R, B, lower=lower, trans=1 if transpose else 0, check_finite=False)
+
+    @contextmanager
+    def scope(self, dtype: str) -> Iterator[None]:
+        with errstate(linalg="ignore"), np.errstate(all="ignore"):
+            yield
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "cupy": cp.__version__,
+            "cuda runtime": cp.cuda.runtime.runtimeGetVersion(),
+            "CUPY_TF32": os.environ.get("CUPY_TF32", "0"),
+            "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
+        }

@@ -1,0 +1,42 @@
+"""Control flow for frameworks that run one operation at a time: a Python loop drives the solver's pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from xvarpro.backends.protocol import Array, Backend
+
+
+class EagerBackend(Backend):
+    """Loops for NumPy, CuPy, Torch and array-api-strict: one host read per iteration, the status."""
+
+    def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
+        while bool(cond(state)):
+            state = body(state)
+        return state
+
+    def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
+        return lambda operands, *args: make(operands)(*args)
+
+    def loop(
+        self,
+        make: Callable[[tuple[Array, ...]], Callable[[Any], Any]],
+        record: Callable[[Any], tuple[Array, ...]],
+        running: Callable[[Any], Array],
+        key: Any,
+    ) -> Callable[[tuple[Array, ...], Any, int], tuple[Any, list[list[float]]]]:
+        step = None
+
+        def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
+            nonlocal step
+            step = step or make(operands)
+            rows = []
+            for _ in range(n):
+                if not bool(running(state)):
+                    break
+                state = step(state)
+                rows.append(self.to_floats(record(state)))
+            return state, rows
+
+        return run

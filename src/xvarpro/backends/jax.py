@@ -1,0 +1,185 @@
+"""JAX: whole loops compiled, one compilation per problem structure."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as xp
+import numpy as np
+
+from xvarpro.backends.protocol import Array, Backend, Pullback
+
+
+class JaxBackend(Backend):
+    """JAX.
+
+    Parameters
+    ----------
+    compiled : bool
+        False runs every operation by itself, for debugging: the same iterates, far slower.
+    """
+
+    name = "jax"
+    package = "jax"
+    roots = ("jax", "jaxlib")
+    extra = "jax"
+    autodiff = "jax.vjp"
+    xp = xp
+    chunk = 128
+    kept = 64  # compiled functions held at a time
+
+    def __init__(self, compiled: bool = True) -> None:
+        self.compiled = compiled
+        self._cache: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
+
+    # -- arrays
+
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        if not isinstance(x, jax.Array):
+            # jnp.asarray copies; from_dlpack would alias memory that the caller may write to
+            x = np.asarray(x)
+            x = xp.asarray(x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")))
+        if dtype is not None and x.dtype.name != dtype:
+            x = x.astype(dtype)
+        return x if device is None else jax.device_put(x, device)
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return np.asarray(x)
+
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        return [float(x) for x in jax.device_get(list(scalars))]
+
+    def dtype_name(self, x: Array) -> str:
+        return x.dtype.name
+
+    def device_of(self, x: Array) -> Any:
+        return next(iter(x.devices()))
+
+    def parse_device(self, device: Any) -> Any:
+        if not isinstance(device, str):
+            return device
+        kind, _, index = device.partition(":")
+        return jax.devices(kind)[int(index or 0)]
+
+    def devices(self) -> list[str]:
+        names = {"gpu": "cuda"}
+        found = [*jax.devices(), *(jax.devices("cpu") if jax.default_backend() != "cpu" else [])]
+        return [d.platform if d.platform == "cpu" else f"{names.get(d.platform, d.platform)}:{d.id}" for d in found]
+
+    # -- calculus. JAX conjugates complex gradients; this package does not.
+
+    def vjp(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pullback]:
+        outputs, pull = jax.vjp(lambda *theta: fun(*theta, *constants), *primals)
+
+        def pullback(cotangents: tuple[Array, ...]) -> tuple[Array, ...]:
+            return tuple(xp.conj(g) for g in pull(tuple(xp.conj(c) for c in cotangents)))
+
+        return outputs, pullback
+
+    def jvp(
+        self,
+        fun: Callable[..., tuple[Array, ...]],
+        primals: tuple[Array, ...],
+        tangents: tuple[Array, ...],
+        constants: tuple[Array, ...] = (),
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return jax.jvp(lambda *theta: fun(*theta, *constants), primals, tangents)
+
+    # -- linear algebra
+
+    def qr(self, A: Array) -> tuple[Array, Array]:
+        Q, R = xp.linalg.qr(A)
+        return Q, R
+
+    def qr_r(self, A: Array) -> Array:
+        return xp.linalg.qr(A, mode="r")
+
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        U, s, Vh = xp.linalg.svd(A, full_matrices=False)
+        return U, s, Vh
+
+    def cholesky(self, A: Array) -> Array:
+        return xp.linalg.cholesky(A, symmetrize_input=False)
+
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        return jax.scipy.linalg.solve_triangular(R, B, lower=lower, trans=1 if transpose else 0)
+
+    # -- control flow
+
+    def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
+        if self.compiled:
+            return jax.lax.while_loop(cond, body, state)
+        while bool(cond(state)):
+            state = body(state)
+        return state
+
+    def _compile(self, fun: Callable[..., Any], key: Any) -> Callable[..., Any]:
+        """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""
+        if not self.compiled:
+            return fun
+        if key not in self._cache:
+            self._cache[key] = jax.jit(fun)
+            if len(self._cache) > self.kept:
+                self._cache.popitem(last=False)
+        self._cache.move_to_end(key)
+        return self._cache[key]
+
+    def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
+        return jax.eval_shape(fun, *args)
+
+    def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
+        return self._compile(lambda operands, *args: make(operands)(*args), key)
+
+    def loop(
+        self,
+        make: Callable[[tuple[Array, ...]], Callable[[Any], Any]],
+        record: Callable[[Any], tuple[Array, ...]],
+        running: Callable[[Any], Array],
+        key: Any,
+    ) -> Callable[[tuple[Array, ...], Any, int], tuple[Any, list[list[float]]]]:
+        def iterate(operands: tuple[Array, ...], state: Any, n: Array) -> Any:
+            step = make(operands)
+            width = len(jax.eval_shape(record, state))
+            rows = xp.zeros((self.chunk, width), dtype=state.iterate.value.dtype)
+
+            def body(carry: Any) -> Any:
+                i, state, rows = carry
+                state = step(state)
+                row = xp.stack([x.astype(rows.dtype) for x in record(state)])
+                return i + 1, state, rows.at[i].set(row)
+
+            return self.while_loop(
+                lambda carry: (carry[0] < n) & running(carry[1]), body, (xp.asarray(0, xp.int32), state, rows)
+            )
+
+        compiled = self._compile(iterate, key)
+
+        def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
+            done, state, rows = compiled(operands, state, xp.asarray(min(n, self.chunk), xp.int32))
+            return state, np.asarray(rows, dtype=np.float64)[: int(done)].tolist()
+
+        return run
+
+    # -- numerics
+
+    @contextmanager
+    def scope(self, dtype: str) -> Iterator[None]:
+        # both are per-thread and part of JAX's compilation key; the global flags stay as the caller has them
+        with jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64), jax.default_matmul_precision("highest"):
+            yield
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "jax": jax.__version__,
+            "platform": jax.default_backend(),
+            "x64 flag": bool(jax.config.jax_enable_x64),
+            "matmul precision": "highest",
+            "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
+        }

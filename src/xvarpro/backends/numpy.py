@@ -1,0 +1,92 @@
+"""NumPy: the reference backend and the default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat.numpy as xp
+import numpy as np
+
+from xvarpro.backends.protocol import Array
+from xvarpro.backends.taped import TapedBackend
+
+
+class NumPyBackend(TapedBackend):
+    """NumPy on the host."""
+
+    name = "numpy"
+    package = "numpy"
+    roots = ("numpy",)
+    extra = ""
+    xp = xp
+
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        x = np.asarray(x, dtype=dtype)
+        return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return np.asarray(x)
+
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        return [float(x) for x in scalars]
+
+    def dtype_name(self, x: Array) -> str:
+        return x.dtype.name
+
+    def device_of(self, x: Array) -> Any:
+        return "cpu"
+
+    def parse_device(self, device: Any) -> Any:
+        if str(device) != "cpu":
+            raise ValueError(f"the numpy backend computes on the host: device must be 'cpu', got {device!r}")
+        return "cpu"
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        out = x.copy()
+        np.add.at(out, key, v)
+        return out
+
+    # NumPy raises LinAlgError where this protocol promises NaN
+
+    def qr(self, A: Array) -> tuple[Array, Array]:
+        return np.linalg.qr(A)
+
+    def qr_r(self, A: Array) -> Array:
+        return np.linalg.qr(A, mode="r")
+
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        try:
+            return np.linalg.svd(A, full_matrices=False)
+        except np.linalg.LinAlgError:
+            k = min(A.shape[-2:])
+            nan = np.full_like(A, np.nan)
+            return nan[..., :k], nan[..., 0, :k], nan[..., :k, :]
+
+    def cholesky(self, A: Array) -> Array:
+        try:
+            return np.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            return np.full_like(A, np.nan)
+
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
+        # substitution is one pass of order n^2 k, and SciPy is not needed
+        try:
+            return np.linalg.solve(R.mT if transpose else R, B)
+        except np.linalg.LinAlgError:
+            return np.full_like(B, np.nan)
+
+    @contextmanager
+    def scope(self, dtype: str) -> Iterator[None]:
+        with np.errstate(all="ignore"):
+            yield
+
+    def describe(self) -> dict[str, Any]:
+        config: Any = np.show_config(mode="dicts")
+        blas = config.get("Build Dependencies", {}).get("blas", {})
+        return {"numpy": np.__version__, "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()}

@@ -1,0 +1,149 @@
+"""What a backend adds to its array-API namespace, and nothing more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = Any
+Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+
+
+class Backend(ABC):
+    """One array framework.
+
+    `xp` is its array-API namespace. None of the linear-algebra members raises on a singular or indefinite matrix: the
+    failure shows as NaN, which the solver's acceptance tests reject.
+    """
+
+    name: ClassVar[str]
+    package: ClassVar[str]  # the importable package that has to be there
+    roots: ClassVar[tuple[str, ...]]  # top-level modules of its array types
+    extra: ClassVar[str | None] = None  # the optional dependency that installs it, None for a test backend
+    autodiff: ClassVar[str]  # where derivatives come from
+    compiled: bool = False  # whether whole loops are compiled
+
+    xp: Any
+
+    # -- arrays ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        """An array of this framework from one of its own arrays or from a NumPy array; may share memory."""
+
+    @abstractmethod
+    def to_numpy(self, x: Array) -> np.ndarray:
+        """The same values as a NumPy array on the host; may share memory. The dtype is kept or an error raised."""
+
+    @abstractmethod
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        """Read 0-d arrays on the host with one synchronisation."""
+
+    @abstractmethod
+    def device_of(self, x: Array) -> Any:
+        """Device of an array, as the framework spells it."""
+
+    @abstractmethod
+    def parse_device(self, device: Any) -> Any:
+        """Framework device from a string such as ``"cpu"`` or ``"cuda:0"``; the framework's own objects pass through."""
+
+    @abstractmethod
+    def devices(self) -> list[str]:
+        """Devices that can be used now."""
+
+    def dtype(self, name: str) -> Any:
+        """Framework dtype by its standard name."""
+        return getattr(self.xp, name)
+
+    def dtype_name(self, x: Array) -> str:
+        """Standard name of an array's dtype."""
+        return str(x.dtype).rsplit(".", maxsplit=1)[-1]
+
+    # -- calculus ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def vjp(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pullback]:
+        """Value of ``fun(*primals, *constants)``, a tuple of arrays, and its pull-back with respect to `primals`.
+
+        The pull-back maps one cotangent per output to one gradient per primal and may be called once. Complex gradients
+        are ``dL/dRe + i dL/dIm`` on every backend.
+        """
+
+    @abstractmethod
+    def jvp(
+        self,
+        fun: Callable[..., tuple[Array, ...]],
+        primals: tuple[Array, ...],
+        tangents: tuple[Array, ...],
+        constants: tuple[Array, ...] = (),
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Value of ``fun(*primals, *constants)`` and its derivative along `tangents`."""
+
+    # -- linear algebra beyond the standard --------------------------------------------------------------------------
+
+    @abstractmethod
+    def qr(self, A: Array) -> tuple[Array, Array]:
+        """Reduced QR factorisation."""
+
+    @abstractmethod
+    def qr_r(self, A: Array) -> Array:
+        """The triangular factor of a reduced QR factorisation alone."""
+
+    @abstractmethod
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        """Thin singular value decomposition ``U, s, Vh``."""
+
+    @abstractmethod
+    def cholesky(self, A: Array) -> Array:
+        """Lower Cholesky factor, NaN where `A` is not positive definite."""
+
+    @abstractmethod
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        """Solve ``R X = B`` (or ``R^T X = B``) for triangular `R` and a matrix `B`."""
+
+    # -- control flow ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
+        """``while cond(state): state = body(state)`` for states of fixed shape."""
+
+    def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
+        """Call `fun` for its shapes and its errors; a framework that can does so without computing."""
+        return fun(*args)
+
+    @abstractmethod
+    def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
+        """``run(operands, *args) = make(operands)(*args)``, compiled once per `key` where the framework compiles."""
+
+    @abstractmethod
+    def loop(
+        self,
+        make: Callable[[tuple[Array, ...]], Callable[[Any], Any]],
+        record: Callable[[Any], tuple[Array, ...]],
+        running: Callable[[Any], Array],
+        key: Any,
+    ) -> Callable[[tuple[Array, ...], Any, int], tuple[Any, list[list[float]]]]:
+        """``run(operands, state, n)``: up to `n` steps of ``make(operands)`` while ``running(state)``.
+
+        Returns the state and one row of `record` per step taken. At most `chunk` steps are done per call.
+        """
+
+    chunk: int = 1  # the most steps that one call of a loop takes
+
+    # -- numerics ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def scope(self, dtype: str) -> AbstractContextManager[None]:
+        """Everything this package computes runs inside: full matmul precision, float64 where asked for, no recording
+        of the caller's graph, no floating-point warnings. Restores what it changed.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Versions and precision switches, for a result's provenance."""

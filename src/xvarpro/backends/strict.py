@@ -1,0 +1,83 @@
+"""array-api-strict: the array API standard and nothing else. A backend for tests: it finds what is not portable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_strict as xp
+import numpy as np
+
+from xvarpro.backends.protocol import Array
+from xvarpro.backends.taped import TapedBackend
+
+
+class StrictBackend(TapedBackend):
+    """array-api-strict on the host."""
+
+    name = "array-api-strict"
+    package = "array_api_strict"
+    roots = ("array_api_strict",)
+    extra = "test"
+    xp = xp
+
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        kind = None if dtype is None else self.dtype(dtype)
+        return xp.asarray(x, dtype=kind, device=device)
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return np.from_dlpack(x)
+
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        return [float(x) for x in scalars]
+
+    def device_of(self, x: Array) -> Any:
+        return x.device
+
+    def parse_device(self, device: Any) -> Any:
+        return xp.Device("CPU_DEVICE") if device == "cpu" else device
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        out = np.array(self.to_numpy(x))
+        parts = key if isinstance(key, tuple) else (key,)
+        host = tuple(self.to_numpy(k) if hasattr(k, "dtype") else k for k in parts)
+        np.add.at(out, host, self.to_numpy(v))
+        return xp.asarray(out)
+
+    def qr(self, A: Array) -> tuple[Array, Array]:
+        Q, R = xp.linalg.qr(A)
+        return Q, R
+
+    def qr_r(self, A: Array) -> Array:
+        return xp.linalg.qr(A)[1]
+
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        try:
+            U, s, Vh = xp.linalg.svd(A, full_matrices=False)
+        except np.linalg.LinAlgError:
+            U, s, Vh = (xp.full_like(f, xp.nan) for f in xp.linalg.svd(xp.zeros_like(A), full_matrices=False))
+        return U, s, Vh
+
+    def cholesky(self, A: Array) -> Array:
+        try:
+            return xp.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            return xp.full_like(A, xp.nan)
+
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        try:
+            return xp.linalg.solve(R.mT if transpose else R, B)
+        except np.linalg.LinAlgError:
+            return xp.full_like(B, xp.nan)
+
+    @contextmanager
+    def scope(self, dtype: str) -> Iterator[None]:
+        with np.errstate(all="ignore"):
+            yield
+
+    def describe(self) -> dict[str, Any]:
+        return {"array-api-strict": xp.__version__, "numpy": np.__version__}

@@ -1,0 +1,185 @@
+"""How a table entry becomes a method of the tape.
+
+A method evaluates the function on the values, appends a node if a gradient may come back, and wraps the result.
+A node is `(pull, parents, y, operands, extra, results)`: `pull(xp, g, y, operands, extra)` gives one gradient for
+each parent. Only what the rule reads is in it, so intermediate arrays that no rule reads die at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from xvarpro.backends.tape.array import TracedArray
+from xvarpro.backends.tape.errors import NoRuleError
+from xvarpro.backends.tape.rules.table import Array, Composite, Like, Namespace, Primitive, reads_of, unbroadcast
+
+Method = Callable[..., Any]
+
+
+def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
+    """A method for an elementwise function of one array."""
+    reads_y, reads_x = reads_of(derivative)[2:4]
+
+    def pull(xp: Namespace, g: Array, y: Array, operands: Array, extra: None) -> tuple[Array]:
+        return (derivative(xp, g, y, operands),)
+
+    def method(self: Any, x: Array, /) -> TracedArray:
+        if type(x) is not TracedArray or x.tape is not self:
+            x = self._lift(x)
+        value = x.value
+        y = getattr(self.below, name)(value)
+        if x.index is None:
+            return TracedArray(y, self, None)
+        nodes = self.nodes
+        nodes.append((pull, (x.index,), y if reads_y else None, value if reads_x else None, None, 1))
+        return TracedArray(y, self, len(nodes) - 1)
+
+    return method
+
+
+def binary_method(name: str, left: Callable[..., Array] | None, right: Callable[..., Array] | None) -> Method:
+    """A method for a function of two arrays that broadcast; three pulls, so that none asks who needs a gradient.
+
+    `extra` holds an operand, or its Like, where the result has another shape or dtype than the operand.
+    """
+    left_y, left_a, left_b = _reads(left)
+    right_y, right_a, right_b = _reads(right)
+    both_y, both_a, both_b = left_y or right_y, left_a or right_a, left_b or right_b
+
+    def pull_left(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array]:
+        d = left(xp, g, y, *operands)
+        return (d if extra is None else unbroadcast(xp, d, extra),)
+
+    def pull_right(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array]:
+        d = right(xp, g, y, *operands)
+        return (d if extra is None else unbroadcast(xp, d, extra),)
+
+    def pull_both(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array, Array]:
+        a, b = operands
+        like_a, like_b = extra
+        da, db = left(xp, g, y, a, b), right(xp, g, y, a, b)
+        return (
+            da if like_a is None else unbroadcast(xp, da, like_a),
+            db if like_b is None else unbroadcast(xp, db, like_b),
+        )
+
+    def method(self: Any, a: Array, b: Array, /) -> TracedArray:
+        i = j = None
+        if type(a) is TracedArray and a.tape is self:
+            a, i = a.value, a.index
+        else:
+            a = self._operand(a)
+        if type(b) is TracedArray and b.tape is self:
+            b, j = b.value, b.index
+        else:
+            b = self._operand(b)
+        y = getattr(self.below, name)(a, b)
+        if j is None or right is None:
+            if i is None:
+                return TracedArray(y, self, None)
+            kept = (a if left_a else None, b if left_b else None)
+            node = (pull_left, (i,), y if left_y else None, kept, _like(a, y, left_a), 1)
+        elif i is None:
+            kept = (a if right_a else None, b if right_b else None)
+            node = (pull_right, (j,), y if right_y else None, kept, _like(b, y, right_b), 1)
+        else:
+            kept = (a if both_a else None, b if both_b else None)
+            likes = (_like(a, y, both_a), _like(b, y, both_b))
+            node = (pull_both, (i, j), y if both_y else None, kept, likes, 1)
+        nodes = self.nodes
+        nodes.append(node)
+        return TracedArray(y, self, len(nodes) - 1)
+
+    return method
+
+
+def _like(x: Array, y: Array, kept: bool) -> Array | Like | None:
+    if x.shape == y.shape and x.dtype == y.dtype:
+        return None
+    return x if kept else Like(x)
+
+
+def _reads(derivative: Callable[..., Array] | None) -> tuple[bool, ...]:
+    return (False, False, False) if derivative is None else tuple(reads_of(derivative)[2:5])
+
+
+def primitive_method(name: str, entry: Primitive) -> Method:
+    """A method for a function with a rule of its own signature."""
+    rule, operands, keeps_result, keeps, keeps_rest = entry
+
+    def pull_one(xp: Namespace, g: Any, y: Any, kept: tuple[Array], extra: Any) -> tuple[Array]:
+        rest, options, _ = extra
+        return (rule(xp, g, y, kept[0], *rest, **options),)
+
+    def pull_several(xp: Namespace, g: Any, y: Any, kept: tuple[Array, ...], extra: Any) -> list[Array]:
+        rest, options, need = extra
+        return rule(xp, need, g, y, *kept, *rest, **options)
+
+    pull = pull_one if operands == 1 else pull_several
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        count = len(args) if operands is None else operands
+        values: list[Any] = []
+        need, parents = [], []
+        for i, x in enumerate(args[:count]):
+            if type(x) is TracedArray and x.tape is self:
+                values.append(x.value)
+                if x.index is not None:
+                    need.append(i)
+                    parents.append(x.index)
+            else:
+                values.append(self._operand(x))
+        rest = args[count:]
+        y = getattr(self.below, name)(*values, *rest, **options)
+        if not parents:
+            return self._constant(y)
+        for i, x in enumerate(values):
+            if not (keeps[i] if i < len(keeps) else keeps_rest) and hasattr(x, "dtype"):
+                values[i] = Like(x)
+        return self._record(pull, parents, y, y if keeps_result else None, tuple(values), (rest, options, need))
+
+    return method
+
+
+def composite_method(entry: Composite) -> Method:
+    """A method for a function written with others: its arrays are lifted, so that its operators are ours."""
+    definition, operands = entry
+    if operands == 0:
+        return definition
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return definition(self, *(self._lift(x) for x in args[:operands]), *args[operands:], **options)
+
+    return method
+
+
+def constant_method(name: str) -> Method:
+    """A method for a function that is constant between its steps: evaluated on values, never recorded."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        args = tuple(self._value(x) for x in args)
+        options = {k: self._value(x) for k, x in options.items()}
+        return self._constant(getattr(self.below, name)(*args, **options))
+
+    return method
+
+
+def creation_method(name: str) -> Method:
+    """A method for a function that makes arrays from numbers."""
+
+    def method(self: Any, *args: Any, **options: Any) -> TracedArray:
+        if any(type(x) is TracedArray for x in (*args, *options.values())):
+            raise NoRuleError(name.replace("_", ".", 1) if name.startswith("fft_") else name, "of a traced array")
+        return self._constant(getattr(self.below, name)(*args, **options))
+
+    return method
+
+
+def plain_method(name: str) -> Method:
+    """A method for a question about dtypes or shapes: the answer is no array."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(self.below, name)(*(self._value(x) for x in args), **options)
+
+    return method

@@ -1,0 +1,264 @@
+"""Linear systems and factorisations. Where a rule has a source it is named; all are batched, all complex.
+
+The rules of `eigh`, `qr` and `svd` hold where the factors are differentiable: distinct eigenvalues or singular
+values if the gradient comes through the vectors, full column rank for `qr`. Values alone have no such limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from xvarpro.backends.tape.errors import NoRuleError
+from xvarpro.backends.tape.rules.table import (
+    Array,
+    Namespace,
+    adjoint,
+    composite,
+    conj,
+    constant,
+    is_complex,
+    primitive,
+    unbroadcast,
+)
+
+
+class EighResult(NamedTuple):
+    """As in the standard."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """As in the standard."""
+
+    Q: Array
+    R: Array
+
+
+class SVDResult(NamedTuple):
+    """As in the standard."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+class SlogdetResult(NamedTuple):
+    """As in the standard."""
+
+    sign: Array
+    logabsdet: Array
+
+
+def _scale(xp: Namespace, v: Array) -> Array:
+    """One number per matrix, shaped to multiply it."""
+    return xp.expand_dims(xp.expand_dims(v, axis=-1), axis=-1)
+
+
+def _identity(xp: Namespace, A: Array) -> Array:
+    return xp.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+
+
+def _hermitian(xp: Namespace, A: Array) -> Array:
+    return 0.5 * (A + adjoint(xp, A))
+
+
+def _from_right(xp: Namespace, B: Array, A: Array) -> Array:
+    """B A^-H."""
+    return adjoint(xp, xp.linalg.solve(A, adjoint(xp, B)))
+
+
+# ----------------------------------------------------------------------------------------- systems, determinants
+
+
+@primitive("linalg_solve", operands=2)
+def _solve(xp: Namespace, need: list[int], g: Array, y: Array, A: Array, b: Array) -> list[Array]:
+    """One solve with A^H serves both operands."""
+    g = xp.linalg.solve(adjoint(xp, A), g)
+    grads = []
+    for i in need:
+        if i == 1:
+            grads.append(unbroadcast(xp, g, b))
+        else:
+            columns = (xp.expand_dims(g, axis=-1), xp.expand_dims(y, axis=-1)) if b.ndim == 1 else (g, y)
+            grads.append(unbroadcast(xp, -xp.matmul(columns[0], adjoint(xp, columns[1])), A))
+    return grads
+
+
+@primitive("linalg_inv")
+def _inv(xp: Namespace, g: Array, y: Array, _A: Array) -> Array:
+    yH = adjoint(xp, y)
+    return -xp.matmul(xp.matmul(yH, g), yH)
+
+
+@primitive("linalg_det")
+def _det(xp: Namespace, g: Array, y: Array, A: Array) -> Array:
+    return _scale(xp, g * conj(xp, y)) * adjoint(xp, xp.linalg.inv(A))
+
+
+@composite("linalg_slogdet")
+def _slogdet(xp: Namespace, A: Array, /) -> SlogdetResult:
+    return SlogdetResult(*xp._slogdet(A))
+
+
+@primitive("_slogdet", forward=lambda xp, A: tuple(xp.linalg.slogdet(A)))
+def _slogdet_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], A: Array) -> Array:
+    """d log|det| = Re tr(A^-1 dA); a complex sign turns by Im tr(A^-1 dA), a real one does not move."""
+    g_sign, g_log = g
+    weight = None if g_log is None else xp.astype(g_log, A.dtype)
+    if g_sign is not None and is_complex(A.dtype):
+        turn = xp.astype(xp.imag(g_sign * xp.conj(y[0])), A.dtype) * 1j
+        weight = turn if weight is None else weight + turn
+    if weight is None:
+        return xp.zeros_like(A)
+    return _scale(xp, weight) * adjoint(xp, xp.linalg.inv(A))
+
+
+@primitive("linalg_pinv")
+def _pinv(xp: Namespace, g: Array, y: Array, A: Array, *, rtol: Any = None) -> Array:
+    """Golub and Pereyra, The differentiation of pseudo-inverses, SIAM J. Numer. Anal. 10 (1973), eq. (4.12)."""
+    P, PH, gH = y, adjoint(xp, y), adjoint(xp, g)
+    left = xp.matmul(gH, xp.matmul(P, PH))
+    right = xp.matmul(xp.matmul(PH, P), gH)
+    left = left - xp.matmul(A, xp.matmul(P, left))
+    right = right - xp.matmul(xp.matmul(right, P), A)
+    return left + right - xp.matmul(PH, xp.matmul(g, PH))
+
+
+# ------------------------------------------------------------------------------------------------ factorisations
+
+
+@primitive("linalg_cholesky")
+def _cholesky(xp: Namespace, g: Array, y: Array, _A: Array, *, upper: bool = False) -> Array:
+    """Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, eq. (10)."""
+    LH = y if upper else adjoint(xp, y)
+    g = adjoint(xp, g) if upper else g
+    P = xp.tril(xp.matmul(LH, g))
+    P = P - 0.5 * P * _identity(xp, P)
+    return _hermitian(xp, _from_right(xp, xp.linalg.solve(LH, P), LH))
+
+
+@composite("linalg_eigh")
+def _eigh(xp: Namespace, A: Array, /) -> EighResult:
+    return EighResult(*xp._eigh(A))
+
+
+@composite("linalg_eigvalsh")
+def _eigvalsh(xp: Namespace, A: Array, /) -> Array:
+    """The gradient of an eigenvalue is v v^H: it needs the vectors."""
+    return xp._eigh(A)[0]
+
+
+@primitive("_eigh", forward=lambda xp, A: tuple(xp.linalg.eigh(A)))
+def _eigh_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
+    """Giles, Collected matrix derivative results, 2008, section 3.1, made Hermitian."""
+    (gw, gV), (w, V) = g, y
+    VH = adjoint(xp, V)
+    M = None
+    if gV is not None:
+        one = xp.eye(w.shape[-1], dtype=w.dtype, device=w.device)
+        gap = xp.expand_dims(w, axis=-2) - xp.expand_dims(w, axis=-1) + one
+        M = xp.matmul(VH, gV) * xp.astype((1 - one) / gap, V.dtype)
+        M = xp.matmul(V, M)
+    if gw is not None:
+        scaled = V * xp.astype(xp.expand_dims(gw, axis=-2), V.dtype)
+        M = scaled if M is None else M + scaled
+    return _hermitian(xp, xp.matmul(M, VH))
+
+
+@composite("linalg_qr")
+def _qr(xp: Namespace, A: Array, /, *, mode: str = "reduced") -> QRResult:
+    """A wide matrix is its square part's factors and Q^H times the rest."""
+    m, n = A.shape[-2:]
+    if mode == "complete" and m > n:
+        raise NoRuleError("linalg.qr", "with mode='complete' and more rows than columns: use mode='reduced'")
+    if m >= n:
+        return QRResult(*xp._qr(A))
+    Q, R = xp._qr(A[..., :m])
+    return QRResult(Q, xp.concat([R, xp.matmul(adjoint(xp, Q), A[..., m:])], axis=-1))
+
+
+@primitive("_qr", forward=lambda xp, A: tuple(xp.linalg.qr(A)))
+def _qr_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
+    """Walter and Lehmann, arXiv:1001.1654, m >= n: (gQ + Q copyltu(M)) R^-H, M = R gR^H - gQ^H Q."""
+    (gQ, gR), (Q, R) = g, y
+    M = None if gR is None else xp.matmul(R, adjoint(xp, gR))
+    if gQ is not None:
+        inner = xp.matmul(adjoint(xp, gQ), Q)
+        M = -inner if M is None else M - inner
+    B = xp.matmul(Q, _copy_lower(xp, M))
+    return _from_right(xp, B if gQ is None else gQ + B, R)
+
+
+def _copy_lower(xp: Namespace, M: Array) -> Array:
+    """The Hermitian matrix with M's strictly lower triangle and the real part of its diagonal."""
+    lower = xp.tril(M, k=-1)
+    diagonal = M * _identity(xp, M)
+    return lower + adjoint(xp, lower) + _hermitian(xp, diagonal)
+
+
+@composite("linalg_svd")
+def _svd(xp: Namespace, A: Array, /, *, full_matrices: bool = True) -> SVDResult:
+    if full_matrices and A.shape[-2] != A.shape[-1]:
+        raise NoRuleError("linalg.svd", "with full_matrices=True for a matrix that is not square: pass False")
+    return SVDResult(*xp._svd(A))
+
+
+@composite("linalg_svdvals")
+def _svdvals(xp: Namespace, A: Array, /) -> Array:
+    """The gradient of a singular value is u v^H: it needs the vectors."""
+    return xp._svd(A)[1]
+
+
+@primitive("_svd", forward=lambda xp, A: tuple(xp.linalg.svd(A, full_matrices=False)))
+def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
+    """Townsend, Differentiating the singular value decomposition, 2016; the phases of a complex pair: PyTorch."""
+    (gU, gS, gVh), (U, S, Vh) = g, y
+    row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
+    M = None
+    if gU is not None or gVh is not None:
+        one = xp.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        inverse_gap = (1 - one) / (row * row - column * column + one)
+        M = _turns(xp, gU, gVh, U, Vh, inverse_gap, row, column)
+    core = None if gS is None else U * xp.astype(xp.expand_dims(gS, axis=-2), U.dtype)
+    if M is not None:
+        core = xp.matmul(U, M) if core is None else core + xp.matmul(U, M)
+    gA = xp.matmul(core, Vh)
+    if gU is not None and U.shape[-2] > U.shape[-1]:
+        outside = gU - xp.matmul(U, xp.matmul(adjoint(xp, U), gU))
+        gA = gA + xp.matmul(outside / row, Vh)
+    if gVh is not None and Vh.shape[-1] > Vh.shape[-2]:
+        outside = gVh - xp.matmul(xp.matmul(gVh, adjoint(xp, Vh)), Vh)
+        gA = gA + xp.matmul(U, outside / column)
+    return gA
+
+
+def _turns(
+    xp: Namespace,
+    gU: Array | None,
+    gVh: Array | None,
+    U: Array,
+    Vh: Array,
+    inverse_gap: Array,
+    row: Array,
+    column: Array,
+) -> Array:
+    """What the rotations of U and of V inside their own spans contribute, in the basis of the two."""
+    M = None
+    if gU is not None:
+        skew = _skew(xp, xp.matmul(adjoint(xp, U), gU))
+        M = skew * inverse_gap * row
+        if is_complex(skew.dtype):
+            M = M + skew * _identity(xp, skew) / (2 * row)
+    if gVh is not None:
+        turn = column * (_skew(xp, xp.matmul(Vh, adjoint(xp, gVh))) * inverse_gap)
+        M = turn if M is None else M + turn
+    return M
+
+
+def _skew(xp: Namespace, A: Array) -> Array:
+    return A - adjoint(xp, A)
+
+
+constant("linalg_matrix_rank")

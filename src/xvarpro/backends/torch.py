@@ -1,0 +1,133 @@
+"""PyTorch on CPU or CUDA, with its own reverse mode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat.torch as xp
+import numpy as np
+import torch
+
+from xvarpro.backends.eager import EagerBackend
+from xvarpro.backends.protocol import Array, Pullback
+
+
+class TorchBackend(EagerBackend):
+    """PyTorch."""
+
+    name = "torch"
+    package = "torch"
+    roots = ("torch",)
+    extra = "torch"
+    autodiff = "torch.autograd"
+    xp = xp
+
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        kind = None if dtype is None else getattr(torch, dtype)
+        if not isinstance(x, torch.Tensor):
+            x = np.asarray(x)
+            # torch aborts the process on negative strides (2.13) and aliases read-only memory as writable
+            if not x.flags.writeable or any(s < 0 for s in x.strides):
+                x = x.copy()
+            x = torch.from_numpy(x) if x.dtype.isnative else torch.from_numpy(x.astype(x.dtype.newbyteorder("=")))
+        elif x.is_inference():
+            with torch.inference_mode(False):
+                x = x.clone()
+        return x.detach().to(dtype=kind, device=device).resolve_conj().resolve_neg()
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return x.detach().cpu().resolve_conj().resolve_neg().numpy()
+
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        if any(x.is_cuda for x in scalars):
+            return torch.stack([x.to(torch.float64) for x in scalars]).tolist()
+        return [float(x) for x in scalars]
+
+    def device_of(self, x: Array) -> Any:
+        return x.device
+
+    def parse_device(self, device: Any) -> Any:
+        return torch.device("cuda" if device == "gpu" else device)
+
+    def devices(self) -> list[str]:
+        return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+    def vjp(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pullback]:
+        leaves = tuple(p.detach().requires_grad_() for p in primals)
+        with torch.enable_grad():
+            outputs = fun(*leaves, *constants)
+
+        def pullback(cotangents: tuple[Array, ...]) -> tuple[Array, ...]:
+            live = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+            if not live:
+                return tuple(torch.zeros_like(p) for p in primals)
+            heads, seeds = zip(*live, strict=True)
+            return torch.autograd.grad(heads, leaves, seeds, allow_unused=True, materialize_grads=True)
+
+        return tuple(o.detach() for o in outputs), pullback
+
+    def jvp(
+        self,
+        fun: Callable[..., tuple[Array, ...]],
+        primals: tuple[Array, ...],
+        tangents: tuple[Array, ...],
+        constants: tuple[Array, ...] = (),
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return torch.func.jvp(lambda *theta: fun(*theta, *constants), primals, tangents)
+
+    def qr(self, A: Array) -> tuple[Array, Array]:
+        Q, R = torch.linalg.qr(A)
+        return Q, R
+
+    def qr_r(self, A: Array) -> Array:
+        return torch.linalg.qr(A, mode="r")[1]
+
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        try:
+            U, s, Vh = torch.linalg.svd(A, full_matrices=False)
+        except torch.linalg.LinAlgError:
+            nan = torch.full_like(A, torch.nan)
+            k = min(A.shape[-2:])
+            return nan[..., :k], nan[..., 0, :k], nan[..., :k, :]
+        return U, s, Vh
+
+    def cholesky(self, A: Array) -> Array:
+        L, info = torch.linalg.cholesky_ex(A, check_errors=False)
+        return torch.where((info == 0)[..., None, None], L, torch.nan)
+
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        if transpose:
+            return torch.linalg.solve_triangular(R.mT, B, upper=lower)
+        return torch.linalg.solve_triangular(R, B, upper=not lower)
+
+    @contextmanager
+    def scope(self, dtype: str) -> Iterator[None]:
+        with torch.inference_mode(False), torch.no_grad(), _full_precision():
+            yield
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "cuda": torch.version.cuda or "none",
+            "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
+        }
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """No TF32 in CUDA matrix products while inside; the caller's setting comes back."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

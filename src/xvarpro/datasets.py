@@ -1,0 +1,100 @@
+"""Data for the experiments: MNIST where the user has it, the digits that come with scikit-learn anywhere."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from xvarpro.errors import ProblemError
+
+VARIABLE = "XVARPRO_DATA"
+_MNIST = "train-images-idx3-ubyte.gz"
+
+
+@dataclass(frozen=True)
+class Images:
+    """Grey images as columns.
+
+    Attributes
+    ----------
+    X : array, shape (pixels, samples), float64
+        Intensities in [0, 1].
+    side : int
+        Height and width of an image.
+    source : str
+        What they are and where they came from.
+    """
+
+    X: np.ndarray
+    side: int
+    source: str
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """Array of unsigned bytes in an IDX file, gzipped or not.
+
+    Raises
+    ------
+    ProblemError
+        The file is not IDX, or is cut short.
+    """
+    raw = Path(path).read_bytes()
+    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise ProblemError(f"{path} is not an IDX file of unsigned bytes")
+    ndim = raw[3]
+    shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", ndim, 4))
+    values = np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim)
+    if values.size != np.prod(shape):
+        raise ProblemError(f"{path} declares the shape {shape} but holds {values.size} values")
+    return values.reshape(shape)
+
+
+def find_mnist(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """Path of MNIST's training images under `folder` or ``$XVARPRO_DATA``, None where there are none."""
+    root = folder or os.environ.get(VARIABLE)
+    if not root:
+        return None
+    names = (_MNIST, _MNIST.removesuffix(".gz"))
+    return next((p for sub in ("", "mnist") for name in names if (p := Path(root, sub, name)).is_file()), None)
+
+
+def mnist(path: str | os.PathLike[str], samples: int | None = None) -> Images:
+    """The first `samples` training images of MNIST."""
+    images = read_idx(path)[:samples]
+    n, height, width = images.shape
+    X = np.ascontiguousarray(images.reshape(n, height * width).T, dtype=np.float64) / 255.0
+    return Images(X, height, f"MNIST, {n} training images")
+
+
+def digits(samples: int | None = None) -> Images:
+    """The 8 x 8 digits bundled with scikit-learn.
+
+    Examples
+    --------
+    >>> from xvarpro import datasets
+    >>> datasets.digits(100).X.shape
+    (64, 100)
+    """
+    from sklearn.datasets import load_digits  # only here
+
+    X = load_digits().data[:samples].T / 16.0
+    return Images(np.ascontiguousarray(X), 8, f"scikit-learn digits, {X.shape[1]} images")
+
+
+def images(samples: int | None = None, folder: str | os.PathLike[str] | None = None) -> Images:
+    """MNIST where `folder` or ``$XVARPRO_DATA`` has it, else the bundled digits.
+
+    Raises
+    ------
+    ProblemError
+        `folder` was named and has no MNIST files.
+    """
+    path = find_mnist(folder)
+    if path is None and folder is not None:
+        raise ProblemError(f"no {_MNIST} in {folder} or its subfolder mnist")
+    return digits(samples) if path is None else mnist(path, samples)

@@ -1,0 +1,25 @@
+"""Errors for wrong use. A numerical outcome is never an error: it is a `Status` of the result."""
+
+
+class XvarproError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ProblemError(XvarproError, ValueError):
+    """The problem, the start or the sets do not fit together; the message says which, and what to do."""
+
+
+class ModelError(XvarproError, TypeError):
+    """A model function returned the wrong thing, or left the array namespace it was given."""
+
+
+class ExchangeError(XvarproError, TypeError):
+    """An array could not be moved to another framework without loss."""
+
+
+class UnknownBackendError(XvarproError, ValueError):
+    """No backend of that name, or none that owns an array of that type."""
+
+
+class BackendNotInstalledError(XvarproError, ImportError):
+    """The backend is known but its framework is not installed."""

@@ -1,0 +1,1 @@
+"""Worked problems with their rivals."""

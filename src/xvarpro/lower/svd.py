@@ -1,0 +1,79 @@
+"""Singular value decomposition: the solver that survives a loss of rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from array_api_compat import array_namespace
+
+from xvarpro.errors import ProblemError
+from xvarpro.lower._stack import condition_of, stacked
+from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator
+
+
+class SVDFactor(NamedTuple):
+    """``[M; sqrt(lam) Omega] = [U; *] diag(s) Vh``, with ``1/s`` set to 0 below the cut-off."""
+
+    U: Array
+    s: Array
+    inverse: Array
+    Vh: Array
+
+
+@final
+@dataclass(frozen=True)
+class SVD(LowerSolver):
+    """Truncated SVD of ``[M; sqrt(lam) Omega]``: the minimum-norm `w` when the rank is deficient.
+
+    Where the rank is constant nearby, the reduced gradient is exact: the pseudo-inverse's derivative has a term that
+    full rank does not show, ``<M^+T w, dM (I - M^+ M) c>``, and it is kept.
+
+    Parameters
+    ----------
+    rtol : float or None
+        Singular values below ``rtol * max(s)`` count as zero; None means ``eps * max(shape)``.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), solver=xv.lower.SVD())
+    """
+
+    rtol: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rtol is not None and not 0 <= self.rtol < 1:
+            raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
+
+    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> SVDFactor:
+        A = stacked(M.dense(), lam, Omega)
+        xp = array_namespace(A)
+        U, s, Vh = backend.svd(A)
+        rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol
+        # written so that NaN is not taken for a zero
+        cut = s <= rtol * xp.max(s)
+        inverse = xp.where(cut, xp.zeros_like(s), 1 / xp.where(cut, xp.ones_like(s), s))
+        return SVDFactor(U[: M.shape[0], :], s, xp.expand_dims(inverse, axis=1), Vh)
+
+    def argmin(self, backend: Any, factor: SVDFactor, y: Array) -> Array:
+        return factor.Vh.mT @ (factor.inverse * (factor.U.mT @ y))
+
+    def adjoint(self, backend: Any, factor: SVDFactor, c: Array, y: Array) -> Adjoint:
+        U, s, inverse, Vh = factor
+        xp = array_namespace(U)
+        kept = xp.astype(inverse > 0, U.dtype)
+        coefficients = kept * (U.mT @ y)
+        z = inverse * (Vh @ c)
+        null = c - Vh.mT @ (kept * (Vh @ c))
+        a = U @ (inverse * inverse * coefficients)
+        return Adjoint(U @ z, ((U @ coefficients - y, Vh.mT @ (inverse * z)), (-a, null)))
+
+    def deficient(self, backend: Any, factor: SVDFactor) -> Array:
+        xp = array_namespace(factor.s)
+        return xp.any(xp.isnan(factor.s))
+
+    def condition(self, backend: Any, factor: SVDFactor) -> Array:
+        xp = array_namespace(factor.s)
+        kept = factor.inverse[:, 0] > 0
+        return xp.max(factor.s) / xp.min(xp.where(kept, factor.s, xp.max(factor.s)))

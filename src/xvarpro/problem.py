@@ -1,0 +1,209 @@
+"""What a user states: levels, penalty and data, as pure functions of ``(theta, data)`` that belong to no framework."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
+from xvarpro.targets import Chunks
+from xvarpro.trees import is_array
+
+Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
+Target: TypeAlias = Array | Callable[[Tree, Tree], Array] | Chunks
+
+
+@final
+@dataclass(frozen=True)
+class Level(Struct):
+    """One regularised least-squares level, ``1/2 |M(theta) w - y(theta)|^2 + lam/2 |Omega w|^2``.
+
+    Parameters
+    ----------
+    M : callable
+        ``M(theta, data)`` -> design, shape (m, n), written with ``xp = xv.array_namespace(theta)``.
+    y : array, callable or Chunks
+        Target, shape (m,) or (m, k) for k right-hand sides that share M; or ``y(theta, data)``; or `Chunks` of columns.
+    lam : float
+        Ridge, >= 0.
+    Omega : array, shape (n, n), optional
+        Invertible weight of the ridge; None is the identity.
+    solver : LowerSolver, optional
+        How the level is solved; None chooses by shape (`lower.choose`). Only a lower level uses it.
+    """
+
+    M: Design
+    y: Target
+    lam: float = 0.0
+    Omega: Array | None = None
+    solver: LowerSolver | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.M):
+            raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
+        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks)):
+            raise ProblemError(
+                f"y must be an array, a function y(theta, data) or Chunks of columns, got {type(self.y).__name__}"
+            )
+        if is_array(self.y) and self.y.ndim not in (1, 2):
+            raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
+        _check_weight("lam", self.lam)
+        if self.Omega is not None and not (
+            is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]
+        ):
+            raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
+        if self.solver is not None and not isinstance(self.solver, LowerSolver):
+            raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(), got {self.solver!r}")
+
+
+@final
+@dataclass(frozen=True)
+class Problem(Struct):
+    """A collapsed bilevel problem; made by `separable` or `bilevel`.
+
+    Attributes
+    ----------
+    lower, upper : Level
+        `upper` is None for a separable problem, whose two levels are the same function, ridge included.
+    R, mu : callable, float
+        Penalty ``mu/2 R(theta)``.
+    data : pytree
+        Handed to M and y as their second argument.
+    compress : bool
+        Replace k right-hand sides by an equivalent m x m target where that is exact.
+    """
+
+    lower: Level
+    upper: Level | None = None
+    R: Callable[[Tree], Array] | None = None
+    mu: float = 0.0
+    data: Tree = None
+    compress: bool = True
+
+    def __post_init__(self) -> None:
+        _check_weight("mu", self.mu)
+        if self.R is not None and not callable(self.R):
+            raise ProblemError(f"R must be a function R(theta) -> scalar, got {type(self.R).__name__}")
+        if self.mu and self.R is None:
+            raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
+        if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
+            raise ProblemError("either both levels have a target in Chunks or neither")
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether both levels are the same function, so that no adjoint is needed."""
+        return self.upper is None
+
+
+def separable(
+    M: Design,
+    y: Target,
+    *,
+    data: Tree = None,
+    lam: float = 0.0,
+    Omega: Array | None = None,
+    R: Callable[[Tree], Array] | None = None,
+    mu: float = 0.0,
+    solver: LowerSolver | None = None,
+    compress: bool = True,
+) -> Problem:
+    """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
+
+    Parameters
+    ----------
+    M : callable
+        ``M(theta, data)`` -> design, shape (m, n).
+    y : array, callable or Chunks
+        Target, shape (m,) or (m, k).
+    data : pytree, optional
+        Arrays (and anything else) that M and y read; moved to the backend once per solve.
+    lam : float
+        Ridge on w, >= 0.
+    Omega : array, shape (n, n), optional
+        Invertible weight of the ridge; None is the identity.
+    R : callable, optional
+        Penalty ``R(theta)`` -> scalar.
+    mu : float
+        Its weight, >= 0.
+    solver : LowerSolver, optional
+        How `w` is solved for; None chooses by shape.
+    compress : bool
+        Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemError
+        A function that is none, a negative weight, a target that is no vector or matrix.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 50)
+    >>> problem = xv.separable(M, np.exp(-3.0 * t), data={"t": t})
+    >>> fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
+    >>> round(float(fit.theta[0]), 4)
+    3.0
+    """
+    return Problem(Level(M, y, lam, Omega, solver), None, R, mu, data, compress)
+
+
+def bilevel(
+    *,
+    lower: Level,
+    upper: Level,
+    data: Tree = None,
+    R: Callable[[Tree], Array] | None = None,
+    mu: float = 0.0,
+    compress: bool = True,
+) -> Problem:
+    """Two levels: `lower` defines ``w(theta)``, `upper` judges it.
+
+    Parameters
+    ----------
+    lower, upper : Level
+        The ridge of `upper` is what its ``lam`` says: 0 unless given, whatever the lower level has.
+    data, R, mu, compress
+        As in `separable`.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemError
+        Levels that are no `Level`, a negative weight.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = lambda theta, data: data * theta
+    >>> A, y = np.ones((3, 1)), np.ones(3)
+    >>> problem = xv.bilevel(lower=xv.Level(M, y, lam=1.0), upper=xv.Level(M, y), data=A)
+    >>> value, gradient = xv.value_and_gradient(problem, np.array([1.0]))
+    >>> round(float(value), 4)
+    0.0938
+    """
+    for name, level in (("lower", lower), ("upper", upper)):
+        if not isinstance(level, Level):
+            raise ProblemError(f"{name} must be a Level(M, y, ...), got {type(level).__name__}")
+    return Problem(lower, upper, R, mu, data, compress)
+
+
+def _check_weight(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ProblemError(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def _describe(x: Any) -> str:
+    return f"an array of shape {tuple(x.shape)}" if is_array(x) else repr(x)

@@ -1,0 +1,231 @@
+"""The seams: what a set, a step rule, a lower-level solver and an algorithm promise.
+
+This module imports nothing from the package. Everything that plugs into a solve is a frozen dataclass derived from
+`Struct`, can be built without arguments, and holds parameters only: the state of a solve lives in the solve.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import optree
+
+Array: TypeAlias = Any  # an array of any framework; the array API standard gives it no nominal type
+Tree: TypeAlias = Any  # an array or any nesting of dicts, lists, tuples and named tuples of arrays
+Leaves: TypeAlias = tuple[Array, ...]
+
+NAMESPACE = "xvarpro"
+
+
+class Struct(ABC):
+    """A frozen dataclass that the package can take apart into arrays and everything else.
+
+    Compiled backends need the arrays of a problem, a set or a rule as arguments and the rest as a hashable key; deriving
+    from `Struct` registers the class with optree so that `trees.partition` finds both.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        optree.register_pytree_node(cls, _flatten, _unflattener(cls), namespace=NAMESPACE)
+
+
+def _flatten(obj: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
+    names = tuple(field.name for field in dataclasses.fields(obj))
+    return tuple(getattr(obj, name) for name in names), None, names
+
+
+def _unflattener(cls: type) -> Callable[[None, tuple[Any, ...]], Any]:
+    def unflatten(_: None, children: tuple[Any, ...]) -> Any:
+        # __init__ validates what a user typed; the children here may be tracers or placeholders
+        obj = object.__new__(cls)
+        for field, child in zip(dataclasses.fields(cls), children, strict=True):
+            object.__setattr__(obj, field.name, child)
+        return obj
+
+    return unflatten
+
+
+class Set(Struct):
+    """A compact convex set `C`, reached through its linear minimisation oracle.
+
+    Elementwise sets (`event_ndim == 0`) act on every entry, vector sets (1) on the last axis, matrix sets (2) on the
+    last two; all leading axes are batch axes. Inside a solve a vector set constrains the whole leaf it is given,
+    flattened: ``over=L1Ball(1.0)`` on a matrix is the entrywise l1 ball, ``over=Columns(L1Ball(1.0))`` one ball per
+    column.
+    """
+
+    event_ndim: ClassVar[int] = 1
+    polytope: ClassVar[bool] = False
+
+    @abstractmethod
+    def lmo(self, g: Array) -> Array:
+        """``argmin <g, v> over v in C``. Ties go to the first index; ``lmo(0)`` is feasible and finite."""
+
+    def project(self, x: Array) -> Array:
+        """Euclidean projection of `x`. A set that offers none leaves this as it is."""
+        raise NotImplementedError(f"{type(self).__name__} offers no projection: use a Frank-Wolfe method")
+
+    @abstractmethod
+    def diameter(self, like: Array) -> float:
+        """Euclidean diameter of the set for an event shaped like `like`."""
+
+    @abstractmethod
+    def violation(self, x: Array) -> Array:
+        """How far `x` is outside, relative to the size of the set; 0 inside. Batch shape."""
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ProblemError` if a leaf of that shape cannot lie in the set."""
+
+    def contains(self, x: Array, tol: float = 1e-9) -> Array:
+        """Whether `x` violates the set by at most `tol`, relative to the size of the set. Batch shape, boolean."""
+        return self.violation(x) <= tol
+
+
+class Operator(Struct):
+    """A design ``M``, an m x n matrix that may be known through its products only. `w` and `r` are matrices."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """``(m, n)``."""
+
+    @abstractmethod
+    def matvec(self, w: Array) -> Array:
+        """``M w``."""
+
+    def residual(self, w: Array, y: Array) -> Array:
+        """``M w - y``."""
+        return self.matvec(w) - y
+
+    @abstractmethod
+    def rmatvec(self, r: Array) -> Array:
+        """``M^T r``."""
+
+    @abstractmethod
+    def outer(self, r: Array, w: Array) -> Operator:
+        """Gradient of ``<r, M w>`` with respect to the arrays that make up M, in the same structure."""
+
+    @abstractmethod
+    def dense(self) -> Array:
+        """M as an array."""
+
+
+class Search(NamedTuple):
+    """What a step rule returns."""
+
+    alpha: Array  # accepted step, 0 if none was found
+    point: Any  # the objective's `Point` at the accepted step
+    memory: Array  # what the rule carries to the next iteration: its last alpha, or its estimate of L
+    n_values: Array  # trial points evaluated
+
+
+class StepRule(Struct):
+    """A rule for the step size alpha along a feasible direction."""
+
+    uses_curvature: ClassVar[bool] = False  # whether `init` wants a measured L, which costs a gradient
+
+    @abstractmethod
+    def init(self, L: Array) -> Array:
+        """First memory of the rule, from an estimate `L` of the curvature along the first direction."""
+
+    @abstractmethod
+    def search(
+        self, backend: Any, phi: Callable[[Array], Any], value: Array, gap: Array, dd: Array, memory: Array, cap: float
+    ) -> Search:
+        """Choose alpha in (0, cap].
+
+        Parameters
+        ----------
+        backend : Backend
+            For its `while_loop`.
+        phi : callable
+            alpha -> `Point` of the objective at ``theta + alpha d``.
+        value, gap, dd : arrays, 0-d
+            ``f(theta)``, ``-<grad, d>`` and ``<d, d>``.
+        memory : array, 0-d
+            What the rule returned last time.
+        cap : float
+            Largest step allowed, > 0.
+        """
+
+
+class LowerSolver(Struct):
+    """Factors ``H = M^T M + lam Omega^T Omega`` once; answers every question about the lower level from that.
+
+    A factor is a tuple of arrays, so that it can cross a compiled loop.
+    """
+
+    @abstractmethod
+    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> Any:
+        """Factor the stacked matrix ``[M; sqrt(lam) Omega]``. Never raises: a failure shows as NaN."""
+
+    @abstractmethod
+    def argmin(self, backend: Any, factor: Any, y: Array) -> Array:
+        """``w = H^-1 M^T y``."""
+
+    @abstractmethod
+    def adjoint(self, backend: Any, factor: Any, c: Array, y: Array) -> Adjoint:
+        """What the reduced gradient needs of ``v = H^-1 c``."""
+
+    @abstractmethod
+    def deficient(self, backend: Any, factor: Any) -> Array:
+        """0-d bool: the lower level has no unique solution to working precision."""
+
+    @abstractmethod
+    def condition(self, backend: Any, factor: Any) -> Array:
+        """2-norm condition number of the matrix that was factored, 0-d: the gradient's error is this times eps."""
+
+
+class Adjoint(NamedTuple):
+    """The lower level's part of the reduced gradient: ``-<dM w - dy, q> - sum <s, dM v> over (s, v) in pairs``."""
+
+    q: Array  # M v
+    pairs: tuple[tuple[Array, Array], ...]
+
+
+class Counts(NamedTuple):
+    """Work done so far, 0-d integer arrays."""
+
+    values: Array
+    gradients: Array
+    lmos: Array
+    projections: Array
+
+
+class Iterate(NamedTuple):
+    """What every algorithm reports after every step."""
+
+    theta: Leaves
+    value: Array
+    gap_A: Array  # Frank-Wolfe gap of the constrained block
+    gap_B: Array  # dual norm of the gradient of the free block, times the radius of its ball
+    alpha_A: Array  # the step just taken, per block; 0 where none was found
+    alpha_B: Array
+    status: Array  # 0 while running, else a `Status.code`
+    counts: Counts
+
+
+class Algorithm(Struct):
+    """An optimisation method as two pure functions of fixed-shape states.
+
+    A state is any named tuple whose field `iterate` is an `Iterate`. Neither function may branch in Python on the value
+    of an array: the same text runs eagerly and inside a compiled loop.
+    """
+
+    @abstractmethod
+    def init(self, f: Any, region: Any, theta: Leaves) -> Any:
+        """State at `theta`, with value and certificate."""
+
+    @abstractmethod
+    def advance(self, f: Any, region: Any, state: Any) -> Any:
+        """One iteration."""
+
+
+class SupportsArrays(Protocol):
+    """Anything with a shape and a dtype."""
+
+    shape: tuple[int, ...]
+    dtype: Any

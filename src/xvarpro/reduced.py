@@ -1,0 +1,139 @@
+"""The reduced objective ``f(theta) = f_U(w(theta), theta)`` and its exact gradient (design in README, paper eq. 8).
+
+``w = H^-1 M_L^T y_L`` and the adjoint ``v = H^-1 grad_w f_U`` come from one factorisation; the gradient is one VJP of
+the user's functions with w and v held constant. No derivative ever passes through a factorisation or a solve.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from xvarpro import lower
+from xvarpro.backends import Backend
+from xvarpro.operators import as_operator
+from xvarpro.problem import Level, Problem
+from xvarpro.protocols import Array, Leaves, LowerSolver
+from xvarpro.trees import array_namespace, inner, partition, sum_, unflatten
+
+
+class Parts(NamedTuple):
+    """What the user's functions return at one theta. A separable problem has no upper parts; constants are None."""
+
+    M_L: Any
+    y_L: Array | None
+    M_U: Any
+    y_U: Array | None
+    R: Array | None
+
+
+class Point(NamedTuple):
+    """The reduced objective at one theta, with what the gradient there will want again."""
+
+    theta: Leaves
+    value: Array
+    w: Array
+    r: Array  # residual M_U w - y_U of the upper level
+    factor: Any  # of the lower level; empty where no adjoint is needed
+
+
+class Reduced:
+    """The reduced objective of a prepared problem on one backend.
+
+    Parameters
+    ----------
+    problem : Problem
+        With arrays of `backend`, targets of shape (m, k).
+    backend : Backend
+    treedef : optree.PyTreeSpec
+        Structure of theta.
+    """
+
+    def __init__(self, problem: Problem, backend: Backend, treedef: Any) -> None:
+        self.problem = problem
+        self.backend = backend
+        self.treedef = treedef
+        self.judge: Level = problem.upper or problem.lower
+        self._constants, self._data = partition(problem.data)
+
+    def solver(self, M: Any) -> LowerSolver:
+        level = self.problem.lower
+        return level.solver or lower.choose(M.shape, level.lam)
+
+    def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
+        """Call the user's functions; `theta` and `constants` may be traced."""
+        problem, tree, data = self.problem, unflatten(self.treedef, theta), self._data.fill(constants)
+
+        def level(level: Level | None) -> tuple[Any, Array | None]:
+            if level is None:
+                return None, None
+            return as_operator(level.M(tree, data)), as_matrix(level.y(tree, data)) if callable(level.y) else None
+
+        penalty = problem.R(tree) if problem.R is not None and problem.mu else None
+        return Parts(*level(problem.lower), *level(problem.upper), penalty)
+
+    def point(self, theta: Leaves) -> Point:
+        """Value at theta: one factorisation, one product."""
+        return self._point(theta, self.evaluate(theta, self._constants))
+
+    def _point(self, theta: Leaves, parts: Parts) -> Point:
+        level, judge, solver = self.problem.lower, self.judge, self.solver(parts.M_L)
+        factor = solver.factor(self.backend, parts.M_L, level.lam, level.Omega)
+        w = solver.argmin(self.backend, factor, level.y if parts.y_L is None else parts.y_L)
+        M_U, y_U = (parts.M_L, parts.y_L) if self.problem.is_separable else (parts.M_U, parts.y_U)
+        r = M_U.residual(w, judge.y if y_U is None else y_U)
+        value = 0.5 * inner(r, r)
+        if judge.lam:
+            Ow = w if judge.Omega is None else judge.Omega @ w
+            value = value + (0.5 * judge.lam) * inner(Ow, Ow)
+        if parts.R is not None:
+            value = value + (0.5 * self.problem.mu) * parts.R
+        if not level.lam:
+            xp = array_namespace(value)
+            value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
+        return Point(theta, value, w, r, () if self.problem.is_separable else factor)
+
+    def gradient(self, point: Point) -> Leaves:
+        """Gradient at a point: one VJP, and one solve with the point's factor unless the problem is separable."""
+        parts, pullback = self.linearise(point.theta)
+        return pullback(self._cotangents(point, parts))
+
+    def value_and_gradient(self, theta: Leaves) -> tuple[Point, Leaves]:
+        """Both, from one evaluation of the user's functions."""
+        parts, pullback = self.linearise(theta)
+        point = self._point(theta, parts)
+        return point, pullback(self._cotangents(point, parts))
+
+    def linearise(self, theta: Leaves) -> tuple[Parts, Any]:
+        """What the user's functions return at theta, and the pull-back from `Parts` of cotangents to theta."""
+        structure: Any = None
+
+        def flat(*arrays: Array) -> Leaves:
+            nonlocal structure
+            outputs, structure = partition(self.evaluate(arrays[: len(theta)], arrays[len(theta) :]))
+            return outputs
+
+        outputs, pullback = self.backend.vjp(flat, theta, self._constants)
+        return structure.fill(outputs), lambda parts: pullback(partition(parts)[0])
+
+    def _cotangents(self, point: Point, parts: Parts) -> Parts:
+        """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
+        w, r, level = point.w, point.r, self.problem.lower
+        R = None
+        if parts.R is not None:
+            R = array_namespace(parts.R).full_like(parts.R, 0.5 * self.problem.mu)
+        if self.problem.is_separable:
+            return Parts(parts.M_L.outer(r, w), None if parts.y_L is None else -r, None, None, R)
+        judge, solver = self.judge, self.solver(parts.M_L)
+        c = parts.M_U.rmatvec(r)
+        if judge.lam:
+            c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
+        q, pairs = solver.adjoint(self.backend, point.factor, c, level.y if parts.y_L is None else parts.y_L)
+        terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
+        M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
+        y_L, y_U = None if parts.y_L is None else q, None if parts.y_U is None else -r
+        return Parts(M_L, y_L, parts.M_U.outer(r, w), y_U, R)
+
+
+def as_matrix(y: Array) -> Array:
+    """A target of shape (m,) as (m, 1)."""
+    return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)

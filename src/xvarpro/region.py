@@ -1,0 +1,164 @@
+"""The feasible region ``C_A x R^p``: which set holds which leaf of theta, and Algorithm 2 (BLMO) over all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from array_api_compat import array_namespace, device
+
+from xvarpro import trees
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Leaves, Set, Struct, Tree
+from xvarpro.sets import Free
+
+
+class Direction(NamedTuple):
+    """``d = BLMO(theta, grad) - theta`` and the two parts of ``-<grad, d>``."""
+
+    d: Leaves
+    gap_A: Array
+    gap_B: Array
+
+
+@final
+@dataclass(frozen=True)
+class Region(Struct):
+    """Sets by leaf.
+
+    Parameters
+    ----------
+    constrained : tuple of (int, Set)
+        Block A: the set of each constrained leaf.
+    free : tuple of (tuple of int, Free)
+        Block B: groups of leaves, each with the norm of its ball.
+    """
+
+    constrained: tuple[tuple[int, Set], ...] = ()
+    free: tuple[tuple[tuple[int, ...], Free], ...] = ()
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether every set offers a projection."""
+        return all(type(s).project is not Set.project for _, s in self.constrained)
+
+    def blmo(self, theta: Leaves, grad: Leaves) -> Direction:
+        """Algorithm 2: a vertex of block A, a point on the ball around the iterate for block B."""
+        d = list(theta)
+        gap_A = gap_B = None
+        for i, C in self.constrained:
+            d[i] = _on_event(C.lmo, C, grad[i]) - theta[i]
+            gap_A = _add(gap_A, -trees.inner(grad[i], d[i]))
+        for group, ball in self.free:
+            u, size = ball.norm.dual(tuple(grad[i] for i in group))
+            for i, x in zip(group, u, strict=True):
+                d[i] = -ball.radius * x
+            gap_B = _add(gap_B, ball.radius * size)
+        zero = _zero(theta)
+        return Direction(tuple(d), zero if gap_A is None else gap_A, zero if gap_B is None else gap_B)
+
+    def block(self, d: Leaves, free: bool) -> Leaves:
+        """`d` with the other block's leaves set to 0."""
+        keep = {i for group, _ in self.free for i in group} if free else {i for i, _ in self.constrained}
+        return tuple(x if i in keep else array_namespace(x).zeros_like(x) for i, x in enumerate(d))
+
+    def project(self, theta: Leaves) -> Leaves:
+        """Nearest feasible point; free leaves stay."""
+        out = list(theta)
+        for i, C in self.constrained:
+            out[i] = _on_event(C.project, C, theta[i])
+        return tuple(out)
+
+    def violation(self, theta: Leaves) -> Array:
+        """Largest relative violation of any set, 0-d."""
+        worst = _zero(theta)
+        for i, C in self.constrained:
+            xp = array_namespace(theta[i])
+            worst = xp.maximum(worst, xp.max(C.violation(_event(C, theta[i]))))
+        return worst
+
+    def diameter(self, theta: Leaves) -> float:
+        """``sqrt(Delta_A^2 + sum of (2 radius)^2)`` of the sets and of the balls of the free block."""
+        squares = [C.diameter(_event(C, theta[i])) ** 2 for i, C in self.constrained]
+        return math.sqrt(sum(squares) + sum((2 * ball.radius) ** 2 for _, ball in self.free))
+
+
+def _event(C: Set, x: Array) -> Array:
+    return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
+
+
+def _on_event(fun: Any, C: Set, x: Array) -> Array:
+    if C.event_ndim != 1 or x.ndim == 1:
+        return fun(x)
+    xp = array_namespace(x)
+    return xp.reshape(fun(xp.reshape(x, (-1,))), x.shape)
+
+
+def _zero(theta: Leaves) -> Array:
+    return array_namespace(theta[0]).zeros((), dtype=theta[0].dtype, device=device(theta[0]))
+
+
+def _add(total: Array | None, term: Array) -> Array:
+    return term if total is None else total + term
+
+
+def resolve(over: Tree, theta: Tree) -> Region:
+    """Match a tree of sets with theta.
+
+    Parameters
+    ----------
+    over : None, Set, Free, or a tree of them
+        A set for each constrained leaf. In a dict, keys that are left out are free; so is None.
+    theta : pytree of arrays
+
+    Raises
+    ------
+    ProblemError
+        A key or a position that theta does not have, a set for something that is not one array, a set that cannot hold
+        an array of that shape.
+    """
+    leaves, treedef = trees.flatten(theta)
+    indices = trees.unflatten(treedef, range(len(leaves)))
+    constrained: dict[int, Set] = {}
+    free: list[tuple[tuple[int, ...], Free]] = []
+    rest: list[int] = []
+
+    def walk(over: Tree, at: Tree, path: str) -> None:
+        if over is None:
+            rest.extend(trees.leaves(at))
+        elif isinstance(over, Free):
+            free.append((tuple(trees.leaves(at)), over))
+        elif isinstance(over, Set):
+            if not isinstance(at, int):
+                raise ProblemError(f"{over!r} constrains one array, but {path} is a {type(at).__name__} of several")
+            over.check(tuple(leaves[at].shape))
+            constrained[at] = over
+        elif isinstance(over, Mapping):
+            _same_kind(over, at, Mapping, path)
+            if unknown := [k for k in over if k not in at]:
+                raise ProblemError(f"over names {unknown[0]!r}, but {path} has the keys {sorted(map(str, at))}")
+            for key in at:
+                walk(over.get(key), at[key], f"{path}[{key!r}]")
+        elif isinstance(over, Sequence) and not isinstance(over, str):
+            _same_kind(over, at, Sequence, path)
+            if len(over) != len(at):
+                raise ProblemError(f"over has {len(over)} entries for {path}, which has {len(at)}: None marks a free one")
+            for i, (o, a) in enumerate(zip(over, at, strict=True)):
+                walk(o, a, f"{path}[{i}]")
+        else:
+            raise ProblemError(f"over must hold sets such as xv.sets.Box(0.0, 1.0), got {over!r} for {path}")
+
+    walk(over, indices, "theta")
+    if rest:
+        free.append((tuple(sorted(rest)), Free()))
+    return Region(tuple(sorted(constrained.items())), tuple(free))
+
+
+def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:
+    if not isinstance(at, kind):
+        what = "one array" if isinstance(at, int) else f"a {type(at).__name__}"
+        raise ProblemError(f"over gives a {type(over).__name__} of sets for {path}, which is {what}")
+
+

@@ -1,0 +1,264 @@
+"""What a solve returns, and how it is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from xvarpro import trees
+from xvarpro.backends import of
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Tree
+from xvarpro.status import Status
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One entry per iterate, the start included; NumPy arrays of length ``n_iter + 1``.
+
+    Attributes
+    ----------
+    value, gap_A, gap_B : arrays
+        Objective of the algorithm and both parts of the gap, at the iterate.
+    alpha_A, alpha_B : arrays
+        Steps that led to it, per block; 0 at the start.
+    seconds : array
+        Time since the first iteration began, without set-up and compilation. Where a loop is compiled, the steps of one
+        call share its time evenly.
+    values, gradients, lmos, projections : arrays
+        Work done so far.
+    """
+
+    value: np.ndarray
+    gap_A: np.ndarray
+    gap_B: np.ndarray
+    alpha_A: np.ndarray
+    alpha_B: np.ndarray
+    values: np.ndarray
+    gradients: np.ndarray
+    lmos: np.ndarray
+    projections: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def gap(self) -> np.ndarray:
+        """The gap of the whole step, ``gap_A + gap_B``."""
+        return self.gap_A + self.gap_B
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was measured at the point that is returned.
+
+    Attributes
+    ----------
+    violation : float
+        Largest violation of a set, relative to its size.
+    condition : float
+        Condition number of the matrix that the lower-level solver factored; the gradient's relative error is about
+        this times the machine epsilon.
+    units, dead_units : int
+        Columns of the lower design and those that are exactly zero: atoms or latents that contribute nothing, have zero
+        gradient and never come back. -1 for a design that is not held as an array.
+    """
+
+    violation: float
+    condition: float
+    units: int
+    dead_units: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Work of a solve: objective values, gradients, calls of the LMO, projections, factorisations."""
+
+    values: int
+    gradients: int
+    lmos: int
+    projections: int
+    factorisations: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of `solve`.
+
+    Attributes
+    ----------
+    theta : pytree of arrays
+        In theta0's structure, framework and device.
+    value : float
+        Reduced objective at theta.
+    gap_A, gap_B : float
+        Frank-Wolfe gap of the constrained block; dual norm of the free block's gradient times the radius of its ball.
+    status : Status
+    n_iter : int
+    counts : Counts
+    trace : Trace
+    verified : Verified
+    algorithm : str
+        As it was run, defaults included.
+    provenance : dict
+        Backend, device, dtype, versions, precision switches.
+    seconds, setup_seconds : float
+        Time in the iterations, and before them (moving data, compressing, compiling).
+    """
+
+    theta: Tree
+    value: float
+    gap_A: float
+    gap_B: float
+    status: Status
+    n_iter: int
+    counts: Counts
+    trace: Trace
+    verified: Verified
+    algorithm: str
+    provenance: dict[str, Any]
+    seconds: float
+    setup_seconds: float
+    _weights: Callable[[], Iterator[Array]] | None = field(default=None, repr=False, compare=False)
+    _w: Array | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def gap(self) -> float:
+        """``gap_A + gap_B``."""
+        return self.gap_A + self.gap_B
+
+    @property
+    def success(self) -> bool:
+        """Whether the tolerance was met."""
+        return self.status.success
+
+    @property
+    def w(self) -> Array:
+        """The eliminated variable at theta, shape (n,) or (n, k), for the target as it was given; computed when asked.
+
+        Where the target was compressed, all k columns are solved for here; `w_chunks` yields them in blocks.
+        """
+        if self._w is None:
+            blocks = list(self.w_chunks())
+            w = blocks[0] if len(blocks) == 1 else trees.array_namespace(blocks[0]).concat(blocks, axis=1)
+            object.__setattr__(self, "_w", w)
+        return self._w
+
+    def w_chunks(self) -> Iterator[Array]:
+        """`w` in blocks of columns: the chunks of a `Chunks` target, else about as many columns as M has rows."""
+        if self._weights is None:
+            raise ProblemError("this result was loaded from a file, which keeps w as a whole: use .w")
+        return self._weights()
+
+    @property
+    def message(self) -> str:
+        """The status as a sentence."""
+        return self.status.sentence
+
+    def __str__(self) -> str:
+        v = self.verified
+        lines = [
+            f"{self.status.name}: {self.message}",
+            f"  objective   {self.value:.10g}",
+            f"  gap         {self.gap_A:.3g} (constrained), {self.gap_B:.3g} (free)",
+            f"  iterations  {self.n_iter} in {self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)",
+            f"  work        {self.counts.values} values, {self.counts.gradients} gradients, {self.counts.lmos} LMO calls",
+            f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}, dead units {v.dead_units}/{v.units}",
+            f"  algorithm   {self.algorithm}",
+            f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
+        ]
+        return "\n".join(lines)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Objective and gap against iterations, log scale.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        from xvarpro.plotting import plot_trace  # matplotlib is optional
+
+        return plot_trace(self, ax)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one ``.npz`` file, without pickle.
+
+        Raises
+        ------
+        ProblemError
+            theta is a tree of something else than dicts, lists, tuples and arrays.
+        """
+        leaves, _ = trees.flatten(self.theta)
+        arrays = {f"theta_{i}": _numpy(x) for i, x in enumerate(leaves)}
+        arrays |= {f"trace_{f.name}": getattr(self.trace, f.name) for f in fields(Trace)}
+        arrays["w"] = _numpy(self.w)
+        meta = {
+            "format": 1,
+            "tree": _structure(self.theta, iter(range(len(leaves)))),
+            "status": self.status.name,
+            "counts": asdict(self.counts),
+            "verified": asdict(self.verified),
+            **{k: getattr(self, k) for k in _PLAIN},
+        }
+        with open(path, "wb") as file:
+            np.savez(file, allow_pickle=False, meta=np.array(json.dumps(meta)), **arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Result:
+        """Read what `save` wrote; arrays come back as NumPy's."""
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        meta = json.loads(str(arrays.pop("meta")))
+        trace = Trace(**{f.name: arrays[f"trace_{f.name}"] for f in fields(Trace)})
+        return cls(
+            theta=_rebuild(meta["tree"], arrays),
+            status=Status[meta["status"]],
+            counts=Counts(**meta["counts"]),
+            trace=trace,
+            verified=Verified(**meta["verified"]),
+            _w=arrays["w"],
+            **{k: meta[k] for k in _PLAIN},
+        )
+
+
+_PLAIN = ("value", "gap_A", "gap_B", "n_iter", "algorithm", "provenance", "seconds", "setup_seconds")
+
+
+def _numpy(x: Array) -> np.ndarray:
+    backend = of(x)
+    return np.asarray(x) if backend is None else backend.to_numpy(x)
+
+
+def _structure(tree: Tree, index: Iterator[int]) -> Any:
+    """Containers as JSON, in the order in which leaves are numbered."""
+    if isinstance(tree, dict):
+        return {"dict": {key: _structure(tree[key], index) for key in _keys(tree)}}
+    if type(tree) in (list, tuple):
+        return {type(tree).__name__: [_structure(x, index) for x in tree]}
+    if trees.is_array(tree) or isinstance(tree, float):
+        return next(index)
+    raise ProblemError(f"Result.save keeps dicts, lists, tuples and arrays; theta holds a {type(tree).__name__}")
+
+
+def _keys(tree: dict[Any, Any]) -> list[Any]:
+    if not all(isinstance(key, str) for key in tree):
+        raise ProblemError("Result.save keeps dicts with string keys only")
+    return sorted(tree) if type(tree) is dict else list(tree)
+
+
+def _rebuild(structure: Any, arrays: dict[str, np.ndarray]) -> Tree:
+    if isinstance(structure, int):
+        return arrays[f"theta_{structure}"]
+    (kind, children), = structure.items()
+    if kind == "dict":
+        return {key: _rebuild(child, arrays) for key, child in children.items()}
+    built = [_rebuild(child, arrays) for child in children]
+    return tuple(built) if kind == "tuple" else built

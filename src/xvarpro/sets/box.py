@@ -1,0 +1,89 @@
+"""The box: bounds entry by entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from xvarpro import backends
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Set
+
+
+@final
+@dataclass(frozen=True)
+class Box(Set):
+    """Box ``{x : lower <= x <= upper}``.
+
+    Parameters
+    ----------
+    lower, upper : float or array
+        Finite bounds, ``lower <= upper``; arrays must broadcast to the shape of what they bound.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Box(0.0, 2.0).lmo(np.array([1.0, -1.0]))
+    array([0., 2.])
+    """
+
+    lower: float | Array = 0.0
+    upper: float | Array = 1.0
+
+    event_ndim: ClassVar[int] = 0
+    polytope: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        lower, upper = _host(self.lower), _host(self.upper)
+        if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+            raise ProblemError("Box needs finite bounds, since a linear function has no minimum on an unbounded box")
+        if not (lower <= upper).all():
+            raise ProblemError(f"Box needs lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        got = np.broadcast_shapes(_host(self.lower).shape, _host(self.upper).shape)
+        try:
+            fits = np.broadcast_shapes(got, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ProblemError(f"Box bounds of shape {got} do not broadcast to theta's shape {shape}")
+
+    def _bounds(self, like: Array) -> tuple[Array, Array]:
+        xp = array_namespace(like)
+        zero = xp.zeros_like(like)
+        return zero + self.lower, zero + self.upper
+
+    def lmo(self, g: Array) -> Array:
+        lower, upper = self._bounds(g)
+        return array_namespace(g).where(g < 0, upper, lower)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        lower, upper = self._bounds(x)
+        return xp.minimum(xp.maximum(x, lower), upper)
+
+    def diameter(self, like: Array) -> float:
+        width = np.broadcast_to(_host(self.upper) - _host(self.lower), like.shape)
+        return float(np.linalg.norm(width))
+
+    def violation(self, x: Array) -> Array:
+        lower, upper = self._bounds(x)
+        xp = array_namespace(x)
+        outside = xp.maximum(lower - x, x - upper)
+        width = xp.maximum(upper - lower, xp.maximum(xp.abs(lower), xp.abs(upper)))
+        relative = xp.where(outside > 0, outside / xp.where(width > 0, width, xp.ones_like(width)), 0 * outside)
+        return _largest(relative)
+
+
+def _host(bound: Any) -> np.ndarray:
+    owner = backends.of(bound)
+    return np.asarray(bound if owner is None else owner.to_numpy(bound))
+
+
+def _largest(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.max(x) if 0 not in x.shape else xp.zeros((), dtype=x.dtype, device=device(x))

@@ -1,0 +1,99 @@
+"""Norms for the unit ball in which a free block takes its step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from array_api_compat import array_namespace
+
+from xvarpro import backends
+from xvarpro.protocols import Array, Leaves, Struct
+from xvarpro.sets._arithmetic import direction, norm
+from xvarpro.trees import sum_
+
+
+class Norm(Struct):
+    """A norm on a group of arrays, through its dual."""
+
+    @abstractmethod
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        """The `u` of norm 1 with ``<g, u> = |g|_*``, and ``|g|_*`` itself; ``u = 0`` where the gradient is 0."""
+
+
+@final
+@dataclass(frozen=True)
+class L2(Norm):
+    """Euclidean norm of all arrays of the group together (the paper's choice).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> (u,), size = xv.sets.norms.L2().dual((np.array([3.0, 4.0]),))
+    >>> u, float(size)
+    (array([0.6, 0.8]), 5.0)
+    """
+
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        xp = array_namespace(*g)
+        flat = xp.concat([xp.reshape(x, (-1,)) for x in g]) if len(g) > 1 else xp.reshape(g[0], (-1,))
+        length = norm(flat)[0]
+        if len(g) == 1:
+            return (xp.reshape(direction(flat), g[0].shape),), length
+        safe = xp.where(length > 0, length, xp.ones_like(length))
+        return tuple(x / safe for x in g), length
+
+
+@final
+@dataclass(frozen=True)
+class Sign(Norm):
+    """Largest absolute entry; its steps are signs.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> (u,), size = xv.sets.norms.Sign().dual((np.array([3.0, -4.0]),))
+    >>> u, float(size)
+    (array([ 1., -1.]), 7.0)
+    """
+
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        xp = array_namespace(*g)
+        return tuple(xp.sign(x) for x in g), sum_(xp.sum(xp.abs(x)) for x in g)
+
+
+@final
+@dataclass(frozen=True)
+class Spectral(Norm):
+    """Largest singular value of any matrix of the group; arrays with fewer than two axes count by their l2 norm.
+
+    The direction is the polar factor from a singular value decomposition, so the certificate is exact; Newton-Schulz
+    iterations would leave the ball.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> (u,), size = xv.sets.norms.Spectral().dual((np.diag([3.0, 0.0]),))
+    >>> float(abs(u - np.diag([1.0, 0.0])).max()), float(size)
+    (0.0, 3.0)
+    """
+
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        parts = [_polar(x) if x.ndim > 1 else _unit(x) for x in g]
+        return tuple(u for u, _ in parts), sum_(size for _, size in parts)
+
+
+def _unit(x: Array) -> tuple[Array, Array]:
+    xp = array_namespace(x)
+    flat = xp.reshape(x, (-1,))
+    return xp.reshape(direction(flat), x.shape), norm(flat)[0]
+
+
+def _polar(x: Array) -> tuple[Array, Array]:
+    xp = array_namespace(x)
+    U, s, Vh = backends.of(x).svd(x)
+    # a null direction of g has no sign: leave it out rather than take whatever the decomposition completed with
+    top = xp.max(s, axis=-1, keepdims=True)
+    kept = s > top * (max(x.shape[-2:]) * xp.finfo(x.dtype).eps)
+    return (U * xp.expand_dims(xp.astype(kept, x.dtype), axis=-2)) @ Vh, xp.sum(s)

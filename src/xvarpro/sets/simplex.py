@@ -1,0 +1,95 @@
+"""Simplices: nonnegative entries with a sum that is fixed, or capped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from array_api_compat import array_namespace
+
+from xvarpro.protocols import Array, Set
+from xvarpro.sets._arithmetic import check_radius, first_index, onto_simplex
+
+
+@final
+@dataclass(frozen=True)
+class Simplex(Set):
+    """Simplex ``{x >= 0, sum x = radius}`` along the last axis.
+
+    Parameters
+    ----------
+    radius : float
+        The sum, >= 0.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Simplex(2.0).lmo(np.array([1.0, -1.0, -1.0]))
+    array([0., 2., 0.])
+    """
+
+    radius: float = 1.0
+
+    polytope: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_radius(self, self.radius)
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return xp.astype(first_index(g, xp.argmin(g, axis=-1)), g.dtype) * self.radius
+
+    def project(self, x: Array) -> Array:
+        return onto_simplex(x, self.radius)
+
+    def diameter(self, like: Array) -> float:
+        return math.sqrt(2) * self.radius if like.shape[-1] > 1 else 0.0
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        return xp.maximum(xp.max(-x, axis=-1), xp.abs(xp.sum(x, axis=-1) - self.radius)) / (self.radius or 1.0)
+
+
+@final
+@dataclass(frozen=True)
+class CappedSimplex(Set):
+    """Simplex with its interior, ``{x >= 0, sum x <= radius}`` along the last axis.
+
+    Parameters
+    ----------
+    radius : float
+        Largest sum, >= 0.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.CappedSimplex(2.0).project(np.array([3.0, 1.0, -1.0]))
+    array([2., 0., 0.])
+    """
+
+    radius: float = 1.0
+
+    polytope: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_radius(self, self.radius)
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        best = first_index(g, xp.argmin(g, axis=-1)) & (g < 0)
+        return xp.astype(best, g.dtype) * self.radius
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        clipped = xp.maximum(x, xp.zeros_like(x))
+        fits = xp.sum(clipped, axis=-1, keepdims=True) <= self.radius
+        return xp.where(fits, clipped, onto_simplex(x, self.radius))
+
+    def diameter(self, like: Array) -> float:
+        return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        worst = xp.maximum(xp.max(-x, axis=-1), xp.sum(x, axis=-1) - self.radius) / (self.radius or 1.0)
+        return xp.maximum(worst, xp.zeros_like(worst))

@@ -1,0 +1,441 @@
+"""The driver: prepare, run an algorithm, decide when to stop, verify, return."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from xvarpro import algorithms, trees
+from xvarpro._version import __version__
+from xvarpro.backends import Backend, exchange
+from xvarpro.errors import ProblemError
+from xvarpro.prepare import Prepared, prepare
+from xvarpro.problem import Problem
+from xvarpro.progress import Bar
+from xvarpro.protocols import Algorithm, Array, Leaves, Tree
+from xvarpro.reduced import Reduced, as_matrix
+from xvarpro.region import resolve
+from xvarpro.result import Counts, Result, Trace, Verified
+from xvarpro.status import Status
+from xvarpro.targets import Chunks
+
+_RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
+
+
+class DeadUnitsWarning(UserWarning):
+    """Columns of the design are exactly zero at the result: they have zero gradient and never come back."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a callback sees after an iteration.
+
+    Attributes
+    ----------
+    iteration : int
+    value, gap_A, gap_B, alpha_A, alpha_B : float
+    seconds : float
+        Since the iterations began.
+    """
+
+    iteration: int
+    value: float
+    gap_A: float
+    gap_B: float
+    alpha_A: float
+    alpha_B: float
+    seconds: float
+    _theta: Callable[[], Tree]
+
+    @property
+    def theta(self) -> Tree:
+        """The iterate, as the caller's arrays; brought over when asked for."""
+        return self._theta()
+
+
+def value_and_gradient(
+    problem: Problem,
+    theta: Tree,
+    backend: str | Backend | None = None,
+    *,
+    device: Any = None,
+    dtype: str | None = None,
+) -> tuple[Array, Tree]:
+    """Reduced objective and its exact gradient at theta.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta : pytree of arrays
+        float32 or float64, all of one framework.
+    backend, device, dtype
+        Where to compute; theta's own by default.
+
+    Returns
+    -------
+    value : array, 0-d
+    gradient : pytree of arrays
+        Both in theta's framework and on its device.
+
+    Raises
+    ------
+    ProblemError, ModelError, ExchangeError
+        As `solve`.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data, axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 20)
+    >>> problem = xv.separable(M, np.exp(-2.0 * t), data=t)
+    >>> value, gradient = xv.value_and_gradient(problem, np.array([2.0]))
+    >>> bool(value < 1e-25), bool(abs(gradient[0]) < 1e-12)
+    (True, True)
+    """
+    prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
+    value, gradient = prepared.call(_value_and_gradient, prepared.theta)
+    home = prepared.home
+    return home.array(value, prepared.backend), home.bring(gradient, prepared.backend)
+
+
+def _value_and_gradient(reduced: Reduced, theta: Leaves) -> tuple[Array, Leaves]:
+    point, gradient = reduced.value_and_gradient(theta)
+    return point.value, gradient
+
+
+def project(theta: Tree, over: Tree) -> Tree:
+    """Nearest feasible point of theta, leaf by leaf, as `solve` understands `over`.
+
+    Parameters
+    ----------
+    theta : pytree of arrays
+    over : Set, Free or a tree of them
+
+    Returns
+    -------
+    pytree of arrays
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.project({"s": np.array([3.0, 1.0]), "free": np.array([7.0])}, {"s": xv.sets.CappedSimplex(2.0)})
+    {'free': array([7.]), 's': array([2., 0.])}
+    """
+    leaves, treedef = trees.flatten(theta)
+    region = resolve(over, theta)
+    return trees.unflatten(treedef, region.project(tuple(leaves)))
+
+
+def solve(
+    problem: Problem,
+    theta0: Tree,
+    *,
+    over: Tree = None,
+    algorithm: Algorithm | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    time_limit: float | None = None,
+    callback: Callable[[Moment], bool | None] | None = None,
+    progress: bool | None = None,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Result:
+    """Minimise the reduced objective over ``C_A x R^p``.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `separable` or `bilevel`.
+    theta0 : array or pytree of arrays
+        Feasible start, float32 or float64, all of one framework. It is never written to.
+    over : Set, Free or a tree of them, optional
+        Sets for the leaves of theta; what is not named is free.
+    algorithm : Algorithm, optional
+        One of `xvarpro.algorithms`; None takes the best measured for the sets at hand, and the result says which.
+    tol : float
+        Both parts of the gap must fall below ``tol * |f|``.
+    max_iter : int
+        Iterations at most, >= 0.
+    time_limit : float, optional
+        Seconds for the iterations; set-up and compilation do not count.
+    callback : callable, optional
+        Called with a `Moment` after every iteration; returning True stops the solve.
+    progress : bool, optional
+        Progress bar; None shows one on a terminal only.
+    backend, device, dtype : optional
+        Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
+
+    Returns
+    -------
+    Result
+        Arrays in theta0's framework, on its device.
+
+    Raises
+    ------
+    ProblemError
+        Shapes, sets, dtypes or starts that do not fit together; NaN or inf in the data; an infeasible start.
+    ModelError
+        A model function returned the wrong thing or left its array namespace.
+    ExchangeError
+        A result that could not be returned without losing digits.
+    UnknownBackendError, BackendNotInstalledError
+        As they say.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    >>> t = np.linspace(0.0, 2.0, 100)
+    >>> y = 2.0 * np.exp(-1.0 * t) + np.exp(-5.0 * t)
+    >>> problem = xv.separable(M, y, data={"t": t})
+    >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0), tol=1e-9)
+    >>> np.round(fit.theta, 3), np.round(fit.w, 3)
+    (array([1., 5.]), array([2., 1.]))
+    """
+    began = time.perf_counter()
+    _check_limits(tol, max_iter, time_limit, algorithm)
+    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
+    chosen = algorithm or algorithms.choose(prepared.region.has_projection)
+    run = _Run(prepared, chosen, tol)
+    with prepared.backend.scope(prepared.dtype):
+        run.warm_up()
+        setup = time.perf_counter() - began
+        with Bar(max_iter, progress) as bar:
+            status = run.iterate(max_iter, time_limit, callback, bar)
+        return run.result(status, setup)
+
+
+def _check_limits(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any) -> None:
+    if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
+        raise ProblemError(f"tol must be a finite number >= 0, got {tol!r}")
+    if not (isinstance(max_iter, int) and max_iter >= 0):
+        raise ProblemError(f"max_iter must be a whole number >= 0, got {max_iter!r}")
+    if not (time_limit is None or (isinstance(time_limit, int | float) and time_limit >= 0)):
+        raise ProblemError(f"time_limit must be seconds >= 0 or None, got {time_limit!r}")
+    if not (algorithm is None or isinstance(algorithm, Algorithm)):
+        raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None, got {algorithm!r}")
+
+
+def _judged(state: Any, tol: Array, floor: Array) -> Any:
+    """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
+    it = state.iterate
+    xp = array_namespace(it.value)
+    # the gap is known to rounding of the data it was computed from, however small the objective has become
+    small = xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
+    code = xp.where((it.gap_A <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status)
+    finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
+    code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
+    return state._replace(iterate=it._replace(status=code))
+
+
+def _record(state: Any) -> tuple[Array, ...]:
+    it = state.iterate
+    return (it.value, it.gap_A, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
+
+
+def _running(state: Any) -> Array:
+    return state.iterate.status == Status.RUNNING.code
+
+
+class _Run:
+    """One solve: its state, its trace, its clock."""
+
+    def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
+        self.prepared, self.algorithm = prepared, algorithm
+        backend, treedef = prepared.backend, prepared.home.treedef
+        whole, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
+        like = prepared.theta[0]
+        self.operands = (backend.xp.full_like(like[(..., *(0,) * like.ndim)], tol), *whole)
+
+        def start(operands: Leaves) -> Callable[[Leaves], Any]:
+            problem, region, algorithm = skeleton.fill(operands[1:])
+            f = Reduced(problem, backend, treedef)
+            return lambda theta: algorithm.init(f, region, theta)
+
+        def step(operands: Leaves) -> Callable[[Any], Any]:
+            tol, floor, *rest = operands
+            problem, region, algorithm = skeleton.fill(rest)
+            f = Reduced(problem, backend, treedef)
+            return lambda state: _judged(algorithm.advance(f, region, state), tol, floor)
+
+        self._init = backend.call(start, ("init", skeleton, treedef))
+        self._loop = backend.loop(step, _record, _running, ("step", skeleton, treedef))
+
+    def warm_up(self) -> None:
+        """The first state; a compiled loop compiles here, on no iterations, so that the clock does not see it."""
+        backend = self.prepared.backend
+        state = self._init(self.operands, self.prepared.theta)
+        value = state.iterate.value
+        floor = backend.xp.maximum(backend.xp.abs(value), self.prepared.call(_energy, self.prepared.theta))
+        state = _judged(state, self.operands[0], floor)
+        self.operands = (self.operands[0], floor, *self.operands[1:])
+        self.state, _ = self._loop(self.operands, state, 0)
+        self.rows = [backend.to_floats(_record(self.state))]
+        self.seconds = [0.0]
+
+    def iterate(
+        self, max_iter: int, time_limit: float | None, callback: Callable[[Moment], bool | None] | None, bar: Bar
+    ) -> Status:
+        status = Status.of(self.rows[-1][5])
+        batch, began = 1, time.perf_counter()
+        limit = math.inf if time_limit is None else time_limit
+        while status is Status.RUNNING:
+            done, elapsed = len(self.rows) - 1, self.seconds[-1]
+            if done >= max_iter:
+                return Status.MAX_ITER
+            if elapsed >= limit:
+                return Status.TIME_LIMIT
+            batch = self._batch(batch, elapsed, done, callback is not None)
+            self.state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done))
+            now = time.perf_counter() - began
+            self.rows += rows
+            self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
+            status = Status.of(self.rows[-1][5])
+            bar.update(len(rows), self.rows[-1][0], self.rows[-1][1] + self.rows[-1][2])
+            if callback is not None and callback(self._moment()):
+                return Status.STOPPED if status is Status.RUNNING else status
+        return status
+
+    def _batch(self, batch: int, elapsed: float, done: int, watched: bool) -> int:
+        """Steps for the next call of the loop: all the backend takes at once, in a tenth of a second."""
+        if watched or self.prepared.backend.chunk == 1 or not done:
+            return 1
+        return max(1, min(self.prepared.backend.chunk, 2 * batch, int(0.1 * done / max(elapsed, 1e-9))))
+
+    def _moment(self) -> Moment:
+        theta, home, backend = self.state.iterate.theta, self.prepared.home, self.prepared.backend
+        return Moment(len(self.rows) - 1, *self.rows[-1][:5], self.seconds[-1], lambda: home.bring(theta, backend))
+
+    def result(self, status: Status, setup: float) -> Result:
+        prepared, iterate = self.prepared, self.state.iterate
+        status, verified = self._verified(status)
+        last = dict(zip(_RECORD, self.rows[-1], strict=True))
+        columns = dict(zip(_RECORD, np.asarray(self.rows, dtype=np.float64).T, strict=True))
+        columns.pop("status")
+        work = {k: int(last[k]) for k in ("values", "gradients", "lmos", "projections")}
+        return Result(
+            theta=prepared.home.bring(iterate.theta, prepared.backend),
+            value=last["value"],
+            gap_A=last["gap_A"],
+            gap_B=last["gap_B"],
+            status=status,
+            n_iter=len(self.rows) - 1,
+            counts=Counts(**work, factorisations=work["values"]),
+            trace=Trace(**columns, seconds=np.asarray(self.seconds)),
+            verified=verified,
+            algorithm=repr(self.algorithm),
+            provenance=_provenance(prepared),
+            seconds=self.seconds[-1],
+            setup_seconds=setup,
+            _weights=lambda: _weights(prepared, iterate.theta),
+        )
+
+    def _verified(self, status: Status) -> tuple[Status, Verified]:
+        prepared, theta = self.prepared, self.state.iterate.theta
+        backend = prepared.backend
+        deficient, condition, dead, units = prepared.call(_diagnose, theta)
+        if status is Status.NON_FINITE and bool(deficient):
+            status = Status.RANK_DEFICIENT
+        verified = Verified(
+            violation=float(prepared.region.violation(theta)),
+            condition=backend.to_floats([condition])[0],
+            units=int(units),
+            dead_units=int(dead),
+        )
+        if verified.dead_units > 0:
+            warnings.warn(
+                f"{verified.dead_units} of {verified.units} columns of M(theta) are exactly zero at the result. Their "
+                "gradient is zero, so no method moves them again: start from other values, or cap the first steps",
+                DeadUnitsWarning,
+                stacklevel=4,
+            )
+        return status, verified
+
+
+def _energy(reduced: Reduced, theta: Leaves) -> Array:
+    """``1/2 |y|^2`` of the level that judges: the scale of everything the objective is a difference of."""
+    judge, problem = reduced.judge, reduced.problem
+    if not callable(judge.y):
+        return 0.5 * trees.inner(judge.y, judge.y)
+    parts = reduced.evaluate(theta, trees.partition(problem.data)[0])
+    y = parts.y_L if problem.is_separable else parts.y_U
+    return 0.5 * trees.inner(y, y)
+
+
+def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, Array, Array, Array]:
+    level, backend = reduced.problem.lower, reduced.backend
+    M = reduced.evaluate(theta, trees.partition(reduced.problem.data)[0]).M_L
+    solver = reduced.solver(M)
+    factor = solver.factor(backend, M, level.lam, level.Omega)
+    A = M.dense()
+    xp = array_namespace(A)
+    dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
+    units = xp.full_like(dead, A.shape[1])
+    return solver.deficient(backend, factor), solver.condition(backend, factor), dead, units
+
+
+def _weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
+    """w for the target as it was given, block by block."""
+    y = prepared.original.lower.y
+    vector = trees.is_array(y) and y.ndim == 1
+    move = _Columns(prepared)
+    for block in move.blocks(y):
+        w = prepared.call(_solve_lower, theta, block)
+        yield prepared.home.array(w[:, 0] if vector else w, prepared.backend)
+
+
+class _Columns:
+    """Blocks of the caller's target, on the backend."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+
+    def blocks(self, y: Any) -> Iterator[tuple[Array, ...]]:
+        level = self.prepared.problem.lower
+        if isinstance(y, Chunks):
+            for block in y:
+                yield (self._move(block),)
+        elif not self.prepared.compressed:
+            # a target that depends on theta is evaluated again; one that was not compressed is here already
+            yield () if callable(level.y) else (level.y,)
+        else:
+            width = max(y.shape[0], 1024)
+            for i in range(0, y.shape[1], width):
+                yield (self._move(y[:, i : i + width]),)
+
+    def _move(self, block: Array) -> Array:
+        p = self.prepared
+        with p.backend.scope(p.dtype):
+            return as_matrix(exchange.move(block, p.backend, dtype=p.dtype, device=p.device))
+
+
+def _solve_lower(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
+    level = reduced.problem.lower
+    parts = reduced.evaluate(theta, trees.partition(reduced.problem.data)[0])
+    solver = reduced.solver(parts.M_L)
+    factor = solver.factor(reduced.backend, parts.M_L, level.lam, level.Omega)
+    return solver.argmin(reduced.backend, factor, y[0] if y else parts.y_L)
+
+
+def _provenance(prepared: Prepared) -> dict[str, Any]:
+    backend = prepared.backend
+    return {
+        "xvarpro": __version__,
+        "backend": backend.name,
+        "device": str(backend.device_of(prepared.theta[0])),
+        "dtype": prepared.dtype,
+        "compressed": prepared.compressed,
+        "framework": backend.describe(),
+    }

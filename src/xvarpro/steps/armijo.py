@@ -1,0 +1,69 @@
+"""Armijo's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from array_api_compat import array_namespace
+
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Search, StepRule
+from xvarpro.steps._backtrack import backtrack
+
+
+@final
+@dataclass(frozen=True)
+class Armijo(StepRule):
+    """``alpha = delta^j`` with the smallest j >= 0 such that ``f(theta) - f(theta + alpha d) >= gamma alpha gap``.
+
+    Parameters
+    ----------
+    delta : float
+        Reduction factor, in (0, 1).
+    gamma : float
+        Share of the predicted decrease that is asked for, in (0, 1/2).
+    warm : bool
+        Start from the previous step divided by `delta`, not from the largest step allowed (the paper).
+    limit : int
+        Trials after which the search gives up.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.algorithms.FrankWolfe(step=xv.steps.Armijo(warm=True)).step.warm
+    True
+    """
+
+    delta: float = 0.5
+    gamma: float = 1e-4
+    warm: bool = False
+    limit: int = 60
+
+    uses_curvature: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise ProblemError(f"Armijo needs 0 < delta < 1, got {self.delta!r}")
+        if not 0 < self.gamma < 0.5:
+            raise ProblemError(f"Armijo needs 0 < gamma < 1/2, got {self.gamma!r}")
+
+    def init(self, L: Array) -> Array:
+        return array_namespace(L).ones_like(L)
+
+    def search(
+        self, backend: Any, phi: Callable[[Array], Any], value: Array, gap: Array, dd: Array, memory: Array, cap: float
+    ) -> Search:
+        xp = array_namespace(value)
+        largest = xp.full_like(value, cap)
+        first = xp.minimum(largest, memory / self.delta) if self.warm else largest
+        return backtrack(
+            backend,
+            phi,
+            propose=lambda alpha: alpha,
+            accept=lambda alpha, point, _: value - point.value >= (self.gamma * alpha) * gap,
+            worsen=lambda alpha: alpha * self.delta,
+            memory=first,
+            limit=self.limit,
+        )

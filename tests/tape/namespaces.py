@@ -1,0 +1,49 @@
+"""The raw namespaces the tape is tested over, each with its scatter-add and its road to NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import array_api_compat.numpy as xpn
+import array_api_compat.torch as xpt
+import array_api_strict as xps
+import numpy as np
+import torch
+
+
+class Raw(NamedTuple):
+    xp: Any
+    index_add: Any
+
+    def array(self, a: np.ndarray) -> Any:
+        return torch.from_numpy(np.array(a)) if self.xp is xpt else self.xp.asarray(a)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"xp": self.xp, "index_add": self.index_add}
+
+
+def host(x: Any) -> np.ndarray:
+    if isinstance(x, torch.Tensor):
+        return x.detach().resolve_conj().resolve_neg().numpy()
+    return np.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else np.from_dlpack(x)
+
+
+def add_numpy(x, key, v):
+    x = x.copy()
+    np.add.at(x, key, v)
+    return x
+
+
+def add_strict(x, key, v):
+    return xps.asarray(add_numpy(host(x), host(key), host(v)))
+
+
+def add_torch(x, key, v):
+    return x.index_put((key,), v, accumulate=True)
+
+
+NUMPY = Raw(xpn, add_numpy)
+STRICT = Raw(xps, add_strict)
+TORCH = Raw(xpt, add_torch)
+RAW = {"numpy": NUMPY, "strict": STRICT, "torch": TORCH}

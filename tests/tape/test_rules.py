@@ -1,0 +1,190 @@
+"""Every rule, against Torch's derivatives and against central differences, over three namespaces."""
+
+from __future__ import annotations
+
+import array_api_compat.torch as xpt
+import numpy as np
+import pytest
+import torch
+
+from xvarpro.backends.tape import jvp, vjp
+
+from . import cases_linalg  # noqa: F401  (fills CASES)
+from .cases import CASES, Case
+from .namespaces import NUMPY, RAW, host
+
+ALL = [pytest.param(c, id=f"{name}-{i}") for name, cs in CASES.items() for i, c in enumerate(cs)]
+SMOOTH = [p for p in ALL if p.values[0].smooth]
+FLOAT = [p for p in ALL if all(a.size for a in p.values[0].args)]
+
+
+def flat(outputs):
+    return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+
+
+def like(returned, values):
+    return tuple(values) if isinstance(returned, (tuple, list)) else values[0]
+
+
+def weights(outputs, seed=1):
+    """Cotangents: normal numbers in the dtype of each output."""
+    rng = np.random.default_rng(seed)
+    ws = []
+    for y in flat(outputs):
+        w = rng.normal(size=y.shape)
+        ws.append((w + 1j * rng.normal(size=y.shape) if np.iscomplexobj(y) else w).astype(y.dtype))
+    return ws
+
+
+def inner(a, b):
+    """The real inner product that gradients are taken in."""
+    return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
+
+
+def gradients(case: Case, raw, args=None):
+    """Values and gradients by the tape, as NumPy arrays."""
+    args = [raw.array(a) for a in (case.args if args is None else args)]
+    y, pullback = vjp(lambda *xs: case.fun(xs[0].__array_namespace__(), *xs), args, **raw.how)
+    values = [host(v) for v in flat(y)]
+    ws = [raw.array(w) for w in weights(values)]
+    return values, [host(g) for g in pullback(like(y, ws))]
+
+
+def torch_gradients(case: Case):
+    xs = [torch.from_numpy(np.array(a)).requires_grad_() for a in case.args]
+    ys = flat((case.torch or case.fun)(xpt, *xs))
+    ws = [torch.from_numpy(np.asarray(w)) for w in weights([host(y) for y in ys])]
+    pairs = [(y, w) for y, w in zip(ys, ws, strict=True) if y.requires_grad]
+    if not pairs:
+        return [host(y) for y in ys], [np.zeros_like(a) for a in case.args]
+    gs = torch.autograd.grad([y for y, _ in pairs], xs, [w for _, w in pairs], allow_unused=True)
+    return [host(y) for y in ys], [
+        np.zeros_like(a) if g is None else host(g) for g, a in zip(gs, case.args, strict=True)
+    ]
+
+
+def double(case):
+    return all(a.dtype.itemsize >= 8 for a in case.args)
+
+
+def close(got, want, rtol=1e-9):
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        scale = max(1.0, float(np.max(np.abs(w), initial=0.0)))
+        # written so that NaN fails
+        assert np.all(np.abs(g - w) <= rtol * scale), f"got {g}, want {w}"
+
+
+@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize("case", ALL)
+def test_values_and_gradients_are_torchs(case, name):
+    if name in case.skip:
+        pytest.skip(case.skip[name])
+    values, grads = gradients(case, RAW[name])
+    want_values, want_grads = torch_gradients(case)
+    close(values, want_values, 1e-12 if double(case) else 1e-6)
+    close(grads, want_grads, 1e-9 if double(case) else 1e-6)
+    assert [g.dtype for g in grads] == [a.dtype for a in case.args]
+
+
+@pytest.mark.parametrize("case", SMOOTH)
+def test_gradients_are_central_differences(case):
+    rng = np.random.default_rng(2)
+    _, grads = gradients(case, NUMPY)
+    ws = weights([np.asarray(v) for v in gradients(case, NUMPY)[0]])
+    for _ in range(2):
+        direction = [(rng.normal(size=a.shape) + (1j * rng.normal(size=a.shape) if np.iscomplexobj(a) else 0))
+                     for a in case.args]
+        h = 1e-5
+
+        def along(t, direction=direction):
+            moved = [a + t * d for a, d in zip(case.args, direction, strict=True)]
+            return inner(ws, flat(case.fun(NUMPY.xp, *moved)))
+
+        slope = (along(h) - along(-h)) / (2 * h)
+        want = inner(grads, direction)
+        assert abs(slope - want) <= 1e-6 * max(1.0, abs(want), abs(along(0.0)))
+
+
+@pytest.mark.parametrize("case", SMOOTH)
+def test_second_derivatives_are_central_differences_of_gradients(case):
+    """A Hessian-vector product by a tape on a tape: every rule is itself differentiable."""
+    rng = np.random.default_rng(3)
+    direction = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
+    ws = weights(gradients(case, NUMPY)[0])
+
+    def gradient(*xs):
+        ns = xs[0].__array_namespace__()
+        y, pullback = vjp(lambda *zs: case.fun(zs[0].__array_namespace__(), *zs), xs, xp=ns, index_add=None)
+        return pullback(like(y, [ns.asarray(w) for w in ws]))
+
+    _, pullback = vjp(gradient, case.args, **NUMPY.how)
+    product = [host(g) for g in pullback(tuple(direction))]
+    h = 1e-5
+    ahead, behind = (
+        gradients(case, NUMPY, [a + t * d for a, d in zip(case.args, direction, strict=True)])[1] for t in (h, -h)
+    )
+    # the Hessian is symmetric in the real inner product, so its transpose is itself
+    want = [(p - m) / (2 * h) for p, m in zip(ahead, behind, strict=True)]
+    scale = max(1.0, *(float(np.max(np.abs(g), initial=0.0)) for g in ahead))
+    close(product, want, 2e-6 * scale)
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_jvp_is_the_transpose_of_vjp(case):
+    rng = np.random.default_rng(4)
+    tangents = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
+    y, dy = jvp(lambda *xs: case.fun(xs[0].__array_namespace__(), *xs), case.args, tangents, **NUMPY.how)
+    _, grads = gradients(case, NUMPY)
+    ws = weights([np.asarray(v) for v in flat(y)])
+    left, right = inner(ws, flat(dy)), inner(grads, tangents)
+    assert abs(left - right) <= (1e-10 if double(case) else 1e-5) * max(1.0, abs(right))
+
+
+@pytest.mark.parametrize("name", ["numpy", "strict"])
+@pytest.mark.parametrize("case", FLOAT)
+def test_single_precision_stays_single(case, name):
+    if name in case.skip:
+        pytest.skip(case.skip[name])
+    args = [a.astype(np.complex64 if np.iscomplexobj(a) else np.float32) for a in case.args]
+    raw = RAW[name]
+    seen = []
+
+    def fun(*xs):
+        y = case.fun(_Single(xs[0].__array_namespace__()), *xs)
+        seen.extend(host(v.value).dtype for v in flat(y))
+        return y
+
+    arrays = [raw.array(a) for a in args]
+    y, pullback = vjp(fun, arrays, **raw.how)
+    assert not set(seen) & {np.dtype("float64"), np.dtype("complex128")}
+    grads = pullback(like(y, [raw.array(w) for w in weights([host(v) for v in flat(y)])]))
+    assert [host(g).dtype for g in grads] == [a.dtype for a in args]
+
+
+class _Single:
+    """A namespace in which a case that asks for double precision gets single."""
+
+    def __init__(self, xp):
+        self.xp = xp
+
+    def __getattr__(self, name):
+        return getattr(self.xp, {"float64": "float32", "complex128": "complex64"}.get(name, name))
+
+
+FORWARD = ["tanh-0", "pow-0", "matmul-0", "linalg_solve-1", "linalg_eigh-1", "fft_rfft-0", "prod-7", "sort-0",
+           "_getitem-0", "where-0", "linalg_qr-0", "cumulative_prod-0"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.parametrize("which", FORWARD)
+def test_jvp_is_torchs(which):
+    name, i = which.rsplit("-", 1)
+    case = CASES[name][int(i)]
+    rng = np.random.default_rng(5)
+    tangents = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
+    y, dy = jvp(lambda *xs: case.fun(xs[0].__array_namespace__(), *xs), case.args, tangents, **NUMPY.how)
+    xs, ts = ([torch.from_numpy(np.array(a)) for a in v] for v in (case.args, tangents))
+    _, want = torch.func.jvp(lambda *xs: (case.torch or case.fun)(xpt, *xs), tuple(xs), tuple(ts))
+    close([np.asarray(v) for v in flat(dy)], [host(v) for v in flat(want)])
