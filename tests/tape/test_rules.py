@@ -173,18 +173,16 @@ class _Single:
         return getattr(self.xp, {"float64": "float32", "complex128": "complex64"}.get(name, name))
 
 
-FORWARD = ["tanh-0", "pow-0", "matmul-0", "linalg_solve-1", "linalg_eigh-1", "fft_rfft-0", "prod-7", "sort-0",
-           "_getitem-0", "where-0", "linalg_qr-0", "cumulative_prod-0"]
+FORWARD = "tanh pow matmul linalg_solve linalg_eigh linalg_svdvals fft_rfft prod sort where linalg_qr concat".split()
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-@pytest.mark.parametrize("which", FORWARD)
-def test_jvp_is_torchs(which):
-    name, i = which.rsplit("-", 1)
-    case = CASES[name][int(i)]
-    rng = np.random.default_rng(5)
-    tangents = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
-    y, dy = jvp(lambda *xs: case.fun(xs[0].__array_namespace__(), *xs), case.args, tangents, **NUMPY.how)
-    xs, ts = ([torch.from_numpy(np.array(a)) for a in v] for v in (case.args, tangents))
-    _, want = torch.func.jvp(lambda *xs: (case.torch or case.fun)(xpt, *xs), tuple(xs), tuple(ts))
-    close([np.asarray(v) for v in flat(dy)], [host(v) for v in flat(want)])
+@pytest.mark.parametrize("name", FORWARD)
+def test_jvp_is_torchs(name):
+    for case in (c for c in CASES[name] if double(c) and c.smooth):
+        rng = np.random.default_rng(5)
+        tangents = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
+        _, dy = jvp(lambda *xs, f=case.fun: f(xs[0].__array_namespace__(), *xs), case.args, tangents, **NUMPY.how)
+        xs, ts = (tuple(torch.from_numpy(np.array(a)) for a in v) for v in (case.args, tangents))
+        _, want = torch.func.jvp(lambda *xs, f=case.torch or case.fun: f(xpt, *xs), xs, ts)
+        close([np.asarray(v) for v in flat(dy)], [host(v) for v in flat(want)])

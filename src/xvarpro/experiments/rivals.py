@@ -43,10 +43,13 @@ class JointProjectedGradient(Algorithm):
         Iterations between refreshes of L, the largest eigenvalue of the joint Hessian by power iteration.
     sweeps : int
         Power iterations per refresh, each one Hessian product.
+    certify : int
+        Iterations between certificates.
     """
 
     every: int = 10
     sweeps: int = 5
+    certify: int = 20
 
     def init(self, f: Any, region: Any, theta: Leaves) -> State:
         state = _start(f, region, theta)
@@ -71,7 +74,7 @@ class JointProjectedGradient(Algorithm):
         E = D @ W - f.problem.lower.y
         (D_next,) = region.project((D - (E @ W.mT) / L,))
         W_next = W - (D.mT @ E + f.problem.lower.lam * W) / L
-        return _finish(f, region, state, D_next, W_next, 1 / L)._replace(L=L, eigenvector=eigenvector)
+        return _finish(f, region, state, D_next, W_next, 1 / L, self.certify)._replace(L=L, eigenvector=eigenvector)
 
 
 @final
@@ -87,10 +90,13 @@ class IPALM(Algorithm):
         Constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``.
     scale : float
         Factor on both step lengths, > 0.
+    certify : int
+        Iterations between certificates.
     """
 
     inertia: float | None = None
     scale: float = 1.0
+    certify: int = 20
 
     def __post_init__(self) -> None:
         if self.inertia is not None and not 0 <= self.inertia < 1:
@@ -110,7 +116,7 @@ class IPALM(Algorithm):
         Z = W + beta * (W - W_old)
         step = self.scale / (_top(D_next.mT @ D_next) + lam)
         W_next = Z - step * (D_next.mT @ (D_next @ Z - X) + lam * Z)
-        return _finish(f, region, state, D_next, W_next, step)
+        return _finish(f, region, state, D_next, W_next, step, self.certify)
 
 
 def _start(f: Any, region: Any, theta: Leaves) -> State:
@@ -124,24 +130,30 @@ def _start(f: Any, region: Any, theta: Leaves) -> State:
     return State(iterate, point.w, (theta[0], point.w), zero, zero + 1, (_noise(theta[0], 0), _noise(point.w, 1)))
 
 
-def _finish(f: Any, region: Any, state: State, D: Array, W: Array, step: Array) -> State:
-    """Objective J and the Frank-Wolfe gap of J in D alone, from one residual."""
+def _finish(f: Any, region: Any, state: State, D: Array, W: Array, step: Array, certify: int) -> State:
+    """The next state, with a fresh certificate where one is due."""
+    xp = array_namespace(D)
+    k, old = state.k + 1, state.iterate
+
+    def fresh(s: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        return (s[0] + 1, *_certificate(f, region, D, W))
+
+    due = xp.where(k % certify == 0, xp.ones_like(k), 0 * k)
+    n, value, gap_A, gap_B = f.backend.while_loop(lambda s: s[0] < due, fresh, (0 * k, old.value, old.gap_A, old.gap_B))
+    work = add(old.counts, values=n, gradients=1, lmos=n, projections=1)
+    iterate = Iterate((D,), value, gap_A, gap_B, step, step, status(step), work)
+    return state._replace(iterate=iterate, W=W, previous=(old.theta[0], state.W), k=k)
+
+
+def _certificate(f: Any, region: Any, D: Array, W: Array) -> tuple[Array, Array, Array]:
+    """J, its Frank-Wolfe gap in D, and the norm of its gradient in W."""
     lam = f.problem.lower.lam
     E = D @ W - f.problem.lower.y
     direction = region.blmo((D,), (E @ W.mT,))
     slope = D.mT @ E + lam * W
     xp = array_namespace(D)
-    iterate = Iterate(
-        (D,),
-        0.5 * inner(E, E) + (0.5 * lam) * inner(W, W),
-        direction.gap_A,
-        direction.gap_B + xp.sqrt(inner(slope, slope)),
-        step,
-        step,
-        status(step),
-        add(state.iterate.counts, values=1, gradients=1, lmos=1, projections=1),
-    )
-    return state._replace(iterate=iterate, W=W, previous=(state.iterate.theta[0], state.W), k=state.k + 1)
+    J = 0.5 * inner(E, E) + (0.5 * lam) * inner(W, W)
+    return J, direction.gap_A, direction.gap_B + xp.sqrt(inner(slope, slope))
 
 
 def _power(f: Any, D: Array, W: Array, u: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:

@@ -286,12 +286,12 @@ def _values(outputs: list[TracedArray], returned: Any) -> Any:
 def _pullback(
     tape: Tape, outputs: list[TracedArray], primals: list[Array], single: bool
 ) -> Callable[[Any], tuple[Array, ...]]:
-    # shapes and places only: holding the outputs would keep their arrays as long as the pull-back
+    # places and shapes only: holding the outputs would keep their arrays as long as the pull-back
     places = [(y.index, tuple(y.shape), y.dtype) for y in outputs]
 
     def pullback(cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if single else tuple(cotangents)
-        _check(cotangents, places)
+        _check(cotangents, [place[1:] for place in places], "cotangent", "output")
         traces = [g.tape for g in cotangents if type(g) is TracedArray]
         xp = max((tape.below, *traces), key=lambda ns: ns.level)
         seeds = [(i, g) for (i, _, _), g in zip(places, cotangents, strict=True) if i is not None]
@@ -305,16 +305,16 @@ def _pullback(
     return pullback
 
 
-def _check(cotangents: tuple[Array, ...], places: list[tuple[int | None, tuple[int, ...], Any]]) -> None:
-    if len(cotangents) != len(places):
-        raise ValueError(f"the function has {len(places)} outputs, got {len(cotangents)} cotangents")
-    for g, (_, shape, dtype) in zip(cotangents, places, strict=True):
+def _check(given: tuple[Array, ...], wanted: list[tuple[tuple[int, ...], Any]], what: str, of: str) -> None:
+    if len(given) != len(wanted):
+        raise ValueError(f"one {what} for each {of}: {len(wanted)} {of}s, got {len(given)}")
+    for g, (shape, dtype) in zip(given, wanted, strict=True):
         if not hasattr(g, "dtype"):
-            raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
+            raise TypeError(f"a {what} must be an array, got {type(g).__name__}: use xp.ones_like({of})")
         if tuple(g.shape) != shape:
-            raise ValueError(f"a cotangent must have the shape of its output, {shape}, got {tuple(g.shape)}")
+            raise ValueError(f"a {what} must have the shape of its {of}, {shape}, got {tuple(g.shape)}")
         if g.dtype != dtype:
-            raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")
+            raise TypeError(f"a {what} must have the dtype of its {of}, {dtype}, got {g.dtype}")
 
 
 def jvp(
@@ -348,10 +348,12 @@ def jvp(
     >>> dy
     array([6., 0.])
     """
+    tangents = tuple(tangents)
+    _check(tangents, [(tuple(x.shape), x.dtype) for x in primals], "tangent", "primal")
     outputs, pullback = vjp(fun, primals, constants, xp=xp, index_add=index_add)
     single = not isinstance(outputs, (tuple, list))
     base = _base(xp, index_add)
     zeros = [base.zeros_like(y) for y in ((outputs,) if single else outputs)]
     _, push = vjp(lambda *u: pullback(u[0] if single else u), zeros, xp=xp, index_add=index_add)
-    moved = push(tuple(tangents))
+    moved = push(tangents)
     return outputs, moved[0] if single else type(outputs)(moved)

@@ -24,6 +24,8 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
     def pull(xp: Namespace, g: Array, y: Array, operands: Array, extra: None) -> tuple[Array]:
         return (derivative(xp, g, y, operands),)
 
+    pull.__name__ = name
+
     def method(self: Any, x: Array, /) -> TracedArray:
         if type(x) is not TracedArray or x.tape is not self:
             x = self._lift(x)
@@ -63,6 +65,8 @@ def binary_method(name: str, left: Callable[..., Array] | None, right: Callable[
             da if like_a is None else unbroadcast(xp, da, like_a),
             db if like_b is None else unbroadcast(xp, db, like_b),
         )
+
+    pull_left.__name__ = pull_right.__name__ = pull_both.__name__ = name
 
     def method(self: Any, a: Array, b: Array, /) -> TracedArray:
         i = j = None
@@ -117,6 +121,7 @@ def primitive_method(name: str, entry: Primitive) -> Method:
         return rule(xp, need, g, y, *kept, *rest, **options)
 
     pull = pull_one if operands == 1 else pull_several
+    pull.__name__ = name
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         count = len(args) if operands is None else operands
