@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,10 +44,15 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         The file is not IDX, or is cut short.
     """
     raw = Path(path).read_bytes()
-    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    try:
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (EOFError, OSError, zlib.error) as error:
+        raise ProblemError(f"{path} is a damaged gzip file: {error}") from error
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
         raise ProblemError(f"{path} is not an IDX file of unsigned bytes")
     ndim = raw[3]
+    if len(raw) < 4 + 4 * ndim:
+        raise ProblemError(f"{path} ends before its header does")
     shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", ndim, 4))
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim)
     if values.size != np.prod(shape):
@@ -66,6 +72,8 @@ def find_mnist(folder: str | os.PathLike[str] | None = None) -> Path | None:
 def mnist(path: str | os.PathLike[str], samples: int | None = None) -> Images:
     """The first `samples` training images of MNIST."""
     images = read_idx(path)[:samples]
+    if images.ndim != 3:
+        raise ProblemError(f"{path} holds an array of shape {images.shape}, not (samples, height, width)")
     n, height, width = images.shape
     X = np.ascontiguousarray(images.reshape(n, height * width).T, dtype=np.float64) / 255.0
     return Images(X, height, f"MNIST, {n} training images")

@@ -207,7 +207,8 @@ def solve(
     began = time.perf_counter()
     _check_limits(tol, max_iter, time_limit, algorithm)
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
-    chosen = algorithm or algorithms.choose(prepared.region.has_projection)
+    size = sum(math.prod(x.shape) for x in prepared.theta)
+    chosen = algorithm or algorithms.choose(prepared.region.has_projection, size)
     run = _Run(prepared, chosen, tol)
     with prepared.backend.scope(prepared.dtype):
         run.warm_up()
@@ -289,7 +290,7 @@ class _Run:
         self, max_iter: int, time_limit: float | None, callback: Callable[[Moment], bool | None] | None, bar: Bar
     ) -> Status:
         status = Status.of(self.rows[-1][5])
-        batch, began = 1, time.perf_counter()
+        began = time.perf_counter()
         limit = math.inf if time_limit is None else time_limit
         while status is Status.RUNNING:
             done, elapsed = len(self.rows) - 1, self.seconds[-1]
@@ -297,7 +298,7 @@ class _Run:
                 return Status.MAX_ITER
             if elapsed >= limit:
                 return Status.TIME_LIMIT
-            batch = self._batch(batch, elapsed, done, callback is not None)
+            batch = 1 if callback is not None else self._batch(elapsed, done, limit)
             self.state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done))
             now = time.perf_counter() - began
             self.rows += rows
@@ -308,11 +309,11 @@ class _Run:
                 return Status.STOPPED if status is Status.RUNNING else status
         return status
 
-    def _batch(self, batch: int, elapsed: float, done: int, watched: bool) -> int:
-        """Steps for the next call of the loop: all the backend takes at once, in a tenth of a second."""
-        if watched or self.prepared.backend.chunk == 1 or not done:
-            return 1
-        return max(1, min(self.prepared.backend.chunk, 2 * batch, int(0.1 * done / max(elapsed, 1e-9))))
+    def _batch(self, elapsed: float, done: int, limit: float) -> int:
+        """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
+        chunk = self.prepared.backend.chunk
+        per_step = max(elapsed / done, 1e-9) if done else math.inf
+        return max(1, min(chunk, int(min(0.5, limit - elapsed) / per_step)))
 
     def _moment(self) -> Moment:
         theta, home, backend = self.state.iterate.theta, self.prepared.home, self.prepared.backend
@@ -346,11 +347,13 @@ class _Run:
         prepared, theta = self.prepared, self.state.iterate.theta
         backend = prepared.backend
         deficient, condition, dead, units = prepared.call(_diagnose, theta)
-        if status is Status.NON_FINITE and bool(deficient):
+        kappa = backend.to_floats([condition])[0]
+        # a design that is not finite itself has no condition number
+        if status is Status.NON_FINITE and bool(deficient) and not math.isnan(kappa):
             status = Status.RANK_DEFICIENT
         verified = Verified(
             violation=float(prepared.region.violation(theta)),
-            condition=backend.to_floats([condition])[0],
+            condition=kappa,
             units=int(units),
             dead_units=int(dead),
         )

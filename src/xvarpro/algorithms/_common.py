@@ -31,6 +31,12 @@ def status(like: Array, moved: Array | None = None) -> Array:
     return xp.where(moved, running, xp.full_like(running, Status.NO_DESCENT.code))
 
 
+def rounding(value: Array) -> Array:
+    """What two computed objectives near `value` may differ by without meaning anything."""
+    xp = array_namespace(value)
+    return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)
+
+
 def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     """Value and certificate at the start; also its gradient and the direction of Algorithm 2."""
     point, grad = f.value_and_gradient(theta)

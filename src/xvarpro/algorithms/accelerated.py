@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.algorithms._common import add, curvature, start, status
+from xvarpro.algorithms._common import add, curvature, rounding, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, select, sub
@@ -63,7 +63,8 @@ class AcceleratedProjectedGradient(Algorithm):
         x = iterate.theta
         xp = array_namespace(t)
         point, alpha, L, trials = self._descend(f, region, z, state.L)
-        better = (point.value <= iterate.value) & (alpha > 0)  # NaN fails
+        # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
+        better = point.value <= iterate.value + rounding(iterate.value)
         grad = f.gradient(point)
         direction = region.blmo(point.theta, grad)
         step = sub(point.theta, x)
@@ -90,7 +91,7 @@ class AcceleratedProjectedGradient(Algorithm):
         """Projected gradient step from z; L grows until the quadratic model is an upper bound."""
         xp = array_namespace(L)
         at_z, grad = f.value_and_gradient(z)
-        slack = 4 * xp.finfo(L.dtype).eps * xp.abs(at_z.value)
+        slack = rounding(at_z.value)
 
         def trial(L: Array, n: Array) -> tuple[Array, Any, Array]:
             return L, f.point(region.project(axpy(-1 / L, grad, z))), n

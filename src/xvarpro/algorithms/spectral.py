@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
-from xvarpro.algorithms._common import add, curvature, start, status
+from xvarpro.algorithms._common import add, curvature, rounding, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, sub
@@ -79,13 +79,15 @@ class SpectralProjectedGradient(Algorithm):
             status(slope, alpha > 0),
             add(iterate.counts, values=trials, gradients=1, lmos=1, projections=1),
         )
-        return State(iterate, new, _spectral_length(alpha, d, sub(new, grad), length), _push(recent, point.value))
+        next_length = _spectral_length(alpha, d, sub(new, grad), length)
+        return State(iterate, new, _bounded(next_length, point.theta, d, new), _push(recent, point.value))
 
     def _search(
         self, f: Any, theta: Leaves, d: Leaves, slope: Array, value: Array, recent: Array
     ) -> tuple[Array, Any, Array]:
         xp = array_namespace(slope)
         worst = xp.max(recent)
+        worst = worst + rounding(worst)
 
         def trial(alpha: Array, n: Array) -> tuple[Array, Any, Array]:
             alpha = xp.where((n > self.limit) | ~(slope < 0), 0 * alpha, alpha)
@@ -113,6 +115,14 @@ def _spectral_length(alpha: Array, d: Leaves, change: Leaves, last: Array) -> Ar
     curved = dot(d, change)
     length = alpha * dot(d, d) / xp.where(curved > 0, curved, xp.ones_like(curved))
     return xp.where((curved > 0) & (length > 0), length, 2 * last)
+
+
+def _bounded(length: Array, theta: Leaves, d: Leaves, grad: Leaves) -> Array:
+    """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
+    xp = array_namespace(length)
+    size, slope = xp.maximum(dot(theta, theta), dot(d, d)), dot(grad, grad)
+    longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
+    return xp.where(slope > 0, xp.minimum(length, longest), length)
 
 
 def _push(recent: Array, value: Array) -> Array:

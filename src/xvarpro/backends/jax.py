@@ -30,7 +30,7 @@ class JaxBackend(Backend):
     extra = "jax"
     autodiff = "jax.vjp"
     xp = xp
-    chunk = 128
+    chunk = 1024
     kept = 64  # compiled functions held at a time
 
     def __init__(self, compiled: bool = True) -> None:

@@ -28,31 +28,38 @@ class TracedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
         return self.value.shape
 
     @property
     def dtype(self) -> Any:
+        """The value's dtype."""
         return self.value.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.value.shape)
 
     @property
     def size(self) -> int:
+        """Number of entries."""
         # Torch, where the tape is tested too, has a method of this name
         return math.prod(self.value.shape)
 
     @property
     def device(self) -> Any:
+        """Where the value lives."""
         return self.value.device
 
     @property
     def mT(self) -> TracedArray:
+        """Transpose of the last two axes."""
         return self.tape.matrix_transpose(self)
 
     @property
     def T(self) -> TracedArray:
+        """Transpose of a matrix."""
         if self.ndim != 2:
             raise ValueError(f"x.T needs two axes, got shape {self.shape}: use x.mT or xp.permute_dims")
         return self.tape.matrix_transpose(self)

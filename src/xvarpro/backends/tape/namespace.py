@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro.backends.tape import rules  # noqa: F401  (fills the tables)
+from xvarpro.backends.tape import rules  # noqa: F401  (importing them fills the tables)
 from xvarpro.backends.tape.array import TracedArray
+from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.recording import (
     binary_method,
     composite_method,
@@ -18,23 +19,25 @@ from xvarpro.backends.tape.recording import (
 from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE, Array
 
 # handed over untouched: no array goes in
-PASSED_ON = frozenset(
-    """
-    e inf nan newaxis pi
-    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128
-    isdtype broadcast_shapes __array_namespace_info__ __array_api_version__
-    """.split()
+CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
+QUESTIONS = ("isdtype", "broadcast_shapes", "__array_namespace_info__", "__array_api_version__")
+PASSED_ON = frozenset((*CONSTANTS, *DTYPES, *QUESTIONS))
 
-CREATION = "arange empty eye from_dlpack linspace ones zeros fft_fftfreq fft_rfftfreq".split()
-LIKE = "empty_like ones_like zeros_like".split()
-PLAIN = "can_cast finfo iinfo result_type".split()
+CREATION = ("arange", "empty", "eye", "from_dlpack", "linspace", "ones", "zeros", "fft_fftfreq", "fft_rfftfreq")
+LIKE = ("empty_like", "ones_like", "zeros_like")
+PLAIN = ("can_cast", "finfo", "iinfo", "result_type")
 
 
 def asarray(self: Any, obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
-    """A traced array passes through, cast if asked; anything else becomes a constant."""
+    """Pass a traced array through, cast if asked; make anything else a constant."""
     if type(obj) is TracedArray:
         obj = self._lift(obj)
+        if device is not None and device != obj.device:
+            raise NoRuleError("asarray", f"from device {obj.device} to {device}")
         return obj if dtype is None or dtype == obj.dtype else self.astype(obj, dtype)
     if _holds_traced(obj):
         raise TypeError("xp.asarray of a list with traced arrays would cut their gradients: use xp.stack or xp.concat")
@@ -46,22 +49,22 @@ def _holds_traced(obj: Any) -> bool:
 
 
 def full(self: Any, shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
-    """A traced fill value is broadcast, so that its gradient is kept."""
+    """Broadcast a traced fill value, so that its gradient is kept."""
     if type(fill_value) is not TracedArray:
         return TracedArray(self.below.full(shape, fill_value, dtype=dtype, device=device), self, None)
     return self.broadcast_to(self.asarray(fill_value, dtype=dtype), (shape,) if isinstance(shape, int) else shape)
 
 
 def full_like(self: Any, x: Array, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
-    """As `full`, in the shape and dtype of `x`."""
-    return self.full(tuple(x.shape), fill_value, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
+    """Do as `full`, in the shape and dtype of `x`."""
+    dtype = x.dtype if dtype is None else dtype
+    return self.full(tuple(x.shape), fill_value, dtype=dtype, device=x.device if device is None else device)
 
 
 def install(tape: type) -> None:
     """Make every table entry a method of the tape class."""
-    for name, derivatives in SIMPLE.items():
-        method = unary_method if len(derivatives) == 1 else binary_method
-        setattr(tape, name, method(name, *derivatives))
+    for name, slopes in SIMPLE.items():
+        setattr(tape, name, unary_method(name, *slopes) if len(slopes) == 1 else binary_method(name, *slopes))
     for name, entry in PRIMITIVES.items():
         setattr(tape, name, primitive_method(name, entry))
     for name, definition in COMPOSITES.items():

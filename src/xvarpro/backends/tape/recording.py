@@ -18,7 +18,7 @@ Method = Callable[..., Any]
 
 
 def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
-    """A method for an elementwise function of one array."""
+    """Make the method of a function of one array."""
     reads_y, reads_x = reads_of(derivative)[2:4]
 
     def pull(xp: Namespace, g: Array, y: Array, operands: Array, extra: None) -> tuple[Array]:
@@ -40,32 +40,16 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
     return method
 
 
-def binary_method(name: str, left: Callable[..., Array] | None, right: Callable[..., Array] | None) -> Method:
-    """A method for a function of two arrays that broadcast; three pulls, so that none asks who needs a gradient.
+def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Array] | None) -> Method:
+    """Make the method of a function of two arrays that broadcast.
 
-    `extra` holds an operand, or its Like, where the result has another shape or dtype than the operand.
+    There are three pulls, so that none has to ask who needs a gradient. `extra` holds an operand, or its Like,
+    where the result has another shape or dtype than the operand.
     """
     left_y, left_a, left_b = _reads(left)
     right_y, right_a, right_b = _reads(right)
     both_y, both_a, both_b = left_y or right_y, left_a or right_a, left_b or right_b
-
-    def pull_left(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array]:
-        d = left(xp, g, y, *operands)
-        return (d if extra is None else unbroadcast(xp, d, extra),)
-
-    def pull_right(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array]:
-        d = right(xp, g, y, *operands)
-        return (d if extra is None else unbroadcast(xp, d, extra),)
-
-    def pull_both(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array, Array]:
-        a, b = operands
-        like_a, like_b = extra
-        da, db = left(xp, g, y, a, b), right(xp, g, y, a, b)
-        return (
-            da if like_a is None else unbroadcast(xp, da, like_a),
-            db if like_b is None else unbroadcast(xp, db, like_b),
-        )
-
+    pull_left, pull_right, pull_both = _pull_one(left), _pull_one(right), _pull_both(left, right)
     pull_left.__name__ = pull_right.__name__ = pull_both.__name__ = name
 
     def method(self: Any, a: Array, b: Array, /) -> TracedArray:
@@ -83,7 +67,7 @@ def binary_method(name: str, left: Callable[..., Array] | None, right: Callable[
             if i is None:
                 return TracedArray(y, self, None)
             kept = (a if left_a else None, b if left_b else None)
-            node = (pull_left, (i,), y if left_y else None, kept, _like(a, y, left_a), 1)
+            node: tuple[Any, ...] = (pull_left, (i,), y if left_y else None, kept, _like(a, y, left_a), 1)
         elif i is None:
             kept = (a if right_a else None, b if right_b else None)
             node = (pull_right, (j,), y if right_y else None, kept, _like(b, y, right_b), 1)
@@ -98,6 +82,27 @@ def binary_method(name: str, left: Callable[..., Array] | None, right: Callable[
     return method
 
 
+def _pull_one(derivative: Any) -> Method:
+    def pull(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array]:
+        d = derivative(xp, g, y, *operands)
+        return (d if extra is None else unbroadcast(xp, d, extra),)
+
+    return pull
+
+
+def _pull_both(left: Any, right: Any) -> Method:
+    def pull(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array, Array]:
+        a, b = operands
+        like_a, like_b = extra
+        da, db = left(xp, g, y, a, b), right(xp, g, y, a, b)
+        return (
+            da if like_a is None else unbroadcast(xp, da, like_a),
+            db if like_b is None else unbroadcast(xp, db, like_b),
+        )
+
+    return pull
+
+
 def _like(x: Array, y: Array, kept: bool) -> Array | Like | None:
     if x.shape == y.shape and x.dtype == y.dtype:
         return None
@@ -109,7 +114,7 @@ def _reads(derivative: Callable[..., Array] | None) -> tuple[bool, ...]:
 
 
 def primitive_method(name: str, entry: Primitive) -> Method:
-    """A method for a function with a rule of its own signature."""
+    """Make the method of a function whose rule has the function's own signature."""
     rule, operands, keeps_result, keeps, keeps_rest = entry
 
     def pull_one(xp: Namespace, g: Any, y: Any, kept: tuple[Array], extra: Any) -> tuple[Array]:
@@ -148,7 +153,7 @@ def primitive_method(name: str, entry: Primitive) -> Method:
 
 
 def composite_method(entry: Composite) -> Method:
-    """A method for a function written with others: its arrays are lifted, so that its operators are ours."""
+    """Make the method of a function written with others; its arrays are lifted, so that operators are ours."""
     definition, operands = entry
     if operands == 0:
         return definition
@@ -160,7 +165,7 @@ def composite_method(entry: Composite) -> Method:
 
 
 def constant_method(name: str) -> Method:
-    """A method for a function that is constant between its steps: evaluated on values, never recorded."""
+    """Make the method of a function that is constant between its steps: evaluated on values, never recorded."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         args = tuple(self._value(x) for x in args)
@@ -171,7 +176,7 @@ def constant_method(name: str) -> Method:
 
 
 def creation_method(name: str) -> Method:
-    """A method for a function that makes arrays from numbers."""
+    """Make the method of a function that makes arrays from numbers."""
 
     def method(self: Any, *args: Any, **options: Any) -> TracedArray:
         if any(type(x) is TracedArray for x in (*args, *options.values())):
@@ -182,7 +187,7 @@ def creation_method(name: str) -> Method:
 
 
 def plain_method(name: str) -> Method:
-    """A method for a question about dtypes or shapes: the answer is no array."""
+    """Make the method of a question about dtypes or shapes: the answer is no array."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(self.below, name)(*(self._value(x) for x in args), **options)

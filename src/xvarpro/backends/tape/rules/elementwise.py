@@ -37,6 +37,9 @@ def _power_base(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array
 def _power_exponent(xp: Namespace, g: Array, y: Array, a: Array, b: Array) -> Array:
     if not hasattr(a, "dtype"):
         a = xp.asarray(a, dtype=y.dtype, device=y.device)
+    elif is_complex(y.dtype):
+        # a negative base has a logarithm then
+        a = xp.astype(a, y.dtype)
     b = xp.real(b) if is_complex(b.dtype) else b
     # 0^b is constant in b where it is finite
     flat = xp.logical_and(a == 0, b >= 0)
@@ -48,9 +51,7 @@ simple("subtract", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, _a, _b: -g)
 simple("multiply", lambda xp, g, _y, _a, b: g * conj(xp, b), lambda xp, g, _y, a, _b: g * conj(xp, a))
 simple("divide", lambda xp, g, _y, _a, b: g / conj(xp, b), lambda xp, g, y, _a, b: -g * conj(xp, y / b))
 simple("pow", _power_base, _power_exponent)
-simple(
-    "remainder", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, a, b: -g * xp.floor_divide(a, b)
-)
+simple("remainder", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, a, b: -g * xp.floor_divide(a, b))
 simple("negative", lambda xp, g, _y, _x: -g)
 simple("positive", lambda xp, g, _y, _x: g)
 simple("square", lambda xp, g, _y, x: g * (2 * conj(xp, x)))
@@ -78,18 +79,14 @@ simple("asinh", lambda xp, g, _y, x: g / conj(xp, xp.sqrt(x * x + 1)))
 # two roots, not sqrt(x^2 - 1): the latter is on the wrong branch in the left half of the complex plane
 simple("acosh", lambda xp, g, _y, x: g / conj(xp, xp.sqrt(x - 1) * xp.sqrt(x + 1)))
 simple("atanh", lambda xp, g, _y, x: g / conj(xp, 1 - x * x))
-simple(
-    "atan2", lambda xp, g, _y, a, b: g * b / (a * a + b * b), lambda xp, g, _y, a, b: -g * a / (a * a + b * b)
-)
+simple("atan2", lambda xp, g, _y, a, b: g * b / (a * a + b * b), lambda xp, g, _y, a, b: -g * a / (a * a + b * b))
 # hypot is the norm of a pair: its gradient at the origin is 0, as for every norm here
 simple(
     "hypot",
     lambda xp, g, y, a, _b: g * a / nonzero_or_one(xp, y),
     lambda xp, g, y, _a, b: g * b / nonzero_or_one(xp, y),
 )
-simple(
-    "logaddexp", lambda xp, g, y, a, _b: g * xp.exp(a - y), lambda xp, g, y, _a, b: g * xp.exp(b - y)
-)
+simple("logaddexp", lambda xp, g, y, a, _b: g * xp.exp(a - y), lambda xp, g, y, _a, b: g * xp.exp(b - y))
 
 # ------------------------------------------------------------------------------------------- complex parts
 
@@ -110,7 +107,7 @@ primitive("imag")(_imag)
 
 @composite("sign")
 def _sign(xp: Namespace, x: Array, /) -> Array:
-    """Steps on the real line, but z/|z| turns with z in the complex plane."""
+    # steps on the real line, but z/|z| turns with z in the complex plane
     return x / nonzero_or_one(xp, xp.abs(x)) if is_complex(x.dtype) else xp._sign(x)
 
 
@@ -118,7 +115,7 @@ def _sign(xp: Namespace, x: Array, /) -> Array:
 
 
 def _share(xp: Namespace, g: Array, wins: Array, ties: Array) -> Array:
-    """The winner takes the gradient; at a tie both take half, as in Torch and JAX."""
+    # the winner takes the gradient; at a tie both take half, as in Torch and JAX
     return xp.where(wins, g, xp.where(ties, 0.5 * g, 0.0))
 
 
@@ -140,9 +137,7 @@ simple("copysign", _slope_of_copysign, None)
 
 
 @primitive("where", operands=3)
-def _where(
-    xp: Namespace, need: list[int], g: Array, _y: Array, condition: Array, _a: Array, _b: Array
-) -> list[Array]:
+def _where(xp: Namespace, need: list[int], g: Array, _y: Array, condition: Array, _a: Array, _b: Array) -> list[Array]:
     zero = xp.zeros_like(g)
     chosen = {1: (g, zero), 2: (zero, g)}
     like = {1: _a, 2: _b}
@@ -151,7 +146,7 @@ def _where(
 
 @composite("clip")
 def _clip(xp: Namespace, x: Array, /, min: Array | None = None, max: Array | None = None) -> Array:
-    """Both bounds may be traced; an absent bound is an infinite one."""
+    # both bounds may be traced; an absent bound is an infinite one
     if min is None and max is None:
         return xp.positive(x)
     low = -math.inf if min is None else min
@@ -166,10 +161,8 @@ def _clip_forward(xp: Namespace, x: Array, low: Array, high: Array) -> Array:
 
 
 @primitive("_clip", operands=3, forward=_clip_forward)
-def _clip_rule(
-    xp: Namespace, need: list[int], g: Array, _y: Array, x: Array, low: Array, high: Array
-) -> list[Array]:
-    """On a bound the gradient passes to x (Torch's choice, also where that lets an iterate leave the bound)."""
+def _clip_rule(xp: Namespace, need: list[int], g: Array, _y: Array, x: Array, low: Array, high: Array) -> list[Array]:
+    # on a bound the gradient passes to x, as in Torch
     operands = (x, low, high)
     return [unbroadcast(xp, xp.where(_passes(xp, i, *operands), g, 0.0), operands[i]) for i in need]
 
@@ -185,7 +178,7 @@ def _passes(xp: Namespace, i: int, x: Array, low: Array, high: Array) -> Array:
 
 @composite("astype")
 def _astype(xp: Namespace, x: Array, dtype: object, /, *, copy: bool = True) -> Array:
-    """A cast to integers or booleans has steps only."""
+    # a cast to integers or booleans has steps only
     return xp._cast(x, dtype) if is_inexact(dtype) else xp._cast_to_steps(x, dtype)
 
 

@@ -16,7 +16,6 @@ from xvarpro.backends.tape.rules.table import (
     axes_of,
     composite,
     conj,
-    is_complex,
     match,
     primitive,
 )
@@ -33,7 +32,6 @@ def _fit(xp: Namespace, g: Array, axis: int, n: int) -> Array:
         return g
     shape = tuple(n - have if i == axis % g.ndim else k for i, k in enumerate(g.shape))
     return xp.concat([g, xp.zeros(shape, dtype=g.dtype, device=g.device)], axis=axis)
-
 
 
 @primitive("fft_fft")
@@ -53,7 +51,7 @@ def _ifft(
 
 
 def _half_adjoint(xp: Namespace, g: Array, n: int, axis: int, norm: str) -> Array:
-    """Adjoint of rfft on n real numbers: the missing half is zero.
+    """Apply the adjoint of rfft on n real numbers: the missing half is zero.
 
     Not an irfft with weights: libraries differ in what they make of the imaginary part of its first entry.
     """
@@ -61,7 +59,7 @@ def _half_adjoint(xp: Namespace, g: Array, n: int, axis: int, norm: str) -> Arra
 
 
 def _full_adjoint(xp: Namespace, g: Array, axis: int, norm: str) -> Array:
-    """Adjoint of irfft to n real numbers: entries that stand for a conjugate pair count twice."""
+    """Apply the adjoint of irfft to n real numbers: entries that stand for a conjugate pair count twice."""
     n = g.shape[axis]
     d = xp.fft.rfft(g, axis=axis, norm=_OPPOSITE[norm])
     single = [1.0] + [2.0] * ((n - 1) // 2) + [1.0] * (n > 1 and n % 2 == 0)
@@ -121,7 +119,7 @@ def _ifftn(
 def _rfftn(
     xp: Namespace, g: Array, _y: Array, _x: Array, *, s: Any = None, axes: Any = None, norm: str = "backward"
 ) -> Array:
-    """The last axis is transformed first, so its adjoint comes last."""
+    # the last axis is transformed first, so its adjoint comes last
     axes = _axes(_x, s, axes)
     *others, last = axes
     if others:

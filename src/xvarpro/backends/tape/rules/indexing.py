@@ -11,22 +11,29 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from xvarpro.backends.tape.rules.table import FORWARD, Array, Namespace, along, composite, constant, primitive
+from xvarpro.backends.tape.rules.table import FORWARD, Array, Namespace, composite, constant, primitive
 
 _SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
 
 
 @composite("_getitem")
 def _getitem(xp: Namespace, x: Array, key: Any, /) -> Array:
-    """`x[key]`: newaxis first, because it may be read but not assigned; then arrays in the key apart."""
+    # newaxis first, because the standard lets it be read but not assigned; then the arrays in the key apart
     items = key if type(key) is tuple else (key,)
     if any(k is None for k in items):
         x, items = _newaxes(xp, x, items)
     arrays = [k for k in items if hasattr(k, "dtype")]
+    if len(arrays) < len(items) and not all(_is_part_of_key(k) for k in items):
+        raise TypeError(f"a key is made of integers, slices, ..., xp.newaxis and arrays, got {key!r}: use xp.asarray")
     if not arrays:
         return xp._slice(x, items)
     layout = tuple(_SLOT if hasattr(k, "dtype") else k for k in items)
     return xp._gather(x, *arrays, layout=layout)
+
+
+def _is_part_of_key(k: Any) -> bool:
+    # a list is what this keeps out: NumPy reads with it, but an assignment to a repeated index is no transpose
+    return isinstance(k, (int, slice)) or k is ... or hasattr(k, "dtype")
 
 
 def _newaxes(xp: Namespace, x: Array, items: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
@@ -91,22 +98,28 @@ def _scatter_back(xp: Namespace, g: Array, like: Array, positions: Array) -> Arr
 def _scatter(
     xp: Namespace, need: list[int], g: Array, _y: Array, _v: Array, positions: Array, shape: tuple[int, ...]
 ) -> list[Array]:
-    return [xp.take(xp.reshape(g, (-1,)), positions, axis=0)]
+    return [xp._rows(xp.reshape(g, (-1,)), positions, 0)]
 
 
-@primitive("take", operands=2)
-def _take(
-    xp: Namespace, need: list[int], g: Array, _y: Array, _x: Array, indices: Array, *, axis: int | None = None
-) -> list[Array]:
-    rows = _x.shape[0 if axis is None else axis]
-    return [xp._add_rows(g, indices, rows, 0 if axis is None else axis % len(_x.shape))]
+@composite("take", operands=2)
+def _take(xp: Namespace, x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
+    if indices.ndim != 1:
+        raise ValueError(f"xp.take needs indices along one axis, got shape {indices.shape}: index with x[indices]")
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"xp.take needs an axis for an array of shape {x.shape}")
+    return xp._rows(x, indices, 0 if axis is None else axis % x.ndim)
+
+
+@primitive("_rows", operands=2, forward=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis))
+def _rows(xp: Namespace, need: list[int], g: Array, _y: Array, _x: Array, indices: Array, axis: int) -> list[Array]:
+    return [xp._add_rows(g, indices, _x.shape[axis], axis)]
 
 
 @primitive("_add_rows", operands=2)
 def _add_rows(
     xp: Namespace, need: list[int], g: Array, _y: Array, _v: Array, indices: Array, rows: int, axis: int
 ) -> list[Array]:
-    return [xp.take(g, indices, axis=axis)]
+    return [xp._rows(g, indices, axis)]
 
 
 @primitive("take_along_axis", operands=2)

@@ -52,7 +52,7 @@ class SlogdetResult(NamedTuple):
 
 
 def _scale(xp: Namespace, v: Array) -> Array:
-    """One number per matrix, shaped to multiply it."""
+    """Shape one number per matrix so that it multiplies the matrix."""
     return xp.expand_dims(xp.expand_dims(v, axis=-1), axis=-1)
 
 
@@ -74,7 +74,7 @@ def _from_right(xp: Namespace, B: Array, A: Array) -> Array:
 
 @primitive("linalg_solve", operands=2)
 def _solve(xp: Namespace, need: list[int], g: Array, y: Array, A: Array, b: Array) -> list[Array]:
-    """One solve with A^H serves both operands."""
+    # one solve with A^H serves both operands
     g = xp.linalg.solve(adjoint(xp, A), g)
     grads = []
     for i in need:
@@ -104,7 +104,7 @@ def _slogdet(xp: Namespace, A: Array, /) -> SlogdetResult:
 
 @primitive("_slogdet", forward=lambda xp, A: tuple(xp.linalg.slogdet(A)))
 def _slogdet_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], A: Array) -> Array:
-    """d log|det| = Re tr(A^-1 dA); a complex sign turns by Im tr(A^-1 dA), a real one does not move."""
+    # d log|det| = Re tr(A^-1 dA); a complex sign turns by Im tr(A^-1 dA), a real one does not move
     g_sign, g_log = g
     weight = None if g_log is None else xp.astype(g_log, A.dtype)
     if g_sign is not None and is_complex(A.dtype):
@@ -146,7 +146,7 @@ def _eigh(xp: Namespace, A: Array, /) -> EighResult:
 
 @composite("linalg_eigvalsh")
 def _eigvalsh(xp: Namespace, A: Array, /) -> Array:
-    """The gradient of an eigenvalue is v v^H: it needs the vectors."""
+    # the gradient of an eigenvalue is v v^H: it needs the vectors
     return xp._eigh(A)[0]
 
 
@@ -169,7 +169,7 @@ def _eigh_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...],
 
 @composite("linalg_qr")
 def _qr(xp: Namespace, A: Array, /, *, mode: str = "reduced") -> QRResult:
-    """A wide matrix is its square part's factors and Q^H times the rest."""
+    # a wide matrix is its square part's factors and Q^H times the rest
     m, n = A.shape[-2:]
     if mode == "complete" and m > n:
         raise NoRuleError("linalg.qr", "with mode='complete' and more rows than columns: use mode='reduced'")
@@ -192,7 +192,7 @@ def _qr_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _
 
 
 def _copy_lower(xp: Namespace, M: Array) -> Array:
-    """The Hermitian matrix with M's strictly lower triangle and the real part of its diagonal."""
+    """Make the Hermitian matrix with M's strictly lower triangle and the real part of its diagonal."""
     lower = xp.tril(M, k=-1)
     diagonal = M * _identity(xp, M)
     return lower + adjoint(xp, lower) + _hermitian(xp, diagonal)
@@ -207,7 +207,7 @@ def _svd(xp: Namespace, A: Array, /, *, full_matrices: bool = True) -> SVDResult
 
 @composite("linalg_svdvals")
 def _svdvals(xp: Namespace, A: Array, /) -> Array:
-    """The gradient of a singular value is u v^H: it needs the vectors."""
+    # the gradient of a singular value is u v^H: it needs the vectors
     return xp._svd(A)[1]
 
 
@@ -244,7 +244,7 @@ def _turns(
     row: Array,
     column: Array,
 ) -> Array:
-    """What the rotations of U and of V inside their own spans contribute, in the basis of the two."""
+    """Add up what the rotations of U and of V inside their own spans contribute, in the basis of the two."""
     M = None
     if gU is not None:
         skew = _skew(xp, xp.matmul(adjoint(xp, U), gU))

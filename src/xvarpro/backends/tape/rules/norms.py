@@ -1,4 +1,8 @@
-"""Vector and matrix norms. The gradient of a norm at the origin is 0 here, an element of its subdifferential."""
+"""Vector and matrix norms.
+
+The gradient of a norm at the origin is 0, an element of its subdifferential; for the nuclear and the spectral norm
+of a matrix it is another element, u v^H or U V^H, which is what their rules give there.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,8 @@ from xvarpro.backends.tape.rules.table import (
 
 
 @composite("linalg_vector_norm")
-def _vector_norm(
-    xp: Namespace, x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2
-) -> Array:
-    """Sums, maxima and minima of |x| where they are the definition; powers for the other orders."""
+def _vector_norm(xp: Namespace, x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
+    # sums, maxima and minima of |x| where they are the definition, powers for the other orders
     if ord == 2:
         return xp._norm2(x, axis=axis, keepdims=keepdims)
     size = xp.abs(x)
@@ -48,7 +50,7 @@ def _norm2(xp: Namespace, g: Array, y: Array, x: Array, *, axis: Any, keepdims: 
     forward=lambda xp, x, ord, *, axis, keepdims: xp.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims),
 )
 def _norm(xp: Namespace, g: Array, y: Array, x: Array, ord: float, *, axis: Any, keepdims: bool) -> Array:
-    """The ratio (|x|/y)^(p-1): scaled, so that no power overflows, and 0 at a zero entry whatever p is."""
+    # (|x|/y)^(p-1): a ratio, so that no power overflows, and 0 at a zero entry whatever p is
     y = spread(xp, nonzero_or_one(xp, y), x, axis, keepdims)
     ratio = (nonzero_or_one(xp, x) / y) ** (ord - 1)
     return xp.where(x == 0, 0.0, ratio) * spread(xp, g, x, axis, keepdims)

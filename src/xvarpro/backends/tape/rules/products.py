@@ -40,10 +40,8 @@ simple("matmul", _matmul_left, _matmul_right)
 
 
 @primitive("vecdot", operands=2)
-def _vecdot(
-    xp: Namespace, need: list[int], g: Array, _y: Array, a: Array, b: Array, *, axis: int = -1
-) -> list[Array]:
-    """<a, b> = sum of conj(a) b."""
+def _vecdot(xp: Namespace, need: list[int], g: Array, _y: Array, a: Array, b: Array, *, axis: int = -1) -> list[Array]:
+    # <a, b> = sum of conj(a) b
     axis = axis if axis < 0 else axis - max(a.ndim, b.ndim)
     g = xp.expand_dims(g, axis=axis)
     return [unbroadcast(xp, b * conj(xp, g) if i == 0 else a * g, a if i == 0 else b) for i in need]
@@ -71,10 +69,8 @@ def _outer(xp: Namespace, a: Array, b: Array, /) -> Array:
 
 
 @primitive("linalg_cross", operands=2)
-def _cross(
-    xp: Namespace, need: list[int], g: Array, _y: Array, a: Array, b: Array, *, axis: int = -1
-) -> list[Array]:
-    """<g, da x b> = <b x g, da> for every da, and its mirror image."""
+def _cross(xp: Namespace, need: list[int], g: Array, _y: Array, a: Array, b: Array, *, axis: int = -1) -> list[Array]:
+    # <g, da x b> = <b x g, da> for every da, and its mirror image
     grads = []
     for i in need:
         left, right = (conj(xp, b), g) if i == 0 else (g, conj(xp, a))
@@ -85,7 +81,7 @@ def _cross(
 
 @composite("linalg_matrix_power")
 def _matrix_power(xp: Namespace, A: Array, n: int, /) -> Array:
-    """By repeated squaring."""
+    # by repeated squaring
     if n < 0:
         A, n = xp.linalg.inv(A), -n
     power = None
@@ -101,7 +97,7 @@ def _matrix_power(xp: Namespace, A: Array, n: int, /) -> Array:
 
 @primitive("linalg_diagonal")
 def _diagonal(xp: Namespace, g: Array, _y: Array, _x: Array, /, *, offset: int = 0) -> Array:
-    """Place the diagonal's entries in their rows, then let a shifted identity choose the column."""
+    # the entries go to their rows, then a shifted identity chooses the column
     m, n = _x.shape[-2:]
     above = max(0, -offset)
     below = m - above - g.shape[-1]
@@ -117,7 +113,7 @@ def _trace(xp: Namespace, x: Array, /, *, offset: int = 0, dtype: Any = None) ->
 
 
 def _same(name: str) -> None:
-    """The linear algebra extension repeats four functions of the main namespace."""
+    # the linear algebra extension repeats four functions of the main namespace
     composite(f"linalg_{name}", operands=0)(lambda xp, *arrays, **options: getattr(xp, name)(*arrays, **options))
 
 

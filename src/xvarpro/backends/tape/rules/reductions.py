@@ -64,15 +64,13 @@ def _std(
     correction: float = 0.0,
     keepdims: bool = False,
 ) -> Array:
-    """The spread of equal numbers is a norm at the origin: its gradient is 0."""
+    # the spread of equal numbers is a norm at the origin: its gradient is 0
     slope = g / (nonzero_or_one(xp, y) * (_length(x, axis) - correction))
     return (x - xp.mean(x, axis=axis, keepdims=True)) * spread(xp, slope, x, axis, keepdims)
 
 
-def _extremum(
-    xp: Namespace, g: Array, y: Array, x: Array, *, axis: Axis = None, keepdims: bool = False
-) -> Array:
-    """Ties share the gradient, as in Torch's `amax` and in JAX."""
+def _extremum(xp: Namespace, g: Array, y: Array, x: Array, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    # ties share the gradient, as in Torch's amax and in JAX
     hit = xp.astype(x == spread(xp, y, x, axis, keepdims), g.dtype)
     return hit * (spread(xp, g, x, axis, keepdims) / xp.sum(hit, axis=axis, keepdims=True))
 
@@ -85,10 +83,8 @@ primitive("min")(_extremum)
 
 
 @composite("prod")
-def _prod(
-    xp: Namespace, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
-) -> Array:
-    """Over one axis: several are moved to the end and joined first."""
+def _prod(xp: Namespace, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    # several axes are moved to the end and joined first
     x = x if dtype is None else xp.astype(x, dtype)
     gone = axes_of(axis, x.ndim)
     if not gone:
@@ -103,13 +99,13 @@ def _prod(
 
 @primitive("_prod", forward=lambda xp, x, axis: xp.prod(x, axis=axis))
 def _prod_rule(xp: Namespace, g: Array, _y: Array, x: Array, axis: int) -> Array:
-    """Products of what stands before and after each factor: right with zeros, where y/x is not."""
+    # products of what stands before and after each factor: right with zeros, where y/x is not
     others = _before(xp, x, axis) * xp.flip(_before(xp, xp.flip(x, axis=axis), axis), axis=axis)
     return xp.expand_dims(g, axis=axis) * conj(xp, others)
 
 
 def _before(xp: Namespace, x: Array, axis: int) -> Array:
-    """Product of the entries that stand before each one."""
+    """Multiply the entries that stand before each one."""
     one = xp.ones_like(x[along(x.ndim, axis, slice(0, 1))])
     return xp.cumulative_prod(xp.concat([one, x[along(x.ndim, axis, slice(0, -1))]], axis=axis), axis=axis)
 
@@ -145,10 +141,8 @@ def _cumulative_prod(
     dtype: Any = None,
     include_initial: bool = False,
 ) -> Array:
-    """With E_i the product before i, dy_k/dx_i = E_i x_(i+1) ... x_k, so the sum over k is a recurrence in i.
-
-    s_i = g_i + x_(i+1) s_(i+1) is solved by doubling, in log2(n) steps and without a division.
-    """
+    # with E_i the product before i, dy_k/dx_i = E_i x_(i+1) ... x_k, so the sum over k is a recurrence in i:
+    # s_i = g_i + x_(i+1) s_(i+1), solved by doubling, in log2(n) steps and without a division
     axis = 0 if axis is None else axis
     if include_initial:
         g = g[along(g.ndim, axis, slice(1, None))]
@@ -163,7 +157,7 @@ def _cumulative_prod(
 
 
 def _ahead(xp: Namespace, x: Array, axis: int, step: int) -> Array:
-    """Entry i + step at place i, zero past the end."""
+    """Put entry i + step at place i, zero past the end."""
     pad = xp.zeros_like(x[along(x.ndim, axis, slice(0, step))])
     return xp.concat([x[along(x.ndim, axis, slice(step, None))], pad], axis=axis)
 

@@ -1,8 +1,8 @@
 """The table of rules: how a rule is written down, and the helpers that rules share.
 
 A rule says what a gradient becomes on its way back through one function. Rules use functions of the array
-API standard only, so a backward pass can itself be traced; `_place` and `_scatter` (see `indexing`) are the
-two exceptions, because the standard has no transpose of indexing.
+API standard only, so a backward pass can itself be traced. Names with an underscore are the tape's own: parts
+of a function, or a transpose of indexing, which the standard lacks (see `indexing`).
 
 An underscore before a parameter says that the rule does not read the entries of that array: the tape then
 keeps the shape and the dtype of an operand and drops the array, or drops the result altogether.
@@ -52,7 +52,7 @@ class Composite(NamedTuple):
     operands: int  # the first so many positional arguments are lifted into the trace
 
 
-SIMPLE: dict[str, tuple[Callable[..., Any] | None, ...]] = {}
+SIMPLE: dict[str, tuple[Any, ...]] = {}
 PRIMITIVES: dict[str, Primitive] = {}
 COMPOSITES: dict[str, Composite] = {}
 CONSTANT: set[str] = set()
@@ -101,7 +101,7 @@ def constant(names: str) -> None:
 
 
 def reads_of(rule: Callable[..., Any]) -> list[bool]:
-    """Which positional parameters a rule reads, and last `*args`: those named without an underscore."""
+    """Tell which positional parameters a rule reads, and last `*args`: those named without an underscore."""
     code = rule.__code__
     names = list(code.co_varnames[: code.co_argcount])
     if code.co_flags & 0x04:
@@ -125,7 +125,7 @@ def _kind(dtype: Any) -> tuple[bool, bool]:
 
 
 def is_complex(dtype: Any) -> bool:
-    """Whether a dtype, of whatever framework, is complex."""
+    """Tell whether a dtype, of whatever framework, is complex."""
     try:
         return dtype.kind == "c"
     except AttributeError:
@@ -133,12 +133,12 @@ def is_complex(dtype: Any) -> bool:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Whether a dtype is real or complex floating, so that a derivative makes sense."""
+    """Tell whether a dtype is real or complex floating, so that a derivative makes sense."""
     return _kind(dtype)[1]
 
 
 def conj(xp: Namespace, x: Array) -> Array:
-    """Complex conjugate; a real array, which the standard refuses, comes back as it is."""
+    """Conjugate; a real array, which the standard refuses, comes back as it is."""
     try:
         dtype = x.dtype
     except AttributeError:
@@ -157,7 +157,7 @@ def adjoint(xp: Namespace, A: Array) -> Array:
 
 
 def match(xp: Namespace, g: Array, like: Array) -> Array:
-    """`g` in the dtype of the operand: the transpose of the promotion that the function made."""
+    """Bring `g` to the dtype of the operand: the transpose of the promotion that the function made."""
     if g.dtype == like.dtype:
         return g
     if is_complex(g.dtype) and not is_complex(like.dtype):
@@ -179,7 +179,7 @@ def unbroadcast(xp: Namespace, g: Array, like: Array) -> Array:
 
 
 def axes_of(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
-    """The axes meant by an `axis` argument, counted from the front."""
+    """Return the axes meant by an `axis` argument, counted from the front."""
     if axis is None:
         return tuple(range(ndim))
     return tuple(i % ndim for i in ((axis,) if isinstance(axis, int) else axis))
@@ -194,10 +194,10 @@ def spread(xp: Namespace, v: Array, like: Array, axis: Any, keepdims: bool) -> A
 
 
 def nonzero_or_one(xp: Namespace, x: Array) -> Array:
-    """A divisor that is safe at 0; the quotient must be 0 there by its numerator."""
+    """Make a divisor safe at 0; the quotient must be 0 there by its numerator."""
     return xp.where(x == 0, xp.ones_like(x), x)
 
 
 def along(ndim: int, axis: int, item: Any) -> tuple[Any, ...]:
-    """The key that applies `item` to one axis and takes all of the others."""
+    """Make the key that applies `item` to one axis and takes all of the others."""
     return (slice(None),) * (axis % ndim) + (item, ...)

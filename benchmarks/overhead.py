@@ -1,0 +1,308 @@
+"""Time and memory of a solve over a hand-written loop with the analytic gradient, in the same framework and process.
+
+Both run the paper's method (Frank-Wolfe, Armijo from alpha = 1) with QR of the stacked system, from the same start, and
+must reach the same objective. The hand-written loop keeps w and the residual of the accepted trial, as a careful author
+would. Runs alternate; the ratio of medians is printed.
+
+    python benchmarks/overhead.py [--frameworks numpy torch jax] [--repeats 7] [--memory]
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import xvarpro as xv
+
+DELTA, GAMMA = 0.5, 1e-4
+
+
+@dataclass
+class Case:
+    """A problem twice: for xvarpro, and as the pieces of a hand-written loop."""
+
+    name: str
+    problem: Any
+    over: Any
+    start: np.ndarray
+    y: np.ndarray
+    lam: float
+    kind: str
+    iterations: int
+    limit: float
+
+
+def exponentials(dtype: str) -> Case:
+    t = np.linspace(0.0, 2.0, 200)
+    rng = np.random.default_rng(0)
+    y = np.exp(-np.outer(t, [0.7, 2.0, 7.0])) @ np.array([1.0, -2.0, 3.0]) + 1e-2 * rng.normal(size=200)
+    t, y, start = (a.astype(dtype) for a in (t, y, np.array([0.5, 3.0, 8.0])))
+    problem = xv.separable(decays, y, data=t, lam=1e-4)
+    return Case(f"tiny 200x3 {dtype}", problem, xv.sets.Box(0.0, 10.0), start, y, 1e-4, "decays", 200, 5.0)
+
+
+def decays(theta: Any, t: Any) -> Any:
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def identity(theta: Any, _: Any) -> Any:
+    return theta
+
+
+def dictionary(dtype: str, compress: bool, columns: int = 3000) -> Case:
+    rng = np.random.default_rng(0)
+    X = (np.abs(rng.normal(size=(784, 16))) @ np.abs(rng.normal(size=(16, columns))) / 16).astype(dtype)
+    D = rng.normal(size=(784, 128))
+    D = (D / np.abs(D).sum()).astype(dtype)
+    problem = xv.separable(identity, X, lam=1e-5, compress=compress)
+    y = np.ascontiguousarray(np.linalg.qr(X.T, mode="r").T) if compress else X
+    name = f"784x128x{columns} {dtype}{' compressed' if compress else ''}"
+    return Case(name, problem, xv.sets.L1Ball(1.0), D, y, 1e-5, "dictionary", 10, 1.15)
+
+
+# -- the hand-written loops ---------------------------------------------------------------------------------------------
+
+
+def hand_numpy(case: Case) -> Callable[[], float]:
+    y = case.y.reshape(len(case.y), -1)
+    t = np.asarray(case.problem.data)[:, None] if case.kind == "decays" else None
+    eye = np.sqrt(case.lam) * np.eye(3 if t is not None else case.start.shape[1], dtype=y.dtype)
+
+    def value(theta: np.ndarray) -> tuple:
+        M = theta if t is None else np.exp(-t * theta)
+        Q, R = np.linalg.qr(np.concatenate([M, eye]))
+        w = np.linalg.solve(R, Q[: len(M)].T @ y)
+        r = M @ w
+        r -= y
+        return 0.5 * np.vdot(r, r) + 0.5 * case.lam * np.vdot(w, w), M, w, r
+
+    def gradient(M: np.ndarray, w: np.ndarray, r: np.ndarray) -> np.ndarray:
+        G = r @ w.T
+        return G if t is None else -np.sum(G * t * M, axis=0)
+
+    def lmo(g: np.ndarray) -> np.ndarray:
+        if t is not None:
+            return np.where(g < 0, 10.0, 0.0).astype(g.dtype)
+        v = np.zeros(g.size, g.dtype)
+        i = np.abs(g).argmax()
+        v[i] = 1.0 if g.flat[i] < 0 else -1.0
+        return v.reshape(g.shape)
+
+    def run() -> float:
+        theta = case.start
+        f, M, w, r = value(theta)
+        g = gradient(M, w, r)
+        for _ in range(case.iterations):
+            d = lmo(g) - theta
+            gap = -np.vdot(g, d)
+            alpha = 1.0
+            f_new, M, w, r = value(theta + alpha * d)
+            while not f - f_new >= GAMMA * alpha * gap:
+                alpha *= DELTA
+                f_new, M, w, r = value(theta + alpha * d)
+            theta, f = theta + alpha * d, f_new
+            g = gradient(M, w, r)
+        return float(f)
+
+    return run
+
+
+def hand_torch(case: Case) -> Callable[[], float]:
+    import torch
+
+    y = torch.from_numpy(case.y.reshape(len(case.y), -1))
+    t = torch.from_numpy(np.asarray(case.problem.data))[:, None] if case.kind == "decays" else None
+    start = torch.from_numpy(case.start)
+    eye = case.lam**0.5 * torch.eye(3 if t is not None else start.shape[1], dtype=y.dtype)
+
+    def value(theta: Any) -> tuple:
+        M = theta if t is None else torch.exp(-t * theta)
+        Q, R = torch.linalg.qr(torch.cat([M, eye]))
+        w = torch.linalg.solve_triangular(R, Q[: len(M)].T @ y, upper=True)
+        r = M @ w
+        r -= y
+        rf, wf = r.reshape(-1), w.reshape(-1)
+        return 0.5 * torch.dot(rf, rf) + 0.5 * case.lam * torch.dot(wf, wf), M, w, r
+
+    def gradient(M: Any, w: Any, r: Any) -> Any:
+        G = r @ w.T
+        return G if t is None else -torch.sum(G * t * M, dim=0)
+
+    def lmo(g: Any) -> Any:
+        if t is not None:
+            return torch.where(g < 0, 10.0, 0.0).to(g.dtype)
+        v = torch.zeros(g.numel(), dtype=g.dtype)
+        i = g.abs().argmax()
+        v[i] = 1.0 if g.reshape(-1)[i] < 0 else -1.0
+        return v.reshape(g.shape)
+
+    def run() -> float:
+        with torch.no_grad():
+            theta = start
+            f, M, w, r = value(theta)
+            g = gradient(M, w, r)
+            for _ in range(case.iterations):
+                d = lmo(g) - theta
+                gap = -torch.dot(g.reshape(-1), d.reshape(-1))
+                alpha = 1.0
+                f_new, M, w, r = value(theta + alpha * d)
+                while not f - f_new >= GAMMA * alpha * gap:
+                    alpha *= DELTA
+                    f_new, M, w, r = value(theta + alpha * d)
+                theta, f = theta + alpha * d, f_new
+                g = gradient(M, w, r)
+            return float(f)
+
+    return run
+
+
+def hand_jax(case: Case) -> Callable[[], float]:
+    import jax
+    import jax.numpy as jnp
+    from jax.lax import while_loop
+
+    with jax.enable_x64(case.y.dtype == np.float64):
+        y = jnp.asarray(case.y.reshape(len(case.y), -1))
+        t = jnp.asarray(np.asarray(case.problem.data))[:, None] if case.kind == "decays" else None
+        start = jnp.asarray(case.start)
+
+    def value(theta: Any, y: Any, t: Any) -> tuple:
+        M = theta if t is None else jnp.exp(-t * theta)
+        Q, R = jnp.linalg.qr(jnp.concatenate([M, case.lam**0.5 * jnp.eye(M.shape[1], dtype=M.dtype)]))
+        w = jax.scipy.linalg.solve_triangular(R, Q[: len(M)].T @ y)
+        r = M @ w - y
+        return 0.5 * jnp.vdot(r, r) + 0.5 * case.lam * jnp.vdot(w, w), w, r
+
+    def gradient(theta: Any, w: Any, r: Any, t: Any) -> Any:
+        G = r @ w.T
+        return G if t is None else -jnp.sum(G * t * jnp.exp(-t * theta), axis=0)
+
+    def lmo(g: Any) -> Any:
+        if t is not None:
+            return jnp.where(g < 0, 10.0, 0.0).astype(g.dtype)
+        flat = g.reshape(-1)
+        i = jnp.abs(flat).argmax()
+        return jnp.zeros_like(flat).at[i].set(jnp.where(flat[i] < 0, 1.0, -1.0)).reshape(g.shape)
+
+    @jax.jit
+    def loop(theta: Any, y: Any, t: Any) -> Any:
+        def body(s: tuple) -> tuple:
+            k, theta, f, g = s
+            d = lmo(g) - theta
+            gap = -jnp.vdot(g, d)
+            alpha, trial = while_loop(
+                lambda a: ~(f - a[1][0] >= GAMMA * a[0] * gap),
+                lambda a: (a[0] * DELTA, value(theta + a[0] * DELTA * d, y, t)),
+                (jnp.ones_like(f), value(theta + d, y, t)),
+            )
+            theta = theta + alpha * d
+            return k + 1, theta, trial[0], gradient(theta, trial[1], trial[2], t)
+
+        f, w, r = value(theta, y, t)
+        return while_loop(lambda s: s[0] < case.iterations, body, (0, theta, f, gradient(theta, w, r, t)))[2]
+
+    def run() -> float:
+        with jax.enable_x64(case.y.dtype == np.float64), jax.default_matmul_precision("highest"):
+            return float(loop(start, y, t))
+
+    return run
+
+
+HAND = {"numpy": hand_numpy, "torch": hand_torch, "jax": hand_jax}
+
+
+# -- the comparison -----------------------------------------------------------------------------------------------------
+
+
+def ours(case: Case, framework: str) -> tuple[float, float]:
+    """Objective, and seconds of the iterations."""
+    fit = xv.solve(
+        case.problem, case.start, over=case.over, algorithm=xv.algorithms.cr_varpro(DELTA, GAMMA), tol=0.0,
+        max_iter=case.iterations, backend=framework, progress=False,
+    )  # fmt: skip
+    assert fit.n_iter == case.iterations, fit
+    return fit.value, fit.seconds
+
+
+def compare(case: Case, framework: str, repeats: int) -> tuple[float, float]:
+    """Median seconds per iteration, hand-written and ours, alternating."""
+    hand = HAND[framework](case)
+    agree = abs(hand() - ours(case, framework)[0]) / abs(hand())
+    assert agree < (1e-9 if "float64" in case.name else 1e-3), f"{case.name}: objectives differ by {agree}"
+    times: dict[str, list[float]] = {"hand": [], "ours": []}
+    for _ in range(repeats):
+        began = time.perf_counter()
+        hand()
+        times["hand"].append(time.perf_counter() - began)
+        times["ours"].append(ours(case, framework)[1])
+    return tuple(float(np.median(times[k])) / case.iterations for k in ("hand", "ours"))
+
+
+def peak(framework: str, dtype: str, which: str) -> None:
+    """Peak memory in MiB above that of the imports and the data, in a process of its own."""
+    case = dictionary(dtype, compress=False)
+    case.iterations = 3
+    tiny = exponentials(dtype)
+    run = HAND[framework](case) if which == "hand" else (lambda: ours(case, framework))
+    warm = HAND[framework](tiny) if which == "hand" else (lambda: ours(tiny, framework))
+    warm()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, before / 1024)
+
+
+def memory(framework: str, dtype: str) -> tuple[float, ...]:
+    rows = []
+    for which in ("hand", "ours"):
+        out = subprocess.run(
+            [sys.executable, __file__, "--peak", framework, dtype, which], capture_output=True, text=True, check=True
+        )
+        rows += [float(x) for x in out.stdout.split()]
+    return tuple(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frameworks", nargs="+", default=["numpy", "torch", "jax"])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--memory", action="store_true", help="peak memory too, one process per row")
+    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.peak:
+        peak(*args.peak)
+        return
+    print("| problem | framework | hand-written, ms/it | xvarpro, ms/it | ratio | bar |")
+    print("|---|---|---|---|---|---|")
+    for dtype in ("float64", "float32"):
+        for case in (exponentials(dtype), dictionary(dtype, compress=False), dictionary(dtype, compress=True)):
+            for framework in args.frameworks:
+                hand, mine = compare(case, framework, args.repeats)
+                bar = 1.15 if framework == "jax" else case.limit
+                print(
+                    f"| {case.name} | {framework} | {1e3 * hand:.3f} | {1e3 * mine:.3f} | {mine / hand:.2f} | {bar} |",
+                    flush=True,
+                )
+    if args.memory:
+        print("\n| 784x128x3000 | framework | hand-written, MiB | xvarpro, MiB | ratio of growth | ratio of peaks |")
+        print("|---|---|---|---|---|---|")
+        for dtype in ("float64", "float32"):
+            for framework in args.frameworks:
+                a, a0, b, b0 = memory(framework, dtype)
+                print(
+                    f"| {dtype} | {framework} | {a:.0f} over {a0:.0f} | {b:.0f} over {b0:.0f} | {b / a:.2f} | "
+                    f"{(b + b0) / (a + a0):.2f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

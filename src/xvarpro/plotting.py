@@ -1,0 +1,197 @@
+"""Figures: a run, a dictionary, methods against each other. Nothing here touches pyplot or a global setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro.result import Result
+
+try:
+    from matplotlib import colormaps
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+except ImportError as error:
+    raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
+
+# Okabe and Ito's colours, which readers with any colour vision can tell apart
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+
+
+class Line(NamedTuple):
+    """One method in a convergence figure: objective of its iterates, the start included.
+
+    Attributes
+    ----------
+    name : str
+    iterations, seconds, objective : arrays of equal length
+    dashed : bool
+        Sets a family of methods apart.
+    """
+
+    name: str
+    iterations: np.ndarray
+    seconds: np.ndarray
+    objective: np.ndarray
+    dashed: bool = False
+
+
+def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
+    """Objective and gap of a run against its iterations.
+
+    Parameters
+    ----------
+    result : Result
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib Axes
+        Log scale, unless the objective takes negative values. A part of the gap that is 0 all along is left out.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1.0)
+    >>> fit = xv.solve(problem, np.array([[1.0], [0.0], [0.0]]), over=xv.sets.L2Ball(1.0))
+    >>> fit.plot().get_xlabel()
+    'iteration'
+    """
+    ax = Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
+    trace = result.trace
+    ax.plot(trace.value, color=_COLOURS[0], label="objective")
+    parts = (("gap, constrained block", trace.gap_A, _COLOURS[1]), ("gap, free block", trace.gap_B, _COLOURS[2]))
+    for label, gap, colour in parts:
+        if np.any(gap > 0):
+            ax.plot(np.where(gap > 0, gap, np.nan), color=colour, linewidth=1.0, label=label)
+    if not np.any(trace.value < 0):
+        ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("objective and gap")
+    _tidy(ax)
+    ax.legend(frameon=False)
+    return ax
+
+
+def convergence(lines: Sequence[Line], ylabel: str = "objective") -> Figure:
+    """Objective against iterations and against seconds, all axes logarithmic.
+
+    Parameters
+    ----------
+    lines : sequence of Line
+        They share their start, which is marked as the level that all come from.
+    ylabel : str
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    figure = Figure(figsize=(9.0, 4.4), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, abscissa, xlabel in zip(axes, ("iterations", "seconds"), ("iteration", "time [s]"), strict=True):
+        for i, line in enumerate(lines):
+            x = getattr(line, abscissa)
+            seen = x > 0  # a logarithm has no place for the start
+            ax.plot(
+                x[seen],
+                line.objective[seen],
+                color=_COLOURS[i % len(_COLOURS)],
+                linestyle=(0, (4, 1.5)) if line.dashed else "-",
+                linewidth=1.6,
+                label=line.name,
+            )
+            ax.plot(x[seen][-1:], line.objective[seen][-1:], "o", color=_COLOURS[i % len(_COLOURS)], markersize=4)
+        if lines:
+            ax.axhline(lines[0].objective[0], color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel(xlabel)
+        _tidy(ax)
+    axes[0].set_ylabel(ylabel)
+    _readable(axes[0], np.concatenate([line.objective for line in lines]) if lines else np.ones(1))
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
+    """Columns of a dictionary as a grid of images, largest norm first.
+
+    Parameters
+    ----------
+    D : array, shape (height * width, n)
+    shape : (height, width)
+    title : str
+        Placed before what the figure says about itself.
+
+    Returns
+    -------
+    matplotlib Figure
+        Each atom is divided by its largest entry, since their norms differ by orders of magnitude. Atoms that are
+        exactly zero come last, as empty tiles.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro import plotting
+    >>> figure = plotting.atoms(np.eye(4), (2, 2))
+    """
+    size = np.max(np.abs(D), axis=0)
+    order = np.argsort(-np.linalg.norm(D, axis=0), kind="stable")
+    live = int(np.count_nonzero(size))
+    mosaic, columns = _mosaic(D[:, order[:live]] / size[order[:live]], D.shape[1], shape)
+    rows = math.ceil(D.shape[1] / columns)
+    figure = Figure(figsize=(7.2, 7.2 * rows * shape[0] / (columns * shape[1]) * 0.9 + 0.6), layout="constrained")
+    ax = figure.subplots()
+    image = ax.imshow(mosaic, cmap=colormaps["RdBu_r"].with_extremes(bad="white"), vmin=-1, vmax=1, interpolation="none")
+    _frames(ax, D.shape[1], columns, shape)
+    ax.set_axis_off()
+    told = f"{live} of {D.shape[1]} atoms, by decreasing norm" + (", the rest are zero" if live < D.shape[1] else "")
+    ax.set_title("\n".join(filter(None, (title, told))), fontsize=10)
+    bar = figure.colorbar(image, ax=ax, shrink=0.6, aspect=30, pad=0.015, ticks=(-1, 0, 1))
+    bar.set_label("entry / largest entry of its atom", fontsize=9)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _mosaic(units: np.ndarray, n: int, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
+    """Images side by side, one pixel apart, NaN where there is nothing; and how many stand in a row."""
+    height, width = shape
+    columns = math.ceil(math.sqrt(2 * n * height / width))  # about twice as wide as high
+    rows = math.ceil(n / columns)
+    out = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), np.nan)
+    for i, unit in enumerate(units.T):
+        y, x = divmod(i, columns)
+        out[y * (height + 1) + 1 : (y + 1) * (height + 1), x * (width + 1) + 1 : (x + 1) * (width + 1)] = unit.reshape(shape)
+    return out, columns
+
+
+def _frames(ax: Any, n: int, columns: int, shape: tuple[int, int]) -> None:
+    """A thin line around every tile, the empty ones included: what is missing can be counted."""
+    height, width = shape
+    for i in range(n):
+        y, x = divmod(i, columns)
+        left, top = x * (width + 1), y * (height + 1)
+        box = ([left, left + width + 1, left + width + 1, left, left], [top, top, top + height + 1, top + height + 1, top])
+        ax.plot(*box, color="0.8", linewidth=0.5)
+
+
+def _tidy(ax: Any) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(True, which="major", color="0.9", linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def _readable(ax: Any, values: np.ndarray) -> None:
+    """Plain numbers on a logarithmic axis that spans too little for powers of ten to be enough."""
+    good = values[np.isfinite(values) & (values > 0)]
+    if not good.size or np.max(good) / np.min(good) > 1e3:
+        return
+    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5, 7)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPACE}")))
+    ax.yaxis.set_minor_formatter(NullFormatter())

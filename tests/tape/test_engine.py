@@ -1,0 +1,589 @@
+"""The tape itself: structure in and out, nesting, memory, and what it refuses."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+
+import array_api_compat as aac
+import array_api_strict as xps
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xvarpro.backends.tape import jvp, vjp
+
+from .namespaces import NUMPY, RAW, STRICT, host
+
+X = np.array([0.5, -1.5, 2.0])
+Y = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+
+
+def ns(x):
+    return x.__array_namespace__()
+
+
+# ------------------------------------------------------------------------------------------- structure in and out
+
+
+def test_outputs_have_the_structure_the_function_returned():
+    for returned, kind in [
+        (lambda x: x * x, np.ndarray),
+        (lambda x: (x * x,), tuple),
+        (lambda x: [x * x, x], list),
+        (lambda x: tuple(ns(x).linalg.slogdet(x * ns(x).eye(3))), tuple),
+    ]:
+        y, _ = vjp(returned, (X,), **NUMPY.how)
+        assert isinstance(y, kind)
+
+
+def test_a_gradient_for_every_primal_of_its_own_shape_and_dtype():
+    y, pullback = vjp(lambda x, y, z: (ns(x).sum(y * x), y[0, ...]), (X, Y, np.asarray(2.0)), **NUMPY.how)
+    gx, gy, gz = pullback((np.asarray(1.0), np.ones(3)))
+    np.testing.assert_allclose(y[0], np.sum(Y * X))
+    np.testing.assert_allclose(gx, Y.sum(axis=0))
+    np.testing.assert_allclose(gy, [X + 1, X])
+    assert type(gz) is np.ndarray
+    assert gz.shape == ()
+    assert gz == 0.0
+
+
+def test_what_does_not_depend_on_the_primals_has_gradient_zero():
+    raw = np.array([1.0, 2.0])
+    y, pullback = vjp(lambda x: (raw, ns(x).zeros(2), x), (X,), **NUMPY.how)
+    assert y[0] is raw
+    np.testing.assert_array_equal(pullback((np.ones(2), np.ones(2), np.zeros(3)))[0], np.zeros(3))
+    _, pullback = vjp(lambda x: raw, (X,), **NUMPY.how)
+    np.testing.assert_array_equal(pullback(raw)[0], np.zeros(3))
+    _, dy = jvp(lambda x: (raw, 2 * x), (X,), (X,), **NUMPY.how)
+    np.testing.assert_array_equal(dy[0], np.zeros(2))
+    np.testing.assert_array_equal(dy[1], 2 * X)
+
+
+def test_a_pullback_may_be_called_again():
+    _, pullback = vjp(lambda x: ns(x).exp(x) * x, (X,), **NUMPY.how)
+    first = pullback(np.ones(3))[0].copy()
+    np.testing.assert_array_equal(pullback(2 * np.ones(3))[0], 2 * first)
+    np.testing.assert_array_equal(pullback(np.ones(3))[0], first)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_constants_share_the_namespace_and_get_no_gradient(name):
+    raw = RAW[name]
+    seen = []
+
+    def f(x, c, n):
+        assert ns(c) is ns(x)
+        assert n == 3
+        before = len(x.tape.nodes)
+        c2 = ns(c).tanh(c * c) + c[..., ::1]
+        seen.append(len(x.tape.nodes) - before)
+        return c2 * x  # strict refuses a raw array on the left; a constant is not raw
+
+    y, (g,) = (lambda v: (v[0], v[1](raw.array(np.ones(3)))))(vjp(f, (raw.array(X),), (raw.array(X + 1), 3), **raw.how))
+    assert seen == [0]
+    np.testing.assert_allclose(host(g), np.tanh((X + 1) ** 2) + X + 1)
+    np.testing.assert_allclose(host(y), host(g) * X)
+
+
+def test_inputs_are_not_written_to():
+    x, g = X.copy(), np.ones(3)
+    for a in (x, g):
+        a.flags.writeable = False
+    _, pullback = vjp(lambda x: ns(x).concat([x, x])[:3] + x[ns(x).asarray([0, 0, 1])], (x,), **NUMPY.how)
+    np.testing.assert_array_equal(pullback(g)[0], [3.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("cotangent", "error", "match"),
+    [
+        (1.0, TypeError, "must be an array"),
+        (np.ones(4), ValueError, r"shape of its output, \(3,\), got \(4,\)"),
+        (np.ones(3, dtype=np.float32), TypeError, "dtype of its output, float64, got float32"),
+    ],
+)
+def test_cotangents_must_fit(cotangent, error, match):
+    _, pullback = vjp(lambda x: x * x, (X,), **NUMPY.how)
+    with pytest.raises(error, match=match):
+        pullback(cotangent)
+
+
+def test_the_number_of_cotangents_and_tangents_must_fit():
+    _, pullback = vjp(lambda x: (x, x), (X,), **NUMPY.how)
+    with pytest.raises(ValueError, match="2 outputs, got 1"):
+        pullback((X,))
+    with pytest.raises(ValueError, match="a tangent must have the shape"):
+        jvp(lambda x: x, (X,), (np.ones(2),), **NUMPY.how)
+
+
+def test_primals_must_be_floating_and_outputs_arrays():
+    with pytest.raises(TypeError, match="floating-point arrays, got dtype int64"):
+        vjp(lambda x: x, (np.arange(3),), **NUMPY.how)
+    with pytest.raises(TypeError, match="expected an array, got float"):
+        vjp(lambda x: 1.0, (X,), **NUMPY.how)
+
+
+# --------------------------------------------------------------------------------------------------------- nesting
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_hessian_vector_products_by_nesting(name):
+    raw = RAW[name]
+    v = np.array([1.0, -2.0, 0.5])
+
+    def f(x):
+        xp = ns(x)
+        return xp.sum(xp.exp(x) * xp.sum(x * x)) + xp.sum(x[xp.asarray([0, 0, 2])] ** 3)
+
+    def gradient(x):
+        _, pullback = vjp(f, (x,), xp=ns(x), index_add=None)
+        return pullback(ns(x).asarray(1.0, dtype=x.dtype))[0]
+
+    _, pullback = vjp(gradient, (raw.array(X),), **raw.how)
+    (product,) = pullback(raw.array(v))
+    _, forward = jvp(gradient, (raw.array(X),), (raw.array(v),), **raw.how)
+    H = torch.autograd.functional.hessian(
+        lambda x: (x.exp() * (x * x).sum()).sum() + (x[[0, 0, 2]] ** 3).sum(), torch.from_numpy(X)
+    ).numpy()
+    np.testing.assert_allclose(host(product), H @ v, rtol=1e-12)
+    np.testing.assert_allclose(host(forward), H @ v, rtol=1e-12)
+
+
+def test_three_levels():
+    def derivative(f):
+        def df(x):
+            _, pullback = vjp(f, (x,), xp=ns(x) if hasattr(x, "tape") else NUMPY.xp, index_add=NUMPY.index_add)
+            return pullback(x / x)[0]
+
+        return df
+
+    np.testing.assert_allclose(derivative(derivative(derivative(lambda x: x**5)))(X), 60 * X**2, rtol=1e-12)
+
+
+def test_an_inner_function_may_use_outer_arrays():
+    """d/dx of [d/dy (x y^2) at y = 3] = 2 y: no confusion between the two traces."""
+
+    def outer(x):
+        _, pullback = vjp(lambda y: x * y * y + y * x * 0.0, (3.0 * ns(x).ones_like(x),), xp=ns(x), index_add=None)
+        return pullback(ns(x).ones_like(x))[0]
+
+    y, pullback = vjp(outer, (X,), **NUMPY.how)
+    np.testing.assert_allclose(y, 6 * X)
+    np.testing.assert_allclose(pullback(np.ones(3))[0], [6.0, 6.0, 6.0])
+
+
+def test_arrays_of_unrelated_traces_do_not_mix():
+    """An inner vjp over the raw namespace would cut the outer gradient."""
+
+    def outer(x):
+        vjp(lambda y: y * x, (X,), **NUMPY.how)
+        return x
+
+    with pytest.raises(TypeError, match="one trace met the namespace of another"):
+        vjp(outer, (X,), **NUMPY.how)
+    with pytest.raises(TypeError, match="one trace met the namespace of another"):
+        vjp(lambda x: vjp(lambda y: ns(x).add(x, y), (x,), xp=ns(x), index_add=None)[0], (X,), **NUMPY.how)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_the_pullback_is_linear_and_the_transpose_of_jvp(seed):
+    rng = np.random.default_rng(seed)
+    A, x, v = rng.normal(size=(4, 3)), rng.normal(size=3), rng.normal(size=3)
+    u, w = rng.normal(size=(2, 4))
+
+    def f(x, A):
+        return ns(x).tanh(A @ x) * ns(x).sum(x)
+
+    _, pullback = vjp(f, (x,), (A,), **NUMPY.how)
+    _, dy = jvp(f, (x,), (v,), (A,), **NUMPY.how)
+    np.testing.assert_allclose(pullback(2 * u + w)[0], 2 * pullback(u)[0] + pullback(w)[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(u @ dy, pullback(u)[0] @ v, rtol=1e-9, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------- memory
+
+
+def test_recorded_arrays_die_with_the_pullback():
+    """No reference cycle: with the collector off, everything goes when the last reference goes."""
+    alive = []
+
+    def f(x, c):
+        xp = ns(x)
+        h = x
+        for _ in range(3):
+            h = xp.tanh(xp.exp(h) * c + xp.concat([h[1:], h[:1]]))
+            alive.append(weakref.ref(h.value))
+        w, V = xp.linalg.eigh(h * h[:, None])
+        alive.extend([weakref.ref(V.value), weakref.ref(h.tape), weakref.ref(h)])
+        return xp.sum(V * w)
+
+    gc.collect()
+    gc.disable()
+    try:
+        _, pullback = vjp(f, (X,), (X,), **NUMPY.how)
+        held = sum(r() is not None for r in alive)
+        g = pullback(np.asarray(1.0))
+        del pullback
+        left = sum(r() is not None for r in alive)
+    finally:
+        gc.enable()
+    assert held >= 4
+    assert left == 0
+    assert np.all(np.isfinite(g[0]))
+
+
+def test_the_same_holds_for_nested_tapes():
+    alive = []
+
+    def gradient(x):
+        xp = ns(x)
+        y, pullback = vjp(lambda z: ns(z).tanh(z) * z, (x,), xp=xp, index_add=None)
+        alive.extend([weakref.ref(xp), weakref.ref(y)])
+        return pullback(xp.ones_like(x))[0]
+
+    gc.collect()
+    gc.disable()
+    try:
+        _, pullback = vjp(gradient, (X,), **NUMPY.how)
+        pullback(np.ones(3))
+        jvp(gradient, (X,), (X,), **NUMPY.how)
+        del pullback
+        left = sum(r() is not None for r in alive)
+    finally:
+        gc.enable()
+    assert alive
+    assert left == 0
+
+
+def test_arrays_that_no_rule_reads_are_dropped_at_once():
+    """x + 1 is read by nobody: addition needs shapes only, tanh its own result."""
+    alive = {}
+
+    def f(x):
+        xp = ns(x)
+        sum_ = x + 1.0
+        alive["sum"] = weakref.ref(sum_.value)
+        y = xp.tanh(sum_)
+        alive["tanh"] = weakref.ref(y.value)
+        z = xp.reshape(y * 2.0, (3, 1))
+        alive["double"] = weakref.ref(z.value)
+        return xp.sum(z)
+
+    _, pullback = vjp(f, (X,), **NUMPY.how)
+    assert {name: r() is not None for name, r in alive.items()} == {"sum": False, "tanh": True, "double": False}
+    np.testing.assert_allclose(pullback(np.asarray(1.0))[0], 2 * (1 - np.tanh(X + 1) ** 2))
+
+
+# --------------------------------------------------------------------------------------------- the traced array
+
+
+def traced(check, *arrays, raw=NUMPY):
+    """Run `check` on traced arrays."""
+
+    def f(*xs):
+        check(*xs)
+        return xs[0]
+
+    vjp(f, tuple(raw.array(a) for a in (arrays or (X,))), **raw.how)
+
+
+def test_attributes_are_the_values():
+    def check(x):
+        assert (x.shape, x.ndim, x.size, len(x)) == ((2, 3), 2, 6, 2)
+        assert x.dtype == np.float64
+        assert x.device == "cpu"
+        assert x.T.shape == x.mT.shape == (3, 2)
+        assert [row.shape for row in x] == [(3,), (3,)]
+        assert "traced" in repr(x)
+        assert "constant" in repr(x > 0)
+        assert "tape1" in repr(ns(x))
+        with pytest.raises(ValueError, match="needs two axes"):
+            _ = x[0].T
+        with pytest.raises(TypeError, match="without axes"):
+            len(ns(x).sum(x))
+
+    traced(check, Y)
+
+
+@pytest.mark.parametrize(
+    ("convert", "remedy"),
+    [
+        (bool, "xp.where"),
+        (float, "keep it an array"),
+        (int, "keep it an array"),
+        (complex, "keep it an array"),
+        (lambda x: bool(x > 0), "xp.where"),
+        (lambda x: [1, 2, 3][x], "xp.take"),
+        (math.sin, "keep it an array"),
+        (lambda x: range(x), "xp.take"),
+        (lambda x: max(x, 2 * x), "xp.where"),
+    ],
+)
+def test_conversions_to_python_raise_with_a_remedy(convert, remedy):
+    def check(x):
+        with pytest.raises(TypeError, match=remedy):
+            convert(ns(x).sum(x))
+
+    traced(check)
+
+
+NUMPY_CALLS = {
+    "sin": np.sin,
+    "asarray": np.asarray,
+    "array": np.array,
+    "reshape": lambda x: np.reshape(x, (3, 1)),
+    "sum": np.sum,
+    "mean": np.mean,
+    "max": np.max,
+    "norm": np.linalg.norm,
+    "add": lambda x: np.add(X, x),
+    "dot": lambda x: np.dot(X, x),
+    "concatenate": lambda x: np.concatenate([x, X]),
+    "stack": lambda x: np.stack([x, x]),
+    "array of": lambda x: np.array([x]),
+    "where": lambda x: np.where(X > 0, x, X),
+    "solve": lambda x: np.linalg.solve(np.eye(3), x),
+    "fft": np.fft.fft,
+    "einsum": lambda x: np.einsum("i,i", x, X),
+    "matmul": lambda x: np.matmul(np.eye(3), x),
+    "clip": lambda x: np.clip(x, 0, 1),
+    "inplace": lambda x: X.copy().__iadd__(x),
+    "fill": lambda x: np.full(3, x[0]),
+    "assign": lambda x: X.copy().__setitem__(0, x[0]),
+    "asarray of list": lambda x: ns(x).asarray([x[0], 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY_CALLS)
+def test_numpy_never_gets_hold_of_a_traced_array(name):
+    def check(x):
+        # NumPy wraps the TypeError of an element assignment in a ValueError
+        with pytest.raises((TypeError, ValueError)):
+            NUMPY_CALLS[name](x)
+
+    traced(check)
+
+
+def test_assignment_raises_and_augmented_operators_rebind():
+    def check(x):
+        with pytest.raises(TypeError, match=r"xp\.where"):
+            x[0] = 1.0
+        y = x
+        y += 1.0
+        y *= 2.0
+        assert y is not x
+        np.testing.assert_array_equal(x.value, X)
+        np.testing.assert_array_equal(y.value, (X + 1) * 2)
+
+    traced(check)
+
+
+def test_keys_and_indices_that_would_transpose_wrongly_are_refused():
+    def check(x):
+        xp = ns(x)
+        with pytest.raises(TypeError, match=r"use xp\.asarray"):
+            x[[0, 0, 1]]
+        with pytest.raises(TypeError, match=r"use xp\.asarray"):
+            x[..., (0, 0)]
+        with pytest.raises(ValueError, match=r"one axis, got shape \(1, 2\)"):
+            xp.take(x, xp.asarray([[0, 1]]), axis=0)
+        with pytest.raises(AttributeError, match="from device cpu to elsewhere"):
+            xp.asarray(x, device="elsewhere")
+
+    traced(check)
+
+
+def test_methods_of_other_libraries_are_named_with_a_remedy():
+    def check(x):
+        with pytest.raises(AttributeError, match=r"no attribute 'sum'.*xp\.sum\(x\)"):
+            x.sum()
+        assert not hasattr(x, "numpy")
+
+    traced(check)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_operators_in_every_combination(name):
+    """Traced with traced, with numbers on both sides, with constants; raw arrays on the right everywhere."""
+    raw = RAW[name]
+    c = raw.array(X)
+
+    def check(x):
+        k = ns(x).asarray(c)
+        for y in (
+            x + k,
+            k + x,
+            x + c,
+            1.0 + x,
+            x - k,
+            k - x,
+            1.0 - x,
+            k * x,
+            2.0 * x,
+            x / k,
+            k / x,
+            1.0 / x,
+            x**2,
+            2.0**x,
+            x % 0.7,
+            -x,
+            +x,
+            abs(x),
+            x @ k,
+            k @ x,
+        ):
+            assert y.index is not None
+        for y in (
+            x < k,
+            k <= x,
+            x < 1.0,
+            x >= 0,
+            x == k,
+            x != 1.0,
+            ~(x > 0),
+            (x > 0) & (x < 1),
+            (x > 0) | (x < 1),
+            (x > 0) ^ (x < 1),
+            x // 0.7,
+            k + k,
+            ns(x).asarray([1, 2]) << 1,
+            ns(x).asarray([4, 2]) >> 1,
+        ):
+            assert y.index is None
+
+    traced(check, raw=raw)
+
+
+def test_a_raw_array_on_the_left_defers():
+    def check(x):
+        for y in (X + x, X - x, X * x, X / x, X**2 @ x, np.float64(2.0) * x, np.abs(X) ** x):
+            assert y.index is not None
+        assert (x > X).index is None
+
+    traced(check)
+
+
+def test_a_strict_array_on_the_left_is_an_error_not_a_silence():
+    def check(x):
+        with pytest.raises(TypeError):
+            xps.asarray(X) * x
+
+    traced(check, raw=STRICT)
+
+
+# --------------------------------------------------------------------------------------------- the traced namespace
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_the_helpers_of_array_api_compat_work(name):
+    raw = RAW[name]
+    c = raw.array(X)
+
+    def check(x):
+        xp = aac.array_namespace(x)
+        assert xp is ns(x)
+        assert aac.array_namespace(x, 2 * x, 1.0) is xp
+        assert aac.is_array_api_obj(x)
+        assert not aac.is_numpy_array(x)
+        assert aac.device(x) == aac.device(c)
+        assert aac.size(x) == 3
+        # the one thing worse than an error would be the raw namespace
+        with pytest.raises(TypeError, match="Multiple namespaces"):
+            aac.array_namespace(c, x)
+
+    traced(check, raw=raw)
+
+
+def test_creation_makes_constants_that_mix_with_traced_arrays():
+    def check(x):
+        xp = ns(x)
+        made = [
+            xp.zeros(3),
+            xp.ones((3,)),
+            xp.full(3, 2.0),
+            xp.arange(3.0),
+            xp.linspace(0, 1, 3),
+            xp.asarray([1.0, 2.0, 3.0]),
+            xp.zeros_like(x),
+            xp.ones_like(x),
+            xp.full_like(x, 3.0),
+            xp.empty_like(x),
+            xp.eye(3)[0],
+            xp.asarray(X),
+            xp.asarray(2.0),
+            xp.fft.fftfreq(3),
+            xp.fft.rfftfreq(4),
+            xp.empty(3),
+        ]
+        for y in made:
+            assert y.index is None
+            assert (y * x).index is not None
+        assert xp.full_like(x, 1, dtype=xp.int64).dtype == np.int64
+
+    traced(check)
+
+
+def test_asarray_passes_a_traced_array_through():
+    def f(x):
+        xp = ns(x)
+        assert xp.asarray(x) is x
+        assert xp.asarray(x, dtype=xp.float64, copy=True) is x
+        return xp.sum(xp.asarray(x, dtype=xp.complex128) * 1j), xp.full((2, 2), x[0]), xp.full_like(x, x[1])
+
+    _, pullback = vjp(f, (X,), **NUMPY.how)
+    (g,) = pullback((np.asarray(1j), np.ones((2, 2)), np.ones(3)))
+    np.testing.assert_allclose(g, [5.0, 4.0, 1.0])
+
+
+def test_dtypes_and_questions_pass_through():
+    def check(x):
+        xp = ns(x)
+        assert xp.float32 == np.float32
+        assert xp.pi == math.pi
+        assert xp.newaxis is None
+        assert xp.isdtype(x.dtype, "real floating")
+        assert xp.finfo(x.dtype).eps == np.finfo(np.float64).eps
+        assert xp.finfo(x).eps == np.finfo(np.float64).eps
+        assert xp.iinfo(xp.int32).max == 2**31 - 1
+        assert xp.result_type(x, xp.float32) == np.float64
+        assert xp.can_cast(x, xp.float64)
+        assert xp.broadcast_shapes((3, 1), (2,)) == (3, 2)
+        assert xp.__array_namespace_info__().default_dtypes()["real floating"] == np.float64
+        assert xp.__name__ != NUMPY.xp.__name__
+
+    traced(check)
+
+
+def test_constants_answer_data_dependent_questions():
+    """A mask or an index of a constant is as good as that of a raw array."""
+
+    def f(x):
+        xp = ns(x)
+        (where,) = xp.nonzero(x > 0)
+        place = xp.searchsorted(xp.asarray([0.0, 1.0, 3.0]), x)
+        return xp.take(x, where), x[place * 0], x[x > 0]
+
+    y, pullback = vjp(f, (X,), **NUMPY.how)
+    np.testing.assert_array_equal(y[0], [0.5, 2.0])
+    np.testing.assert_array_equal(pullback((np.ones(2), np.ones(3), np.ones(2)))[0], [5.0, 0.0, 2.0])
+
+
+def test_the_scatter_add_of_the_backend_is_asked_for_one_axis_only():
+    keys = []
+
+    def add(x, key, v):
+        keys.append((key.ndim, x.shape[1:] == v.shape[1:], np.issubdtype(key.dtype, np.integer)))
+        return NUMPY.index_add(x, key, v)
+
+    def f(y):
+        xp = ns(y)
+        i = xp.asarray([0, 1, 0])
+        return y[i, i], y[:, i], xp.take(y, i, axis=1), xp.take_along_axis(y, xp.asarray([[0], [2]]), axis=1), y[y > 2]
+
+    y, pullback = vjp(f, (Y,), xp=NUMPY.xp, index_add=add)
+    pullback(tuple(np.ones_like(v) for v in y))
+    assert keys == [(1, True, True)] * 5

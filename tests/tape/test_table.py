@@ -1,0 +1,152 @@
+"""The table as a whole: complete, standard, and with a sentence for what it lacks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xvarpro.backends.tape import NoRuleError, jvp, vjp
+from xvarpro.backends.tape.engine import Tape
+from xvarpro.backends.tape.namespace import CREATION, LIKE, PASSED_ON, PLAIN
+from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
+
+from . import cases_linalg  # noqa: F401  (fills CASES)
+from .cases import CASES
+from .namespaces import NUMPY
+from .standard import EXTENSIONS, MAIN, Standard
+
+# what the standard has and the tape refuses: the result's shape depends on values, or no derivative is agreed on
+REFUSED = {"nextafter", "unique_all", "unique_counts", "unique_inverse", "unique_values"}
+
+
+def run_every_case(xp):
+    for name, cases in CASES.items():
+        for case in cases:
+            if "strict" not in case.skip:
+                y, _ = jvp(
+                    lambda *xs, f=case.fun: f(xs[0].__array_namespace__(), *xs),
+                    case.args,
+                    case.args,
+                    xp=xp,
+                    index_add=NUMPY.index_add,
+                )
+                assert y is not None, name
+
+
+def test_every_rule_has_a_case_that_runs_it(monkeypatch):
+    """A newcomer in the table fails here until `cases` has an entry of its name."""
+    seen = set()
+    original = Tape._pull
+
+    def spy(self, seeds, xp):
+        seen.update(node[0].__name__ for node in self.nodes if node is not None)
+        return original(self, seeds, xp)
+
+    monkeypatch.setattr(Tape, "_pull", spy)
+    run_every_case(NUMPY.xp)
+    assert set(SIMPLE) | set(PRIMITIVES) == seen
+    public = {name for name in (*SIMPLE, *PRIMITIVES, *COMPOSITES) if not name.startswith("_")}
+    assert public | {"_getitem"} == set(CASES)
+
+
+def test_rules_ask_for_functions_of_the_standard_only():
+    """So they run on CuPy, whose compat namespace has these names, and nothing here needs a GPU to be sure of it."""
+    xp = Standard(NUMPY.xp)
+    run_every_case(xp)
+    assert {"matmul", "linalg.solve", "fft.ifft"} <= xp.asked
+
+
+def test_the_traced_namespace_has_every_name_of_the_standard():
+    full = MAIN | {f"{ext}_{name}" for ext, names in EXTENSIONS.items() for name in names}
+    known = {*SIMPLE, *PRIMITIVES, *COMPOSITES, *CONSTANT, *CREATION, *LIKE, *PLAIN, *PASSED_ON}
+    assert full - known - {"asarray", "full", "full_like"} == REFUSED
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED | {"linalg.expm", "fft.dct", "special_function"}))
+def test_a_function_without_a_rule_is_named(name):
+    def f(x):
+        xp = x.__array_namespace__()
+        for part in name.split("."):
+            xp = getattr(xp, part)
+        return xp(x)
+
+    with pytest.raises(NoRuleError, match=rf"no derivative rule for '{name}'") as caught:
+        vjp(f, (np.ones(3),), **NUMPY.how)
+    assert caught.value.function == name
+    assert "torch" in str(caught.value)  # the remedy
+
+
+@pytest.mark.parametrize(
+    ("fun", "what"),
+    [
+        (lambda xp, x: xp.linalg.svd(x), "linalg.svd"),
+        (lambda xp, x: xp.linalg.qr(x, mode="complete"), "linalg.qr"),
+        (lambda xp, x: xp.linalg.matrix_norm(x, ord=3), "linalg.matrix_norm"),
+        (lambda xp, x: xp.linspace(x[0, 0], 1.0, 3), "linspace"),
+        (lambda xp, x: xp.arange(x[0, 0]), "arange"),
+    ],
+)
+def test_a_signature_without_a_rule_is_named(fun, what):
+    with pytest.raises(NoRuleError, match=what):
+        vjp(lambda x: fun(x.__array_namespace__(), x), (np.ones((3, 2)),), **NUMPY.how)
+
+
+def test_hasattr_tells_what_the_namespace_has():
+    seen = []
+
+    def f(x):
+        xp = x.__array_namespace__()
+        seen.extend(hasattr(ns, name) for ns, name in [(xp, "tanh"), (xp, "erf"), (xp.linalg, "inv"), (xp.fft, "dct")])
+        return x
+
+    vjp(f, (np.ones(3),), **NUMPY.how)
+    assert seen == [True, False, True, False]
+
+
+STEPS = {
+    "sign": (),
+    "floor": (),
+    "ceil": (),
+    "round": (),
+    "trunc": (),
+    "isnan": (),
+    "isinf": (),
+    "isfinite": (),
+    "logical_not": (),
+    "signbit": (),
+    "argmax": (),
+    "argmin": (),
+    "argsort": (),
+    "all": (),
+    "any": (),
+    "count_nonzero": (),
+    "zeros_like": (),
+    "ones_like": (),
+    "less": (0.5,),
+    "less_equal": (0.5,),
+    "greater": (0.5,),
+    "greater_equal": (0.5,),
+    "equal": (0.5,),
+    "not_equal": (0.5,),
+    "floor_divide": (0.3,),
+    "logical_and": (True,),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_functions_with_steps_only_are_constants(name):
+    """Evaluated as on raw arrays; nothing recorded, so the gradient is an exact zero."""
+    x = np.array([0.3, -1.7, 2.4])
+    given = {"logical_not": x > 0, "logical_and": x > 0}.get(name, x)
+
+    def f(x):
+        xp = x.__array_namespace__()
+        z = {"logical_not": x > 0, "logical_and": x > 0}.get(name, x)
+        y = getattr(xp, name)(z, *STEPS[name])
+        assert y.index is None
+        assert y.tape.nodes == [None]
+        return y
+
+    y, pullback = vjp(f, (x,), **NUMPY.how)
+    np.testing.assert_array_equal(y, getattr(NUMPY.xp, name)(given, *STEPS[name]))
+    np.testing.assert_array_equal(pullback(np.ones_like(y))[0], np.zeros(3))

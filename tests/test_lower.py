@@ -1,0 +1,254 @@
+"""What every lower-level solver promises, over all that `xvarpro.lower` exports: a newcomer is found by its export."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import product
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import lower
+from xvarpro.operators import Dense
+from xvarpro.protocols import LowerSolver
+
+from .support import error, host, rng, send
+
+EXPORTED = [getattr(lower, name) for name in lower.__all__]
+SOLVERS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
+SHAPES = {"tall": (9, 4), "square": (5, 5), "wide": (4, 9), "column": (6, 1), "row": (1, 6)}
+EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(np.float64).eps}
+
+
+@pytest.fixture(params=SOLVERS, ids=lambda s: s.__name__)
+def solver(request):
+    return request.param()
+
+
+def test_every_solver_is_found():
+    assert len(SOLVERS) == len([x for x in EXPORTED if inspect.isclass(x)]) - 1  # the seam itself
+
+
+def weight(n, seed=5):
+    return np.eye(n) + 0.3 * rng(seed).normal(size=(n, n)) / np.sqrt(n)
+
+
+def stacked(A, lam, Omega=None):
+    ridge = np.eye(A.shape[1]) if Omega is None else Omega
+    return np.vstack([A, np.sqrt(lam) * ridge]) if lam else A
+
+
+def well_posed(A, lam):
+    return lam > 0 or A.shape[0] >= A.shape[1]
+
+
+def factored(backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
+    Omega = None if Omega is None else send(backend, Omega, dtype)
+    with backend.scope(dtype):
+        return solver.factor(backend, Dense(send(backend, A, dtype)), lam, Omega)
+
+
+def is_deficient(backend, solver, factor):
+    with backend.scope("float64"):
+        return bool(solver.deficient(backend, factor))
+
+
+def cases():
+    for name, lam, weighted, k, dtype in product(SHAPES, (0.0, 0.3), (False, True), (1, 3), ("float32", "float64")):
+        if lam or not (weighted or name in ("wide", "row")):
+            yield pytest.param(name, lam, weighted, k, dtype, id=f"{name}-{lam}-{'Omega' * weighted}-{k}-{dtype}")
+
+
+class Dense64:
+    """The same level in dense float64 algebra."""
+
+    def __init__(self, shape, lam, weighted, k, seed=0):
+        draw = rng(seed)
+        (m, n), self.lam = SHAPES[shape], lam
+        self.A, self.y, self.c = (draw.normal(size=s) for s in ((m, n), (m, k), (n, k)))
+        self.Omega = weight(n) if weighted else None
+        S = stacked(self.A, lam, self.Omega)
+        self.H = S.T @ S
+        self.w = np.linalg.solve(self.H, self.A.T @ self.y)
+        self.v = np.linalg.solve(self.H, self.c)
+        self.kappa = np.linalg.cond(S)
+
+
+def runs(solver, backend, dense, dtype="float64"):
+    """The factor, unless the solver says that it has no answer for this shape."""
+    factor = factored(backend, solver, dense.A, dense.lam, dense.Omega, dtype)
+    return None if is_deficient(backend, solver, factor) else factor
+
+
+@pytest.mark.parametrize(("shape", "lam", "weighted", "k", "dtype"), cases())
+def test_argmin_solves_the_normal_equations(shape, lam, weighted, k, dtype, solver, backend):
+    dense = Dense64(shape, lam, weighted, k)
+    factor = runs(solver, backend, dense, dtype)
+    if factor is None:
+        assert not lam, "with a ridge every level has one solution"
+        return
+    with backend.scope(dtype):
+        w = solver.argmin(backend, factor, send(backend, dense.y, dtype))
+    assert backend.dtype_name(w) == dtype
+    assert w.shape == dense.w.shape
+    residual = dense.H @ host(w) - dense.A.T @ dense.y
+    scale = np.linalg.norm(dense.H, 2) * np.linalg.norm(dense.w) + np.linalg.norm(dense.A.T @ dense.y)
+    assert np.linalg.norm(residual) <= 100 * EPS[dtype] * scale
+
+
+@pytest.mark.parametrize(("shape", "lam", "weighted", "k", "dtype"), cases())
+def test_adjoint_is_what_dense_algebra_gives(shape, lam, weighted, k, dtype, solver, backend):
+    """``-<dM w, q> - sum <s, dM v> over pairs`` has to be ``-<dM w, M v> - <M w - y, dM v>`` for every dM."""
+    dense = Dense64(shape, lam, weighted, k)
+    factor = runs(solver, backend, dense, dtype)
+    if factor is None:
+        assert not lam, "with a ridge every level has one solution"
+        return
+    with backend.scope(dtype):
+        c, y = send(backend, dense.c, dtype), send(backend, dense.y, dtype)
+        q, pairs = solver.adjoint(backend, factor, c, y)
+    tolerance = 100 * EPS[dtype] * dense.kappa**2
+    assert error(q, dense.A @ dense.v) <= tolerance
+    r = dense.A @ dense.w - dense.y
+    got = sum(host(s).astype(float) @ host(v).astype(float).T for s, v in pairs)
+    scale = np.linalg.norm(r) * np.linalg.norm(dense.v)
+    assert np.linalg.norm(got - r @ dense.v.T) <= tolerance * max(scale, np.linalg.norm(dense.y))
+
+
+@pytest.mark.parametrize(("shape", "lam", "weighted", "k", "dtype"), cases())
+def test_condition_is_that_of_the_matrix_that_was_factored(shape, lam, weighted, k, dtype, solver, backend):
+    """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
+    dense = Dense64(shape, lam, weighted, k)
+    factor = runs(solver, backend, dense, dtype)
+    if factor is None:
+        assert not lam, "with a ridge every level has one solution"
+        return
+    with backend.scope(dtype):
+        got = float(solver.condition(backend, factor))
+    N = dense.A if dense.Omega is None else dense.A @ np.linalg.inv(dense.Omega)
+    want = [np.linalg.cond(stacked(dense.A, lam, dense.Omega)), np.linalg.cond(stacked(N.T, lam))]
+    assert min(abs(got / c - 1) for c in want) <= 100 * EPS[dtype] * max(want)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lam", [0.0, 0.3])
+def test_no_shape_raises(shape, lam, solver, backend):
+    """A solver that has no answer says so: `deficient`, and NaN or anything else where numbers were asked for."""
+    dense = Dense64(shape, lam, False, 2) if well_posed(np.empty(SHAPES[shape]), lam) else None
+    A, y = rng(0).normal(size=SHAPES[shape]), rng(1).normal(size=(SHAPES[shape][0], 2))
+    factor = factored(backend, solver, A, lam)
+    with backend.scope("float64"):
+        w = solver.argmin(backend, factor, send(backend, y))
+    assert w.shape == (A.shape[1], 2)
+    if not is_deficient(backend, solver, factor):
+        assert dense is None or np.isfinite(host(w)).all()
+        optimal = A.T @ (A @ host(w) - y) + lam * host(w)
+        assert np.linalg.norm(optimal) <= 1e-12
+
+
+# -- loss of rank -------------------------------------------------------------------------------------------------------
+
+
+def dependent(kind, seed=0):
+    draw = rng(seed)
+    A = draw.normal(size=(9, 4))
+    if kind == "zero column":
+        A[:, 2] = 0
+    elif kind == "equal columns":
+        A[:, 3] = A[:, 1]
+    elif kind == "combination":
+        A[:, 1] = A[:, [0, 2, 3]] @ draw.normal(size=3)
+    elif kind == "zero matrix":
+        A[:] = 0
+    elif kind == "rank one":
+        A = np.outer(A[:, 0], A[0])
+    return A
+
+
+SCALES = {"as it is": np.ones(4), "units": np.array([1e-12, 1.0, 1e12, 1e3]), "tiny": np.full(4, 1e-12),
+          "huge": np.full(4, 1e12)}  # fmt: skip
+
+
+def survives(backend, solver):
+    """Whether a solver defines w without full rank: then it owes the w of minimum norm."""
+    return not is_deficient(backend, solver, factored(backend, solver, dependent("equal columns")))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["zero column", "equal columns", "combination", "zero matrix", "rank one"])
+def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
+    A, y = dependent(kind, seed), rng(7).normal(size=(9, 2))
+    factor = factored(backend, solver, A)
+    if not survives(backend, solver):
+        assert is_deficient(backend, solver, factor)
+        return
+    with backend.scope("float64"):
+        w = host(solver.argmin(backend, factor, send(backend, y)))
+    want = np.linalg.pinv(A) @ y
+    assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", ["full rank", "zero column", "equal columns", "combination"])
+def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
+    if survives(backend, solver):
+        return  # the w of minimum norm is a choice of units by itself
+    factor = factored(backend, solver, dependent(kind) * SCALES[scale])
+    assert is_deficient(backend, solver, factor) == (kind != "full rank")
+
+
+@pytest.mark.parametrize("lam", [1e-6, 0.3])
+def test_ridge_restores_rank(lam, solver, backend):
+    factor = factored(backend, solver, dependent("equal columns"), lam)
+    assert not is_deficient(backend, solver, factor)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("shape", "lam"), [("tall", 0.0), ("tall", 0.3), ("wide", 0.3)])
+def test_nan_never_raises_and_never_passes(shape, lam, bad, solver, backend):
+    m, n = SHAPES[shape]
+    A, y = rng(0).normal(size=(m, n)), send(backend, rng(1).normal(size=(m, 2)))
+    A[1, 1] = bad
+    factor = factored(backend, solver, A, lam)
+    with backend.scope("float64"):
+        w = solver.argmin(backend, factor, y)
+        solver.adjoint(backend, factor, w, y)
+        solver.condition(backend, factor)
+    assert is_deficient(backend, solver, factor) or not np.isfinite(host(w)).all()
+
+
+@pytest.mark.parametrize(("shape", "lam"), [((9, 4), 0.0), ((9, 4), 0.1), ((4, 4), 0.0), ((4, 9), 0.1)])
+def test_the_choice_by_shape_solves_the_level(shape, lam, backend):
+    A, y = rng(0).normal(size=shape), rng(1).normal(size=(shape[0], 2))
+    solver = lower.choose(shape, lam)
+    factor = factored(backend, solver, A, lam)
+    with backend.scope("float64"):
+        w = solver.argmin(backend, factor, send(backend, y))
+    assert error(w, np.linalg.lstsq(stacked(A, lam), np.vstack([y, np.zeros((shape[1] * bool(lam), 2))]))[0]) <= 1e-12
+
+
+def test_factors_cross_a_compiled_loop(solver):
+    """A factor is a tuple of arrays and nothing else."""
+    factor = factored(xv.backends.get("numpy"), solver, rng(0).normal(size=(6, 3)), 0.1, weight(3))
+
+    def arrays(x):
+        return all(map(arrays, x)) if isinstance(x, tuple) else isinstance(x, np.ndarray)
+
+    assert isinstance(factor, tuple)
+    assert arrays(factor)
+
+
+def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
+    """The n x n system is singular at lam = 0; the dual form has the minimum-norm limit."""
+    A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
+    solver = lower.choose(A.shape, 1e-20)
+    factor = factored(backend, solver, A, 1e-20)
+    with backend.scope("float64"):
+        w = solver.argmin(backend, factor, send(backend, y))
+        q, ((a, rest),) = solver.adjoint(backend, factor, send(backend, c), send(backend, y))
+    P = np.linalg.pinv(A)
+    assert error(w, P @ y) <= 1e-12
+    assert error(q, P.T @ c) <= 1e-12
+    assert error(-host(a), np.linalg.solve(A @ A.T, y)) <= 1e-12
+    assert error(rest, c - P @ A @ c) <= 1e-12

@@ -1,0 +1,467 @@
+"""The reduced objective: its gradient against routes that share no code with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.protocols import LowerSolver, Operator
+
+from .support import BACKENDS, central_differences, decays, error, rng, vector
+
+# -- problems of every kind, each as (problem, theta) ------------------------------------------------------------------
+
+T_L, T_U = np.linspace(0.0, 2.0, 14), np.linspace(0.1, 1.9, 9)
+rates = np.array([0.7, 2.0, 4.5])
+Y_L, Y_U = rng(0).normal(size=14), rng(1).normal(size=9)
+MANY_L, MANY_U = rng(2).normal(size=(14, 5)), rng(3).normal(size=(9, 5))
+OMEGA = np.eye(3) + 0.3 * rng(4).normal(size=(3, 3))
+
+
+def lower_design(theta, data):
+    return decays(theta, {"t": data["t_L"]})
+
+
+def upper_design(theta, data):
+    return decays(theta, {"t": data["t_U"]})
+
+
+def moving_target(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.sin(data["t_L"] * xp.sum(theta))
+
+
+def moving_upper_target(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.cos(data["t_U"] * theta[0])
+
+
+def energy(theta):
+    xp = xv.array_namespace(theta)
+    return xp.sum(theta**4)
+
+
+def network(theta, data):
+    """Hidden units of a small network: theta is a dict with a nested list."""
+    xp = xv.array_namespace(theta)
+    (A, b), s = theta["layer"], theta["s"]
+    return xp.tanh(data["X"] @ A + b) * s
+
+
+def network_penalty(theta):
+    xp = xv.array_namespace(theta)
+    return xp.sum(theta["s"] ** 2) + xp.sum(theta["layer"][0] ** 2)
+
+
+NETWORK = {"s": np.array([0.5, 1.0, 1.5]), "layer": [rng(5).normal(size=(2, 3)), rng(6).normal(size=3)]}
+DATA = {"t_L": T_L, "t_U": T_U, "X": rng(7).normal(size=(14, 2))}
+
+
+def wide(theta, data):
+    """More columns than rows, every entry moving with theta."""
+    xp = xv.array_namespace(theta)
+    return xp.sin(data["W"] * xp.expand_dims(theta, axis=1))
+
+
+def wide_upper(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.cos(data["V"] * xp.sum(theta))
+
+
+WIDE = {"W": rng(8).normal(size=(4, 11)), "V": rng(9).normal(size=(6, 11))}
+
+
+def thin_factors(theta, data):
+    """Rank 2 at every theta: (m, 2) times (2, 4)."""
+    xp = xv.array_namespace(theta)
+    return xp.exp(data["F"] * theta[0]) @ xp.sin(data["G"] * theta[1])
+
+
+THIN = {"F": rng(10).normal(size=(9, 2)), "G": rng(11).normal(size=(2, 4)), "V": rng(12).normal(size=(6, 4))}
+
+
+@dataclass(frozen=True)
+class RowScaled(Operator):
+    """``diag(scale) base``, never formed for products."""
+
+    scale: object = None
+    base: object = None
+
+    @property
+    def shape(self):
+        return self.base.shape
+
+    def matvec(self, w):
+        return self.scale * (self.base @ w)
+
+    def rmatvec(self, r):
+        return self.base.mT @ (self.scale * r)
+
+    def outer(self, r, w):
+        xp = xv.array_namespace(r)
+        return RowScaled(xp.sum(r * (self.base @ w), axis=1, keepdims=True), (self.scale * r) @ w.mT)
+
+    def dense(self):
+        return self.scale * self.base
+
+
+def structured(theta, data):
+    xp = xv.array_namespace(theta)
+    t = xp.expand_dims(data["t_L"], axis=1)
+    return RowScaled(xp.exp(-t * theta[2]), xp.cos(t * theta))
+
+
+def separable(M=lower_design, y=Y_L, **keywords):
+    return xv.separable(M, y, data=DATA, **keywords)
+
+
+def bilevel(lower=None, upper=None, **keywords):
+    lower = xv.Level(lower_design, Y_L, lam=0.05) if lower is None else lower
+    return xv.bilevel(lower=lower, upper=upper or xv.Level(upper_design, Y_U), data=DATA, **keywords)
+
+
+def level(M=lower_design, y=Y_L, **keywords):
+    return xv.Level(M, y, **{"lam": 0.05, **keywords})
+
+
+one, two = np.array([0.3]), np.array([0.4, 0.8])
+wide_theta = np.array([0.5, 1.0, 1.5, 2.0])
+same_functions = {"lower": level(lam=0.2), "upper": level(lam=0.2)}
+
+CASES = {
+    "separable": (separable(), rates),
+    "separable ridge": (separable(lam=0.1), rates),
+    "separable Omega": (separable(lam=0.1, Omega=OMEGA), rates),
+    "separable penalty": (separable(lam=0.1, R=energy, mu=0.02), rates),
+    "separable moving target": (separable(y=moving_target, lam=0.1), rates),
+    "separable many targets": (separable(y=MANY_L), rates),
+    "separable tree": (separable(network, lam=0.1, R=network_penalty, mu=0.3), NETWORK),
+    "separable wide": (xv.separable(wide, Y_L[:4], data=WIDE, lam=0.1), wide_theta),
+    "separable wide Omega": (
+        xv.separable(wide, Y_L[:4], data=WIDE, lam=0.1, Omega=np.eye(11) + 0.1 * rng(13).normal(size=(11, 11))),
+        wide_theta,
+    ),
+    "separable cholesky": (separable(lam=0.1, solver=xv.lower.Cholesky()), rates),
+    "separable svd": (separable(lam=0.1, solver=xv.lower.SVD()), rates),
+    "separable rank deficient": (xv.separable(thin_factors, Y_U, data=THIN, solver=xv.lower.SVD()), two),
+    "separable operator": (separable(structured, lam=0.1), rates),
+    "bilevel unequal splits": (bilevel(), rates),
+    "bilevel no ridge": (bilevel(level(lam=0.0)), rates),
+    "bilevel Omega": (bilevel(level(Omega=OMEGA)), rates),
+    "bilevel upper ridge": (bilevel(upper=xv.Level(upper_design, Y_U, lam=0.4)), rates),
+    "bilevel upper ridge Omega": (bilevel(upper=xv.Level(upper_design, Y_U, lam=0.4, Omega=OMEGA)), rates),
+    "bilevel penalty": (bilevel(R=energy, mu=0.02), rates),
+    "bilevel moving lower target": (bilevel(level(y=moving_target)), rates),
+    "bilevel moving targets": (
+        bilevel(level(y=moving_target), xv.Level(upper_design, moving_upper_target)),
+        rates,
+    ),
+    "bilevel many targets": (bilevel(level(y=MANY_L), xv.Level(upper_design, MANY_U)), rates),
+    "bilevel tree": (bilevel(level(network), level(network, y=Y_L[::-1].copy(), lam=0.0)), NETWORK),
+    "bilevel wide": (
+        xv.bilevel(lower=xv.Level(wide, Y_L[:4], lam=0.1), upper=xv.Level(wide_upper, Y_U[:6]), data=WIDE),
+        wide_theta,
+    ),
+    "bilevel wide Omega": (
+        xv.bilevel(
+            lower=xv.Level(wide, Y_L[:4], lam=0.1, Omega=np.eye(11) + 0.1 * rng(13).normal(size=(11, 11))),
+            upper=xv.Level(wide_upper, Y_U[:6], lam=0.2),
+            data=WIDE,
+        ),
+        wide_theta,
+    ),
+    "bilevel cholesky": (bilevel(level(solver=xv.lower.Cholesky())), rates),
+    "bilevel svd": (bilevel(level(solver=xv.lower.SVD())), rates),
+    "bilevel rank deficient": (
+        xv.bilevel(
+            lower=xv.Level(thin_factors, Y_U, solver=xv.lower.SVD()),
+            upper=xv.Level(lambda theta, data: data["V"] * theta[0], Y_U[:6]),
+            data=THIN,
+        ),
+        two,
+    ),
+    "bilevel operator": (bilevel(level(structured)), rates),
+    "bilevel same functions": (bilevel(**same_functions), rates),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_is_that_of_the_value(case, backend):
+    problem, theta = CASES[case]
+
+    def f(x):
+        return float(xv.value_and_gradient(problem, x, backend=backend.name)[0])
+
+    _, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)
+    assert error(gradient, central_differences(f, theta)) <= 1e-6
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_backends_agree(case, backend):
+    problem, theta = CASES[case]
+    value, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)
+    want, want_gradient = xv.value_and_gradient(problem, theta)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-11
+
+
+# -- the value, from the definition ------------------------------------------------------------------------------------
+
+
+def test_value_is_the_objective_at_the_lower_minimiser(backend):
+    """``1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R`` with a w from the stacked least-squares problem."""
+    problem = separable(y=MANY_L, lam=0.1, Omega=OMEGA, R=energy, mu=0.02)
+    M = np.exp(-np.outer(T_L, rates))
+    stacked, padded = np.vstack([M, np.sqrt(0.1) * OMEGA]), np.vstack([MANY_L, np.zeros((3, 5))])
+    w = np.linalg.lstsq(stacked, padded, rcond=None)[0]
+    want = 0.5 * np.sum((M @ w - MANY_L) ** 2) + 0.05 * np.sum((OMEGA @ w) ** 2) + 0.01 * np.sum(rates**4)
+    value, _ = xv.value_and_gradient(problem, rates, backend=backend.name)
+    assert error(value, want) <= 1e-13
+
+
+# -- against 100 digits ------------------------------------------------------------------------------------------------
+
+THETA = np.array([0.5, -0.75, 1.25])  # few bits: M(theta) below is exact in float64
+STEP = mp.mpf(10) ** -30
+
+
+def graded(shape, cond, seed):
+    """A matrix with singular values from 1 to 1/cond, and directions in which it moves, on a grid of 2^-40."""
+    m, n = shape
+    draw = rng(seed)
+    U, _ = np.linalg.qr(draw.normal(size=(m, n)))
+    V, _ = np.linalg.qr(draw.normal(size=(n, n)))
+    directions = np.round(draw.normal(size=(4, m, n)) * 2.0**20) / 2.0**20
+    at = (U * np.logspace(0, -np.log10(cond), n)) @ V.T - moved(np, 0 * directions[0], directions, THETA)
+    return np.round(at * 2.0**40) / 2.0**40, directions
+
+
+def moved(xp, A, D, theta):
+    return A + theta[0] * D[0] + theta[1] * D[1] + theta[2] * D[2] + (theta[0] * theta[1]) * D[3]
+
+
+def graded_lower(theta, data):
+    return moved(None, data["A"], [data["D"][i, ...] for i in range(4)], theta)
+
+
+def graded_upper(theta, data):
+    return moved(None, data["B"], [data["E"][i, ...] for i in range(4)], theta)
+
+
+def graded_data(cond, seed):
+    A, D = graded((12, 4), cond, seed)
+    B, E = graded((9, 4), 10.0, seed + 100)
+    draw = rng(seed + 200)
+    return {"A": A, "D": D, "B": B, "E": E}, draw.normal(size=12), draw.normal(size=9)
+
+
+def exact_value(theta, data, y_L, y_U, lam):
+    """The reduced objective in multiple precision, by normal equations: at 100 digits their square does no harm."""
+
+    def design(A, D):
+        A, D = mp.matrix(A.tolist()), [mp.matrix(d.tolist()) for d in D]
+        return A + theta[0] * D[0] + theta[1] * D[1] + theta[2] * D[2] + (theta[0] * theta[1]) * D[3]
+
+    M, y = design(data["A"], data["D"]), mp.matrix(y_L.tolist())
+    w = mp.lu_solve(M.T * M + mp.mpf(lam) * mp.eye(M.cols), M.T * y)
+    if y_U is None:
+        r, ridge = M * w - y, mp.mpf(lam)
+    else:
+        r, ridge = design(data["B"], data["E"]) * w - mp.matrix(y_U.tolist()), 0
+    return (mp.fsum(x * x for x in r) + ridge * mp.fsum(x * x for x in w)) / 2
+
+
+def exact_gradient(data, y_L, y_U, lam):
+    """Central differences with a step of 1e-30 on 100 digits: right to 60 of them, and no formula to share."""
+    with mp.workdps(100):
+        theta = [mp.mpf(x) for x in THETA]
+
+        def f(i, h):
+            return exact_value([x + (h if i == j else 0) for j, x in enumerate(theta)], data, y_L, y_U, lam)
+
+        return np.array([float((f(i, STEP) - f(i, -STEP)) / (2 * STEP)) for i in range(3)])
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-10])
+@pytest.mark.parametrize("levels", ["separable", "bilevel"])
+@pytest.mark.parametrize("cond", [1e2, 1e4, 1e6])
+def test_gradient_has_ten_digits_up_to_cond_1e6(cond, levels, lam, backend):
+    errors = []
+    for seed in range(3):
+        data, y, y_upper = graded_data(cond, seed)
+        problem = xv.separable(graded_lower, y, data=data, lam=lam)
+        if levels == "bilevel":
+            upper = xv.Level(graded_upper, y_upper)
+            problem = xv.bilevel(lower=xv.Level(graded_lower, y, lam=lam), upper=upper, data=data)
+        _, gradient = xv.value_and_gradient(problem, THETA, backend=backend.name)
+        want = exact_gradient(data, y, y_upper if levels == "bilevel" else None, lam)
+        errors.append(error(gradient, want))
+    assert max(errors) <= 1e-10, errors
+
+
+# -- against autodiff through the solve --------------------------------------------------------------------------------
+
+
+def torch_value(theta, levels):
+    import torch
+
+    def design(t):
+        return torch.exp(-torch.from_numpy(t)[:, None] * theta)
+
+    M, y = design(T_L), torch.from_numpy(Y_L)
+    if levels == "separable":
+        w = torch.linalg.lstsq(M, y[:, None]).solution[:, 0]
+        return 0.5 * torch.sum((M @ w - y) ** 2)
+    w = torch.linalg.solve(M.T @ M + 0.05 * torch.eye(3, dtype=M.dtype), M.T @ y)
+    return 0.5 * torch.sum((design(T_U) @ w - torch.from_numpy(Y_U)) ** 2)
+
+
+def jax_value(theta, levels):
+    import jax.numpy as jnp
+
+    def design(t):
+        return jnp.exp(-t[:, None] * theta)
+
+    M = design(T_L)
+    if levels == "separable":
+        w = jnp.linalg.lstsq(M, Y_L)[0]
+        return 0.5 * jnp.sum((M @ w - Y_L) ** 2)
+    w = jnp.linalg.solve(M.T @ M + 0.05 * jnp.eye(3), M.T @ Y_L)
+    return 0.5 * jnp.sum((design(T_U) @ w - Y_U) ** 2)
+
+
+def autodiff_gradient(framework, levels):
+    if framework == "torch":
+        import torch
+
+        return torch.func.grad(lambda x: torch_value(x, levels))(torch.from_numpy(rates)).numpy()
+    import jax
+
+    with jax.enable_x64(True):
+        return np.asarray(jax.grad(lambda x: jax_value(x, levels))(jax.numpy.asarray(rates)))
+
+
+@pytest.mark.parametrize("levels", ["separable", "bilevel"])
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_gradient_equals_autodiff_through_the_solve(framework, levels, backend):
+    problem = separable() if levels == "separable" else bilevel()
+    _, gradient = xv.value_and_gradient(problem, rates, backend=backend.name)
+    assert error(gradient, autodiff_gradient(framework, levels)) <= 1e-10
+
+
+# -- what is computed, and how often -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counting(LowerSolver):
+    """QR that keeps a tally of what it was asked for."""
+
+    tally: ClassVar[dict[str, int]] = {}
+
+    def _count(self, name, *args):
+        self.tally[name] = self.tally.get(name, 0) + 1
+        return getattr(xv.lower.QR(), name)(*args)
+
+    def factor(self, *args):
+        return self._count("factor", *args)
+
+    def argmin(self, *args):
+        return self._count("argmin", *args)
+
+    def adjoint(self, *args):
+        return self._count("adjoint", *args)
+
+    def deficient(self, *args):
+        return xv.lower.QR().deficient(*args)
+
+    def condition(self, *args):
+        return xv.lower.QR().condition(*args)
+
+
+@pytest.fixture
+def tally():
+    Counting.tally.clear()
+    return Counting.tally
+
+
+def test_separable_needs_no_adjoint(tally):
+    xv.value_and_gradient(separable(lam=0.1, solver=Counting()), rates)
+    assert tally == {"factor": 1, "argmin": 1}
+
+
+def test_bilevel_takes_its_adjoint_from_the_same_factorisation(tally):
+    xv.value_and_gradient(bilevel(level(solver=Counting())), rates)
+    assert tally == {"factor": 1, "argmin": 1, "adjoint": 1}
+
+
+@pytest.mark.parametrize("algorithm", [xv.algorithms.cr_varpro(), None])
+def test_one_factorisation_per_value_in_a_whole_solve(algorithm, tally):
+    box = xv.sets.Box(0.0, 10.0)
+    fit = xv.solve(bilevel(level(solver=Counting())), rates, over=box, algorithm=algorithm, max_iter=7)
+    verification = 1
+    assert tally["factor"] == fit.counts.factorisations + verification
+    assert fit.counts.factorisations == fit.counts.values
+    assert tally["argmin"] == fit.counts.values
+
+
+def test_model_is_called_once_per_value_and_once_more_per_gradient(tally):
+    calls = []
+
+    def counted(theta, data):
+        calls.append(1)
+        return lower_design(theta, data)
+
+    xv.value_and_gradient(separable(counted), rates)
+    shapes = 1
+    assert len(calls) == 1 + shapes
+
+
+def test_bilevel_of_one_function_with_one_ridge_is_separable(backend):
+    value, gradient = xv.value_and_gradient(bilevel(**same_functions), rates, backend=backend.name)
+    want, want_gradient = xv.value_and_gradient(separable(lam=0.2), rates, backend=backend.name)
+    assert error(value, want) <= 1e-14
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("ridges", [(0.2, 0.0), (0.0, 0.2), (0.2, 0.1)])
+def test_ridge_in_one_level_only_needs_the_adjoint(ridges, backend):
+    """The envelope gradient, w held constant, is then wrong: coupling vanishes for equal functions, ridge included."""
+    lower, upper = (level(lam=lam) for lam in ridges)
+    problem = bilevel(lower, upper)
+    _, gradient = xv.value_and_gradient(problem, rates, backend=backend.name)
+
+    M = np.exp(-np.outer(T_L, rates))
+    w = np.linalg.solve(M.T @ M + ridges[0] * np.eye(3), M.T @ Y_L)
+    envelope = ((M @ w - Y_L) @ (-T_L[:, None] * M)) * w
+    assert error(gradient, envelope) > 1e-3
+
+
+def test_gradient_is_one_of_the_penalty_where_the_residual_does_not_move(backend):
+    problem = xv.separable(
+        lambda theta, data: data["A"] + 0 * theta[0], Y_L, data={"A": rng(3).normal(size=(14, 3))}, R=energy, mu=0.5
+    )
+    _, gradient = xv.value_and_gradient(problem, rates, backend=backend.name)
+    assert error(gradient, rates**3) <= 1e-14
+
+
+def test_value_and_gradient_return_in_the_callers_framework(backend):
+    theta = backend.asarray(rates)
+    for other in (name for name in BACKENDS if name != "cupy"):
+        value, gradient = xv.value_and_gradient(separable(), theta, backend=other)
+        assert xv.backends.of(value) is backend
+        assert xv.backends.of(gradient) is backend
+        assert gradient.shape == theta.shape
+        assert value.shape == ()
+
+
+def test_leaves_that_the_model_does_not_read_have_zero_gradient(backend):
+    theta = {"rates": rates, "idle": np.ones((2, 2))}
+    problem = separable(lambda theta, data: lower_design(theta["rates"], data))
+    _, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)
+    assert not vector(gradient["idle"]).any()
+    assert vector(gradient["rates"]).any()
