@@ -69,7 +69,7 @@ def dictionary(dtype: str, compress: bool, columns: int = 3000) -> Case:
     return Case(name, problem, xv.sets.L1Ball(1.0), D, y, 1e-5, "dictionary", 10, 1.15)
 
 
-# -- the hand-written loops ---------------------------------------------------------------------------------------------
+# -- the hand-written loops ------------------------------------------------------------------------------------------
 
 
 def hand_numpy(case: Case) -> Callable[[], float]:
@@ -220,7 +220,7 @@ def hand_jax(case: Case) -> Callable[[], float]:
 HAND = {"numpy": hand_numpy, "torch": hand_torch, "jax": hand_jax}
 
 
-# -- the comparison -----------------------------------------------------------------------------------------------------
+# -- the comparison --------------------------------------------------------------------------------------------------
 
 
 def ours(case: Case, framework: str) -> tuple[float, float]:

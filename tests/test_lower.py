@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from itertools import product
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -39,10 +39,6 @@ def stacked(A, lam, Omega=None):
     return np.vstack([A, np.sqrt(lam) * ridge]) if lam else A
 
 
-def well_posed(A, lam):
-    return lam > 0 or A.shape[0] >= A.shape[1]
-
-
 def factored(backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
     Omega = None if Omega is None else send(backend, Omega, dtype)
     with backend.scope(dtype):
@@ -54,10 +50,19 @@ def is_deficient(backend, solver, factor):
         return bool(solver.deficient(backend, factor))
 
 
-def cases():
-    for name, lam, weighted, k, dtype in product(SHAPES, (0.0, 0.3), (False, True), (1, 3), ("float32", "float64")):
-        if lam or not (weighted or name in ("wide", "row")):
-            yield pytest.param(name, lam, weighted, k, dtype, id=f"{name}-{lam}-{'Omega' * weighted}-{k}-{dtype}")
+KINDS = [(0.0, False, 1, "float64"), (0.3, False, 3, "float64"), (0.3, True, 3, "float64"), (0.3, False, 3, "float32")]
+CASES = [(shape, *kind) for shape in ("tall", "square", "wide") for kind in KINDS if kind[0] or shape != "wide"]
+
+
+@lru_cache
+def handles(solver, shape, lam):
+    """Whether the solver has an answer for levels of this shape; `test_no_shape_raises` is about those it has not."""
+    backend = xv.backends.get("numpy")
+    try:
+        factor = factored(backend, solver, rng(0).normal(size=SHAPES[shape]), lam)
+        return not is_deficient(backend, solver, factor)
+    except Exception:
+        return False
 
 
 class Dense64:
@@ -75,19 +80,21 @@ class Dense64:
         self.kappa = np.linalg.cond(S)
 
 
-def runs(solver, backend, dense, dtype="float64"):
-    """The factor, unless the solver says that it has no answer for this shape."""
-    factor = factored(backend, solver, dense.A, dense.lam, dense.Omega, dtype)
-    return None if is_deficient(backend, solver, factor) else factor
+CONTRACT = [(s, *case) for s in SOLVERS for case in CASES if handles(s(), *case[:2])]
 
 
-@pytest.mark.parametrize(("shape", "lam", "weighted", "k", "dtype"), cases())
-def test_argmin_solves_the_normal_equations(shape, lam, weighted, k, dtype, solver, backend):
-    dense = Dense64(shape, lam, weighted, k)
-    factor = runs(solver, backend, dense, dtype)
-    if factor is None:
-        assert not lam, "with a ridge every level has one solution"
-        return
+def test_with_a_ridge_every_solver_handles_every_shape():
+    assert all(handles(s(), shape, 0.3) for s in SOLVERS for shape in SHAPES)
+
+
+def test_every_shape_has_a_solver_without_a_ridge():
+    assert all(any(handles(s(), shape, 0.0) for s in SOLVERS) for shape in SHAPES)
+
+
+@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
+def test_argmin_solves_the_normal_equations(kind, shape, lam, weighted, k, dtype, backend):
+    solver, dense = kind(), Dense64(shape, lam, weighted, k)
+    factor = factored(backend, solver, dense.A, lam, dense.Omega, dtype)
     with backend.scope(dtype):
         w = solver.argmin(backend, factor, send(backend, dense.y, dtype))
     assert backend.dtype_name(w) == dtype
@@ -97,14 +104,11 @@ def test_argmin_solves_the_normal_equations(shape, lam, weighted, k, dtype, solv
     assert np.linalg.norm(residual) <= 100 * EPS[dtype] * scale
 
 
-@pytest.mark.parametrize(("shape", "lam", "weighted", "k", "dtype"), cases())
-def test_adjoint_is_what_dense_algebra_gives(shape, lam, weighted, k, dtype, solver, backend):
+@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
+def test_adjoint_is_what_dense_algebra_gives(kind, shape, lam, weighted, k, dtype, backend):
     """``-<dM w, q> - sum <s, dM v> over pairs`` has to be ``-<dM w, M v> - <M w - y, dM v>`` for every dM."""
-    dense = Dense64(shape, lam, weighted, k)
-    factor = runs(solver, backend, dense, dtype)
-    if factor is None:
-        assert not lam, "with a ridge every level has one solution"
-        return
+    solver, dense = kind(), Dense64(shape, lam, weighted, k)
+    factor = factored(backend, solver, dense.A, lam, dense.Omega, dtype)
     with backend.scope(dtype):
         c, y = send(backend, dense.c, dtype), send(backend, dense.y, dtype)
         q, pairs = solver.adjoint(backend, factor, c, y)
@@ -116,14 +120,11 @@ def test_adjoint_is_what_dense_algebra_gives(shape, lam, weighted, k, dtype, sol
     assert np.linalg.norm(got - r @ dense.v.T) <= tolerance * max(scale, np.linalg.norm(dense.y))
 
 
-@pytest.mark.parametrize(("shape", "lam", "weighted", "k", "dtype"), cases())
-def test_condition_is_that_of_the_matrix_that_was_factored(shape, lam, weighted, k, dtype, solver, backend):
+@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
+def test_condition_is_that_of_the_matrix_that_was_factored(kind, shape, lam, weighted, k, dtype, backend):
     """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
-    dense = Dense64(shape, lam, weighted, k)
-    factor = runs(solver, backend, dense, dtype)
-    if factor is None:
-        assert not lam, "with a ridge every level has one solution"
-        return
+    solver, dense = kind(), Dense64(shape, lam, weighted, k)
+    factor = factored(backend, solver, dense.A, lam, dense.Omega, dtype)
     with backend.scope(dtype):
         got = float(solver.condition(backend, factor))
     N = dense.A if dense.Omega is None else dense.A @ np.linalg.inv(dense.Omega)
@@ -135,19 +136,17 @@ def test_condition_is_that_of_the_matrix_that_was_factored(shape, lam, weighted,
 @pytest.mark.parametrize("lam", [0.0, 0.3])
 def test_no_shape_raises(shape, lam, solver, backend):
     """A solver that has no answer says so: `deficient`, and NaN or anything else where numbers were asked for."""
-    dense = Dense64(shape, lam, False, 2) if well_posed(np.empty(SHAPES[shape]), lam) else None
     A, y = rng(0).normal(size=SHAPES[shape]), rng(1).normal(size=(SHAPES[shape][0], 2))
     factor = factored(backend, solver, A, lam)
     with backend.scope("float64"):
         w = solver.argmin(backend, factor, send(backend, y))
     assert w.shape == (A.shape[1], 2)
     if not is_deficient(backend, solver, factor):
-        assert dense is None or np.isfinite(host(w)).all()
         optimal = A.T @ (A @ host(w) - y) + lam * host(w)
         assert np.linalg.norm(optimal) <= 1e-12
 
 
-# -- loss of rank -------------------------------------------------------------------------------------------------------
+# -- loss of rank ------------------------------------------------------------------------------------------------------
 
 
 def dependent(kind, seed=0):
@@ -170,17 +169,25 @@ SCALES = {"as it is": np.ones(4), "units": np.array([1e-12, 1.0, 1e12, 1e3]), "t
           "huge": np.full(4, 1e12)}  # fmt: skip
 
 
-def survives(backend, solver):
+@lru_cache
+def survives(solver):
     """Whether a solver defines w without full rank: then it owes the w of minimum norm."""
+    backend = xv.backends.get("numpy")
     return not is_deficient(backend, solver, factored(backend, solver, dependent("equal columns")))
 
 
+TALL = [s for s in SOLVERS if handles(s(), "tall", 0.0)]
+UNIT_FREE = [s for s in TALL if not survives(s())]  # a w of minimum norm is a choice of units by itself
+
+
+@pytest.mark.parametrize("solver", TALL)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["zero column", "equal columns", "combination", "zero matrix", "rank one"])
 def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
+    solver = solver()
     A, y = dependent(kind, seed), rng(7).normal(size=(9, 2))
     factor = factored(backend, solver, A)
-    if not survives(backend, solver):
+    if not survives(solver):
         assert is_deficient(backend, solver, factor)
         return
     with backend.scope("float64"):
@@ -189,13 +196,12 @@ def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
     assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
 
 
+@pytest.mark.parametrize("solver", UNIT_FREE)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", ["full rank", "zero column", "equal columns", "combination"])
 def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
-    if survives(backend, solver):
-        return  # the w of minimum norm is a choice of units by itself
-    factor = factored(backend, solver, dependent(kind) * SCALES[scale])
-    assert is_deficient(backend, solver, factor) == (kind != "full rank")
+    factor = factored(backend, solver(), dependent(kind) * SCALES[scale])
+    assert is_deficient(backend, solver(), factor) == (kind != "full rank")
 
 
 @pytest.mark.parametrize("lam", [1e-6, 0.3])
@@ -205,7 +211,7 @@ def test_ridge_restores_rank(lam, solver, backend):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("shape", "lam"), [("tall", 0.0), ("tall", 0.3), ("wide", 0.3)])
+@pytest.mark.parametrize(("shape", "lam"), [("tall", 0.3), ("wide", 0.3)])
 def test_nan_never_raises_and_never_passes(shape, lam, bad, solver, backend):
     m, n = SHAPES[shape]
     A, y = rng(0).normal(size=(m, n)), send(backend, rng(1).normal(size=(m, 2)))

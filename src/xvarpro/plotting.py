@@ -20,6 +20,7 @@ except ImportError as error:
 
 # Okabe and Ito's colours, which readers with any colour vision can tell apart
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+_PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPACE}"))
 
 
 class Line(NamedTuple):
@@ -106,12 +107,23 @@ def convergence(lines: Sequence[Line], ylabel: str = "objective") -> Figure:
                 label=line.name,
             )
             ax.plot(x[seen][-1:], line.objective[seen][-1:], "o", color=_COLOURS[i % len(_COLOURS)], markersize=4)
-        if lines:
-            ax.axhline(lines[0].objective[0], color="0.6", linewidth=0.8, linestyle=":", zorder=0)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlabel(xlabel)
+        ax.xaxis.set_major_formatter(_PLAIN)
         _tidy(ax)
+        if lines and math.isfinite(level := lines[0].objective[0]):
+            ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+            ax.annotate(
+                "start",
+                (1.0, level),
+                xycoords=("axes fraction", "data"),
+                xytext=(-2, 2),
+                textcoords="offset points",
+                color="0.45",
+                fontsize=8,
+                horizontalalignment="right",
+            )
     axes[0].set_ylabel(ylabel)
     _readable(axes[0], np.concatenate([line.objective for line in lines]) if lines else np.ones(1))
     handles, labels = axes[0].get_legend_handles_labels()
@@ -132,8 +144,8 @@ def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
     Returns
     -------
     matplotlib Figure
-        Each atom is divided by its largest entry, since their norms differ by orders of magnitude. Atoms that are
-        exactly zero come last, as empty tiles.
+        Each atom is divided by its entry of largest size: norms differ by orders of magnitude, and the sign of an atom
+        means nothing, since its code takes the other one. Atoms that are exactly zero come last, as empty tiles.
 
     Examples
     --------
@@ -141,14 +153,17 @@ def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
     >>> from xvarpro import plotting
     >>> figure = plotting.atoms(np.eye(4), (2, 2))
     """
-    size = np.max(np.abs(D), axis=0)
-    order = np.argsort(-np.linalg.norm(D, axis=0), kind="stable")
-    live = int(np.count_nonzero(size))
-    mosaic, columns = _mosaic(D[:, order[:live]] / size[order[:live]], D.shape[1], shape)
+    norms = np.linalg.norm(D, axis=0)
+    live = int(np.count_nonzero(norms))
+    shown = D[:, np.argsort(-norms, kind="stable")[:live]]
+    largest = np.take_along_axis(shown, np.argmax(np.abs(shown), axis=0)[None, :], axis=0)
+    mosaic, columns = _mosaic(shown / largest, D.shape[1], shape)
     rows = math.ceil(D.shape[1] / columns)
     figure = Figure(figsize=(7.2, 7.2 * rows * shape[0] / (columns * shape[1]) * 0.9 + 0.6), layout="constrained")
     ax = figure.subplots()
-    image = ax.imshow(mosaic, cmap=colormaps["RdBu_r"].with_extremes(bad="white"), vmin=-1, vmax=1, interpolation="none")
+    image = ax.imshow(
+        mosaic, cmap=colormaps["RdBu_r"].with_extremes(bad="white"), vmin=-1, vmax=1, interpolation="none"
+    )
     _frames(ax, D.shape[1], columns, shape)
     ax.set_axis_off()
     told = f"{live} of {D.shape[1]} atoms, by decreasing norm" + (", the rest are zero" if live < D.shape[1] else "")
@@ -167,7 +182,9 @@ def _mosaic(units: np.ndarray, n: int, shape: tuple[int, int]) -> tuple[np.ndarr
     out = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), np.nan)
     for i, unit in enumerate(units.T):
         y, x = divmod(i, columns)
-        out[y * (height + 1) + 1 : (y + 1) * (height + 1), x * (width + 1) + 1 : (x + 1) * (width + 1)] = unit.reshape(shape)
+        out[y * (height + 1) + 1 : (y + 1) * (height + 1), x * (width + 1) + 1 : (x + 1) * (width + 1)] = unit.reshape(
+            shape
+        )
     return out, columns
 
 
@@ -177,7 +194,10 @@ def _frames(ax: Any, n: int, columns: int, shape: tuple[int, int]) -> None:
     for i in range(n):
         y, x = divmod(i, columns)
         left, top = x * (width + 1), y * (height + 1)
-        box = ([left, left + width + 1, left + width + 1, left, left], [top, top, top + height + 1, top + height + 1, top])
+        box = (
+            [left, left + width + 1, left + width + 1, left, left],
+            [top, top, top + height + 1, top + height + 1, top],
+        )
         ax.plot(*box, color="0.8", linewidth=0.5)
 
 
@@ -192,6 +212,6 @@ def _readable(ax: Any, values: np.ndarray) -> None:
     good = values[np.isfinite(values) & (values > 0)]
     if not good.size or np.max(good) / np.min(good) > 1e3:
         return
-    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5, 7)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPACE}")))
+    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 4, 5, 7)))
+    ax.yaxis.set_major_formatter(_PLAIN)
     ax.yaxis.set_minor_formatter(NullFormatter())

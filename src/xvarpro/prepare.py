@@ -14,7 +14,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Operator, Tree
-from xvarpro.reduced import Parts, Reduced, as_matrix
+from xvarpro.reduced import Blank, Parts, Reduced, as_matrix
 from xvarpro.region import Region, resolve
 from xvarpro.targets import Chunks, compress
 
@@ -61,22 +61,22 @@ class Prepared:
     home: Home
     original: Problem
     compressed: bool
+    blank: Blank
 
-    @property
-    def reduced(self) -> Reduced:
-        return Reduced(self.problem, self.backend, self.home.treedef)
+    def reduced(self, problem: Problem) -> Reduced:
+        """The reduced objective of `problem`: this one, its arrays perhaps traced."""
+        return Reduced(problem, self.backend, self.home.treedef, self.blank)
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         """``fun(reduced, *args)`` inside the backend's scope, compiled where it compiles. `fun` must be a module's."""
         operands, skeleton = trees.partition(self.problem)
-        backend, treedef = self.backend, self.home.treedef
 
         def make(operands: Leaves) -> Callable[..., Any]:
-            reduced = Reduced(skeleton.fill(operands), backend, treedef)
+            reduced = self.reduced(skeleton.fill(operands))
             return lambda *args: fun(reduced, *args)
 
-        with backend.scope(self.dtype):
-            return backend.call(make, (fun, skeleton, treedef))(operands, *args)
+        with self.backend.scope(self.dtype):
+            return self.backend.call(make, (fun, skeleton, self.home.treedef))(operands, *args)
 
 
 def prepare(
@@ -105,9 +105,7 @@ def prepare(
     _check_way_home(home, own_dtype)
     with to.scope(work):
         # a copy: the result must not share memory with what the caller may write to
-        theta = tuple(
-            to.xp.asarray(exchange.move(x, to, dtype=work, device=place), copy=True) for x in leaves
-        )
+        theta = tuple(to.xp.asarray(exchange.move(x, to, dtype=work, device=place), copy=True) for x in leaves)
         _check_finite(to, theta, names)
         region = resolve(over, trees.unflatten(treedef, theta))
         region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place), region)
@@ -115,9 +113,8 @@ def prepare(
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
         moved, compressed = _compressed(moved, to)
-        prepared = Prepared(moved, to, work, place, theta, region, home, problem, compressed)
-        _check_model(prepared)
-    return prepared
+        blank = _check_model(Reduced(moved, to, treedef), theta, work)
+    return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
 
 
 def _owner(leaves: list[Any], names: list[str]) -> Backend:
@@ -141,7 +138,9 @@ def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:
         dtypes.setdefault(source.dtype_name(x), name)
     for dtype, name in dtypes.items():
         if dtype not in _FLOATS:
-            raise ProblemError(f"{name} has dtype {dtype}: theta0 must be float32 or float64, since steps are real numbers")
+            raise ProblemError(
+                f"{name} has dtype {dtype}: theta0 must be float32 or float64, since steps are real numbers"
+            )
     if len(dtypes) > 1:
         found = ", ".join(f"{name} is {dtype}" for dtype, name in dtypes.items())
         raise ProblemError(f"theta0 mixes dtypes: {found}. The whole solve is done in theta0's dtype: choose one")
@@ -155,9 +154,9 @@ def _check_way_home(home: Home, own_dtype: str) -> None:
     probe = home.backend.asarray(np.zeros(1, home.dtype))
     if home.backend.dtype_name(probe) != home.dtype:
         raise ExchangeError(
-            f"dtype={home.dtype!r} was asked for and theta0 is a {own_dtype} {home.backend.name} array: the result cannot "
-            f"be returned as {home.dtype} while jax_enable_x64 is off. Turn it on, pass theta0 as a NumPy array, or leave "
-            "out dtype="
+            f"dtype={home.dtype!r} was asked for and theta0 is a {own_dtype} {home.backend.name} array: the result "
+            f"cannot be returned as {home.dtype} while jax_enable_x64 is off. Turn it on, pass theta0 as a NumPy "
+            "array, or leave out dtype="
         )
 
 
@@ -236,7 +235,9 @@ def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:
     if not chunked:
         columns = {level.y.shape[1] for level in levels}
         if len(columns) > 1:
-            raise ProblemError(f"the levels' targets have {' and '.join(map(str, sorted(columns)))} columns: they share w")
+            raise ProblemError(
+                f"the levels' targets have {' and '.join(map(str, sorted(columns)))} columns: they share w"
+            )
         if not problem.compress or columns.pop() <= sum(level.y.shape[0] for level in levels):
             return problem, False
     elif not problem.compress:
@@ -258,20 +259,21 @@ def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:
     )
 
 
-def _check_model(prepared: Prepared) -> None:
+def _check_model(reduced: Reduced, theta: Leaves, dtype: str) -> Blank:
     """Call the user's functions once, as the gradient will, and compare what they return with what the rest expects."""
-    backend, reduced = prepared.backend, prepared.reduced
-    problem = prepared.problem
+    backend, problem = reduced.backend, reduced.problem
     constants = trees.partition(problem.data)[0]
-    p = len(prepared.theta)
+    skeleton: Any = None
 
     def probe(*arrays: Array) -> Leaves:
-        parts = reduced.evaluate(arrays[:p], arrays[p:])
-        _check_parts(parts, problem, arrays[0], prepared.dtype, backend)
-        return trees.partition(parts)[0]
+        nonlocal skeleton
+        parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
+        _check_parts(parts, problem, arrays[0], dtype)
+        outputs, skeleton = trees.partition(parts)
+        return outputs
 
     try:
-        backend.trace(lambda *theta: backend.vjp(probe, theta, constants)[0], *prepared.theta)
+        outputs = backend.trace(lambda *theta: backend.vjp(probe, theta, constants)[0], *theta)
     except (ProblemError, ModelError):
         raise
     except Exception as error:
@@ -279,9 +281,10 @@ def _check_model(prepared: Prepared) -> None:
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
+    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs))
 
 
-def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str, backend: Backend) -> None:
+def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:
     single = problem.is_separable
     upper = problem.upper
     levels = [("" if single else "lower ", problem.lower, parts.M_L, parts.y_L)]

@@ -13,7 +13,7 @@ from xvarpro.targets import Chunks
 from xvarpro.trees import is_array
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Array | Callable[[Tree, Tree], Array] | Chunks
+Target: TypeAlias = Any  # an array, a function (theta, data) -> array, or Chunks
 
 
 @final

@@ -20,16 +20,17 @@ Leaves: TypeAlias = tuple[Array, ...]
 NAMESPACE = "xvarpro"
 
 
-class Struct(ABC):
+class Struct(ABC):  # noqa: B024 - what is abstract is its subclasses' to say
     """A frozen dataclass that the package can take apart into arrays and everything else.
 
-    Compiled backends need the arrays of a problem, a set or a rule as arguments and the rest as a hashable key; deriving
-    from `Struct` registers the class with optree so that `trees.partition` finds both.
+    Compiled backends need the arrays of a problem, a set or a rule as arguments and the rest as a hashable key;
+    deriving from `Struct` registers the class with optree so that `trees.partition` finds both.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        optree.register_pytree_node(cls, _flatten, _unflattener(cls), namespace=NAMESPACE)
+        register: Any = optree.register_pytree_node  # typed for collections, works for any class
+        register(cls, _flatten, _unflattener(cls), namespace=NAMESPACE)
 
 
 def _flatten(obj: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
@@ -40,7 +41,7 @@ def _flatten(obj: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
 def _unflattener(cls: type) -> Callable[[None, tuple[Any, ...]], Any]:
     def unflatten(_: None, children: tuple[Any, ...]) -> Any:
         # __init__ validates what a user typed; the children here may be tracers or placeholders
-        obj = object.__new__(cls)
+        obj: Any = object.__new__(cls)
         for field, child in zip(dataclasses.fields(cls), children, strict=True):
             object.__setattr__(obj, field.name, child)
         return obj

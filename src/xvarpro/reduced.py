@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from array_api_compat import device
+
 from xvarpro import lower
 from xvarpro.backends import Backend
 from xvarpro.operators import as_operator
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, LowerSolver
-from xvarpro.trees import array_namespace, inner, partition, sum_, unflatten
+from xvarpro.trees import Skeleton, array_namespace, inner, partition, sum_, unflatten
 
 
 class Parts(NamedTuple):
@@ -24,6 +26,13 @@ class Parts(NamedTuple):
     M_U: Any
     y_U: Array | None
     R: Array | None
+
+
+class Blank(NamedTuple):
+    """Structure, shapes and dtypes of `Parts`."""
+
+    skeleton: Skeleton
+    arrays: tuple[tuple[tuple[int, ...], Any], ...]
 
 
 class Point(NamedTuple):
@@ -46,12 +55,15 @@ class Reduced:
     backend : Backend
     treedef : optree.PyTreeSpec
         Structure of theta.
+    blank : Blank
+        What the user's functions return, without its values.
     """
 
-    def __init__(self, problem: Problem, backend: Backend, treedef: Any) -> None:
+    def __init__(self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None) -> None:
         self.problem = problem
         self.backend = backend
         self.treedef = treedef
+        self.blank = blank
         self.judge: Level = problem.upper or problem.lower
         self._constants, self._data = partition(problem.data)
 
@@ -73,7 +85,20 @@ class Reduced:
 
     def point(self, theta: Leaves) -> Point:
         """Value at theta: one factorisation, one product."""
-        return self._point(theta, self.evaluate(theta, self._constants))
+        return self._point(theta, self._evaluate_or_nan(theta))
+
+    def _evaluate_or_nan(self, theta: Leaves) -> Parts:
+        """A model that inverts a singular matrix at a trial point has no value there, whatever its framework raises."""
+        try:
+            return self.evaluate(theta, self._constants)
+        except self.backend.failures:
+            if self.blank is None:
+                raise
+            full = array_namespace(*theta).full
+            nan = float("nan")
+            return self.blank.skeleton.fill(
+                [full(s, nan, dtype=t, device=device(theta[0])) for s, t in self.blank.arrays]
+            )
 
     def _point(self, theta: Leaves, parts: Parts) -> Point:
         level, judge, solver = self.problem.lower, self.judge, self.solver(parts.M_L)

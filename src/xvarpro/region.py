@@ -144,7 +144,9 @@ def resolve(over: Tree, theta: Tree) -> Region:
         elif isinstance(over, Sequence) and not isinstance(over, str):
             _same_kind(over, at, Sequence, path)
             if len(over) != len(at):
-                raise ProblemError(f"over has {len(over)} entries for {path}, which has {len(at)}: None marks a free one")
+                raise ProblemError(
+                    f"over has {len(over)} entries for {path}, which has {len(at)}: None marks a free one"
+                )
             for i, (o, a) in enumerate(zip(over, at, strict=True)):
                 walk(o, a, f"{path}[{i}]")
         else:
@@ -160,5 +162,3 @@ def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:
     if not isinstance(at, kind):
         what = "one array" if isinstance(at, int) else f"a {type(at).__name__}"
         raise ProblemError(f"over gives a {type(over).__name__} of sets for {path}, which is {what}")
-
-

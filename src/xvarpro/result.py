@@ -159,14 +159,15 @@ class Result:
         return self.status.sentence
 
     def __str__(self) -> str:
-        v = self.verified
+        v, c = self.verified, self.counts
         lines = [
             f"{self.status.name}: {self.message}",
             f"  objective   {self.value:.10g}",
             f"  gap         {self.gap_A:.3g} (constrained), {self.gap_B:.3g} (free)",
             f"  iterations  {self.n_iter} in {self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)",
-            f"  work        {self.counts.values} values, {self.counts.gradients} gradients, {self.counts.lmos} LMO calls",
-            f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}, dead units {v.dead_units}/{v.units}",
+            f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMO calls, {c.projections} projections",
+            f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
+            f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]
@@ -257,7 +258,7 @@ def _keys(tree: dict[Any, Any]) -> list[Any]:
 def _rebuild(structure: Any, arrays: dict[str, np.ndarray]) -> Tree:
     if isinstance(structure, int):
         return arrays[f"theta_{structure}"]
-    (kind, children), = structure.items()
+    ((kind, children),) = structure.items()
     if kind == "dict":
         return {key: _rebuild(child, arrays) for key, child in children.items()}
     built = [_rebuild(child, arrays) for child in children]

@@ -235,7 +235,9 @@ def _judged(state: Any, tol: Array, floor: Array) -> Any:
     xp = array_namespace(it.value)
     # the gap is known to rounding of the data it was computed from, however small the objective has become
     small = xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
-    code = xp.where((it.gap_A <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status)
+    code = xp.where(
+        (it.gap_A <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
+    )
     finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
     code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
     return state._replace(iterate=it._replace(status=code))
@@ -258,17 +260,17 @@ class _Run:
         backend, treedef = prepared.backend, prepared.home.treedef
         whole, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
         like = prepared.theta[0]
-        self.operands = (backend.xp.full_like(like[(..., *(0,) * like.ndim)], tol), *whole)
+        self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
 
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
-            f = Reduced(problem, backend, treedef)
+            f = prepared.reduced(problem)
             return lambda theta: algorithm.init(f, region, theta)
 
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
-            f = Reduced(problem, backend, treedef)
+            f = prepared.reduced(problem)
             return lambda state: _judged(algorithm.advance(f, region, state), tol, floor)
 
         self._init = backend.call(start, ("init", skeleton, treedef))
@@ -299,7 +301,10 @@ class _Run:
             if elapsed >= limit:
                 return Status.TIME_LIMIT
             batch = 1 if callback is not None else self._batch(elapsed, done, limit)
-            self.state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done))
+            try:
+                self.state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done))
+            except self.prepared.backend.failures:
+                return Status.NON_FINITE
             now = time.perf_counter() - began
             self.rows += rows
             self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
@@ -317,7 +322,17 @@ class _Run:
 
     def _moment(self) -> Moment:
         theta, home, backend = self.state.iterate.theta, self.prepared.home, self.prepared.backend
-        return Moment(len(self.rows) - 1, *self.rows[-1][:5], self.seconds[-1], lambda: home.bring(theta, backend))
+        value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
+        return Moment(
+            iteration=len(self.rows) - 1,
+            value=value,
+            gap_A=gap_A,
+            gap_B=gap_B,
+            alpha_A=alpha_A,
+            alpha_B=alpha_B,
+            seconds=self.seconds[-1],
+            _theta=lambda: home.bring(theta, backend),
+        )
 
     def result(self, status: Status, setup: float) -> Result:
         prepared, iterate = self.prepared, self.state.iterate
@@ -390,7 +405,7 @@ def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, Array, Array, Arr
 
 
 def _weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
-    """w for the target as it was given, block by block."""
+    """The eliminated variable for the target as it was given, block by block."""
     y = prepared.original.lower.y
     vector = trees.is_array(y) and y.ndim == 1
     move = _Columns(prepared)

@@ -17,17 +17,26 @@ class Status(Enum):
     """
 
     RUNNING = 0, "The solve has not ended."
-    CONVERGED = 1, "Both parts of the gap are below the tolerance, relative to the objective, or at the level of rounding."
+    CONVERGED = (
+        1,
+        "Both parts of the gap are below the tolerance, relative to the objective, or at the level of rounding.",
+    )
     MAX_ITER = 2, "The iteration limit was reached before the tolerance."
     TIME_LIMIT = 3, "The time limit was reached before the tolerance."
-    NO_DESCENT = 4, (
-        "No step along the search direction lowers the objective: the gap is at the level of rounding, or the gradient "
-        "does not belong to the objective."
+    NO_DESCENT = (
+        4,
+        (
+            "No step along the search direction lowers the objective: the gap is at the level of rounding, or the "
+            "gradient does not belong to the objective."
+        ),
     )
     NON_FINITE = 5, "The objective or its gradient is not finite at the iterate."
-    RANK_DEFICIENT = 6, (
-        "The lower level has no unique solution: the columns of M(theta) are linearly dependent to working precision. "
-        "Give it a ridge (lam > 0), or solver=xv.lower.SVD() for the solution of minimum norm."
+    RANK_DEFICIENT = (
+        6,
+        (
+            "The lower level has no unique solution: the columns of M(theta) are linearly dependent to working "
+            "precision. Give it a ridge (lam > 0), or solver=xv.lower.SVD() for the solution of minimum norm."
+        ),
     )
     STOPPED = 7, "The callback stopped the solve."
 

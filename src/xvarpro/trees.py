@@ -118,7 +118,7 @@ def map_arrays(fun: Callable[[Array], Array], obj: Any) -> Any:
     return skeleton.fill([fun(x) for x in arrays])
 
 
-# -- arithmetic on flat tuples ------------------------------------------------------------------------------------------
+# -- arithmetic on flat tuples -----------------------------------------------------------------------------------------
 
 
 def dot(a: Leaves, b: Leaves) -> Array:
@@ -142,6 +142,11 @@ def axpy(alpha: Any, d: Leaves, theta: Leaves) -> Leaves:
 def sub(a: Leaves, b: Leaves) -> Leaves:
     """``a - b``."""
     return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+def corner(x: Array) -> Array:
+    """The first entry of an array, 0-d: something to take dtype and device from."""
+    return x[(0,) * x.ndim]
 
 
 def sum_(terms: Iterable[Array]) -> Array:

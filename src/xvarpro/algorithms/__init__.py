@@ -26,8 +26,8 @@ def choose(has_projection: bool, size: int) -> Algorithm:
     """The default, by the sets and the number of entries of theta.
 
     Spectral projected gradient for a few rates or weights, where it needs a third of the evaluations; accelerated
-    projected gradient for dictionaries and networks, where it ends lower; Frank-Wolfe with an estimated L where some set
-    has no projection. ``benchmarks/default.py`` prints the measurements behind the rule.
+    projected gradient for dictionaries and networks, where it ends lower; Frank-Wolfe with an estimated L where some
+    set has no projection. ``benchmarks/default.py`` prints the measurements behind the rule.
 
     Parameters
     ----------

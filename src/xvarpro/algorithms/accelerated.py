@@ -72,19 +72,13 @@ class AcceleratedProjectedGradient(Algorithm):
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         theta = select(better, point.theta, x)
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        iterate = Iterate(
-            theta,
-            *select(
-                better,
-                (point.value, direction.gap_A, direction.gap_B),
-                (iterate.value, iterate.gap_A, iterate.gap_B),
-            ),
-            alpha,
-            alpha,
-            # at t = 1 the step started from the iterate itself: there is nothing left to drop
-            status(t, better | (t > 1)),
-            add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials),
+        value, gap_A, gap_B = select(
+            better, (point.value, direction.gap_A, direction.gap_B), (iterate.value, iterate.gap_A, iterate.gap_B)
         )
+        # at t = 1 the step started from the iterate itself: there is nothing left to drop
+        outcome = status(t, better | (t > 1))
+        work = add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials)
+        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work)
         return State(iterate, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
 
     def _descend(self, f: Any, region: Any, z: Leaves, L: Array) -> tuple[Any, Array, Array, Array]:

@@ -129,9 +129,7 @@ class FrankWolfe(Algorithm):
         iterate = iterate._replace(alpha_A=alpha[True], alpha_B=alpha[False], status=status(iterate.value, moved))
         return State(iterate, d, tuple(memory))
 
-    def _search(
-        self, f: Any, region: Any, iterate: Iterate, d: Leaves, memory: Array, A: bool, B: bool
-    ) -> Search:
+    def _search(self, f: Any, region: Any, iterate: Iterate, d: Leaves, memory: Array, A: bool, B: bool) -> Search:
         gap = (iterate.gap_A if A else 0 * iterate.gap_A) + (iterate.gap_B if B else 0 * iterate.gap_B)
         cap = self.cap if A and region.constrained else 1.0
         return self.step.search(

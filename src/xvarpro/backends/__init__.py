@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from functools import lru_cache
+from functools import lru_cache, cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xvarpro.backends.protocol import Backend
 from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
 
-__all__ = ["ENTRY_POINT_GROUP", "Backend", "get", "installed", "known", "of"]
+__all__ = ["ENTRY_POINT_GROUP", "Backend", "get", "installed", "known", "of", "owner"]
 
 ENTRY_POINT_GROUP = "xvarpro.backends"
 
@@ -28,9 +28,7 @@ _BUILT_IN = {
     "numpy": _BuiltIn("xvarpro.backends.numpy:NumPyBackend", "numpy", ("numpy",), "xvarpro"),
     "torch": _BuiltIn("xvarpro.backends.torch:TorchBackend", "torch", ("torch",), "xvarpro[torch]"),
     "jax": _BuiltIn("xvarpro.backends.jax:JaxBackend", "jax", ("jax", "jaxlib"), "xvarpro[jax]"),
-    "cupy": _BuiltIn(
-        "xvarpro.backends.cupy:CuPyBackend", "cupy", ("cupy",), "xvarpro[cuda12]' or 'xvarpro[cuda13]"
-    ),
+    "cupy": _BuiltIn("xvarpro.backends.cupy:CuPyBackend", "cupy", ("cupy",), "xvarpro[cuda12]' or 'xvarpro[cuda13]"),
     "array-api-strict": _BuiltIn(
         "xvarpro.backends.strict:StrictBackend", "array_api_strict", ("array_api_strict",), "array-api-strict"
     ),
@@ -53,7 +51,7 @@ def installed(name: str) -> bool:
     return find_spec(_BUILT_IN[name].package) is not None if name in _BUILT_IN else name in _plugins()
 
 
-@lru_cache(maxsize=None)
+@cache
 def get(name: str) -> Backend:
     """The backend of that name, imported on first use.
 
@@ -84,6 +82,20 @@ def get(name: str) -> Backend:
     return getattr(importlib.import_module(module), attribute)()
 
 
+def owner(x: Any) -> Backend:
+    """As `of`, for something that is known to be an array.
+
+    Raises
+    ------
+    UnknownBackendError
+        No backend owns arrays of that type.
+    """
+    found = of(x)
+    if found is None:
+        raise UnknownBackendError(f"no backend owns arrays of type {type(x).__module__}.{type(x).__name__}")
+    return found
+
+
 def of(x: Any) -> Backend | None:
     """The backend that owns an array, None if `x` is no array of a known framework. Looks at the type alone.
 
@@ -96,8 +108,8 @@ def of(x: Any) -> Backend | None:
     return _of_type(type(x))
 
 
-@lru_cache(maxsize=None)
-def _of_type(kind: type) -> Backend | None:
+@cache
+def _of_type(kind: Any) -> Backend | None:
     roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
     for root in roots & _FAMILY.keys():
         return get(_FAMILY[root])

@@ -26,6 +26,7 @@ class Backend(ABC):
     extra: ClassVar[str | None] = None  # the optional dependency that installs it, None for a test backend
     autodiff: ClassVar[str]  # where derivatives come from
     compiled: bool = False  # whether whole loops are compiled
+    failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
 
     xp: Any
 
@@ -49,7 +50,7 @@ class Backend(ABC):
 
     @abstractmethod
     def parse_device(self, device: Any) -> Any:
-        """Framework device from a string such as ``"cpu"`` or ``"cuda:0"``; the framework's own objects pass through."""
+        """Framework device from a string such as ``"cpu"`` or ``"cuda:0"``; its own objects pass through."""
 
     @abstractmethod
     def devices(self) -> list[str]:

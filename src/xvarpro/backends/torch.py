@@ -23,6 +23,7 @@ class TorchBackend(EagerBackend):
     roots = ("torch",)
     extra = "torch"
     autodiff = "torch.autograd"
+    failures = (torch.linalg.LinAlgError,)
     xp = xp
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -34,9 +33,9 @@ class Agreement:
 
     @property
     def relative_difference(self) -> float:
-        """Largest difference of two final objectives, relative to the larger; NaN where one is not finite."""
-        values = np.asarray([fit.value for fit in self.fits.values()])
-        return _relative(np.max(values) - np.min(values), np.max(np.abs(values)))
+        """Largest difference of two objectives at any iterate, relative to the larger; NaN where one is not finite."""
+        values = np.stack([fit.trace.value[: self.iterations + 1] for fit in self.fits.values()])
+        return float(np.max(np.ptp(values, axis=0) / np.max(np.abs(values), axis=0)))
 
     @property
     def first_difference(self) -> int | None:
@@ -60,7 +59,7 @@ class Agreement:
             steps = f"the same {self.iterations} step sizes"
         else:
             steps = f"different step sizes from iteration {self.first_difference} on"
-        same = "the same objective" if self.relative_difference <= TOLERANCE else "objectives equal only"
+        same = "the same objective" if self.relative_difference <= TOLERANCE else "objectives that are equal only"
         return f"{who}: {same} {digits}, {steps}"
 
     def record(self) -> dict[str, Any]:
@@ -85,10 +84,6 @@ class Agreement:
             "agree": self.same,
             "verdict": self.verdict,
         }
-
-
-def _relative(difference: Any, size: Any) -> float:
-    return float(difference / size) if size else 0.0 if difference == 0 else math.nan
 
 
 def _first_difference(a: np.ndarray, b: np.ndarray) -> int | None:

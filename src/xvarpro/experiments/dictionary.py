@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Moment, Problem, Result, Status
 from xvarpro.errors import ProblemError
+from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.rivals import IPALM, JointProjectedGradient
 from xvarpro.protocols import Algorithm, Array
 
@@ -154,6 +156,28 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """Limits of a run, the same for every method; set-up and compilation do not count.
+
+    Parameters
+    ----------
+    iterations : int
+        >= 1.
+    seconds : float
+        > 0.
+    """
+
+    iterations: int = 200
+    seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ProblemError(f"iterations must be a whole number >= 1, got {self.iterations}")
+        if not 0 < self.seconds < math.inf:
+            raise ProblemError(f"time must be a finite number of seconds > 0, got {self.seconds}")
+
+
+@dataclass(frozen=True)
 class Task:
     """One instance: data, start, set, and where to compute.
 
@@ -174,6 +198,14 @@ class Task:
     backend: str | None = None
     device: str | None = None
 
+    def __post_init__(self) -> None:
+        problem(self.X, self.lam)  # refuses a bad ridge before any work
+
+    @property
+    def over(self) -> xv.sets.L1Ball:
+        """The feasible set."""
+        return xv.sets.L1Ball(self.radius)
+
     def solve(self, algorithm: Algorithm | None, problem: Problem, D: np.ndarray, **limits: Any) -> Result:
         """`xvarpro.solve` from D; a dead atom is a number in the table here, not a warning."""
         with warnings.catch_warnings():
@@ -181,7 +213,7 @@ class Task:
             return xv.solve(
                 problem,
                 D,
-                over=xv.sets.L1Ball(self.radius),
+                over=self.over,
                 algorithm=algorithm,
                 backend=self.backend,
                 device=self.device,
@@ -204,7 +236,7 @@ class Task:
         return float(xv.value_and_gradient(self.judge, D, self.backend, device=self.device)[0])
 
 
-def run(task: Task, method: Method, iterations: int, seconds: float, progress: bool | None = None) -> Outcome:
+def run(task: Task, method: Method, budget: Budget, progress: bool | None = None) -> Outcome:
     """One method on the task, until either limit.
 
     A joint method runs on the uncompressed data, as its user would run it. It knows its own objective only every few
@@ -215,10 +247,7 @@ def run(task: Task, method: Method, iterations: int, seconds: float, progress: b
     ----------
     task : Task
     method : Method
-    iterations : int
-        >= 1.
-    seconds : float
-        For the iterations; set-up and compilation do not count.
+    budget : Budget
     progress : bool, optional
         As in `xvarpro.solve`.
 
@@ -228,36 +257,51 @@ def run(task: Task, method: Method, iterations: int, seconds: float, progress: b
     >>> from xvarpro.experiments import dictionary
     >>> X = np.random.default_rng(0).normal(size=(6, 40))
     >>> task = dictionary.Task(X, dictionary.start(X, atoms=3))
-    >>> outcomes = [dictionary.run(task, method, iterations=20, seconds=5.0) for method in dictionary.METHODS]
+    >>> outcomes = [dictionary.run(task, method, dictionary.Budget(20)) for method in dictionary.METHODS]
     >>> all(o.objective <= o.curve.objective[0] for o in outcomes)
     True
     """
-    if iterations < 1:
-        raise ProblemError(f"iterations must be a whole number >= 1, got {iterations}")
-    if not 0 < seconds < math.inf:
-        raise ProblemError(f"time must be seconds > 0, got {seconds}")
     if not method.joint:
         fit = task.solve(
             method.algorithm,
             problem(task.X, task.lam),
             task.D0,
-            max_iter=iterations,
-            time_limit=seconds,
+            max_iter=budget.iterations,
+            time_limit=budget.seconds,
             progress=progress,
         )
         return Outcome(method, fit, fit, Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value))
-    every = next(n for n in (5, 4, 3, 2, 1) if iterations % n == 0)
-    kept = _Checkpoints(seconds, every)
+    every = next(n for n in (5, 4, 3, 2, 1) if budget.iterations % n == 0)
+    checkpoints = _Checkpoints(budget.seconds, every)
     fit = task.solve(
         replace(method.algorithm, certify=every),  # type: ignore[call-arg]
         problem(task.X, task.lam, compress=False),
         task.D0,
-        max_iter=iterations,
-        callback=kept,
+        max_iter=budget.iterations,
+        callback=checkpoints,
         progress=progress,
     )
     certificate = task.certify(fit.theta)
-    return Outcome(method, fit, certificate, kept.curve(task, fit, math.nan if certificate is None else certificate.value))
+    last = math.nan if certificate is None else certificate.value
+    return Outcome(method, fit, certificate, checkpoints.curve(task, fit, last))
+
+
+def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Agreement:
+    """The paper's method from the same start on several backends, each on its default device.
+
+    Parameters
+    ----------
+    task : Task
+        In float64, the precision in which backends can be expected to agree.
+    backends : sequence of str
+        At least two.
+    iterations : int
+        On each.
+    """
+    limits = {"tol": 0.0, "max_iter": iterations, "progress": False}
+    tasks = {name: replace(task, backend=name, device=None) for name in backends}
+    stated = problem(task.X, task.lam)
+    return Agreement({name: on.solve(PAPER.algorithm, stated, task.D0, **limits) for name, on in tasks.items()})
 
 
 class _Checkpoints:

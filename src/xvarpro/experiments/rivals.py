@@ -126,7 +126,9 @@ def _start(f: Any, region: Any, theta: Leaves) -> State:
     point, grad = f.value_and_gradient(theta)
     direction = region.blmo(theta, grad)
     zero = 0 * point.value
-    iterate = Iterate(theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1))
+    iterate = Iterate(
+        theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1)
+    )
     return State(iterate, point.w, (theta[0], point.w), zero, zero + 1, (_noise(theta[0], 0), _noise(point.w, 1)))
 
 
@@ -174,6 +176,6 @@ def _top(A: Array) -> Array:
 
 
 def _noise(like: Array, seed: int) -> Array:
-    backend = backends.of(like)
+    backend = backends.owner(like)
     noise = np.random.default_rng(seed).normal(size=tuple(like.shape))
     return backend.asarray(noise, dtype=backend.dtype_name(like), device=backend.device_of(like))

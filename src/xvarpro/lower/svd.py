@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 from array_api_compat import array_namespace
 
 from xvarpro.errors import ProblemError
-from xvarpro.lower._stack import condition_of, stacked
+from xvarpro.lower._stack import stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator
 
 
@@ -60,7 +60,7 @@ class SVD(LowerSolver):
         return factor.Vh.mT @ (factor.inverse * (factor.U.mT @ y))
 
     def adjoint(self, backend: Any, factor: SVDFactor, c: Array, y: Array) -> Adjoint:
-        U, s, inverse, Vh = factor
+        U, _, inverse, Vh = factor
         xp = array_namespace(U)
         kept = xp.astype(inverse > 0, U.dtype)
         coefficients = kept * (U.mT @ y)

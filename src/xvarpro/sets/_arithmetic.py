@@ -1,4 +1,4 @@
-"""Arithmetic that several sets share: vertices without scatter, directions without overflow, thresholds without sorting."""
+"""Arithmetic that sets share: vertices without scatter, directions without overflow, thresholds without sorting."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def onto_simplex(x: Array, radius: float) -> Array:
     the data replace a sort, which is the dearer of the two on every framework.
     """
     xp = array_namespace(x)
-    backend = backends.of(x)
+    backend = backends.owner(x)
     y = x - xp.max(x, axis=-1, keepdims=True)
     smallest = xp.finfo(x.dtype).eps * radius
     tau = xp.maximum(xp.full_like(y[..., :1], -radius), (xp.sum(y, axis=-1, keepdims=True) - radius) / x.shape[-1])

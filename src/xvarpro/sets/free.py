@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
+from xvarpro.errors import ProblemError
 from xvarpro.protocols import Struct
 from xvarpro.sets._arithmetic import check_radius
 from xvarpro.sets.norms import L2, Norm
@@ -34,3 +35,5 @@ class Free(Struct):
 
     def __post_init__(self) -> None:
         check_radius(self, self.radius)
+        if not self.radius:
+            raise ProblemError("Free needs a radius > 0: a ball of radius 0 would hold the block still")

@@ -92,7 +92,7 @@ def _unit(x: Array) -> tuple[Array, Array]:
 
 def _polar(x: Array) -> tuple[Array, Array]:
     xp = array_namespace(x)
-    U, s, Vh = backends.of(x).svd(x)
+    U, s, Vh = backends.owner(x).svd(x)
     # a null direction of g has no sign: leave it out rather than take whatever the decomposition completed with
     top = xp.max(s, axis=-1, keepdims=True)
     kept = s > top * (max(x.shape[-2:]) * xp.finfo(x.dtype).eps)

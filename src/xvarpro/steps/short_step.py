@@ -72,6 +72,4 @@ class ShortStep(StepRule):
         if self.L is not None:
             alpha = propose(memory)
             return Search(alpha, phi(alpha), memory, xp.ones_like(alpha))
-        return backtrack(
-            backend, phi, propose, accept, lambda L: L * self.grow, memory * self.shrink, self.limit
-        )
+        return backtrack(backend, phi, propose, accept, lambda L: L * self.grow, memory * self.shrink, self.limit)

@@ -1,0 +1,112 @@
+"""The command line: ``xvarpro run <experiment>`` and ``xvarpro backends``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+try:
+    import rich  # noqa: F401
+    import typer
+except ImportError as error:
+    print(f"the xvarpro command needs {error.name}: pip install 'xvarpro[cli]'", file=sys.stderr)
+    raise SystemExit(2) from None
+
+import numpy as np
+
+from xvarpro import __version__
+from xvarpro import backends as registry
+from xvarpro.errors import XvarproError
+from xvarpro.experiments import commands, report
+
+_OPTIONAL = ("matplotlib", "sklearn")  # in the extra `cli`, and imported only where they are used
+
+app = typer.Typer(
+    help="Constrained variable projection on NumPy, CuPy, PyTorch or JAX.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+run = typer.Typer(help="Run one of the paper's experiments with its rivals.", no_args_is_help=True)
+app.add_typer(run, name="run")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a user's mistakes told in one line; anything else keeps its traceback."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except XvarproError as error:
+            _fail(str(error))
+        except ImportError as error:
+            name = (error.name or "").partition(".")[0]
+            _fail(f"{name} is not installed: pip install 'xvarpro[cli]'" if name in _OPTIONAL else str(error))
+        except OSError as error:
+            _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
+
+    return guarded
+
+
+def _register() -> None:
+    for module in pkgutil.iter_modules(commands.__path__):
+        if not module.name.startswith("_"):
+            command = importlib.import_module(f"{commands.__name__}.{module.name}").command
+            run.command(module.name.replace("_", "-"))(_guarded(command))
+
+
+_register()
+
+
+@run.callback()
+def _several() -> None:
+    """Run one of the paper's experiments with its rivals."""  # a callback keeps a lone experiment a subcommand
+
+
+@app.command()
+def backends() -> None:
+    """List the backends: versions, devices, where derivatives come from, and what to install for the rest."""
+    screen = report.console()
+    screen.print(f"xvarpro {__version__}", style="bold")
+    columns = ("backend", "version", "devices", "derivatives", "compiled loops", "float64", "note")
+    table = report.table(screen, *columns, wrap="note")
+    for name in registry.known():
+        table.add_row(*_describe(name))
+    screen.print(table)
+
+
+def _describe(name: str) -> tuple[str, ...]:
+    """One row; a framework that is absent or broken gets a note, whatever it raises."""
+    absent = ("", "", "", "", "")
+    if not registry.installed(name):
+        try:
+            registry.get(name)
+        except Exception as error:
+            return (name, "not installed", *absent[1:], str(error).rpartition(": ")[2])
+    try:
+        backend = registry.get(name)
+    except Exception as error:
+        return (name, "broken", *absent[1:], _first_line(error))
+    version = str(backend.describe().get(name, "?"))
+    row = (name, version, "{}", backend.autodiff, "yes" if backend.compiled else "no")
+    try:
+        devices = ", ".join(backend.devices())
+        with backend.scope("float64"):
+            double = backend.dtype_name(backend.asarray(np.zeros(1), dtype="float64")) == "float64"
+    except Exception as error:
+        return (*(x.format("none") for x in row), "", _first_line(error))
+    return (*(x.format(devices) for x in row), "yes" if double else "no", "")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
