@@ -165,7 +165,7 @@ class Result:
             f"  objective   {self.value:.10g}",
             f"  gap         {self.gap_A:.3g} (constrained), {self.gap_B:.3g} (free)",
             f"  iterations  {self.n_iter} in {self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)",
-            f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMO calls, {c.projections} projections",
+            f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMOs, {c.projections} projections",
             f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
             f"  algorithm   {self.algorithm}",

@@ -24,7 +24,7 @@ from xvarpro.reduced import Reduced, as_matrix
 from xvarpro.region import resolve
 from xvarpro.result import Counts, Result, Trace, Verified
 from xvarpro.status import Status
-from xvarpro.targets import Chunks
+from xvarpro.targets import Chunks, columns
 
 _RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
 
@@ -429,9 +429,8 @@ class _Columns:
             # a target that depends on theta is evaluated again; one that was not compressed is here already
             yield () if callable(level.y) else (level.y,)
         else:
-            width = max(y.shape[0], 1024)
-            for i in range(0, y.shape[1], width):
-                yield (self._move(y[:, i : i + width]),)
+            for block in columns(y, max(y.shape[0], 1024)):
+                yield (self._move(block),)
 
     def _move(self, block: Array) -> Array:
         p = self.prepared

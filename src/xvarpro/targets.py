@@ -92,5 +92,10 @@ def _blocks(y: Array | Chunks) -> Iterable[Array]:
     """Columns in blocks a few times wider than tall: a fold then costs 5/4 of one large QR, in bounded memory."""
     if isinstance(y, Chunks):
         return y
-    width = 4 * y.shape[0]
-    return (y[:, i : i + width] for i in range(0, y.shape[1], width))
+    return columns(y, 4 * y.shape[0])
+
+
+def columns(y: Array, width: int) -> Iterator[Array]:
+    """Blocks of `width` columns; the standard leaves slices beyond the end open, hence the minimum."""
+    k = y.shape[1]
+    return (y[:, i : min(i + width, k)] for i in range(0, k, width))

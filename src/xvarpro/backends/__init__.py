@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from functools import lru_cache, cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -105,7 +105,8 @@ def of(x: Any) -> Backend | None:
     >>> xv.backends.of(np.ones(3)).name
     'numpy'
     """
-    return _of_type(type(x))
+    kind: Any = type(x)
+    return _of_type(kind)
 
 
 @cache

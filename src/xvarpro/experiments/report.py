@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def console() -> Console:
     """Standard output: a terminal at its own width, anything else wide enough for the tables."""
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # 'xvarpro[jax]' is no markup
     screen = Console(**plain)
-    return screen if screen.is_terminal else Console(width=_WIDTH, **plain)
+    return screen if screen.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDTH, **plain)
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:

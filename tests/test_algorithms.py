@@ -1,0 +1,491 @@
+"""What every algorithm promises, over all that `xvarpro.algorithms` exports: a newcomer is found by its export."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import algorithms, backends
+from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Algorithm
+from xvarpro.region import resolve
+from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, L2Ball, Simplex
+from xvarpro.status import Status
+from xvarpro.steps import Armijo, ShortStep
+
+from .support import decay_problem, dictionary_problem, dictionary_start, error, rng, vector
+
+EXPORTED = [getattr(algorithms, name) for name in algorithms.__all__]
+KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Algorithm) and not inspect.isabstract(x)]
+VARIANTS = {
+    **{kind.__name__: kind() for kind in KINDS},
+    "cr_varpro": cr_varpro(),
+    "warm Armijo": FrankWolfe(Armijo(warm=True)),
+    "separate": FrankWolfe(blocks=Separate()),
+    "capped": FrankWolfe(Armijo(), cap=0.2),
+    "monotone spectral": algorithms.SpectralProjectedGradient(memory=1),
+}
+MONOTONE = {name: a for name, a in VARIANTS.items() if getattr(a, "memory", 1) == 1}
+EPS = np.finfo(np.float64).eps
+
+
+@pytest.fixture(params=VARIANTS)
+def algorithm(request):
+    return VARIANTS[request.param]
+
+
+class Point(NamedTuple):
+    theta: Any
+    value: Any
+
+
+class Quadratic:
+    """``1/2 <x, H x> - <b, x>`` in the place of a reduced objective: its L, its minimisers and its calls are known."""
+
+    def __init__(self, H, b, offset=0.0):
+        self.backend = backends.get("numpy")
+        self.H, self.b, self.offset = H, b, offset
+        self.values = self.gradients = 0
+
+    @property
+    def L(self):
+        return np.abs(np.linalg.eigvalsh(self.H)).max()
+
+    def point(self, theta):
+        self.values += 1
+        x = vector(theta)
+        return Point(theta, np.float64(0.5 * x @ self.H @ x - self.b @ x + self.offset))
+
+    def gradient(self, point):
+        self.gradients += 1
+        g, out, at = self.H @ vector(point.theta) - self.b, [], 0
+        for x in point.theta:
+            out.append(g[at : at + x.size].reshape(x.shape))
+            at += x.size
+        return tuple(out)
+
+    def value_and_gradient(self, theta):
+        point = self.point(theta)
+        return point, self.gradient(point)
+
+
+def quadratic(n=6, low=0.5, high=10.0, seed=0):
+    Q, _ = np.linalg.qr(rng(seed).normal(size=(n, n)))
+    return Quadratic((Q * np.linspace(low, high, n)) @ Q.T, 3 * rng(seed + 1).normal(size=n))
+
+
+def states(algorithm, f, region, theta, n):
+    """Iterates 0 to n, each with its state's `Iterate`."""
+    with f.backend.scope("float64"):
+        state = algorithm.init(f, region, theta)
+        yield state.iterate
+        for _ in range(n):
+            state = algorithm.advance(f, region, state)
+            yield state.iterate
+
+
+MIXED = {"x": CappedSimplex(2.0), "z": None}
+START = {"x": np.full(4, 0.25), "z": np.zeros(2)}
+
+
+def mixed():
+    """A constrained block of 4 and a free one of 2."""
+    return quadratic(6), resolve(MIXED, START), (START["x"], START["z"])
+
+
+# -- the rate -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("low", [-10.0, -1.0, 0.1], ids=["not convex", "a little so", "convex"])
+@pytest.mark.parametrize("over", [Simplex(2.0), CappedSimplex(2.0), L1Ball(), L2Ball(), Box(-1.0, 1.0)], ids=repr)
+@pytest.mark.parametrize("step", ["short", "armijo"])
+def test_rate_of_theorem_1(step, over, low):
+    """``min over s <= t of gap_s <= max(2 h_0, L Delta^2) / sqrt(t + 1)`` (Lacoste-Julien 2016, Theorem 1)."""
+    f, n, delta = quadratic(low=low), 60, 0.9
+    theta = (over.lmo(np.zeros(6)),)
+    rule = ShortStep(L=float(f.L)) if step == "short" else Armijo(delta=delta, gamma=0.1)
+    # Armijo's steps are short steps for an L that is larger by this factor
+    slack = 1.0 if step == "short" else 1 / (2 * delta * 0.9 * 0.1)
+    iterates = list(states(FrankWolfe(rule), f, resolve(over, theta[0]), theta, n))
+    best = np.minimum.accumulate([float(i.gap_A) for i in iterates])
+    values = np.array([float(i.value) for i in iterates])
+    lowest = values.min() - best.min() if low > 0 else lower_bound(f, over)
+    C = max(2 * (values[0] - lowest), f.L * over.diameter(theta[0]) ** 2) * slack
+    assert (best <= C / np.sqrt(np.arange(n + 1) + 1)).all()
+
+
+def lower_bound(f, over):
+    """A point of a set of radius r around 0 has ``f >= -r^2 L/2 - r |b|``."""
+    r = over.diameter(np.zeros(6))
+    return -0.5 * f.L * r**2 - r * np.linalg.norm(f.b)
+
+
+def test_convex_gap_bounds_the_error(algorithm):
+    f, over = quadratic(), L2Ball(0.5)
+    theta = (np.zeros(6),)
+    iterates = list(states(algorithm, f, resolve(over, theta[0]), theta, 80))
+    lowest = min(float(i.value) for i in iterates)
+    for i in iterates:
+        assert float(i.value) - lowest <= float(i.gap_A) + 1e-12
+
+
+def test_short_step_decreases_as_promised_in_every_iteration():
+    f, region, theta = mixed()
+    iterates = list(states(FrankWolfe(ShortStep(L=float(f.L))), f, region, theta, 40))
+    for before, after in zip(iterates, iterates[1:], strict=False):
+        gap = float(before.gap_A + before.gap_B)
+        d = region.blmo(before.theta, f.gradient(Point(before.theta, None))).d
+        promised = gap / 2 if after.alpha_A == 1 else gap**2 / (2 * f.L * (vector(d) @ vector(d)))
+        assert float(before.value - after.value) >= promised * (1 - 1e-9) - 1e-13
+
+
+# -- the contract -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+def test_monotone(name):
+    f, region, theta = mixed()
+    values = np.array([float(i.value) for i in states(MONOTONE[name], f, region, theta, 60)])
+    rounding = 4 * EPS * np.abs(values[:-1])
+    assert (np.diff(values) <= rounding).all()
+
+
+def test_nonmonotone_never_exceeds_its_memory():
+    f, region, theta = mixed()
+    values = [float(i.value) for i in states(algorithms.SpectralProjectedGradient(memory=4), f, region, theta, 60)]
+    for i in range(1, len(values)):
+        assert values[i] <= max(values[max(0, i - 4) : i]) + 4 * EPS * abs(values[i])
+
+
+def test_iterates_are_feasible(algorithm):
+    f, region, theta = mixed()
+    for iterate in states(algorithm, f, region, theta, 40):
+        assert float(region.violation(iterate.theta)) <= 100 * EPS
+
+
+def test_certificate_belongs_to_the_iterate(algorithm):
+    """Both parts of the gap, from the gradient at the theta that is reported with them."""
+    f, region, theta = mixed()
+    for iterate in states(algorithm, f, region, theta, 25):
+        g = f.H @ vector(iterate.theta) - f.b
+        x = iterate.theta[0]
+        vertices = [np.zeros(4), *(2.0 * np.eye(4))]
+        assert float(iterate.gap_A) == pytest.approx(max(g[:4] @ (x - v) for v in vertices), rel=1e-9, abs=1e-12)
+        assert float(iterate.gap_B) == pytest.approx(np.linalg.norm(g[4:]), rel=1e-9, abs=1e-12)
+        assert float(iterate.value) == pytest.approx(0.5 * vector(iterate.theta) @ (g - f.b), rel=1e-12)
+
+
+def test_work_is_counted_exactly(algorithm):
+    f, region, theta = mixed()
+    lmos = projections = 0
+
+    class Counted(type(region)):
+        def blmo(self, *args):
+            nonlocal lmos
+            lmos += 1
+            return region.blmo(*args)
+
+        def project(self, *args):
+            nonlocal projections
+            projections += 1
+            return region.project(*args)
+
+    counted = Counted(region.constrained, region.free)
+    for iterate in states(algorithm, f, counted, theta, 15):
+        assert [int(n) for n in iterate.counts] == [f.values, f.gradients, lmos, projections]
+
+
+def test_counts_of_the_papers_method():
+    """Per iteration one gradient and one LMO call, and as many values as Armijo has trials."""
+    f, region, theta = mixed()
+    for n, iterate in enumerate(states(cr_varpro(), f, region, theta, 12)):
+        assert int(iterate.counts.gradients) == int(iterate.counts.lmos) == n + 1
+        assert int(iterate.counts.projections) == 0
+
+
+def test_steps_lie_between_zero_and_one(algorithm):
+    f, region, theta = mixed()
+    if isinstance(algorithm, FrankWolfe):
+        for iterate in list(states(algorithm, f, region, theta, 30))[1:]:
+            assert 0 <= float(iterate.alpha_A) <= algorithm.cap
+            assert 0 <= float(iterate.alpha_B) <= 1
+
+
+def test_converges_on_a_convex_problem(algorithm):
+    """To a vertex of the simplex: the case in which Frank-Wolfe is fast as well."""
+    f = Quadratic(np.eye(6), np.array([4.0, 0.0, 0.0, 0.0, 0.0, 0.0]), offset=10.0)
+    theta = (np.full(6, 1 / 6),)
+    *_, last = states(algorithm, f, resolve(Simplex(), theta[0]), theta, 60)
+    assert float(last.gap_A) <= 1e-6
+    assert last.theta[0] == pytest.approx(np.eye(6)[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "capped" and "rmijo" not in n and n != "cr_varpro"])
+def test_converges_on_a_free_block(name):
+    """Steps on a free block must shrink near the solution: a normalised step of fixed length never ends."""
+    f = quadratic(4)
+    theta = (np.zeros(4),)
+    *_, last = states(VARIANTS[name], f, resolve(None, theta[0]), theta, 300)
+    assert error(last.theta[0], np.linalg.solve(f.H, f.b)) <= 1e-5
+
+
+@pytest.mark.parametrize("power", [-40, 40])
+def test_units_of_the_objective_change_nothing(algorithm, power):
+    """``2^power f``, from 1e-12 to 1e12: the same iterates bit for bit, so there is no absolute number anywhere."""
+    f, region, theta = mixed()
+    c = 2.0**power
+    scaled = Quadratic(c * f.H, c * f.b)
+    for a, b in zip(states(algorithm, f, region, theta, 25), states(algorithm, scaled, region, theta, 25), strict=True):
+        assert vector(a.theta).tolist() == vector(b.theta).tolist()
+        assert float(b.value) == c * float(a.value)
+        assert int(a.status) == int(b.status)
+
+
+@pytest.mark.parametrize("power", [-30, 30])
+def test_units_of_theta_change_nothing(algorithm, power):
+    """``x`` in units of 1e-9 or 1e9."""
+    f, u = quadratic(), 2.0**power
+    scaled = Quadratic(f.H / u**2, f.b / u)
+    theta = np.full(6, 0.1)
+    here = states(algorithm, f, resolve(L1Ball(), theta), (theta,), 25)
+    there = states(algorithm, scaled, resolve(L1Ball(u), theta), (u * theta,), 25)
+    for a, b in zip(here, there, strict=True):
+        assert (u * a.theta[0]).tolist() == b.theta[0].tolist()
+        assert float(a.gap_A) == float(b.gap_A)
+
+
+def test_a_wrong_gradient_ends_the_search(algorithm):
+    f, region, theta = mixed()
+    honest = f.gradient
+    f.gradient = lambda point: tuple(-g for g in honest(point))
+    f.value_and_gradient = lambda theta: (f.point(theta), f.gradient(Point(theta, None)))
+    *_, last = states(algorithm, f, region, theta, 3)
+    assert int(last.status) == Status.NO_DESCENT.code
+    assert vector(last.theta) == pytest.approx(vector(theta))
+
+
+def test_start_at_the_optimum_stays(algorithm):
+    f = Quadratic(np.eye(4), np.array([3.0, 0.0, 0.0, 0.0]))
+    theta = (np.array([1.0, 0.0, 0.0, 0.0]),)
+    for iterate in states(algorithm, f, resolve(Simplex(), theta[0]), theta, 3):
+        assert float(iterate.gap_A) == 0
+        assert (iterate.theta[0] == theta[0]).all()
+
+
+def test_resuming_continues(algorithm):
+    """A state is all there is: 10 steps and then 10 more are 20."""
+    f, region, theta = mixed()
+    with f.backend.scope("float64"):
+        one = two = algorithm.init(f, region, theta)
+        for _ in range(20):
+            one = algorithm.advance(f, region, one)
+        for _ in range(10):
+            two = algorithm.advance(f, region, two)
+        kept = two
+        for _ in range(10):
+            two = algorithm.advance(f, region, kept)
+            kept = two
+    assert vector(one.iterate.theta).tolist() == vector(two.iterate.theta).tolist()
+
+
+# -- blocks -------------------------------------------------------------------------------------------------------------
+
+
+def test_together_takes_one_step_for_both_blocks():
+    f, region, theta = mixed()
+    for iterate in list(states(FrankWolfe(Armijo()), f, region, theta, 10))[1:]:
+        assert float(iterate.alpha_A) == float(iterate.alpha_B)
+
+
+def test_separate_blocks_have_their_own_steps():
+    f, region, theta = mixed()
+    iterates = list(states(FrankWolfe(blocks=Separate()), f, region, theta, 10))[1:]
+    assert any(float(i.alpha_A) != float(i.alpha_B) for i in iterates)
+
+
+def test_separate_steps_the_free_block_first_and_the_other_from_its_gradient():
+    f, region, theta = mixed()
+    *_, after = states(FrankWolfe(ShortStep(L=float(f.L)), Separate()), f, region, theta, 1)
+    g = f.gradient(Point(theta, None))
+    gap = np.linalg.norm(g[1])
+    z = theta[1] - min(1.0, gap / f.L) * g[1] / gap
+    assert after.theta[1] == pytest.approx(z, rel=1e-13)
+    g = f.gradient(Point((theta[0], z), None))[0]
+    d = CappedSimplex(2.0).lmo(g) - theta[0]
+    assert after.theta[0] == pytest.approx(theta[0] + min(1.0, -(g @ d) / (f.L * (d @ d))) * d, rel=1e-13)
+
+
+def test_separate_costs_one_more_gradient_where_both_blocks_exist():
+    f, region, theta = mixed()
+    *_, both = states(FrankWolfe(Armijo(), Separate()), f, region, theta, 5)
+    assert int(both.counts.gradients) == 1 + 2 * 5
+    only = resolve(Simplex(2.0), np.zeros(6))
+    *_, one = states(FrankWolfe(Armijo(), Separate()), quadratic(), only, (np.full(6, 1 / 3),), 5)
+    assert int(one.counts.gradients) == 1 + 5
+
+
+@pytest.mark.parametrize("blocks", [Together(), Separate()], ids=repr)
+def test_cap_holds_block_a(blocks):
+    """A full step to a vertex of a ball would zero everything else."""
+    f, region, theta = mixed()
+    for iterate in list(states(FrankWolfe(Armijo(), blocks, cap=0.125), f, region, theta, 10))[1:]:
+        assert float(iterate.alpha_A) <= 0.125
+        assert (iterate.theta[0] > 0).any()
+
+
+def test_cap_leaves_a_separate_free_block_alone():
+    f, region, theta = mixed()
+    algorithm = FrankWolfe(Armijo(), Separate(), cap=2.0**-10)
+    assert max(float(i.alpha_B) for i in states(algorithm, f, region, theta, 5)) > 2.0**-10
+
+
+def test_spectral_and_sign_balls_descend():
+    f = quadratic(6)
+    theta = (np.zeros((2, 3)),)
+    for norm in (xv.sets.norms.Spectral(), xv.sets.norms.Sign()):
+        region = resolve(Free(norm, radius=0.3), theta[0])
+        *_, last = states(FrankWolfe(), f, region, theta, 200)
+        assert float(last.gap_B) <= 1e-4 * np.linalg.norm(f.b)
+
+
+# -- on real problems, compiled and everywhere --------------------------------------------------------------------------
+
+L1 = L1Ball()
+
+
+def dictionary_fit(backend, algorithm, max_iter=50):
+    return xv.solve(
+        dictionary_problem(),
+        dictionary_start(),
+        over=L1,
+        algorithm=algorithm,
+        max_iter=max_iter,
+        tol=0.0,
+        backend=backend,
+    )
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return {name: dictionary_fit("numpy", algorithm) for name, algorithm in VARIANTS.items()}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_iterates_are_the_same_on_every_backend(name, backend, reference):
+    fit, want = dictionary_fit(backend.name, VARIANTS[name]), reference[name]
+    assert fit.n_iter == want.n_iter == 50
+    assert np.abs(fit.trace.value / want.trace.value - 1).max() <= 1e-9
+    assert error(fit.theta, want.theta) <= 1e-8
+
+
+@pytest.mark.parametrize("name", ["cr_varpro", "warm Armijo", "capped"])
+def test_armijo_steps_are_identical_on_every_backend(name, backend, reference):
+    """Powers of delta: equal means that all decisions were the same."""
+    fit = dictionary_fit(backend.name, VARIANTS[name])
+    assert fit.trace.alpha_A.tolist() == reference[name].trace.alpha_A.tolist()
+    assert fit.trace.values.tolist() == reference[name].trace.values.tolist()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_compiled_equals_eager(name):
+    from xvarpro.backends.jax import JaxBackend
+
+    eager = dictionary_fit(JaxBackend(compiled=False), VARIANTS[name], 8)
+    compiled = dictionary_fit(JaxBackend(), VARIANTS[name], 8)
+    assert np.abs(eager.trace.value / compiled.trace.value - 1).max() <= 1e-12
+    assert np.abs(eager.trace.alpha_A - compiled.trace.alpha_A).max() <= 1e-9 * np.abs(eager.trace.alpha_A).max()
+    assert eager.counts == compiled.counts
+    assert error(eager.theta, compiled.theta) <= 1e-11
+
+
+def test_certificate_at_the_result(algorithm, backend):
+    """The gap of the result is the one that anybody computes at its theta."""
+    problem, start = dictionary_problem(), dictionary_start()
+    fit = xv.solve(problem, start, over=L1, algorithm=algorithm, max_iter=5, backend=backend.name)
+    value, g = xv.value_and_gradient(problem, fit.theta)
+    assert fit.value == pytest.approx(float(value), rel=1e-12)
+    assert fit.gap_A == pytest.approx(np.sum(g * fit.theta) + np.abs(g).max(), rel=1e-9)
+    assert fit.gap_B == 0
+
+
+def test_certificate_of_a_free_block_at_the_result(algorithm):
+    problem = decay_problem(noise=0.1)
+    fit = xv.solve(problem, np.array([0.5, 8.0]), algorithm=algorithm, max_iter=4)
+    _, g = xv.value_and_gradient(problem, fit.theta)
+    assert fit.gap_B == pytest.approx(np.linalg.norm(g), rel=1e-6)
+    assert fit.gap_A == 0
+
+
+@pytest.mark.parametrize("c", [2.0**-20, 2.0**20])
+def test_units_of_the_target_change_no_step(algorithm, c, backend):
+    """y in other units scales f by 1e-12 and 1e12."""
+    fits = [
+        xv.solve(dictionary_problem_in(u), dictionary_start(), over=L1, algorithm=algorithm, max_iter=10, tol=1e-9,
+                 backend=backend.name)
+        for u in (1.0, c)
+    ]  # fmt: skip
+    here, there = fits
+    assert here.n_iter == there.n_iter
+    assert here.status == there.status
+    assert error(there.theta, here.theta) <= 1e-10
+    assert np.abs(there.trace.value / here.trace.value / c**2 - 1).max() <= 1e-10
+
+
+def dictionary_problem_in(unit):
+    y = dictionary_problem().lower.y
+    return xv.separable(lambda theta, data: theta, unit * y, lam=0.1)
+
+
+def test_methods_reach_the_same_objective():
+    """Convex in disguise is not needed: from one start all methods end in the same basin."""
+    values = [
+        xv.solve(decay_problem(noise=0.01), np.array([0.5, 8.0]), over=Box(0.0, 10.0), algorithm=a, max_iter=3000).value
+        for name, a in VARIANTS.items()
+        if name != "capped"
+    ]
+    assert max(values) - min(values) <= 1e-4 * min(values)
+
+
+def test_the_default_follows_the_sets():
+    class NoProjection(type(L1)):  # a set with an LMO and nothing else
+        project = xv.sets.Set.project
+
+    lmo_only = algorithms.choose(resolve(NoProjection(), np.ones(2)).has_projection, 2)
+    assert isinstance(lmo_only, FrankWolfe)
+    assert not isinstance(algorithms.choose(True, 2), FrankWolfe)
+    fit = xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), max_iter=3)
+    assert fit.algorithm == repr(lmo_only)
+
+
+def test_projection_methods_refuse_a_set_without_projection():
+    class NoProjection(type(L1)):
+        project = xv.sets.Set.project
+
+    for kind in KINDS:
+        if kind is not FrankWolfe:
+            with pytest.raises(ProblemError, match=r"NoProjection.* projection.*FrankWolfe"):
+                xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), algorithm=kind(), max_iter=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FrankWolfe(cap=0.0), "0 < cap <= 1, got 0.0"),
+        (lambda: FrankWolfe(cap=1.5), "0 < cap <= 1, got 1.5"),
+        (lambda: FrankWolfe(step="armijo"), "step must be one of xvarpro.steps"),
+        (lambda: FrankWolfe(step=Armijo), "step must be one of xvarpro.steps"),
+        (lambda: FrankWolfe(blocks="together"), "blocks must be"),
+        (lambda: algorithms.SpectralProjectedGradient(memory=0), "memory >= 1, got 0"),
+        (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), "0 < gamma < 1/2, got 0.6"),
+        (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "shrink <= 1 < grow"),
+        (lambda: cr_varpro(delta=2.0), "0 < delta < 1"),
+    ],
+)
+def test_wrong_parameters(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()

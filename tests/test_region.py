@@ -1,0 +1,187 @@
+"""Sets matched with the leaves of theta, and Algorithm 2 over all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import trees
+from xvarpro.errors import ProblemError
+from xvarpro.region import resolve
+from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, Simplex, norms
+
+from .support import host, rng, send_tree
+
+THETA = {"s": np.full(3, 0.1), "net": [np.ones((2, 3)), np.zeros(3)], "D": np.full((4, 2), 0.01)}
+GRAD = {"s": np.array([1.0, -2.0, 3.0]), "net": [rng(0).normal(size=(2, 3)), rng(1).normal(size=3)],
+        "D": rng(2).normal(size=(4, 2))}  # fmt: skip
+NAMES = trees.paths(THETA)
+
+
+def leaves(tree):
+    return tuple(trees.leaves(tree))
+
+
+def named(region):
+    """Constrained leaves and free groups, by name."""
+    constrained = {NAMES[i]: C for i, C in region.constrained}
+    return constrained, [([NAMES[i] for i in group], ball) for group, ball in region.free]
+
+
+def test_what_is_not_named_is_free_in_one_ball():
+    constrained, free = named(resolve({"s": CappedSimplex()}, THETA))
+    assert constrained == {"theta['s']": CappedSimplex()}
+    assert free == [(["theta['D']", "theta['net'][0]", "theta['net'][1]"], Free())]
+
+
+def test_none_marks_a_free_leaf():
+    constrained, free = named(resolve({"net": [L1Ball(), None], "s": None, "D": Box()}, THETA))
+    assert constrained == {"theta['D']": Box(), "theta['net'][0]": L1Ball()}
+    assert free == [(["theta['net'][1]", "theta['s']"], Free())]
+
+
+def test_free_groups_have_their_own_balls():
+    spectral = Free(norms.Spectral(), radius=0.5)
+    constrained, free = named(resolve({"net": spectral, "D": Free(norms.Sign())}, THETA))
+    assert constrained == {}
+    assert sorted(free, key=str) == sorted(
+        [
+            (["theta['net'][0]", "theta['net'][1]"], spectral),
+            (["theta['D']"], Free(norms.Sign())),
+            (["theta['s']"], Free()),
+        ],
+        key=str,
+    )
+
+
+def test_no_sets_at_all():
+    constrained, free = named(resolve(None, THETA))
+    assert constrained == {}
+    assert free == [(NAMES, Free())]
+
+
+def test_one_set_for_one_array():
+    region = resolve(Simplex(), np.ones(3))
+    assert region.constrained == ((0, Simplex()),)
+    assert region.free == ()
+
+
+def test_tuples_match_tuples():
+    region = resolve((Box(), None), (np.ones(2), np.ones(3)))
+    assert region.constrained == ((0, Box()),)
+    assert region.free == (((1,), Free()),)
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ({"t": Box()}, r"over names 't', but theta has the keys \['D', 'net', 's'\]"),
+        ({"net": Box()}, r"Box\(.*\) constrains one array, but theta\['net'\] is a list of several"),
+        ({"net": [Box()]}, r"over has 1 entries for theta\['net'\], which has 2: None marks a free one"),
+        ({"net": {"a": Box()}}, r"over gives a dict of sets for theta\['net'\], which is a list"),
+        ([Box()], r"over gives a list of sets for theta, which is a dict"),
+        ({"s": [Box()]}, r"over gives a list of sets for theta\['s'\], which is one array"),
+        ({"s": 1.0}, r"over must hold sets such as .*, got 1.0 for theta\['s'\]"),
+        ({"s": Box}, r"over must hold sets such as .* for theta\['s'\]"),
+        ("box", r"over must hold sets such as .*, got 'box' for theta"),
+        ({"s": Box(np.zeros(4), np.ones(4))}, r"Box bounds of shape \(4,\) do not broadcast to theta's shape \(3,\)"),
+        ({"s": Columns()}, r"Columns constrains a matrix: .* got shape \(3,\)"),
+        (Simplex(), r"Simplex\(radius=1.0\) constrains one array, but theta is a dict of several"),
+    ],
+)
+def test_sets_that_do_not_match_theta(over, message):
+    with pytest.raises(ProblemError, match=message):
+        resolve(over, THETA)
+
+
+# -- Algorithm 2 -------------------------------------------------------------------------------------------------------
+
+OVER = {"s": CappedSimplex(), "D": L1Ball(), "net": None}
+
+
+def blmo(backend, over, theta=THETA, grad=GRAD):
+    """The direction as a tree of NumPy arrays, and both parts of the gap."""
+    theta, grad = send_tree(backend, theta), send_tree(backend, grad)
+    found = resolve(over, theta).blmo(leaves(theta), leaves(grad))
+    treedef = trees.flatten(theta)[1]
+    return trees.unflatten(treedef, [host(x) for x in found.d]), float(found.gap_A), float(found.gap_B)
+
+
+def inner(a, b):
+    return sum(float(np.sum(x * y)) for x, y in zip(trees.leaves(a), trees.leaves(b), strict=True))
+
+
+def test_gap_parts_are_minus_the_slope_of_their_blocks(backend):
+    d, gap_A, gap_B = blmo(backend, OVER)
+    A, B = ({k: GRAD[k] for k in keys} for keys in (("s", "D"), ("net",)))
+    assert gap_A == pytest.approx(-inner(A, {k: d[k] for k in A}), rel=1e-14)
+    assert gap_B == pytest.approx(-inner(B, {k: d[k] for k in B}), rel=1e-14)
+    assert gap_A > 0
+    assert gap_B > 0
+
+
+def test_block_a_steps_to_a_vertex(backend):
+    d, _, _ = blmo(backend, OVER)
+    assert THETA["s"] + d["s"] == pytest.approx(np.array([0.0, 1.0, 0.0]), abs=1e-15)
+    assert np.count_nonzero(np.abs(THETA["D"] + d["D"]) > 1e-15) == 1, "a vertex of the entrywise l1 ball"
+
+
+def test_free_leaves_share_one_l2_ball(backend):
+    """Jointly ``-grad / |grad|`` over all free leaves together, not one ball for each."""
+    d, _, gap_B = blmo(backend, OVER)
+    flat = np.concatenate([x.ravel() for x in GRAD["net"]])
+    step = np.concatenate([x.ravel() for x in d["net"]])
+    assert step == pytest.approx(-flat / np.linalg.norm(flat), rel=1e-13)
+    assert gap_B == pytest.approx(np.linalg.norm(flat), rel=1e-13)
+
+
+def test_radius_scales_step_and_gap_of_its_block_only(backend):
+    d, gap_A, gap_B = blmo(backend, OVER)
+    small, same, scaled = blmo(backend, {**OVER, "net": Free(radius=0.25)})
+    assert small["net"][0] == pytest.approx(0.25 * d["net"][0], rel=1e-14)
+    assert scaled == pytest.approx(0.25 * gap_B, rel=1e-14)
+    assert same == gap_A
+
+
+def test_no_gradient_moves_no_free_block(backend):
+    grad = trees.unflatten(trees.flatten(GRAD)[1], [0 * x for x in trees.leaves(GRAD)])
+    d, gap_A, gap_B = blmo(backend, OVER, grad=grad)
+    assert (gap_A, gap_B) == (0, 0)
+    assert not any(x.any() for x in d["net"])
+
+
+@pytest.mark.parametrize("over", [L1Ball(), L2Ball(2.0), CappedSimplex(), Box(-1.0, 1.0)])
+def test_a_vector_set_holds_a_whole_matrix(over, backend):
+    """On a matrix leaf: the entrywise ball, the Frobenius ball, and not one ball per row."""
+    theta, grad = np.zeros((3, 4)), rng(4).normal(size=(3, 4))
+    d, gap, _ = blmo(backend, over, theta, grad)
+    assert np.abs(d.ravel() - over.lmo(grad.ravel())).max() <= 1e-15
+    assert gap == pytest.approx(-inner(grad, d), rel=1e-14)
+
+
+def test_projection_moves_constrained_leaves_only(backend):
+    theta = trees.unflatten(trees.flatten(THETA)[1], [3 + x for x in trees.leaves(THETA)])
+    got = xv.project(send_tree(backend, theta), OVER)
+    assert np.abs(host(got["s"]) - CappedSimplex().project(theta["s"])).max() <= 1e-15
+    assert np.abs(host(got["D"]).ravel() - L1Ball().project(theta["D"].ravel())).max() <= 1e-15
+    assert all((host(a) == b).all() for a, b in zip(got["net"], theta["net"], strict=True))
+
+
+def test_violation_is_the_worst_of_all_sets():
+    region = resolve({"s": Simplex(), "D": L1Ball(0.01)}, THETA)
+    parts = Simplex().violation(THETA["s"]), L1Ball(0.01).violation(THETA["D"].ravel())
+    assert float(region.violation(leaves(THETA))) == max(parts)
+
+
+def test_diameter_adds_squares():
+    region = resolve({"s": Simplex(2.0), "D": L1Ball(3.0), "net": Free(radius=0.5)}, THETA)
+    assert region.diameter(leaves(THETA)) == pytest.approx(np.sqrt(2 * 2.0**2 + 6.0**2 + 1.0**2))
+
+
+def test_block_masks_the_other_block():
+    region = resolve(OVER, THETA)
+    A, B = region.block(leaves(THETA), free=False), region.block(leaves(THETA), free=True)
+    for a, b, x in zip(A, B, leaves(THETA), strict=True):
+        assert (a + b == x).all()
+        assert not (a.any() and b.any())
