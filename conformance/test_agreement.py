@@ -60,7 +60,7 @@ def test_whole_solves(backend, reference, algorithm):
     for field in ("value", "alpha_A", "alpha_B"):
         a, b = getattr(here.trace, field), getattr(there.trace, field)
         np.testing.assert_allclose(b[:common], a[:common], rtol=rtol)
-    assert abs(here.value - there.value) <= 1e-6 * here.value
+    assert abs(here.value - there.value) <= 1e-5 * here.value
 
 
 def test_armijo_takes_identical_steps(backend, reference):

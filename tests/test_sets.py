@@ -453,7 +453,7 @@ def test_columns_are_of_vectors():
 
 @pytest.mark.parametrize("radius", [-1.0, 0.0, np.nan])
 def test_a_free_block_needs_a_ball(radius):
-    with pytest.raises(ProblemError, match="Free needs a .*radius >"):
+    with pytest.raises(ProblemError, match=r"Free needs a .*radius >"):
         sets.Free(radius=radius)
 
 
