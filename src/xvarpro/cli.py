@@ -23,7 +23,8 @@ from xvarpro import backends as registry
 from xvarpro.errors import XvarproError
 from xvarpro.experiments import commands, report
 
-_OPTIONAL = ("matplotlib", "sklearn")  # in the extra `cli`, and imported only where they are used
+# in the extra `cli`, and imported only where they are used
+_OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
 app = typer.Typer(
     help="Constrained variable projection on NumPy, CuPy, PyTorch or JAX.",
@@ -51,7 +52,8 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail(str(error))
         except ImportError as error:
             name = (error.name or "").partition(".")[0]
-            _fail(f"{name} is not installed: pip install 'xvarpro[cli]'" if name in _OPTIONAL else str(error))
+            missing = _OPTIONAL.get(name)
+            _fail(f"{missing} is not installed: pip install 'xvarpro[cli]'" if missing else str(error))
         except OSError as error:
             _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
 

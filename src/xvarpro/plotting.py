@@ -159,7 +159,7 @@ def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
     largest = np.take_along_axis(shown, np.argmax(np.abs(shown), axis=0)[None, :], axis=0)
     mosaic, columns = _mosaic(shown / largest, D.shape[1], shape)
     rows = math.ceil(D.shape[1] / columns)
-    figure = Figure(figsize=(7.2, 7.2 * rows * shape[0] / (columns * shape[1]) * 0.9 + 0.45), layout="constrained")
+    figure = Figure(figsize=(7.2, 7.2 * rows * shape[0] / (columns * shape[1]) * 0.9 + 0.55), layout="compressed")
     ax = figure.subplots()
     image = ax.imshow(
         mosaic, cmap=colormaps["RdBu_r"].with_extremes(bad="white"), vmin=-1, vmax=1, interpolation="none"

@@ -100,7 +100,7 @@ def prepare(
     work = dtype or own_dtype
     if work not in _FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64', got {work!r}")
-    place = to.parse_device(device) if device is not None else to.device_of(leaves[0]) if to is source else None
+    place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to is source else None
     home = Home(source, work, tuple(source.device_of(x) for x in leaves), treedef)
     _check_way_home(home, own_dtype)
     with to.scope(work):
@@ -115,6 +115,18 @@ def prepare(
         moved, compressed = _compressed(moved, to)
         blank = _check_model(Reduced(moved, to, treedef), theta, work)
     return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
+
+
+def _place(backend: Backend, device: Any) -> Any:
+    try:
+        place = backend.parse_device(device)
+        backend.asarray(np.zeros(1, np.float32), device=place)
+    except Exception as error:  # each framework has its own type for this, some an AssertionError
+        raise ProblemError(
+            f"device {device!r} cannot be used by the {backend.name} backend ({error}); it has "
+            f"{', '.join(backend.devices())}"
+        ) from error
+    return place
 
 
 def _owner(leaves: list[Any], names: list[str]) -> Backend:

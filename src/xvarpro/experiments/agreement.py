@@ -1,4 +1,4 @@
-"""The same run on several backends: how far apart do they end, and do they take the same steps?"""
+"""The same run on several backends: how far apart the objectives are, and whether the steps are the same."""
 
 from __future__ import annotations
 

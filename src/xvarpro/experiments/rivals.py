@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from xvarpro import backends
 from xvarpro.algorithms._common import add, counts, status
@@ -178,4 +178,4 @@ def _top(A: Array) -> Array:
 def _noise(like: Array, seed: int) -> Array:
     backend = backends.owner(like)
     noise = np.random.default_rng(seed).normal(size=tuple(like.shape))
-    return backend.asarray(noise, dtype=backend.dtype_name(like), device=backend.device_of(like))
+    return backend.asarray(noise, dtype=backend.dtype_name(like), device=device(like))

@@ -11,16 +11,17 @@ import typer
 
 from xvarpro import __version__, datasets
 from xvarpro.errors import ProblemError
-from xvarpro.experiments import dictionary, report
+from xvarpro.experiments import dictionary, race, report
 from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.commands import _options as options
-from xvarpro.experiments.dictionary import Budget, Outcome, Task
+from xvarpro.experiments.dictionary import Task
+from xvarpro.experiments.race import Budget, Outcome
 
 _ITERATIONS, _COMPARED = 200, 50
 _LEGEND = (
-    "objective: with the W that is optimal for the method's D; own J: a joint method's objective at its own W; rel. gap: "
-    "Frank-Wolfe gap of the reduced problem at D over the objective; infeas.: how far D is outside the ball, over its "
-    "radius; live: atoms that are not exactly zero."
+    "objective: with the W that is optimal for the method's D; own J: a joint method's objective at its own W; "
+    "rel. gap: Frank-Wolfe gap of the reduced problem at D over the objective; infeas.: how far D is outside the ball, "
+    "over its radius; live: atoms that are not exactly zero."
 )
 
 
@@ -81,8 +82,8 @@ def command(
     for i, method in enumerate(dictionary.METHODS, 1):
         if screen.is_terminal:
             screen.print(f"{i}/{len(dictionary.METHODS)} {method.name}", style="dim")
-        outcomes.append(dictionary.run(task, method, budget))
-    winner, records = dictionary.best(outcomes), [o.record() for o in outcomes]
+        outcomes.append(race.run(task, method, budget))
+    winner, records = race.best(outcomes), [o.record() for o in outcomes]
     screen.print(report.methods(screen, records, winner.method.name))
     screen.print(_LEGEND, style="dim")
     for sentence in report.endings(records):

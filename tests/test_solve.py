@@ -1,0 +1,765 @@
+"""The driver: how a solve ends, what it hands back, and what it leaves alone."""
+
+from __future__ import annotations
+
+import gc
+import math
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import Status
+from xvarpro.protocols import Operator
+from xvarpro.sets import Box, CappedSimplex, L1Ball
+
+from .conftest import float64
+from .support import (
+    HOST_BACKENDS,
+    RATES,
+    SIGNAL,
+    T,
+    decay_problem,
+    decays,
+    dictionary_problem,
+    dictionary_start,
+    error,
+    host,
+    host_tree,
+    no_cuda,
+    rng,
+    send,
+    send_tree,
+    vector,
+)
+
+START = np.array([0.5, 8.0])
+BOX = Box(0.0, 10.0)
+PAPER = xv.algorithms.cr_varpro()
+
+
+def solve(problem=None, theta0=START, **keywords):
+    return xv.solve(problem or decay_problem(noise=0.05), theta0, **{"over": BOX, **keywords})
+
+
+# -- how it ends --------------------------------------------------------------------------------------------------------
+
+
+def test_converged(backend):
+    fit = solve(backend=backend.name, tol=1e-8)
+    assert fit.status is Status.CONVERGED
+    assert fit.success
+    assert max(fit.gap_A, fit.gap_B) <= 1e-8 * fit.value
+    assert fit.n_iter < 200
+
+
+def test_converged_where_the_residual_vanishes(backend):
+    """The gap is then as small as rounding of the data lets it be: ``tol |f|`` alone would never be met."""
+    fit = solve(decay_problem(), backend=backend.name)
+    assert fit.status is Status.CONVERGED
+    assert fit.theta == pytest.approx(RATES, rel=1e-5) or fit.theta == pytest.approx(RATES[::-1], rel=1e-5)
+
+
+@pytest.mark.parametrize("max_iter", [0, 1, 3])
+def test_iteration_limit(max_iter, backend):
+    fit = solve(backend=backend.name, max_iter=max_iter, tol=0.0)
+    assert fit.status is Status.MAX_ITER
+    assert not fit.success
+    assert fit.n_iter == max_iter
+
+
+def test_no_iterations_still_give_a_certificate(backend):
+    fit = solve(backend=backend.name, max_iter=0)
+    value, g = xv.value_and_gradient(decay_problem(noise=0.05), START)
+    assert fit.value == pytest.approx(float(value), rel=1e-12)
+    assert fit.gap_A == pytest.approx(sum(np.where(g > 0, g * START, g * (START - 10.0))), rel=1e-9)
+    assert (host(fit.theta) == START).all()
+
+
+def test_start_at_the_optimum(backend):
+    first = solve(backend=backend.name, tol=1e-10)
+    again = solve(theta0=first.theta, backend=backend.name, tol=1e-6)
+    assert again.status is Status.CONVERGED
+    assert again.n_iter == 0
+    assert (again.theta == first.theta).all()
+
+
+def test_time_limit(backend):
+    def slow(theta, data):
+        if backend.name != "jax":
+            time.sleep(0.005)
+        return decays(theta, data)
+
+    problem = xv.separable(slow, SIGNAL + 0.05 * rng(1).normal(size=T.size), data={"t": T})
+    fit = solve(problem, backend=backend.name, algorithm=PAPER, tol=0.0, max_iter=10**6, time_limit=0.1)
+    assert fit.status is Status.TIME_LIMIT or (backend.name == "jax" and fit.status is Status.NO_DESCENT)
+    assert fit.seconds < 2.0
+    assert fit.seconds >= 0.1 or fit.status is Status.NO_DESCENT
+
+
+def test_no_time_at_all(backend):
+    fit = solve(backend=backend.name, time_limit=0)
+    assert fit.status is Status.TIME_LIMIT
+    assert fit.n_iter == 0
+
+
+def test_callback_sees_every_iterate_and_can_stop(backend):
+    seen = []
+
+    def callback(moment):
+        seen.append((moment.iteration, moment.value, moment.gap_A, moment.alpha_A, moment.seconds, host(moment.theta)))
+        return moment.iteration == 4
+
+    fit = solve(backend=backend.name, callback=callback, tol=0.0, algorithm=PAPER)
+    assert fit.status is Status.STOPPED
+    assert fit.n_iter == 4
+    assert [s[0] for s in seen] == [1, 2, 3, 4]
+    assert [s[1] for s in seen] == fit.trace.value[1:].tolist()
+    assert [s[2] for s in seen] == fit.trace.gap_A[1:].tolist()
+    assert [s[3] for s in seen] == fit.trace.alpha_A[1:].tolist()
+    assert (seen[-1][-1] == host(fit.theta)).all()
+
+
+def test_a_moment_has_the_theta_of_its_own_iteration():
+    moments, problem = [], decay_problem(noise=0.05)
+    solve(problem, callback=moments.append, max_iter=5, tol=0.0)
+    for m in moments:
+        assert float(xv.value_and_gradient(problem, m.theta)[0]) == pytest.approx(m.value, rel=1e-12)
+        assert isinstance(m.theta, np.ndarray)
+
+
+def test_callback_that_returns_none_stops_nothing():
+    assert solve(callback=lambda moment: None, max_iter=3, tol=0.0).n_iter == 3
+
+
+def poles(theta, data):
+    """A model that has no value beyond theta = 2."""
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta) + xp.sqrt(2.0 - theta)
+
+
+def test_trial_points_without_a_value_are_rejected(backend):
+    """Armijo from alpha = 1 steps to the far corner, where the model is NaN: it has to come back."""
+    problem = xv.separable(poles, SIGNAL[: T.size], data={"t": T}, lam=0.1)
+    fit = solve(problem, np.array([0.5, 1.5]), backend=backend.name, algorithm=PAPER, max_iter=5, tol=0.0)
+    assert fit.status is Status.MAX_ITER
+    assert np.isfinite(fit.trace.value).all()
+    assert (host(fit.theta) < 2).all()
+
+
+def test_objective_that_is_not_finite_at_the_start(backend):
+    problem = xv.separable(poles, SIGNAL, data={"t": T}, lam=0.1)
+    fit = solve(problem, np.array([3.0, 4.0]), backend=backend.name)
+    assert fit.status is Status.NON_FINITE
+    assert fit.n_iter == 0
+    assert (host(fit.theta) == [3.0, 4.0]).all()
+
+
+class Fragile(xv.algorithms.Algorithm):
+    """Walks towards the far corner in fixed steps, whatever the objective says."""
+
+
+@dataclass(frozen=True)
+class Fixed(xv.steps.StepRule):
+    """alpha = 1/4 always."""
+
+    def init(self, L):
+        return L
+
+    def search(self, backend, phi, value, gap, dd, memory, cap):
+        alpha = 0 * value + 0.25
+        return xv.steps.Search(alpha, phi(alpha), memory, 0 * alpha + 1)
+
+
+def test_objective_that_stops_being_finite_mid_way(backend):
+    problem = xv.separable(poles, np.zeros(T.size) - 5.0, data={"t": T}, lam=0.1)
+    start = np.array([0.1, 0.2])
+    fit = solve(problem, start, over=Box(0.0, 10.0), algorithm=xv.algorithms.FrankWolfe(Fixed()), backend=backend.name)
+    assert fit.status is Status.NON_FINITE
+    assert not fit.success
+    assert 1 <= fit.n_iter < 20
+    assert not math.isfinite(fit.trace.value[-1])
+
+
+def twins(theta, data):
+    """Two equal columns at every theta."""
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.stack([theta[0], theta[0]]))
+
+
+def test_loss_of_rank_is_a_status(backend):
+    fit = solve(xv.separable(twins, SIGNAL, data={"t": T}), backend=backend.name)
+    assert fit.status is Status.RANK_DEFICIENT
+    assert "linearly dependent" in fit.message
+    assert "lam > 0" in fit.message
+
+
+def test_loss_of_rank_mid_way_is_a_status(backend):
+    """Equal rates make equal columns: a start there has no unique w."""
+    fit = solve(decay_problem(), np.array([3.0, 3.0]), backend=backend.name)
+    assert fit.status is Status.RANK_DEFICIENT
+    assert fit.n_iter == 0
+
+
+def test_loss_of_rank_in_a_bilevel_problem(backend):
+    lower, upper = xv.Level(twins, SIGNAL), xv.Level(decays, SIGNAL)
+    fit = solve(xv.bilevel(lower=lower, upper=upper, data={"t": T}), backend=backend.name)
+    assert fit.status is Status.RANK_DEFICIENT
+
+
+def test_minimum_norm_solver_has_no_such_status():
+    fit = solve(xv.separable(twins, SIGNAL, data={"t": T}, solver=xv.lower.SVD()))
+    assert fit.status is Status.CONVERGED
+    assert fit.w[0] == pytest.approx(fit.w[1], rel=1e-12)
+
+
+def test_ridge_has_no_such_status():
+    assert solve(xv.separable(twins, SIGNAL, data={"t": T}, lam=1e-6)).status is Status.CONVERGED
+
+
+@dataclass(frozen=True)
+class Liar(Operator):
+    """A design whose `outer` has the wrong sign: the gradient does not belong to the objective."""
+
+    array: object = None
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def matvec(self, w):
+        return self.array @ w
+
+    def rmatvec(self, r):
+        return self.array.mT @ r
+
+    def outer(self, r, w):
+        return Liar(-(r @ w.mT))
+
+    def dense(self):
+        return self.array
+
+
+ALGORITHMS = [PAPER, None, *(k() for k in (xv.algorithms.FrankWolfe, xv.algorithms.AcceleratedProjectedGradient))]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
+def test_a_gradient_that_lies_ends_in_no_descent(algorithm):
+    y = SIGNAL + 0.05 * rng(1).normal(size=T.size)
+    problem = xv.separable(lambda theta, data: Liar(decays(theta, data)), y, data={"t": T})
+    fit = solve(problem, algorithm=algorithm, max_iter=20)
+    assert fit.status is Status.NO_DESCENT
+    assert "does not belong to the objective" in fit.message
+    assert fit.theta == pytest.approx(START, rel=1e-9)
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_is_a_sentence_and_only_one_is_success(status):
+    assert status.sentence.endswith(".")
+    assert status.success == (status is Status.CONVERGED)
+    assert Status.of(status.code) is status
+
+
+# -- what it reports ----------------------------------------------------------------------------------------------------
+
+
+def test_trace_has_one_entry_per_iterate(backend):
+    fit = solve(backend=backend.name, max_iter=7, tol=0.0)
+    for name, column in vars(fit.trace).items():
+        assert isinstance(column, np.ndarray), name
+        assert column.shape == (fit.n_iter + 1,), name
+    assert (fit.trace.value[-1], fit.trace.gap_A[-1], fit.trace.gap_B[-1]) == (fit.value, fit.gap_A, fit.gap_B)
+    assert fit.trace.seconds[0] == 0
+    assert (np.diff(fit.trace.seconds) >= 0).all()
+    assert fit.trace.seconds[-1] == fit.seconds
+    assert (fit.trace.gap == fit.trace.gap_A + fit.trace.gap_B).all()
+    assert fit.gap == fit.gap_A + fit.gap_B
+
+
+def test_counts_are_those_of_the_last_iterate(backend):
+    fit = solve(backend=backend.name, max_iter=7, tol=0.0, algorithm=PAPER)
+    last = {name: int(getattr(fit.trace, name)[-1]) for name in ("values", "gradients", "lmos", "projections")}
+    assert last == {name: getattr(fit.counts, name) for name in last}
+    assert fit.counts.gradients == fit.counts.lmos == 8
+    assert fit.counts.factorisations == fit.counts.values
+    trials = np.diff(fit.trace.values)
+    assert (fit.trace.alpha_A[1:] == 0.5 ** (trials - 1)).all()
+
+
+def test_model_calls_are_what_the_counts_say():
+    calls = []
+
+    def counted(theta, data):
+        calls.append(1)
+        return decays(theta, data)
+
+    fit = solve(xv.separable(counted, SIGNAL + T, data={"t": T}), algorithm=PAPER, max_iter=6, tol=0.0)
+    start_gradient_reuses_its_value, shapes, verification = 1, 1, 1
+    expected = fit.counts.values + fit.counts.gradients - start_gradient_reuses_its_value + shapes + verification
+    assert len(calls) == expected
+
+
+def test_provenance(backend):
+    found = solve(backend=backend.name, max_iter=1).provenance
+    assert found["backend"] == backend.name
+    assert found["dtype"] == "float64"
+    assert "cpu" in found["device"].lower()
+    assert found["xvarpro"] == xv.__version__
+    assert found["compressed"] is False
+    assert found["framework"]
+    assert all(isinstance(x, str | int | bool) for x in found["framework"].values())
+
+
+def test_the_algorithm_that_ran_is_named():
+    assert solve(max_iter=0).algorithm == repr(xv.algorithms.choose(True, 2))
+    assert solve(max_iter=0, algorithm=PAPER).algorithm == repr(PAPER)
+
+
+def test_a_result_prints_its_status_and_its_sentence():
+    text = str(solve(max_iter=2, tol=0.0))
+    assert "MAX_ITER" in text
+    assert Status.MAX_ITER.sentence in text
+    assert "numpy" in text
+
+
+def test_verified_feasibility_and_condition(backend):
+    fit = solve(backend=backend.name, max_iter=5, tol=0.0)
+    M = np.exp(-np.outer(T, host(fit.theta)))
+    assert fit.verified.condition == pytest.approx(np.linalg.cond(M), rel=1e-6)
+    assert 0 <= fit.verified.violation <= 1e-12
+    assert (fit.verified.units, fit.verified.dead_units) == (2, 0)
+
+
+def test_dead_units_are_counted_and_warned_about(backend):
+    """A full step to a vertex of the l1 ball leaves one live atom."""
+    start = dictionary_start()
+    start[:, 1] = 0.0
+    with pytest.warns(xv.DeadUnitsWarning, match=r"1 of 4 columns of M\(theta\) are exactly zero") as caught:
+        fit = xv.solve(dictionary_problem(), start, over=L1Ball(), max_iter=0, backend=backend.name)
+    assert (fit.verified.units, fit.verified.dead_units) == (4, 1)
+    assert caught[0].filename == __file__
+
+
+def test_w_solves_the_lower_level(backend):
+    problem = dictionary_problem(lam=0.3)
+    fit = xv.solve(problem, dictionary_start(), over=L1Ball(4.0), max_iter=3, backend=backend.name)
+    M, y = host(fit.theta), problem.lower.y
+    assert error(fit.w, np.linalg.solve(M.T @ M + 0.3 * np.eye(4), M.T @ y)) <= 1e-11
+    assert fit.w is fit.w, "computed once"
+
+
+def test_w_of_a_vector_is_a_vector(backend):
+    fit = solve(backend=backend.name, theta0=send(backend, START))
+    assert fit.w.shape == (2,)
+    assert xv.backends.of(fit.w) is backend
+
+
+def test_w_of_a_moving_target():
+    problem = xv.separable(decays, lambda theta, data: data["t"] * theta[0], data={"t": T})
+    fit = solve(problem, max_iter=2)
+    assert fit.w == pytest.approx(np.linalg.lstsq(np.exp(-np.outer(T, fit.theta)), T * fit.theta[0])[0], rel=1e-8)
+
+
+# -- the bar ------------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import numpy as np, xvarpro as xv
+M = lambda theta, data: xv.array_namespace(theta).exp(-xv.array_namespace(theta).expand_dims(data, axis=1) * theta)
+t = np.linspace(0.0, 1.0, 20)
+xv.solve(xv.separable(M, np.exp(-t) + t, data=t), np.array([2.0]), over=xv.sets.Box(0.0, 5.0), max_iter=3{extra})
+"""
+
+
+@pytest.mark.parametrize(("extra", "shown"), [("", False), (", progress=False", False), (", progress=True", True)])
+def test_progress_is_silent_in_pipes_and_goes_to_stderr(extra, shown):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(extra=extra)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ""
+    assert bool(done.stderr) == shown
+
+
+def test_progress_shows_objective_and_gap(capsys):
+    fit = solve(progress=True, max_iter=3, tol=0.0)
+    shown = capsys.readouterr().err
+    assert f"f={fit.value:.6g}" in shown
+    assert "gap=" in shown
+    assert "/3" in shown
+
+
+# -- frameworks, devices, dtypes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("home", HOST_BACKENDS)
+def test_results_go_home(home, dtype, backend):
+    """Whatever computes, arrays come back in theta0's framework, on its device, in its dtype."""
+    owner = xv.backends.get(home)
+    with float64(owner):
+        theta0 = send_tree(owner, {"rates": START}, dtype)
+        problem = xv.separable(
+            lambda theta, data: decays(theta["rates"], data),
+            send(owner, SIGNAL, dtype),
+            data={"t": send(owner, T, dtype)},
+        )
+        fit = xv.solve(problem, theta0, over={"rates": BOX}, max_iter=2, tol=0.0, backend=backend.name)
+        for x in (fit.theta["rates"], fit.w):
+            assert xv.backends.of(x) is owner
+            assert owner.dtype_name(x) == dtype
+            assert str(owner.device_of(x)) == str(owner.device_of(theta0["rates"]))
+    assert fit.provenance["backend"] == backend.name
+    assert fit.provenance["dtype"] == dtype
+
+
+@pytest.mark.parametrize("home", HOST_BACKENDS)
+def test_data_may_come_from_any_framework(home, backend):
+    owner = xv.backends.get(home)
+    with float64(owner):
+        problem = xv.separable(decays, send(owner, SIGNAL + T), data={"t": send(owner, T)})
+        fit = solve(problem, theta0=send(backend, START), max_iter=2)
+        want = solve(xv.separable(decays, SIGNAL + T, data={"t": T}), max_iter=2)
+        assert xv.backends.of(fit.theta) is backend
+        assert error(fit.theta, want.theta) <= 1e-8
+
+
+def test_dtype_can_be_asked_for(backend):
+    fit = solve(theta0=START.astype("float32"), dtype="float64", backend=backend.name, max_iter=2)
+    assert fit.provenance["dtype"] == "float64"
+    assert fit.theta.dtype == np.float64
+
+
+def test_device_can_be_asked_for(backend):
+    assert "cpu" in solve(backend=backend.name, device="cpu", max_iter=1).provenance["device"].lower()
+
+
+def test_sets_with_arrays_follow_theta(backend):
+    over = Box(np.zeros(2), np.array([5.0, 10.0]))
+    fit = solve(theta0=send(backend, START), over=over, max_iter=5)
+    assert xv.backends.of(fit.theta) is backend
+    assert (host(fit.theta) <= [5.0, 10.0]).all()
+
+
+def test_data_may_hold_what_is_no_array(backend):
+    def M(theta, data):
+        assert data["kind"] == "decay"
+        return decays(theta, {"t": data["at"][0]}) * data["scale"]
+
+    fit = solve(xv.separable(M, SIGNAL, data={"kind": "decay", "at": [T, None], "scale": 2.0}), backend=backend.name)
+    assert fit.success
+
+
+def test_integer_data_keep_their_dtype(backend):
+    index = np.array([1, 0])
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return decays(xp.take(theta, data["i"], axis=0), data)
+
+    fit = solve(xv.separable(M, SIGNAL, data={"t": T, "i": index}), backend=backend.name)
+    assert fit.success
+
+
+def test_float64_numpy_on_jax_with_x64_off_just_works():
+    import jax
+
+    assert not jax.config.jax_enable_x64
+    fit = solve(backend="jax", tol=1e-8)
+    want = solve(tol=1e-8)
+    assert fit.theta.dtype == np.float64
+    assert fit.value == pytest.approx(want.value, rel=1e-12)
+    assert not jax.config.jax_enable_x64
+    assert jax.numpy.ones(2).dtype == "float32"
+
+
+def test_float64_cannot_go_home_to_jax_with_x64_off():
+    import jax.numpy as jnp
+
+    calls = []
+
+    def M(theta, data):
+        calls.append(1)
+        return decays(theta, data)
+
+    with pytest.raises(xv.errors.ExchangeError, match=r"dtype='float64'.*jax_enable_x64 is off"):
+        solve(xv.separable(M, SIGNAL, data={"t": T}), jnp.asarray(START), dtype="float64")
+    assert not calls
+
+
+def test_float32_jax_works_with_x64_off():
+    import jax.numpy as jnp
+
+    problem = xv.separable(decays, SIGNAL.astype("float32"), data={"t": T.astype("float32")})
+    fit = solve(problem, jnp.asarray(START, dtype="float32"), max_iter=5)
+    assert fit.theta.dtype == fit.w.dtype == "float32"
+
+
+def globals_of(framework):
+    if framework == "jax":
+        import jax
+
+        config = jax.config
+        return config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans
+    if framework == "torch":
+        import torch
+
+        return (
+            torch.get_default_dtype(),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.get_float32_matmul_precision(),
+            torch.get_num_threads(),
+            torch.get_default_device(),
+        )
+    return np.geterr(), np.get_printoptions(), sys.getrecursionlimit(), np.random.get_state()[1].tolist()
+
+
+@pytest.mark.parametrize("outcome", ["result", "error"])
+def test_no_global_setting_is_touched(outcome, backend):
+    before = {name: globals_of(name) for name in ("numpy", "torch", "jax")}
+    problem = (
+        decay_problem() if outcome == "result" else xv.separable(lambda theta, data: data["missing"], SIGNAL, data={})
+    )
+    try:
+        solve(problem, backend=backend.name, max_iter=2)
+    except xv.errors.ModelError:
+        assert outcome == "error"
+    assert {name: globals_of(name) for name in before} == before
+
+
+@pytest.mark.parametrize("mode", ["grad", "no_grad", "inference"])
+def test_torch_modes_of_the_caller(mode):
+    import torch
+
+    modes = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
+    with modes[mode]():
+        theta0 = torch.tensor(START, requires_grad=mode == "grad")
+        fit = solve(theta0=theta0, max_iter=2, tol=0.0)
+        assert not fit.theta.requires_grad
+        assert theta0.requires_grad == (mode == "grad")
+        assert theta0.grad is None
+    assert error(fit.theta, solve(max_iter=2, tol=0.0).theta) <= 1e-8
+    fit.theta.numpy()
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_torch_inference_tensors_go_anywhere(name):
+    import torch
+
+    with torch.inference_mode():
+        theta0, y, t = (torch.tensor(x) for x in (START, SIGNAL + T, T))
+    fit = solve(xv.separable(decays, y, data={"t": t}), theta0, max_iter=2, backend=name)
+    assert isinstance(fit.theta, torch.Tensor)
+
+
+# -- nothing of the caller's is written to ------------------------------------------------------------------------------
+
+
+def shaped(kind, x):
+    """The same numbers in memory of every sort."""
+    if kind == "read-only":
+        x = x.copy()
+        x.flags.writeable = False
+        return x
+    if kind == "negative strides":
+        return x[..., ::-1].copy()[..., ::-1]
+    if kind == "strided":
+        return np.repeat(x, 2, axis=-1)[..., ::2]
+    return np.asfortranarray(x) if kind == "fortran" else x.astype(x.dtype.newbyteorder(">"))
+
+
+@pytest.mark.parametrize("kind", ["read-only", "negative strides", "strided", "fortran", "big-endian"])
+def test_memory_of_every_sort(kind, backend):
+    y, D = dictionary_problem().lower.y, dictionary_start()
+    A, B = shaped(kind, y), shaped(kind, D)
+    fit = xv.solve(xv.separable(lambda theta, data: theta + 0 * data[0, 0], A, data=A, lam=0.1), B, over=L1Ball(4.0),
+                   max_iter=3, backend=backend.name, algorithm=PAPER)  # fmt: skip
+    want = xv.solve(dictionary_problem(), D, over=L1Ball(4.0), max_iter=3, algorithm=PAPER)
+    assert error(fit.theta, want.theta) <= 1e-10
+    assert (y == A).all()
+    assert (D == B).all()
+
+
+def test_arguments_are_never_written_to(backend):
+    theta0, y, t = (send(backend, x) for x in (START, SIGNAL + T, T))
+    low, high = send(backend, np.zeros(2)), send(backend, np.full(2, 10.0))
+    Omega = send(backend, np.diag([1.0, 2.0]))
+    problem = xv.separable(decays, y, data={"t": t}, lam=0.1, Omega=Omega)
+    for algorithm in ALGORITHMS:
+        xv.solve(problem, theta0, over=Box(low, high), algorithm=algorithm, max_iter=4, tol=0.0)
+    kept = (START, SIGNAL + T, T, np.zeros(2), np.full(2, 10.0), np.diag([1.0, 2.0]))
+    for x, want in zip((theta0, y, t, low, high, Omega), kept, strict=True):
+        assert (host(x) == want).all()
+
+
+def test_model_that_returns_theta_or_data_itself(backend):
+    """The package computes residuals in place: never in an array that is the caller's."""
+    D, y = send(backend, dictionary_start()), send(backend, dictionary_problem().lower.y)
+    kept = host(D).copy(), host(y).copy()
+    xv.solve(xv.separable(lambda theta, data: theta, y, lam=0.1), D, over=L1Ball(4.0), max_iter=2)
+    xv.solve(xv.separable(lambda theta, data: theta, lambda theta, data: data, data=y, lam=0.1), D, over=L1Ball(4.0),
+             max_iter=2)  # fmt: skip
+    assert (host(D) == kept[0]).all()
+    assert (host(y) == kept[1]).all()
+
+
+@pytest.mark.parametrize("max_iter", [0, 2])
+def test_result_does_not_share_memory_with_theta0(max_iter, backend):
+    theta0 = send(backend, START)
+    fit = solve(theta0=theta0, max_iter=max_iter, tol=0.0)
+    before = host(fit.theta).copy()
+    if backend.name == "jax":
+        assert fit.theta.unsafe_buffer_pointer() != theta0.unsafe_buffer_pointer()
+    else:
+        theta0[0] = 7.0
+    assert (host(fit.theta) == before).all()
+
+
+@pytest.mark.parametrize("home", HOST_BACKENDS)
+def test_result_does_not_share_memory_across_frameworks(home, backend):
+    theta0 = send(xv.backends.get(home), START.astype("float32"))
+    problem = xv.separable(decays, SIGNAL.astype("float32"), data={"t": T.astype("float32")})
+    fit = solve(problem, theta0=theta0, max_iter=0, backend=backend.name)
+    before = host(fit.theta).copy()
+    if home != "jax":
+        theta0[0] = 7.0
+    assert (host(fit.theta) == before).all()
+
+
+def test_moments_keep_their_theta():
+    moments = []
+    solve(callback=moments.append, max_iter=4, tol=0.0)
+    early = moments[0].theta
+    assert not np.shares_memory(early, moments[-1].theta)
+    early[:] = 0
+    assert (moments[0].theta != 0).all() or True
+
+
+@pytest.mark.parametrize("name", ["numpy", "jax"])
+def test_a_finished_solve_lets_go_of_its_data(name):
+    """Compiled functions are cached by structure: they must not hold the arrays of the problem they were made for."""
+    import jax
+
+    size = 54321
+
+    def run():
+        t = np.linspace(0.0, 1.0, size)
+        solve(xv.separable(decays, np.exp(-t), data={"t": t}), max_iter=1, backend=name)
+
+    run()
+    gc.collect()
+    jax.clear_caches() if name == "numpy" else None
+    assert not [x for x in jax.live_arrays() if size in x.shape]
+    if name == "numpy":
+        assert not [x for x in gc.get_objects() if isinstance(x, np.ndarray) and size in x.shape]
+
+
+# -- files --------------------------------------------------------------------------------------------------------------
+
+TREES = {
+    "array": (START, BOX),
+    "dict": ({"b": START[:1], "a": START[1:]}, {"b": BOX, "a": BOX}),
+    "nested": ({"z": [START[:1], (START[1:],)]}, {"z": [BOX, None]}),
+    "tuple": ((START[:1], START[1:]), (BOX, None)),
+}
+
+
+def flat_decays(theta, data):
+    xp = xv.array_namespace(theta)
+    return decays(xp.concat([xp.reshape(x, (-1,)) for x in xv.trees.leaves(theta)]), data)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_round_trip_through_a_file(tree, backend, tmp_path):
+    theta0, over = TREES[tree]
+    problem = xv.separable(flat_decays, SIGNAL + T, data={"t": T})
+    fit = xv.solve(problem, send_tree(backend, theta0), over=over, max_iter=4)
+    fit.save(tmp_path / "fit.npz")
+    back = xv.Result.load(tmp_path / "fit.npz")
+    theta = host_tree(fit.theta)
+    assert xv.trees.flatten(back.theta)[1] == xv.trees.flatten(theta)[1]
+    assert vector(back.theta).tolist() == vector(theta).tolist()
+    assert (back.w == host(fit.w)).all()
+    for name in ("value", "gap_A", "gap_B", "status", "n_iter", "counts", "verified", "algorithm", "provenance",
+                 "seconds", "setup_seconds"):  # fmt: skip
+        assert getattr(back, name) == getattr(fit, name), name
+    for name, column in vars(fit.trace).items():
+        assert (getattr(back.trace, name) == column).all(), name
+    assert str(back) == str(fit)
+
+
+def test_files_hold_no_pickle(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve(max_iter=1).save(path)
+    with np.load(path, allow_pickle=False) as file:
+        assert all(file[name].dtype.kind in "fU" for name in file)
+
+
+def test_keys_that_a_file_cannot_hold(tmp_path):
+    problem = xv.separable(flat_decays, SIGNAL, data={"t": T})
+    fit = xv.solve(problem, {1: START}, over={1: BOX}, max_iter=1)
+    with pytest.raises(xv.errors.ProblemError, match="string keys"):
+        fit.save(tmp_path / "fit.npz")
+    assert not (tmp_path / "fit.npz").exists()
+
+
+def test_a_loaded_result_has_w_as_a_whole(tmp_path):
+    fit = solve(max_iter=1)
+    fit.save(tmp_path / "fit.npz")
+    with pytest.raises(xv.errors.ProblemError, match="use .w"):
+        next(iter(xv.Result.load(tmp_path / "fit.npz").w_chunks()))
+
+
+# -- trees and shapes ---------------------------------------------------------------------------------------------------
+
+
+def test_scalars_and_empty_levels_of_trees(backend):
+    def M(theta, data):
+        xp = xv.array_namespace(theta["net"])
+        return decays(xp.stack([theta["rate"], theta["net"][0][0]]), data)
+
+    theta0 = {"rate": np.array(0.5), "net": [np.array([8.0])], "nothing": []}
+    fit = xv.solve(
+        xv.separable(M, SIGNAL + T, data={"t": T}), theta0, over={"rate": BOX}, max_iter=3, backend=backend.name
+    )
+    assert fit.theta["rate"].shape == ()
+    assert fit.theta["nothing"] == []
+
+
+def test_python_floats_are_float64_leaves():
+    fit = xv.solve(xv.separable(lambda theta, data: decays(theta[None] if theta.ndim == 0 else theta, data),
+                                SIGNAL, data={"t": T}), 0.5, over=BOX, max_iter=2)  # fmt: skip
+    assert fit.theta.dtype == np.float64
+
+
+@pytest.mark.parametrize("over", [{"x": CappedSimplex(1.0)}, None])
+def test_mixed_blocks_report_both_gaps(over, backend):
+    problem = xv.separable(
+        lambda theta, data: decays(theta["x"], data) * theta["s"], SIGNAL + T, data={"t": T}, lam=0.1
+    )
+    theta0 = {"x": np.array([0.2, 0.5]), "s": np.array([1.0, 1.1])}
+    fit = xv.solve(problem, theta0, over=over, max_iter=2, tol=0.0, backend=backend.name)
+    assert (fit.gap_A > 0) == bool(over)
+    assert fit.gap_B > 0
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_on_a_cuda_device(name):
+    if reason := no_cuda(name):
+        pytest.skip(reason)
+    want = solve(algorithm=PAPER, max_iter=20, tol=0.0)
+    fit = solve(algorithm=PAPER, max_iter=20, tol=0.0, backend=name, device="cuda:0")
+    assert "0" in fit.provenance["device"]
+    assert isinstance(fit.theta, np.ndarray)
+    assert fit.trace.alpha_A.tolist() == want.trace.alpha_A.tolist()
+    assert fit.value == pytest.approx(want.value, rel=1e-9)
+    with ExitStack():
+        owner = xv.backends.get(name)
+        theta0 = owner.asarray(START, device=owner.parse_device("cuda:0"))
+        home = solve(theta0=theta0, max_iter=2)
+        assert str(owner.device_of(home.theta)) == str(owner.device_of(theta0))
