@@ -248,15 +248,14 @@ def compare(case: Case, framework: str, repeats: int) -> tuple[float, float]:
 
 
 def peak(framework: str, dtype: str, which: str) -> None:
-    """Peak memory in MiB above that of the imports and the data, in a process of its own."""
+    """Peak memory in MiB that a solve adds to imports, data and a first small solve, and what those took."""
     case = dictionary(dtype, compress=False)
-    case.iterations = 3
-    tiny = exponentials(dtype)
-    run = HAND[framework](case) if which == "hand" else (lambda: ours(case, framework))
-    warm = HAND[framework](tiny) if which == "hand" else (lambda: ours(tiny, framework))
-    warm()
+    solve: Callable[[Case], Any] = (
+        (lambda case: HAND[framework](case)()) if which == "hand" else (lambda case: ours(case, framework))
+    )
+    solve(exponentials(dtype))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run()
+    solve(case)
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, before / 1024)
 
 

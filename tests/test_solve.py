@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 import subprocess
 import sys
 import time
+import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -47,7 +49,7 @@ def solve(problem=None, theta0=START, **keywords):
     return xv.solve(problem or decay_problem(noise=0.05), theta0, **{"over": BOX, **keywords})
 
 
-# -- how it ends --------------------------------------------------------------------------------------------------------
+# -- how it ends -------------------------------------------------------------------------------------------------------
 
 
 def test_converged(backend):
@@ -160,10 +162,6 @@ def test_objective_that_is_not_finite_at_the_start(backend):
     assert (host(fit.theta) == [3.0, 4.0]).all()
 
 
-class Fragile(xv.algorithms.Algorithm):
-    """Walks towards the far corner in fixed steps, whatever the objective says."""
-
-
 @dataclass(frozen=True)
 class Fixed(xv.steps.StepRule):
     """alpha = 1/4 always."""
@@ -265,7 +263,7 @@ def test_every_status_is_a_sentence_and_only_one_is_success(status):
     assert Status.of(status.code) is status
 
 
-# -- what it reports ----------------------------------------------------------------------------------------------------
+# -- what it reports ---------------------------------------------------------------------------------------------------
 
 
 def test_trace_has_one_entry_per_iterate(backend):
@@ -359,13 +357,15 @@ def test_w_of_a_vector_is_a_vector(backend):
     assert xv.backends.of(fit.w) is backend
 
 
-def test_w_of_a_moving_target():
-    problem = xv.separable(decays, lambda theta, data: data["t"] * theta[0], data={"t": T})
-    fit = solve(problem, max_iter=2)
-    assert fit.w == pytest.approx(np.linalg.lstsq(np.exp(-np.outer(T, fit.theta)), T * fit.theta[0])[0], rel=1e-8)
+def test_w_of_a_moving_target(backend):
+    problem = xv.separable(decays, lambda theta, data: data["t"] * theta[0] + 1.0, data={"t": T})
+    fit = solve(problem, max_iter=2, tol=0.0, backend=backend.name)
+    want = np.linalg.lstsq(np.exp(-np.outer(T, fit.theta)), T * fit.theta[0] + 1.0, rcond=None)[0]
+    assert fit.w.shape == want.shape, "a vector for a target that is one"
+    assert fit.w == pytest.approx(want, rel=1e-8)
 
 
-# -- the bar ------------------------------------------------------------------------------------------------------------
+# -- the bar -----------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import numpy as np, xvarpro as xv
@@ -385,14 +385,12 @@ def test_progress_is_silent_in_pipes_and_goes_to_stderr(extra, shown):
 
 
 def test_progress_shows_objective_and_gap(capsys):
-    fit = solve(progress=True, max_iter=3, tol=0.0)
+    solve(progress=True, max_iter=3, tol=0.0, callback=lambda moment: time.sleep(0.12))
     shown = capsys.readouterr().err
-    assert f"f={fit.value:.6g}" in shown
-    assert "gap=" in shown
-    assert "/3" in shown
+    assert re.search(r"2/3.*f=0\.0\d+ gap=\d", shown), shown
 
 
-# -- frameworks, devices, dtypes ----------------------------------------------------------------------------------------
+# -- frameworks, devices, dtypes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -515,7 +513,7 @@ def globals_of(framework):
             torch.get_num_threads(),
             torch.get_default_device(),
         )
-    return np.geterr(), np.get_printoptions(), sys.getrecursionlimit(), np.random.get_state()[1].tolist()
+    return np.geterr(), np.get_printoptions(), sys.getrecursionlimit()
 
 
 @pytest.mark.parametrize("outcome", ["result", "error"])
@@ -556,7 +554,7 @@ def test_torch_inference_tensors_go_anywhere(name):
     assert isinstance(fit.theta, torch.Tensor)
 
 
-# -- nothing of the caller's is written to ------------------------------------------------------------------------------
+# -- nothing of the caller's is written to -----------------------------------------------------------------------------
 
 
 def shaped(kind, x):
@@ -576,10 +574,10 @@ def shaped(kind, x):
 def test_memory_of_every_sort(kind, backend):
     y, D = dictionary_problem().lower.y, dictionary_start()
     A, B = shaped(kind, y), shaped(kind, D)
-    fit = xv.solve(xv.separable(lambda theta, data: theta + 0 * data[0, 0], A, data=A, lam=0.1), B, over=L1Ball(4.0),
-                   max_iter=3, backend=backend.name, algorithm=PAPER)  # fmt: skip
-    want = xv.solve(dictionary_problem(), D, over=L1Ball(4.0), max_iter=3, algorithm=PAPER)
-    assert error(fit.theta, want.theta) <= 1e-10
+    how = {"over": L1Ball(4.0), "max_iter": 3, "algorithm": xv.algorithms.FrankWolfe(xv.steps.Armijo(), cap=0.25)}
+    problem = xv.separable(lambda theta, data: theta + 0 * data[0, 0], A, data=A, lam=0.1)
+    fit = xv.solve(problem, B, backend=backend.name, **how)
+    assert error(fit.theta, xv.solve(dictionary_problem(), D, **how).theta) <= 1e-10
     assert (y == A).all()
     assert (D == B).all()
 
@@ -630,35 +628,42 @@ def test_result_does_not_share_memory_across_frameworks(home, backend):
     assert (host(fit.theta) == before).all()
 
 
-def test_moments_keep_their_theta():
+def test_moments_do_not_share_their_theta():
     moments = []
     solve(callback=moments.append, max_iter=4, tol=0.0)
-    early = moments[0].theta
-    assert not np.shares_memory(early, moments[-1].theta)
-    early[:] = 0
-    assert (moments[0].theta != 0).all() or True
+    assert len({tuple(m.theta) for m in moments}) == 4
+    moments[-1].theta[:] = 0
+    assert (moments[-1].theta != 0).all(), "what a callback does to an iterate does not reach the solve"
 
 
-@pytest.mark.parametrize("name", ["numpy", "jax"])
-def test_a_finished_solve_lets_go_of_its_data(name):
+def test_a_callback_cannot_change_the_solve():
+    want = solve(max_iter=4, tol=0.0)
+
+    def meddle(moment):
+        moment.theta[:] = 0.0
+
+    assert solve(max_iter=4, tol=0.0, callback=meddle).theta.tolist() == want.theta.tolist()
+
+
+def unheld_design(theta, data):
+    return decays(theta, data)  # a function of its own, so that nothing compiled earlier is used again
+
+
+def test_a_finished_solve_lets_go_of_its_data(backend):
     """Compiled functions are cached by structure: they must not hold the arrays of the problem they were made for."""
-    import jax
-
-    size = 54321
 
     def run():
-        t = np.linspace(0.0, 1.0, size)
-        solve(xv.separable(decays, np.exp(-t), data={"t": t}), max_iter=1, backend=name)
+        t = np.linspace(0.0, 1.0, 54321)
+        data = send(backend, t)
+        solve(xv.separable(unheld_design, np.exp(-t), data={"t": data}), max_iter=1, backend=backend.name)
+        return weakref.ref(data)
 
-    run()
+    alive = run()
     gc.collect()
-    jax.clear_caches() if name == "numpy" else None
-    assert not [x for x in jax.live_arrays() if size in x.shape]
-    if name == "numpy":
-        assert not [x for x in gc.get_objects() if isinstance(x, np.ndarray) and size in x.shape]
+    assert alive() is None
 
 
-# -- files --------------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 TREES = {
     "array": (START, BOX),
@@ -710,11 +715,11 @@ def test_keys_that_a_file_cannot_hold(tmp_path):
 def test_a_loaded_result_has_w_as_a_whole(tmp_path):
     fit = solve(max_iter=1)
     fit.save(tmp_path / "fit.npz")
-    with pytest.raises(xv.errors.ProblemError, match="use .w"):
+    with pytest.raises(xv.errors.ProblemError, match=r"use \.w"):
         next(iter(xv.Result.load(tmp_path / "fit.npz").w_chunks()))
 
 
-# -- trees and shapes ---------------------------------------------------------------------------------------------------
+# -- trees and shapes --------------------------------------------------------------------------------------------------
 
 
 def test_scalars_and_empty_levels_of_trees(backend):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,16 +64,20 @@ class Prepared:
     compressed: bool
     blank: Blank
 
-    def reduced(self, problem: Problem) -> Reduced:
-        """The reduced objective of `problem`: this one, its arrays perhaps traced."""
-        return Reduced(problem, self.backend, self.home.treedef, self.blank)
+    @property
+    def assemble(self) -> Callable[[Problem], Reduced]:
+        """What makes the reduced objective of this problem from traced arrays. It holds no array itself: compiled
+        functions are kept under it.
+        """
+        return partial(Reduced, backend=self.backend, treedef=self.home.treedef, blank=self.blank)
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         """``fun(reduced, *args)`` inside the backend's scope, compiled where it compiles. `fun` must be a module's."""
         operands, skeleton = trees.partition(self.problem)
+        assemble = self.assemble
 
         def make(operands: Leaves) -> Callable[..., Any]:
-            reduced = self.reduced(skeleton.fill(operands))
+            reduced = assemble(skeleton.fill(operands))
             return lambda *args: fun(reduced, *args)
 
         with self.backend.scope(self.dtype):

@@ -257,20 +257,20 @@ class _Run:
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
         self.prepared, self.algorithm = prepared, algorithm
-        backend, treedef = prepared.backend, prepared.home.treedef
+        backend, treedef, assemble = prepared.backend, prepared.home.treedef, prepared.assemble
         whole, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
         like = prepared.theta[0]
         self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
 
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
-            f = prepared.reduced(problem)
-            return lambda theta: algorithm.init(f, region, theta)
+            f = assemble(problem)
+            return lambda theta: (algorithm.init(f, region, theta), _energy(f, theta))
 
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
-            f = prepared.reduced(problem)
+            f = assemble(problem)
             return lambda state: _judged(algorithm.advance(f, region, state), tol, floor)
 
         self._init = backend.call(start, ("init", skeleton, treedef))
@@ -279,9 +279,8 @@ class _Run:
     def warm_up(self) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not see it."""
         backend = self.prepared.backend
-        state = self._init(self.operands, self.prepared.theta)
-        value = state.iterate.value
-        floor = backend.xp.maximum(backend.xp.abs(value), self.prepared.call(_energy, self.prepared.theta))
+        state, energy = self._init(self.operands, self.prepared.theta)
+        floor = backend.xp.maximum(backend.xp.abs(state.iterate.value), energy)
         state = _judged(state, self.operands[0], floor)
         self.operands = (self.operands[0], floor, *self.operands[1:])
         self.state, _ = self._loop(self.operands, state, 0)
