@@ -1,0 +1,304 @@
+"""Many right-hand sides, replaced by few: the same function, exactly."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+
+from .support import BACKENDS, dictionary_start, error, host, rng, send
+
+M_ROWS, MANY = 6, 50
+Y = rng(0).normal(size=(M_ROWS, MANY))
+Y_UPPER = rng(1).normal(size=(4, MANY))
+D = dictionary_start(M_ROWS, 3)
+BALL = xv.sets.L1Ball(4.0)
+STEPS = xv.algorithms.FrankWolfe(xv.steps.Armijo(), cap=0.25)
+
+
+def design(theta, data):
+    return theta
+
+
+def first_rows(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.sin(theta[:4, :])
+
+
+def separable(y=Y, **keywords):
+    return xv.separable(design, y, lam=0.1, **keywords)
+
+
+def bilevel(y=Y, y_upper=Y_UPPER, **keywords):
+    return xv.bilevel(lower=xv.Level(design, y, lam=0.1), upper=xv.Level(first_rows, y_upper), **keywords)
+
+
+MAKERS = {"separable": separable, "bilevel": bilevel}
+
+
+def chunks(y, width=7):
+    return xv.Chunks(lambda: (y[:, i : i + width] for i in range(0, y.shape[1], width)))
+
+
+CHUNKED = {"separable": lambda: separable(chunks(Y)), "bilevel": lambda: bilevel(chunks(Y), chunks(Y_UPPER))}
+
+
+# -- the factor --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 3, 6, 7, 24, 25, 26, 100])
+def test_factor_has_the_same_gram_matrix(k, backend):
+    y = rng(k).normal(size=(M_ROWS, k))
+    L = host(xv.compress(send(backend, y)))
+    assert L.shape == (M_ROWS, min(M_ROWS, k))
+    assert np.abs(L @ L.T - y @ y.T).max() <= 1e-13 * np.abs(y @ y.T).max()
+
+
+def test_factor_of_chunks_is_that_of_the_whole(backend):
+    blocks = [send(backend, Y[:, i : i + 9]) for i in range(0, MANY, 9)]
+    L = host(xv.compress(xv.Chunks(lambda: iter(blocks))))
+    assert np.abs(L @ L.T - Y @ Y.T).max() <= 1e-13 * np.abs(Y @ Y.T).max()
+    assert np.abs(np.triu(L, 1)).max() == 0
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 5), st.integers(0, 99))
+def test_factor_does_not_depend_on_the_chunks(widths, m, seed):
+    y = rng(seed).normal(size=(m, sum(widths)))
+    cuts = np.cumsum([0, *widths])
+    pieces = [y[:, a:b] for a, b in zip(cuts, cuts[1:], strict=False)]  # noqa: RUF007
+    L = xv.compress(xv.Chunks(pieces))
+    assert np.abs(L @ L.T - y @ y.T).max() <= 1e-12 * (1 + np.abs(y @ y.T).max())
+
+
+# -- the function ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", MAKERS)
+def test_value_and_gradient_do_not_change(levels, backend):
+    make = MAKERS[levels]
+    value, gradient = xv.value_and_gradient(make(), D, backend=backend.name)
+    want, want_gradient = xv.value_and_gradient(make(compress=False), D, backend=backend.name)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("levels", MAKERS)
+def test_chunks_equal_the_whole(levels, backend):
+    value, gradient = xv.value_and_gradient(CHUNKED[levels](), D, backend=backend.name)
+    want, want_gradient = xv.value_and_gradient(MAKERS[levels](compress=False), D, backend=backend.name)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("Omega", [None, np.diag([1.0, 2.0, 3.0]) + 0.1])
+@pytest.mark.parametrize("levels", MAKERS)
+def test_penalties_and_weights_do_not_see_it(Omega, levels):
+    def problem(compress):
+        R = {"R": lambda theta: xv.array_namespace(theta).sum(theta**2), "mu": 0.3, "compress": compress}
+        if levels == "separable":
+            return xv.separable(design, Y, lam=0.1, Omega=Omega, **R)
+        upper = xv.Level(first_rows, Y_UPPER, lam=0.2, Omega=Omega)
+        return xv.bilevel(lower=xv.Level(design, Y, lam=0.1, Omega=Omega), upper=upper, **R)
+
+    (value, gradient), (want, want_gradient) = (xv.value_and_gradient(problem(c), D) for c in (True, False))
+    assert error(value, want) <= 1e-13
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("levels", MAKERS)
+def test_steps_of_a_solve_do_not_change(levels):
+    few, all_, parts = (
+        xv.solve(problem, D, over=BALL, algorithm=STEPS, max_iter=15, tol=0.0)
+        for problem in (MAKERS[levels](), MAKERS[levels](compress=False), CHUNKED[levels]())
+    )
+    assert [f.provenance["compressed"] for f in (few, all_, parts)] == [True, False, True]
+    assert few.trace.alpha_A.tolist() == all_.trace.alpha_A.tolist() == parts.trace.alpha_A.tolist()
+    assert error(few.theta, all_.theta) <= 1e-11
+    assert error(parts.theta, all_.theta) <= 1e-11
+
+
+# -- when --------------------------------------------------------------------------------------------------------------
+
+
+def compressed(problem):
+    return xv.solve(problem, D, over=BALL, max_iter=0).provenance["compressed"]
+
+
+@pytest.mark.parametrize(("k", "expected"), [(M_ROWS - 1, False), (M_ROWS, False), (M_ROWS + 1, True)])
+def test_only_more_columns_than_rows_are_compressed(k, expected):
+    assert compressed(separable(Y[:, :k])) == expected
+
+
+@pytest.mark.parametrize(("k", "expected"), [(M_ROWS + 4, False), (M_ROWS + 5, True)])
+def test_a_bilevel_problem_counts_the_rows_of_both(k, expected):
+    assert compressed(bilevel(Y[:, :k], Y_UPPER[:, :k])) == expected
+
+
+def test_a_moving_target_is_not_compressed():
+    def moving(theta, data):
+        return data * xv.array_namespace(theta).sum(theta)
+
+    assert not compressed(xv.separable(design, moving, data=Y, lam=0.1))
+    assert not compressed(
+        xv.bilevel(lower=xv.Level(design, moving, lam=0.1), upper=xv.Level(first_rows, Y_UPPER), data=Y)
+    )
+
+
+def test_it_can_be_declined():
+    assert not compressed(separable(compress=False))
+
+
+# -- w -----------------------------------------------------------------------------------------------------------------
+
+
+def exact_w(theta, y=Y):
+    theta = host(theta)
+    return np.linalg.solve(theta.T @ theta + 0.1 * np.eye(3), theta.T @ y)
+
+
+@pytest.mark.parametrize("levels", MAKERS)
+@pytest.mark.parametrize("source", ["whole", "chunks", "declined"])
+def test_w_is_recovered_in_full(levels, source, backend):
+    problem = CHUNKED[levels]() if source == "chunks" else MAKERS[levels](compress=source == "whole")
+    fit = xv.solve(problem, D, over=BALL, max_iter=3, backend=backend.name, algorithm=STEPS)
+    assert fit.w.shape == (3, MANY)
+    assert error(fit.w, exact_w(fit.theta)) <= 1e-12
+    assert isinstance(fit.w, np.ndarray)
+
+
+def test_w_comes_in_the_chunks_of_the_target(backend):
+    fit = xv.solve(separable(chunks(Y, 7)), send(backend, D), over=BALL, max_iter=2, algorithm=STEPS)
+    parts = list(fit.w_chunks())
+    assert [p.shape[1] for p in parts] == [7] * 7 + [1]
+    assert all(xv.backends.of(p) is backend for p in parts)
+    assert error(np.concatenate([host(p) for p in parts], axis=1), exact_w(fit.theta)) <= 1e-12
+
+
+def test_w_of_a_wide_target_comes_in_blocks():
+    y = rng(2).normal(size=(M_ROWS, 2500))
+    fit = xv.solve(separable(y), D, over=BALL, max_iter=2, algorithm=STEPS)
+    parts = list(fit.w_chunks())
+    assert len(parts) == 3
+    assert error(np.concatenate(parts, axis=1), exact_w(fit.theta, y)) <= 1e-12
+    assert (np.concatenate(parts, axis=1) == fit.w).all()
+
+
+def test_chunks_from_another_framework(backend):
+    for name in (n for n in BACKENDS if n != "cupy"):
+        owner = xv.backends.get(name)
+        pieces = [owner.asarray(Y[:, i : i + 20].astype("float32")) for i in range(0, MANY, 20)]
+        fit = xv.solve(separable(xv.Chunks(pieces)), send(backend, D.astype("float32")), over=BALL, max_iter=0)
+        assert error(fit.w, exact_w(fit.theta)) <= 1e-4
+
+
+# -- one chunk at a time -----------------------------------------------------------------------------------------------
+
+
+class Source:
+    """Counts how many of its chunks are alive at once."""
+
+    def __init__(self, y, width=2):
+        self.y, self.width = y, width
+        self.passes = self.most = 0
+        self.given = []
+
+    def __call__(self):
+        self.passes += 1
+        for i in range(0, self.y.shape[1], self.width):
+            block = self.y[:, i : i + self.width].copy()
+            self.given.append(weakref.ref(block))
+            yield block
+            del block
+            self.most = max(self.most, sum(r() is not None for r in self.given))
+
+
+def test_chunks_are_consumed_one_at_a_time(backend):
+    source = Source(Y)
+    gc.disable()
+    try:
+        fit = xv.solve(separable(xv.Chunks(source)), D, over=BALL, max_iter=2, backend=backend.name, algorithm=STEPS)
+        assert source.passes == 1
+        assert source.most <= 2, "one in work, one on its way"
+        for part in fit.w_chunks():
+            assert part.shape == (3, 2)
+    finally:
+        gc.enable()
+    assert source.passes == 2
+    assert source.most <= 2
+
+
+def test_levels_in_chunks_are_read_side_by_side():
+    lower, upper = Source(Y), Source(Y_UPPER)
+    xv.value_and_gradient(bilevel(xv.Chunks(lower), xv.Chunks(upper)), D)
+    assert max(lower.most, upper.most) <= 2
+
+
+# -- wrong chunks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [iter([Y]), (y for y in [Y])], ids=["iterator", "generator"])
+def test_a_source_good_for_one_pass(source):
+    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*good for one pass"):
+        xv.Chunks(source)
+
+
+def test_a_source_that_is_none():
+    with pytest.raises(ProblemError, match="needs a list of arrays or a function"):
+        xv.Chunks(3)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.ones((5, 2)), r"chunk 2 has shape \(5, 2\), expected \(6, k_i\)"),
+        (np.ones(6), r"chunk 2 has shape \(6,\), expected \(6, k_i\)"),
+    ],
+)
+def test_ragged_chunks_are_named_by_number(bad, message):
+    with pytest.raises(ProblemError, match=message):
+        xv.solve(separable(xv.Chunks([Y[:, :9], Y[:, 9:], bad])), D, over=BALL)
+
+
+def test_chunks_with_nan_are_named_by_number():
+    bad = Y.copy()
+    bad[0, 20] = np.nan
+    with pytest.raises(ProblemError, match=r"y, chunk 2 contains NaN or inf"):
+        xv.solve(separable(chunks(bad, 10)), D, over=BALL)
+
+
+def test_no_chunks_at_all():
+    with pytest.raises(ProblemError, match="gave no array"):
+        xv.solve(separable(xv.Chunks([])), D, over=BALL)
+
+
+def test_chunks_are_always_compressed():
+    with pytest.raises(ProblemError, match="leave out compress=False"):
+        xv.solve(separable(chunks(Y), compress=False), D, over=BALL)
+
+
+def test_chunks_in_one_level_only():
+    with pytest.raises(ProblemError, match="both levels"):
+        bilevel(chunks(Y), Y_UPPER)
+
+
+def test_levels_with_chunks_of_different_widths():
+    with pytest.raises(ProblemError, match=r"chunk"):
+        xv.solve(bilevel(chunks(Y, 7), chunks(Y_UPPER, 8)), D, over=BALL)
+
+
+def test_levels_with_different_numbers_of_chunks():
+    with pytest.raises(ProblemError, match=r"chunk"):
+        xv.solve(bilevel(chunks(Y, 10), chunks(Y_UPPER[:, :30], 10)), D, over=BALL)
+
+
+def test_levels_with_different_numbers_of_targets():
+    with pytest.raises(ProblemError, match="49 and 50 columns: they share w"):
+        xv.solve(bilevel(Y, Y_UPPER[:, :-1]), D, over=BALL)

@@ -1,0 +1,488 @@
+"""Bad input: a clear error before any work, which says what was needed, what came, and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import (
+    BackendNotInstalledError,
+    ExchangeError,
+    ModelError,
+    ProblemError,
+    UnknownBackendError,
+    XvarproError,
+)
+from xvarpro.sets import Box, CappedSimplex, L1Ball, Simplex
+
+from .support import HOST_BACKENDS, RATES, SIGNAL, T, decays, send
+
+START = np.array([0.5, 8.0])
+Y2 = np.stack([SIGNAL, SIGNAL], axis=1)
+
+
+class Watched:
+    """A model that knows how often it was called."""
+
+    def __init__(self, model=decays):
+        self.model, self.calls = model, 0
+
+    def __call__(self, theta, data):
+        self.calls += 1
+        return self.model(theta, data)
+
+
+@pytest.fixture
+def model():
+    """A model that must not run: the check that fails is cheaper than any work."""
+    watched = Watched()
+    yield watched
+    assert watched.calls == 0
+
+
+def refused(kind, message, model, theta0=START, *, y=SIGNAL, data=None, over=None, problem=None, **keywords):
+    problem = problem or xv.separable(model, y, data={"t": T} if data is None else data)
+    with pytest.raises(kind, match=message) as caught:
+        xv.solve(problem, theta0, over=over, **keywords)
+    assert isinstance(caught.value, XvarproError)
+    return str(caught.value)
+
+
+def test_every_error_of_the_package_has_one_base():
+    for kind in (ProblemError, ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError):
+        assert issubclass(kind, XvarproError)
+    assert issubclass(ProblemError, ValueError)
+    assert issubclass(ModelError, TypeError)
+
+
+# -- theta0 ------------------------------------------------------------------------------------------------------------
+
+
+def test_integer_theta0(model, backend):
+    refused(
+        ProblemError, r"theta has dtype int64: theta0 must be float32 or float64", model, send(backend, np.ones(2, int))
+    )
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("complex128", "complex128"), ("bool", "bool"), ("float16", "float16")])
+def test_theta0_of_other_dtypes(dtype, name, model):
+    refused(
+        ProblemError, rf"theta\['b'\] has dtype {name}: theta0 must be", model, {"a": START, "b": np.ones(2, dtype)}
+    )
+
+
+def test_mixed_dtypes_in_theta0(model):
+    message = r"theta0 mixes dtypes: theta\['a'\] is float64, theta\['b'\] is float32\..*choose one"
+    refused(ProblemError, message, model, {"a": START, "b": START.astype("float32")})
+
+
+def test_mixed_frameworks_in_theta0(model):
+    import torch
+
+    message = r"theta0 mixes frameworks: theta\['a'\] is a numpy array, theta\['b'\] is a torch array"
+    refused(ProblemError, message, model, {"a": START, "b": torch.ones(2, dtype=torch.float64)})
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_theta0_that_is_not_finite(bad, model, backend):
+    refused(
+        ProblemError, r"theta\[1\] contains NaN or inf", model, [send(backend, START), send(backend, np.array([bad]))]
+    )
+
+
+@pytest.mark.parametrize("empty", [{}, [], None])
+def test_theta0_without_arrays(empty, model):
+    refused(ProblemError, "theta0 has no arrays", model, empty)
+
+
+@pytest.mark.parametrize("leaf", ["1.0", 1, object()])
+def test_theta0_with_what_is_no_array(leaf, model):
+    refused(ProblemError, rf"theta\['a'\] must be an array or a float, got {type(leaf).__name__}", model, {"a": leaf})
+
+
+def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
+    theta0 = send(backend, np.array([-1.0, 8.0]))
+    over = Box(0.0, 5.0)
+    text = refused(ProblemError, r"theta0 is infeasible", model, theta0, over=over)
+    assert "0.6" in text, "3 beyond an upper bound of 5, relative to a width of 5"
+    assert "xv.project(theta0, over)" in text
+    fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
+    assert fit.verified.violation <= 1e-12
+
+
+@pytest.mark.parametrize("over", [Simplex(), CappedSimplex(), L1Ball(0.1)], ids=repr)
+def test_every_set_refuses_a_start_outside(over, model):
+    refused(ProblemError, r"theta0 is infeasible: it violates its set by \d", model, START, over=over)
+
+
+# -- sets --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("theta0", "over", "message"),
+    [
+        ({"a": START}, {"b": Box(0.0, 10.0)}, r"over names 'b', but theta has the keys \['a'\]"),
+        ({"a": START}, Box(0.0, 10.0), r"constrains one array, but theta is a dict of several"),
+        ([START], [Box(0.0, 10.0), None], r"over has 2 entries for theta, which has 1"),
+        (START, {"a": Box(0.0, 10.0)}, r"over gives a dict of sets for theta, which is one array"),
+        (START, Box(np.zeros(3), np.ones(3)), r"Box bounds of shape \(3,\) do not broadcast to theta's shape \(2,\)"),
+        (START, 3.0, r"over must hold sets such as .*, got 3.0"),
+    ],
+)
+def test_sets_that_do_not_match_theta0(theta0, over, message, model):
+    refused(ProblemError, message, model, theta0, over=over)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", None, True])
+def test_negative_weights(value):
+    for name in ("lam", "mu"):
+        with pytest.raises(ProblemError, match=rf"{name} must be a finite number >= 0, got {value!r}"):
+            xv.separable(decays, SIGNAL, **{name: value})
+    with pytest.raises(ProblemError, match="lam must be a finite number >= 0"):
+        xv.Level(decays, SIGNAL, lam=value)
+
+
+def test_numpy_numbers_are_weights():
+    assert xv.separable(decays, SIGNAL, lam=np.float64(0.5)).lower.lam == 0.5
+    assert float(xv.separable(decays, SIGNAL, lam=np.float32(0.5)).lower.lam) == 0.5
+    assert xv.sets.L1Ball(np.float32(0.5)).radius == 0.5
+    assert xv.sets.L1Ball(np.int64(2)).radius == 2
+
+
+# -- the statement of the problem --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: xv.separable(np.ones((3, 2)), SIGNAL), r"M must be a function M\(theta, data\).*got ndarray"),
+        (lambda: xv.separable(decays, [1.0, 2.0]), r"y must be an array, a function .* or Chunks.*got list"),
+        (lambda: xv.separable(decays, np.ones((2, 3, 4))), r"y must have shape \(m,\) or \(m, k\), got \(2, 3, 4\)"),
+        (lambda: xv.separable(decays, np.float64(1.0)), r"y must"),
+        (lambda: xv.separable(decays, SIGNAL, R=1.0, mu=1.0), r"R must be a function R\(theta\).*got float"),
+        (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"mu = 1.0 weighs a penalty, but R is None"),
+        (lambda: xv.separable(decays, SIGNAL, Omega=np.ones((2, 3)), lam=1.0), r"Omega must be a square.*\(2, 3\)"),
+        (lambda: xv.separable(decays, SIGNAL, Omega=2.0, lam=1.0), r"Omega must be a square matrix, got 2.0"),
+        (lambda: xv.separable(decays, SIGNAL, solver="qr"), r"solver must be one of xvarpro.lower.*got 'qr'"),
+        (lambda: xv.separable(decays, SIGNAL, solver=xv.lower.QR), r"solver must be one of xvarpro.lower"),
+        (lambda: xv.bilevel(lower=decays, upper=xv.Level(decays, SIGNAL)), r"lower must be a Level\(M, y, ...\), got"),
+        (lambda: xv.lower.SVD(rtol=2.0), r"0 <= rtol < 1, got 2.0"),
+    ],
+)
+def test_a_problem_that_is_none(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()
+
+
+def test_solve_wants_a_problem():
+    with pytest.raises(ProblemError, match=r"problem must come from xv.separable or xv.bilevel, got function"):
+        xv.solve(decays, START)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"tol": -1.0}, "tol must be a finite number >= 0, got -1.0"),
+        ({"tol": float("nan")}, "tol must be a finite number"),
+        ({"max_iter": -1}, "max_iter must be a whole number >= 0, got -1"),
+        ({"max_iter": 1.5}, "max_iter must be a whole number >= 0, got 1.5"),
+        ({"time_limit": -1}, "time_limit must be seconds >= 0 or None, got -1"),
+        ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None, got 'fw'"),
+        ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', got 'float16'"),
+        ({"callback": 3}, "callback must be a function"),
+        ({"device": "cuda:0", "backend": "numpy"}, "device must be 'cpu', got 'cuda:0'"),
+    ],
+)
+def test_options(keywords, message, model):
+    refused(ProblemError, message, model, **keywords)
+
+
+# -- backends ----------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_backend_lists_the_known(model):
+    text = refused(UnknownBackendError, "unknown backend 'tensorflow'", model, backend="tensorflow")
+    assert all(name in text for name in ("numpy", "torch", "jax", "cupy"))
+
+
+def test_backend_that_is_no_name(model):
+    refused(XvarproError, "backend", model, backend=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "install"), [("torch", "xvarpro[torch]"), ("jax", "xvarpro[jax]"), ("cupy", "xvarpro[cuda12]")]
+)
+def test_backend_that_is_not_installed_says_what_to_install(name, install, model, monkeypatch):
+    monkeypatch.setattr(xv.backends, "get", xv.backends.get.__wrapped__)  # what was imported earlier stays imported
+    monkeypatch.setattr(xv.backends, "find_spec", lambda package: None if package == name else find_spec(package))
+    text = refused(BackendNotInstalledError, rf"backend '{name}' needs the package '{name}'", model, backend=name)
+    assert f"pip install '{install}" in text
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_m_and_y_are_both_named(backend):
+    message = r"M\(theta\) has shape \(40, 2\) and y has shape \(39,\): they need the same number of rows"
+    refused(ProblemError, message, decays, y=SIGNAL[:-1], backend=backend.name)
+
+
+def test_rows_of_m_and_of_many_targets():
+    refused(ProblemError, r"M\(theta\) has shape \(40, 2\) and y has shape \(39, 2\)", decays, y=Y2[:-1])
+
+
+@pytest.mark.parametrize("k", [39, 200])
+def test_compressed_targets_are_named_as_they_were_given(k):
+    """The m x m factor is ours: the message is about what the user wrote."""
+    refused(ProblemError, rf"M\(theta\) has shape \(40, 2\) and y has shape \(30, {k}\)", decays, y=np.ones((30, k)))
+
+
+def test_rows_in_a_bilevel_problem_name_the_level():
+    lower, upper = xv.Level(decays, SIGNAL), xv.Level(decays, SIGNAL[:-1])
+    problem = xv.bilevel(lower=lower, upper=upper, data={"t": T})
+    refused(
+        ProblemError, r"upper M\(theta\) has shape \(40, 2\) and upper y has shape \(39,\)", decays, problem=problem
+    )
+
+
+def test_levels_that_do_not_share_w():
+    upper = xv.Level(lambda theta, data: decays(theta[:1], data), SIGNAL)
+    problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
+    text = refused(ProblemError, "different numbers of columns", decays, problem=problem)
+    assert "2" in text
+    assert "1" in text
+
+
+def test_targets_that_do_not_share_w():
+    problem = xv.bilevel(lower=xv.Level(decays, Y2), upper=xv.Level(decays, SIGNAL), data={"t": T})
+    refused(ProblemError, "1 and 2 columns: they share w", decays, problem=problem)
+
+
+def test_moving_targets_that_do_not_share_w():
+    def pair(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.stack([data["t"] * theta[0], data["t"]], axis=1)
+
+    problem = xv.bilevel(lower=xv.Level(decays, pair), upper=xv.Level(decays, SIGNAL), data={"t": T})
+    refused(ProblemError, "1 and 2 columns", decays, problem=problem)
+
+
+def test_omega_of_another_size():
+    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=np.eye(3))
+    message = r"Omega has shape \(3, 3\) and M\(theta\) has shape \(40, 2\): Omega must be \(2, 2\)"
+    refused(ProblemError, message, decays, problem=problem)
+
+
+def test_wide_design_without_ridge():
+    problem = xv.separable(decays, SIGNAL[:1], data={"t": T[:1]})
+    message = r"more unknowns than rows \(2 > 1\) and no ridge.*lam > 0, or solver=xv.lower.SVD\(\)"
+    refused(ProblemError, message, decays, problem=problem)
+
+
+def says_that_w_is_not_unique(problem, backend):
+    """By an error before any work where the shapes tell, else by a status."""
+    try:
+        return xv.solve(problem, START, backend=backend.name).status is xv.Status.RANK_DEFICIENT
+    except ProblemError as error:
+        return "lam > 0" in str(error)
+
+
+@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
+def test_wide_design_without_ridge_and_a_solver_that_needs_full_rank(solver, backend):
+    assert says_that_w_is_not_unique(xv.separable(decays, SIGNAL[:1], data={"t": T[:1]}, solver=solver), backend)
+
+
+def test_dual_solver_for_a_tall_design_without_ridge(backend):
+    assert says_that_w_is_not_unique(xv.separable(decays, SIGNAL, data={"t": T}, solver=xv.lower.DualQR()), backend)
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_are_not_finite_are_named(bad, model, backend):
+    t, y, Omega = T.copy(), SIGNAL.copy(), np.eye(2)
+    t[3] = y[3] = Omega[0, 0] = bad
+    there = backend.name
+    refused(ProblemError, r"data\['t'\] contains NaN or inf", model, data={"t": t}, backend=there)
+    refused(ProblemError, r"data\['x'\]\[1\] contains NaN or inf", model, data={"t": T, "x": [T, t]}, backend=there)
+    refused(ProblemError, r"y contains NaN or inf", model, y=y, backend=there)
+    problem = xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)
+    refused(ProblemError, r"Omega contains NaN or inf", model, problem=problem, backend=there)
+    problem = xv.bilevel(lower=xv.Level(model, SIGNAL), upper=xv.Level(model, y), data={"t": T})
+    refused(ProblemError, r"upper\.y contains NaN or inf", model, problem=problem, backend=there)
+
+
+@pytest.mark.parametrize("home", HOST_BACKENDS)
+def test_wider_data_are_rounded_with_a_warning_that_names_them(home):
+    owner = xv.backends.get(home)
+    theta0 = send(owner, START.astype("float32"))
+    y = SIGNAL.astype("float32")
+    with pytest.warns(xv.PrecisionWarning, match=r"data\['t'\] is float64 and theta0 is float32.*rounded") as caught:
+        fit = xv.solve(xv.separable(decays, y, data={"t": T}), theta0, max_iter=1)
+    assert owner.dtype_name(fit.theta) == "float32"
+    assert caught[0].filename == __file__
+
+
+def test_every_wide_array_is_named_once():
+    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=np.eye(2))
+    with pytest.warns(xv.PrecisionWarning) as caught:
+        xv.value_and_gradient(problem, START.astype("float32"))
+    assert sorted(str(w.message).split(" is ")[0] for w in caught) == ["Omega", "data['t']", "y"]
+    assert {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.parametrize("home", HOST_BACKENDS)
+def test_narrow_data_widen_silently(home):
+    owner = xv.backends.get(home)
+    t, y = (send(owner, x.astype("float32")) for x in (T, SIGNAL))
+    assert xv.solve(xv.separable(decays, y, data={"t": t}), START, max_iter=1).theta.dtype == np.float64
+
+
+def test_integer_targets_are_numbers():
+    y = np.arange(T.size)
+    fit, want = (xv.solve(xv.separable(decays, v, data={"t": T}), START, max_iter=2) for v in (y, y.astype(float)))
+    assert fit.theta.tolist() == want.theta.tolist()
+
+
+def test_data_that_are_no_arrays_of_a_known_framework_pass_through():
+    seen = []
+
+    def M(theta, data):
+        seen.append(data["table"])
+        return decays(theta, data)
+
+    table = {1, 2}
+    xv.value_and_gradient(xv.separable(M, SIGNAL, data={"t": T, "table": table}), RATES)
+    assert seen[0] is table
+
+
+# -- model functions ---------------------------------------------------------------------------------------------------
+
+
+def rejects(model, kind, message, backend, y=SIGNAL, **keywords):
+    problem = xv.separable(model, y, data={"t": T}, **keywords)
+    with pytest.raises(kind, match=message):
+        xv.solve(problem, START, backend=backend.name)
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "message"),
+    [
+        (lambda M: M[:, 0], ModelError, r"M must return a matrix \(m, n\), got shape \(40,\)"),
+        (lambda M: M[None, ...], ModelError, r"M must return a matrix \(m, n\), got shape \(1, 40, 2\)"),
+        (lambda M: 3.0, ModelError, r"M must return an array or an operator, got|M must return an array, got float"),
+        (lambda M: None, ModelError, r"M must return an array or an operator, got"),
+        (lambda M: [M, M], ModelError, r"M must return an array or an operator, got"),
+    ],
+)
+def test_model_that_returns_the_wrong_thing(result, kind, message, backend):
+    rejects(lambda theta, data: result(decays(theta, data)), kind, message, backend)
+
+
+def test_target_function_of_the_wrong_shape(backend):
+    rejects(decays, ProblemError, r"M\(theta\) has shape \(40, 2\) and y has shape \(39,\)", backend,
+            y=lambda theta, data: data["t"][1:] * theta[0])  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(), (40, 1, 1)])
+def test_target_function_that_returns_no_vector(shape, backend):
+    def y(theta, data):
+        return xv.array_namespace(theta).zeros(shape, dtype=theta.dtype)
+
+    rejects(decays, ModelError, r"y must return .*\(m,\) or \(m, k\), got shape", backend, y=y)
+
+
+def test_penalty_that_is_no_scalar(backend):
+    rejects(decays, ModelError, r"R must return a scalar, got shape \(2,\)", backend, R=lambda theta: theta, mu=1.0)
+
+
+def test_penalty_that_is_no_array(backend):
+    rejects(decays, ModelError, r"R must return an array, got float", backend, R=lambda theta: 1.0, mu=1.0)
+
+
+def leaves_through_numpy(theta, data):
+    return np.exp(-np.outer(T, np.asarray(theta)))
+
+
+def leaves_through_torch(theta, data):
+    import torch
+
+    return torch.exp(-torch.outer(torch.from_numpy(T), torch.from_numpy(np.asarray(theta))))
+
+
+def leaves_with_a_constant(theta, data):
+    return np.ones((40, 2))
+
+
+@pytest.mark.parametrize("model", [leaves_through_numpy, leaves_with_a_constant])
+@pytest.mark.filterwarnings("ignore:.*will be removed.*:DeprecationWarning")
+def test_model_that_leaves_its_namespace(model, backend):
+    rejects(model, ModelError, r"xv\.array_namespace\(theta\)", backend)
+
+
+@pytest.mark.parametrize("name", ["numpy", "array-api-strict", "jax"])
+def test_model_that_moves_to_another_framework(name):
+    rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))
+
+
+def test_model_that_casts(backend):
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.astype(decays(theta, data), xp.float32)
+
+    rejects(M, ModelError, r"M must return float64, theta's dtype, got float32", backend)
+
+
+def test_model_that_fails_is_named_with_its_own_message(backend):
+    def M(theta, data):
+        raise KeyError("no such thing")
+
+    rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
+
+
+def test_the_cause_of_a_failing_model_is_kept():
+    def M(theta, data):
+        raise KeyError("no such thing")
+
+    with pytest.raises(ModelError) as caught:
+        xv.solve(xv.separable(M, SIGNAL), START)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("name", ["numpy", "array-api-strict", "torch", "jax"])
+def test_value_and_gradient_checks_as_solve_does(name):
+    problem = xv.separable(decays, SIGNAL[:-1], data={"t": T})
+    with pytest.raises(ProblemError, match="same number of rows"):
+        xv.value_and_gradient(problem, START, backend=name)
+
+
+def test_project_checks_its_sets():
+    with pytest.raises(ProblemError, match="over names 'b'"):
+        xv.project({"a": START}, {"b": Box()})
+    with pytest.raises(XvarproError, match=r"array"):
+        xv.project({"a": "x"}, {"a": Box()})
+
+
+def test_complex_designs_say_what_to_do(backend):
+    """Where M is complex its real and imaginary parts can be stacked; silence would be wrong."""
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(1j * xp.astype(xp.expand_dims(data["t"], axis=1) * theta, xp.complex128))
+
+    rejects(M, ModelError, r"complex", backend)
+
+
+def test_uncaught_errors_are_short():
+    """What a user sees at the end of the traceback is the sentence, not a page of the package."""
+    script = "import numpy as np, xvarpro as xv; xv.solve(xv.separable(lambda t, d: t, np.ones(3)), np.ones(2, int))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("xvarpro.errors.ProblemError: theta has dtype int64")

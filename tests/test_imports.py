@@ -1,0 +1,221 @@
+"""What importing the package loads, and who may import whom inside it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xvarpro
+
+ROOT = Path(xvarpro.__file__).parent
+FRAMEWORKS = ("torch", "jax", "jaxlib", "cupy", "cupyx", "array_api_strict")
+ON_DEMAND = (*FRAMEWORKS, "scipy", "sklearn", "matplotlib", "typer", "rich", "tqdm", "pandas", "hypothesis")
+
+ROOT_MODULE = ""  # the public names; what is built with the package, not part of it, may import them
+# from the leaves to the roof: a module imports from the lines above its own only
+LAYERS = [
+    ("_version", "errors", "status", "protocols"),
+    ("backends",),
+    ("trees",),
+    ("sets", "steps", "lower", "operators", "targets"),
+    ("region", "problem"),
+    ("reduced",),
+    ("algorithms",),
+    ("prepare",),
+    ("plotting",),
+    ("result", "progress"),
+    ("solve",),
+    (ROOT_MODULE,),
+    ("datasets",),
+    ("experiments",),
+    ("cli", "__main__"),
+]
+LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+BACKEND_LAYERS = [
+    ("protocol", "tape"),
+    ("",),  # the registry
+    ("exchange", "eager"),
+    ("taped",),
+    ("numpy", "cupy", "strict", "torch", "jax"),
+]
+BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}
+SEAMS = ("sets", "steps", "lower", "operators", "algorithms")
+FILES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in sorted(ROOT.rglob("*.py"))}
+
+
+def is_type_checking(node):
+    return isinstance(node, ast.If) and getattr(node.test, "id", getattr(node.test, "attr", "")) == "TYPE_CHECKING"
+
+
+def imports(path, everywhere=True):
+    """Modules that a file imports, as dotted names; what is only for type checkers does not count."""
+    skipped = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if is_type_checking(node) or (not everywhere and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            skipped |= set(ast.walk(node)) - {node}
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the direction"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def inside(path):
+    """What a file imports from the package, as module names relative to it."""
+    for name in imports(path):
+        if name.split(".")[0] == "xvarpro":
+            parts = name.split(".")[1:]
+            while parts and ".".join(parts) not in FILES and ".".join([*parts, "__init__"]) not in FILES:
+                parts.pop()  # a name, not a module
+            yield ".".join(parts)
+
+
+def top(module):
+    return module.split(".")[0]
+
+
+def edges():
+    for module, path in FILES.items():
+        for target in inside(path):
+            yield module.removesuffix(".__init__"), target
+
+
+def test_every_module_has_a_layer():
+    assert {top(m) for m in FILES if m != "__init__"} <= set(LAYER)
+
+
+@pytest.mark.parametrize("module", sorted({m for m, _ in edges()} - {"__init__"}))
+def test_imports_point_downwards(module):
+    for target in inside(FILES.get(module) or FILES[f"{module}.__init__"]):
+        if top(target) != top(module):
+            assert LAYER[top(target)] < LAYER[top(module)], f"{module} imports {target or 'the package itself'}"
+
+
+def test_seams_do_not_import_each_other():
+    """Except where one is made of another: Frank-Wolfe has a step rule; a region is made of sets."""
+    allowed = {("algorithms", "steps")}
+    found = {(top(a), top(b)) for a, b in edges() if top(a) in SEAMS and top(b) in SEAMS and top(a) != top(b)}
+    assert found <= allowed
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
+    """An extension is a new file and an export line: shared pieces are private modules, or named here."""
+    shared = {("sets.columns", "sets.balls"), ("sets.free", "sets.norms")}
+    for module, target in edges():
+        if top(module) == seam and module != seam and top(target) == seam:
+            private = target.rsplit(".", maxsplit=1)[-1].startswith("_")
+            assert private or (module, target) in shared, f"{module} imports {target}"
+
+
+def test_backends_import_downwards():
+    for module, target in edges():
+        if top(module) == top(target) == "backends" and "tape." not in f"{module}.":
+            a, b = (x.removeprefix("backends").strip(".").split(".")[0] for x in (module, target))
+            assert BACKEND_LAYER[b] < BACKEND_LAYER[a], f"{module} imports {target}"
+
+
+def test_the_tape_knows_nothing_of_the_rest():
+    for module, target in edges():
+        if f"{module}.".startswith("backends.tape."):
+            assert f"{target}.".startswith("backends.tape."), f"{module} imports {target}"
+
+
+def test_there_is_no_cycle():
+    graph = {}
+    for a, b in edges():
+        graph.setdefault(a.removesuffix("__init__"), set()).add(b)
+    done, path = set(), []
+
+    def visit(node):
+        assert node not in path, f"cycle: {' -> '.join([*path, node])}"
+        if node in done:
+            return
+        path.append(node)
+        for target in sorted(graph.get(node, ())):
+            visit(target)
+        path.pop()
+        done.add(node)
+
+    for node in sorted(graph):
+        visit(node)
+
+
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_only_backends_import_a_framework(module):
+    found = {name.split(".")[0] for name in imports(FILES[module])} & set(FRAMEWORKS)
+    compat = [name for name in imports(FILES[module]) if name.startswith("array_api_compat.")]
+    concrete = [name for name in compat if name.split(".")[1] in ("numpy", "torch", "cupy", "dask")]
+    if module in {f"backends.{name}" for name in ("cupy", "torch", "jax", "strict", "numpy")}:
+        own = {"cupy": {"cupy", "cupyx"}, "torch": {"torch"}, "jax": {"jax"}, "strict": {"array_api_strict"}}
+        assert found <= own.get(module.split(".")[1], set())
+    else:
+        assert not found
+        assert not concrete
+
+
+@pytest.mark.parametrize("module", sorted(m for m in FILES if top(m) not in ("backends", "cli", "experiments")))
+def test_nobody_else_asks_which_backend_it_is(module):
+    """`if backend.name == ...` belongs to the backends: what differs is a member of the protocol."""
+    for node in ast.walk(ast.parse(FILES[module].read_text())):
+        if isinstance(node, ast.Compare) and "\"'" not in (text := ast.unparse(node)):
+            names = any(f"'{name}'" in text for name in ("numpy", "torch", "jax", "cupy", "array-api-strict"))
+            assert not names, f"{module}: {text}"
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_import_loads_no_framework():
+    loaded = run("import sys, xvarpro; print(*{m.split('.')[0] for m in sys.modules})")
+    assert not set(loaded) & set(ON_DEMAND)
+
+
+def test_a_solve_on_numpy_loads_no_other_framework():
+    code = """
+import sys, numpy as np, xvarpro as xv
+M = lambda theta, data: xv.array_namespace(theta).exp(-xv.array_namespace(theta).expand_dims(data, axis=1) * theta)
+t = np.linspace(0.0, 1.0, 20)
+fit = xv.solve(xv.separable(M, np.exp(-t), data=t), np.array([2.0]), over=xv.sets.Box(0.0, 5.0))
+str(fit), fit.w
+print(*{m.split('.')[0] for m in sys.modules})
+"""
+    assert not set(run(code)) & set(ON_DEMAND)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "array-api-strict"])
+def test_asking_for_one_backend_loads_that_one(name):
+    code = f"import sys, xvarpro as xv; xv.backends.get({name!r}); print(*{{m.split('.')[0] for m in sys.modules}})"
+    loaded = set(run(code)) & set(FRAMEWORKS)
+    assert loaded == {"torch": {"torch"}, "jax": {"jax", "jaxlib"}, "array-api-strict": {"array_api_strict"}}[name]
+
+
+def test_listing_backends_imports_none():
+    code = (
+        "import sys, xvarpro as xv; [xv.backends.installed(n) for n in xv.backends.known()]; "
+        "print(*{m.split('.')[0] for m in sys.modules})"
+    )
+    assert not set(run(code)) & set(FRAMEWORKS)
+
+
+def test_every_public_name_exists():
+    modules = [
+        xvarpro,
+        xvarpro.algorithms,
+        xvarpro.backends,
+        xvarpro.lower,
+        xvarpro.operators,
+        xvarpro.sets,
+        xvarpro.steps,
+    ]
+    for module in modules:
+        assert sorted(set(module.__all__)) == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in module.__all__)

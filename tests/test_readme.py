@@ -1,0 +1,30 @@
+"""The README's Python blocks run, one after the other, as a reader would paste them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", README.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+# the second example selects gates: some end at zero, and the result says so
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+def test_every_block_runs_and_gives_what_it_says(capsys):
+    space: dict = {}
+    first, second, third = blocks()
+    exec(first, space)
+    assert space["fit"].success
+    np.testing.assert_allclose(np.sort(space["fit"].theta), [1.0, 5.0], rtol=1e-4)
+    exec(second, space)
+    assert space["fit"].value < space["fit"].trace.value[0]
+    assert set(space["gradient"]) == {"A", "s"}
+    exec(third, space)
+    values = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith(("torch", "jax"))]
+    assert len(values) == 2
+    np.testing.assert_allclose(values, space["fit"].value, rtol=1e-6)
