@@ -11,13 +11,14 @@ import pytest
 import xvarpro as xv
 from xvarpro import lower
 from xvarpro.operators import Dense
-from xvarpro.protocols import LowerSolver
+from xvarpro.protocols import LowerSolver, System
 
 from .support import error, host, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
 SOLVERS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
 SHAPES = {"tall": (9, 4), "square": (5, 5), "wide": (4, 9), "column": (6, 1), "row": (1, 6)}
+NUMPY = xv.backends.get("numpy")
 EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(np.float64).eps}
 
 
@@ -39,15 +40,44 @@ def stacked(A, lam, Omega=None):
     return np.vstack([A, np.sqrt(lam) * ridge]) if lam else A
 
 
-def factored(backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
-    Omega = None if Omega is None else send(backend, Omega, dtype)
-    with backend.scope(dtype):
-        return solver.factor(backend, Dense(send(backend, A, dtype)), lam, Omega)
+class Solved:
+    """A level of NumPy arrays, factored on a backend by a solver; answers come back as NumPy arrays."""
 
+    def __init__(self, backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
+        # a compiled loop would be compiled for every call here; test_reduced runs the solvers as a solve does
+        self.backend = type(backend)(compiled=False) if backend.compiled else backend
+        self.solver, self.dtype = solver, dtype
+        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
+        with backend.scope(dtype):
+            self.factor = solver.factor(backend, self.system)
 
-def is_deficient(backend, solver, factor):
-    with backend.scope("float64"):
-        return bool(solver.deficient(backend, factor))
+    def send(self, x):
+        return send(self.backend, x, self.dtype)
+
+    @property
+    def deficient(self):
+        with self.backend.scope(self.dtype):
+            return bool(self.solver.deficient(self.backend, self.factor))
+
+    @property
+    def condition(self):
+        with self.backend.scope(self.dtype):
+            return float(self.solver.condition(self.backend, self.factor))
+
+    def argmin(self, y):
+        with self.backend.scope(self.dtype):
+            return self.solver.argmin(self.backend, self.system, self.factor, self.send(y))
+
+    def refined(self, y):
+        with self.backend.scope(self.dtype):
+            w = self.argmin(y)
+            r = self.system.M.residual(w, self.send(y))
+            return self.solver.refine(self.backend, self.system, self.factor, self.send(y), w, r)
+
+    def adjoint(self, c, y):
+        _, r = self.refined(y)
+        with self.backend.scope(self.dtype):
+            return self.solver.adjoint(self.backend, self.system, self.factor, self.send(c), self.send(y), r)
 
 
 KINDS = [(0.0, False, 1, "float64"), (0.3, False, 3, "float64"), (0.3, True, 3, "float64"), (0.3, False, 3, "float32")]
@@ -57,10 +87,10 @@ CASES = [(shape, *kind) for shape in ("tall", "square", "wide") for kind in KIND
 @lru_cache
 def handles(solver, shape, lam):
     """Whether the solver has an answer for levels of this shape; `test_no_shape_raises` is about those it has not."""
-    backend = xv.backends.get("numpy")
+    A = rng(0).normal(size=SHAPES[shape])
     try:
-        factor = factored(backend, solver, rng(0).normal(size=SHAPES[shape]), lam)
-        return not is_deficient(backend, solver, factor)
+        level = Solved(NUMPY, solver, A, lam)
+        return not level.deficient and level.argmin(np.ones((A.shape[0], 1))).shape == (A.shape[1], 1)
     except Exception:
         return False
 
@@ -93,10 +123,8 @@ def test_every_shape_has_a_solver_without_a_ridge():
 
 @pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
 def test_argmin_solves_the_normal_equations(kind, shape, lam, weighted, k, dtype, backend):
-    solver, dense = kind(), Dense64(shape, lam, weighted, k)
-    factor = factored(backend, solver, dense.A, lam, dense.Omega, dtype)
-    with backend.scope(dtype):
-        w = solver.argmin(backend, factor, send(backend, dense.y, dtype))
+    dense = Dense64(shape, lam, weighted, k)
+    w = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).argmin(dense.y)
     assert backend.dtype_name(w) == dtype
     assert w.shape == dense.w.shape
     residual = dense.H @ host(w) - dense.A.T @ dense.y
@@ -107,11 +135,8 @@ def test_argmin_solves_the_normal_equations(kind, shape, lam, weighted, k, dtype
 @pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
 def test_adjoint_is_what_dense_algebra_gives(kind, shape, lam, weighted, k, dtype, backend):
     """``-<dM w, q> - sum <s, dM v> over pairs`` has to be ``-<dM w, M v> - <M w - y, dM v>`` for every dM."""
-    solver, dense = kind(), Dense64(shape, lam, weighted, k)
-    factor = factored(backend, solver, dense.A, lam, dense.Omega, dtype)
-    with backend.scope(dtype):
-        c, y = send(backend, dense.c, dtype), send(backend, dense.y, dtype)
-        q, pairs = solver.adjoint(backend, factor, c, y)
+    dense = Dense64(shape, lam, weighted, k)
+    q, pairs = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).adjoint(dense.c, dense.y)
     tolerance = 100 * EPS[dtype] * dense.kappa**2
     assert error(q, dense.A @ dense.v) <= tolerance
     r = dense.A @ dense.w - dense.y
@@ -123,10 +148,8 @@ def test_adjoint_is_what_dense_algebra_gives(kind, shape, lam, weighted, k, dtyp
 @pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
 def test_condition_is_that_of_the_matrix_that_was_factored(kind, shape, lam, weighted, k, dtype, backend):
     """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
-    solver, dense = kind(), Dense64(shape, lam, weighted, k)
-    factor = factored(backend, solver, dense.A, lam, dense.Omega, dtype)
-    with backend.scope(dtype):
-        got = float(solver.condition(backend, factor))
+    dense = Dense64(shape, lam, weighted, k)
+    got = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).condition
     N = dense.A if dense.Omega is None else dense.A @ np.linalg.inv(dense.Omega)
     want = [np.linalg.cond(stacked(dense.A, lam, dense.Omega)), np.linalg.cond(stacked(N.T, lam))]
     assert min(abs(got / c - 1) for c in want) <= 100 * EPS[dtype] * max(want)
@@ -137,11 +160,10 @@ def test_condition_is_that_of_the_matrix_that_was_factored(kind, shape, lam, wei
 def test_no_shape_raises(shape, lam, solver, backend):
     """A solver that has no answer says so: `deficient`, and NaN or anything else where numbers were asked for."""
     A, y = rng(0).normal(size=SHAPES[shape]), rng(1).normal(size=(SHAPES[shape][0], 2))
-    factor = factored(backend, solver, A, lam)
-    with backend.scope("float64"):
-        w = solver.argmin(backend, factor, send(backend, y))
+    level = Solved(backend, solver, A, lam)
+    w = level.argmin(y)
     assert w.shape == (A.shape[1], 2)
-    if not is_deficient(backend, solver, factor):
+    if not level.deficient:
         optimal = A.T @ (A @ host(w) - y) + lam * host(w)
         assert np.linalg.norm(optimal) <= 1e-12
 
@@ -172,8 +194,7 @@ SCALES = {"as it is": np.ones(4), "units": np.array([1e-12, 1.0, 1e12, 1e3]), "t
 @lru_cache
 def survives(solver):
     """Whether a solver defines w without full rank: then it owes the w of minimum norm."""
-    backend = xv.backends.get("numpy")
-    return not is_deficient(backend, solver, factored(backend, solver, dependent("equal columns")))
+    return not Solved(NUMPY, solver, dependent("equal columns")).deficient
 
 
 TALL = [s for s in SOLVERS if handles(s(), "tall", 0.0)]
@@ -186,12 +207,11 @@ UNIT_FREE = [s for s in TALL if not survives(s())]  # a w of minimum norm is a c
 def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
     solver = solver()
     A, y = dependent(kind, seed), rng(7).normal(size=(9, 2))
-    factor = factored(backend, solver, A)
+    level = Solved(backend, solver, A)
     if not survives(solver):
-        assert is_deficient(backend, solver, factor)
+        assert level.deficient
         return
-    with backend.scope("float64"):
-        w = host(solver.argmin(backend, factor, send(backend, y)))
+    w = host(level.argmin(y))
     want = np.linalg.pinv(A) @ y
     assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
 
@@ -200,43 +220,38 @@ def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", ["full rank", "zero column", "equal columns", "combination"])
 def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
-    factor = factored(backend, solver(), dependent(kind) * SCALES[scale])
-    assert is_deficient(backend, solver(), factor) == (kind != "full rank")
+    assert Solved(backend, solver(), dependent(kind) * SCALES[scale]).deficient == (kind != "full rank")
 
 
 @pytest.mark.parametrize("lam", [1e-6, 0.3])
 def test_ridge_restores_rank(lam, solver, backend):
-    factor = factored(backend, solver, dependent("equal columns"), lam)
-    assert not is_deficient(backend, solver, factor)
+    assert not Solved(backend, solver, dependent("equal columns"), lam).deficient
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("shape", "lam"), [("tall", 0.3), ("wide", 0.3)])
 def test_nan_never_raises_and_never_passes(shape, lam, bad, solver, backend):
     m, n = SHAPES[shape]
-    A, y = rng(0).normal(size=(m, n)), send(backend, rng(1).normal(size=(m, 2)))
+    A, y = rng(0).normal(size=(m, n)), rng(1).normal(size=(m, 2))
     A[1, 1] = bad
-    factor = factored(backend, solver, A, lam)
-    with backend.scope("float64"):
-        w = solver.argmin(backend, factor, y)
-        solver.adjoint(backend, factor, w, y)
-        solver.condition(backend, factor)
-    assert is_deficient(backend, solver, factor) or not np.isfinite(host(w)).all()
+    level = Solved(backend, solver, A, lam)
+    w = host(level.argmin(y))
+    level.adjoint(np.ones((n, 2)), y)
+    assert isinstance(level.condition, float)
+    assert level.deficient or not np.isfinite(w).all()
 
 
 @pytest.mark.parametrize(("shape", "lam"), [((9, 4), 0.0), ((9, 4), 0.1), ((4, 4), 0.0), ((4, 9), 0.1)])
 def test_the_choice_by_shape_solves_the_level(shape, lam, backend):
     A, y = rng(0).normal(size=shape), rng(1).normal(size=(shape[0], 2))
-    solver = lower.choose(shape, lam)
-    factor = factored(backend, solver, A, lam)
-    with backend.scope("float64"):
-        w = solver.argmin(backend, factor, send(backend, y))
-    assert error(w, np.linalg.lstsq(stacked(A, lam), np.vstack([y, np.zeros((shape[1] * bool(lam), 2))]))[0]) <= 1e-12
+    w = Solved(backend, lower.choose(shape, lam), A, lam).argmin(y)
+    padded = np.vstack([y, np.zeros((shape[1] * bool(lam), 2))])
+    assert error(w, np.linalg.lstsq(stacked(A, lam), padded)[0]) <= 1e-12
 
 
 def test_factors_cross_a_compiled_loop(solver):
     """A factor is a tuple of arrays and nothing else."""
-    factor = factored(xv.backends.get("numpy"), solver, rng(0).normal(size=(6, 3)), 0.1, weight(3))
+    factor = Solved(NUMPY, solver, rng(0).normal(size=(6, 3)), 0.1, weight(3)).factor
 
     def arrays(x):
         return all(map(arrays, x)) if isinstance(x, tuple) else isinstance(x, np.ndarray)
@@ -248,13 +263,21 @@ def test_factors_cross_a_compiled_loop(solver):
 def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     """The n x n system is singular at lam = 0; the dual form has the minimum-norm limit."""
     A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
-    solver = lower.choose(A.shape, 1e-20)
-    factor = factored(backend, solver, A, 1e-20)
-    with backend.scope("float64"):
-        w = solver.argmin(backend, factor, send(backend, y))
-        q, ((a, rest),) = solver.adjoint(backend, factor, send(backend, c), send(backend, y))
+    level = Solved(backend, lower.choose(A.shape, 1e-20), A, 1e-20)
+    w = level.argmin(y)
+    q, pairs = level.adjoint(c, y)
     P = np.linalg.pinv(A)
     assert error(w, P @ y) <= 1e-12
     assert error(q, P.T @ c) <= 1e-12
-    assert error(-host(a), np.linalg.solve(A @ A.T, y)) <= 1e-12
-    assert error(rest, c - P @ A @ c) <= 1e-12
+    got = sum(host(s) @ host(v).T for s, v in pairs)
+    assert error(got, -np.linalg.solve(A @ A.T, y) @ (c - P @ A @ c).T) <= 1e-12
+
+
+@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
+def test_refinement_changes_nothing_but_digits(kind, shape, lam, weighted, k, dtype, backend):
+    dense = Dense64(shape, lam, weighted, k)
+    w, r = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).refined(dense.y)
+    tolerance = 100 * EPS[dtype] * dense.kappa**2
+    assert error(w, dense.w) <= tolerance
+    want = dense.A @ dense.w - dense.y
+    assert np.linalg.norm(host(r) - want) <= tolerance * (np.linalg.norm(want) + np.linalg.norm(dense.y))

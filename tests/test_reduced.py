@@ -376,6 +376,9 @@ class Counting(LowerSolver):
     def adjoint(self, *args):
         return self._count("adjoint", *args)
 
+    def refine(self, *args):
+        return xv.lower.QR().refine(*args)
+
     def deficient(self, *args):
         return xv.lower.QR().deficient(*args)
 

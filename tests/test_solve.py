@@ -190,7 +190,7 @@ def twins(theta, data):
     return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.stack([theta[0], theta[0]]))
 
 
-@pytest.mark.parametrize("solver", [None, xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
+@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
 def test_loss_of_rank_is_a_status(solver, backend):
     fit = solve(xv.separable(twins, SIGNAL, data={"t": T}, solver=solver), backend=backend.name)
     assert fit.status is Status.RANK_DEFICIENT
@@ -394,6 +394,10 @@ def test_progress_shows_objective_and_gap(capsys):
 # -- frameworks, devices, dtypes ---------------------------------------------------------------------------------------
 
 
+def named_decays(theta, data):
+    return decays(theta["rates"], data)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("home", HOST_BACKENDS)
 def test_results_go_home(home, dtype, backend):
@@ -571,19 +575,28 @@ def shaped(kind, x):
     return np.asfortranarray(x) if kind == "fortran" else x.astype(x.dtype.newbyteorder(">"))
 
 
+def shifted(theta, data):
+    return theta + 0 * data[0, 0]
+
+
 @pytest.mark.parametrize("kind", ["read-only", "negative strides", "strided", "fortran", "big-endian"])
 def test_memory_of_every_sort(kind, backend):
     y, D = dictionary_problem().lower.y, dictionary_start()
     A, B = shaped(kind, y), shaped(kind, D)
     how = {"over": L1Ball(4.0), "max_iter": 3, "algorithm": xv.algorithms.FrankWolfe(xv.steps.Armijo(), cap=0.25)}
-    problem = xv.separable(lambda theta, data: theta + 0 * data[0, 0], A, data=A, lam=0.1)
+    problem = xv.separable(shifted, A, data=A, lam=0.1)
     fit = xv.solve(problem, B, backend=backend.name, **how)
     assert error(fit.theta, xv.solve(dictionary_problem(), D, **how).theta) <= 1e-10
     assert (y == A).all()
     assert (D == B).all()
 
 
-def test_arguments_are_never_written_to(backend):
+MUTABLE = [name for name in HOST_BACKENDS if name != "jax"]  # arrays that somebody could write to
+
+
+@pytest.mark.parametrize("name", MUTABLE)
+def test_arguments_are_never_written_to(name):
+    backend = xv.backends.get(name)
     theta0, y, t = (send(backend, x) for x in (START, SIGNAL + T, T))
     low, high = send(backend, np.zeros(2)), send(backend, np.full(2, 10.0))
     Omega = send(backend, np.diag([1.0, 2.0]))
@@ -595,13 +608,14 @@ def test_arguments_are_never_written_to(backend):
         assert (host(x) == want).all()
 
 
-def test_model_that_returns_theta_or_data_itself(backend):
+@pytest.mark.parametrize("name", MUTABLE)
+def test_model_that_returns_theta_or_data_itself(name):
     """The package computes residuals in place: never in an array that is the caller's."""
+    backend = xv.backends.get(name)
     D, y = send(backend, dictionary_start()), send(backend, dictionary_problem().lower.y)
     kept = host(D).copy(), host(y).copy()
-    xv.solve(xv.separable(lambda theta, data: theta, y, lam=0.1), D, over=L1Ball(4.0), max_iter=2)
-    xv.solve(xv.separable(lambda theta, data: theta, lambda theta, data: data, data=y, lam=0.1), D, over=L1Ball(4.0),
-             max_iter=2)  # fmt: skip
+    for target in (y, lambda theta, data: data):
+        xv.solve(xv.separable(lambda theta, data: theta, target, data=y, lam=0.1), D, over=L1Ball(4.0), max_iter=2)
     assert (host(D) == kept[0]).all()
     assert (host(y) == kept[1]).all()
 

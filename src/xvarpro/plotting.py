@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.result import Result
-
 try:
     from matplotlib import colormaps
     from matplotlib.axes import Axes
@@ -41,7 +39,7 @@ class Line(NamedTuple):
     dashed: bool = False
 
 
-def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
+def plot_trace(result: Any, ax: Axes | None = None) -> Axes:
     """Objective and gap of a run against its iterations.
 
     Parameters

@@ -281,11 +281,13 @@ def _check_model(reduced: Reduced, theta: Leaves, dtype: str) -> Blank:
     backend, problem = reduced.backend, reduced.problem
     constants = trees.partition(problem.data)[0]
     skeleton: Any = None
+    y_ndim = 2
 
     def probe(*arrays: Array) -> Leaves:
-        nonlocal skeleton
+        nonlocal skeleton, y_ndim
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, problem, arrays[0], dtype)
+        y_ndim = 2 if parts.y_L is None else parts.y_L.ndim
         outputs, skeleton = trees.partition(parts)
         return outputs
 
@@ -298,7 +300,7 @@ def _check_model(reduced: Reduced, theta: Leaves, dtype: str) -> Blank:
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
-    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs))
+    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim)
 
 
 def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:

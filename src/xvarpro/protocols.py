@@ -153,6 +153,14 @@ class StepRule(Struct):
         """
 
 
+class System(NamedTuple):
+    """What a lower level has to solve: ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``; None is the identity."""
+
+    M: Operator
+    lam: float
+    Omega: Array | None
+
+
 class LowerSolver(Struct):
     """Factors ``H = M^T M + lam Omega^T Omega`` once; answers every question about the lower level from that.
 
@@ -160,16 +168,20 @@ class LowerSolver(Struct):
     """
 
     @abstractmethod
-    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> Any:
+    def factor(self, backend: Any, system: System) -> Any:
         """Factor the stacked matrix ``[M; sqrt(lam) Omega]``. Never raises: a failure shows as NaN."""
 
     @abstractmethod
-    def argmin(self, backend: Any, factor: Any, y: Array) -> Array:
+    def argmin(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
         """``w = H^-1 M^T y``."""
 
+    def refine(self, backend: Any, system: System, factor: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
+        """`w` and the residual ``r = M w - y`` to the accuracy that the gradient is to have."""
+        return w, r
+
     @abstractmethod
-    def adjoint(self, backend: Any, factor: Any, c: Array, y: Array) -> Adjoint:
-        """What the reduced gradient needs of ``v = H^-1 c``."""
+    def adjoint(self, backend: Any, system: System, factor: Any, c: Array, y: Array, r: Array) -> Adjoint:
+        """What the reduced gradient needs of ``v = H^-1 c``; `r` is the lower residual."""
 
     @abstractmethod
     def deficient(self, backend: Any, factor: Any) -> Array:
@@ -177,7 +189,7 @@ class LowerSolver(Struct):
 
     @abstractmethod
     def condition(self, backend: Any, factor: Any) -> Array:
-        """2-norm condition number of the matrix that was factored, 0-d: the gradient's error is this times eps."""
+        """2-norm condition number of the matrix that was factored, 0-d."""
 
 
 class Adjoint(NamedTuple):

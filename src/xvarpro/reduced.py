@@ -14,7 +14,7 @@ from xvarpro import lower
 from xvarpro.backends import Backend
 from xvarpro.operators import as_operator
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Leaves, LowerSolver
+from xvarpro.protocols import Array, Leaves, LowerSolver, System
 from xvarpro.trees import Skeleton, array_namespace, inner, partition, sum_, unflatten
 
 
@@ -33,6 +33,7 @@ class Blank(NamedTuple):
 
     skeleton: Skeleton
     arrays: tuple[tuple[tuple[int, ...], Any], ...]
+    y_ndim: int  # axes of a lower target that is a function of theta; 2 for any other
 
 
 class Point(NamedTuple):
@@ -42,7 +43,7 @@ class Point(NamedTuple):
     value: Array
     w: Array
     r: Array  # residual M_U w - y_U of the upper level
-    factor: Any  # of the lower level; empty where no adjoint is needed
+    factor: Any  # of the lower level
 
 
 class Reduced:
@@ -78,10 +79,15 @@ class Reduced:
         def level(level: Level | None) -> tuple[Any, Array | None]:
             if level is None:
                 return None, None
-            return as_operator(level.M(tree, data)), as_matrix(level.y(tree, data)) if callable(level.y) else None
+            return as_operator(level.M(tree, data)), level.y(tree, data) if callable(level.y) else None
 
         penalty = problem.R(tree) if problem.R is not None and problem.mu else None
         return Parts(*level(problem.lower), *level(problem.upper), penalty)
+
+    def lower_level(self, theta: Leaves) -> tuple[Parts, LowerSolver, System, Array]:
+        """The lower level at theta, stated: what the user's functions returned, how it is solved, its target."""
+        parts = self.evaluate(theta, self._constants)
+        return parts, *self._lower(parts)
 
     def point(self, theta: Leaves) -> Point:
         """Value at theta: one factorisation, one product."""
@@ -101,21 +107,33 @@ class Reduced:
             )
 
     def _point(self, theta: Leaves, parts: Parts) -> Point:
-        level, judge, solver = self.problem.lower, self.judge, self.solver(parts.M_L)
-        factor = solver.factor(self.backend, parts.M_L, level.lam, level.Omega)
-        w = solver.argmin(self.backend, factor, level.y if parts.y_L is None else parts.y_L)
-        M_U, y_U = (parts.M_L, parts.y_L) if self.problem.is_separable else (parts.M_U, parts.y_U)
-        r = M_U.residual(w, judge.y if y_U is None else y_U)
+        solver, system, y = self._lower(parts)
+        factor = solver.factor(self.backend, system)
+        w = solver.argmin(self.backend, system, factor, y)
+        r = self._residual(parts, w)
+        value = self._objective(parts, w, r)
+        if not system.lam:
+            xp = array_namespace(value)
+            value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
+        return Point(theta, value, w, r, factor)
+
+    def _lower(self, parts: Parts) -> tuple[LowerSolver, System, Array]:
+        level = self.problem.lower
+        y = as_matrix(level.y if parts.y_L is None else parts.y_L)
+        return self.solver(parts.M_L), System(parts.M_L, level.lam, level.Omega), y
+
+    def _residual(self, parts: Parts, w: Array) -> Array:
+        """``M_U w - y_U``."""
+        M, y = (parts.M_L, parts.y_L) if self.problem.is_separable else (parts.M_U, parts.y_U)
+        return M.residual(w, as_matrix(self.judge.y if y is None else y))
+
+    def _objective(self, parts: Parts, w: Array, r: Array) -> Array:
+        judge = self.judge
         value = 0.5 * inner(r, r)
         if judge.lam:
             Ow = w if judge.Omega is None else judge.Omega @ w
             value = value + (0.5 * judge.lam) * inner(Ow, Ow)
-        if parts.R is not None:
-            value = value + (0.5 * self.problem.mu) * parts.R
-        if not level.lam:
-            xp = array_namespace(value)
-            value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
-        return Point(theta, value, w, r, () if self.problem.is_separable else factor)
+        return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point: one VJP, and one solve with the point's factor unless the problem is separable."""
@@ -142,23 +160,29 @@ class Reduced:
 
     def _cotangents(self, point: Point, parts: Parts) -> Parts:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
-        w, r, level = point.w, point.r, self.problem.lower
+        solver, system, y = self._lower(parts)
         R = None
         if parts.R is not None:
             R = array_namespace(parts.R).full_like(parts.R, 0.5 * self.problem.mu)
         if self.problem.is_separable:
-            return Parts(parts.M_L.outer(r, w), None if parts.y_L is None else -r, None, None, R)
-        judge, solver = self.judge, self.solver(parts.M_L)
-        c = parts.M_U.rmatvec(r)
+            w, r = solver.refine(self.backend, system, point.factor, y, point.w, point.r)
+            return Parts(parts.M_L.outer(r, w), _shaped(-r, parts.y_L), None, None, R)
+        w, r_L = solver.refine(self.backend, system, point.factor, y, point.w, parts.M_L.residual(point.w, y))
+        r = self._residual(parts, w)
+        c, judge = parts.M_U.rmatvec(r), self.judge
         if judge.lam:
             c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
-        q, pairs = solver.adjoint(self.backend, point.factor, c, level.y if parts.y_L is None else parts.y_L)
+        q, pairs = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
         terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
         M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
-        y_L, y_U = None if parts.y_L is None else q, None if parts.y_U is None else -r
-        return Parts(M_L, y_L, parts.M_U.outer(r, w), y_U, R)
+        return Parts(M_L, _shaped(q, parts.y_L), parts.M_U.outer(r, w), _shaped(-r, parts.y_U), R)
 
 
 def as_matrix(y: Array) -> Array:
     """A target of shape (m,) as (m, 1)."""
     return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)
+
+
+def _shaped(cotangent: Array, y: Array | None) -> Array | None:
+    """A cotangent for a target as the user's function returned it; None for one that is constant."""
+    return None if y is None else array_namespace(y).reshape(cotangent, y.shape)

@@ -205,7 +205,7 @@ def solve(
     (array([1., 5.]), array([2., 1.]))
     """
     began = time.perf_counter()
-    _check_limits(tol, max_iter, time_limit, algorithm)
+    _check_options(tol, max_iter, time_limit, algorithm, callback)
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
     size = sum(math.prod(x.shape) for x in prepared.theta)
     chosen = algorithm or algorithms.choose(prepared.region.has_projection, size)
@@ -218,7 +218,7 @@ def solve(
         return run.result(status, setup)
 
 
-def _check_limits(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any) -> None:
+def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, callback: Any) -> None:
     if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
         raise ProblemError(f"tol must be a finite number >= 0, got {tol!r}")
     if not (isinstance(max_iter, int) and max_iter >= 0):
@@ -227,6 +227,8 @@ def _check_limits(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any) -> N
         raise ProblemError(f"time_limit must be seconds >= 0 or None, got {time_limit!r}")
     if not (algorithm is None or isinstance(algorithm, Algorithm)):
         raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None, got {algorithm!r}")
+    if not (callback is None or callable(callback)):
+        raise ProblemError(f"callback must be a function of a Moment or None, got {callback!r}")
 
 
 def _judged(state: Any, tol: Array, floor: Array) -> Any:
@@ -330,7 +332,8 @@ class _Run:
             alpha_A=alpha_A,
             alpha_B=alpha_B,
             seconds=self.seconds[-1],
-            _theta=lambda: home.bring(theta, backend),
+            # a copy: what a callback does to it must not reach the solve
+            _theta=lambda: home.bring(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend),
         )
 
     def result(self, status: Status, setup: float) -> Result:
@@ -392,21 +395,19 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
 
 
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, Array, Array, Array]:
-    level, backend = reduced.problem.lower, reduced.backend
-    M = reduced.evaluate(theta, trees.partition(reduced.problem.data)[0]).M_L
-    solver = reduced.solver(M)
-    factor = solver.factor(backend, M, level.lam, level.Omega)
-    A = M.dense()
+    parts, solver, system, _ = reduced.lower_level(theta)
+    factor = solver.factor(reduced.backend, system)
+    A = parts.M_L.dense()
     xp = array_namespace(A)
     dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
     units = xp.full_like(dead, A.shape[1])
-    return solver.deficient(backend, factor), solver.condition(backend, factor), dead, units
+    return solver.deficient(reduced.backend, factor), solver.condition(reduced.backend, factor), dead, units
 
 
 def _weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
     """The eliminated variable for the target as it was given, block by block."""
     y = prepared.original.lower.y
-    vector = trees.is_array(y) and y.ndim == 1
+    vector = (y.ndim if trees.is_array(y) else prepared.blank.y_ndim) == 1
     move = _Columns(prepared)
     for block in move.blocks(y):
         w = prepared.call(_solve_lower, theta, block)
@@ -438,11 +439,9 @@ class _Columns:
 
 
 def _solve_lower(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    level = reduced.problem.lower
-    parts = reduced.evaluate(theta, trees.partition(reduced.problem.data)[0])
-    solver = reduced.solver(parts.M_L)
-    factor = solver.factor(reduced.backend, parts.M_L, level.lam, level.Omega)
-    return solver.argmin(reduced.backend, factor, y[0] if y else parts.y_L)
+    _, solver, system, own = reduced.lower_level(theta)
+    factor = solver.factor(reduced.backend, system)
+    return solver.argmin(reduced.backend, system, factor, y[0] if y else own)
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

@@ -22,19 +22,25 @@ def add(total: Counts, values: Any = 0, gradients: Any = 0, lmos: Any = 0, proje
     return Counts(*(t + n for t, n in zip(total, (values, gradients, lmos, projections), strict=True)))
 
 
-def status(like: Array, moved: Array | None = None) -> Array:
+def status(like: Array, progress: Array | None = None) -> Array:
     """RUNNING, or NO_DESCENT where the iteration did not move."""
     xp = array_namespace(like)
     running = xp.zeros((), dtype=xp.int32, device=device(like))
-    if moved is None:
+    if progress is None:
         return running
-    return xp.where(moved, running, xp.full_like(running, Status.NO_DESCENT.code))
+    return xp.where(progress, running, xp.full_like(running, Status.NO_DESCENT.code))
 
 
 def rounding(value: Array) -> Array:
     """What two computed objectives near `value` may differ by without meaning anything."""
     xp = array_namespace(value)
     return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)
+
+
+def moved(alpha: Array, d: Leaves, theta: Leaves) -> Array:
+    """Whether the step ``alpha d`` changes theta by more than its rounding; a step of 0 does not, nor does NaN."""
+    eps = array_namespace(alpha).finfo(alpha.dtype).eps
+    return (alpha * alpha) * dot(d, d) > (eps * eps) * dot(theta, theta)
 
 
 def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:

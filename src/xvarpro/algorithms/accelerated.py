@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.algorithms._common import add, curvature, rounding, start, status
+from xvarpro.algorithms._common import add, curvature, moved, rounding, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, select, sub
@@ -68,7 +68,8 @@ class AcceleratedProjectedGradient(Algorithm):
         grad = f.gradient(point)
         direction = region.blmo(point.theta, grad)
         step = sub(point.theta, x)
-        forward = better & (dot(grad, step) <= 0)
+        progress = better & moved(xp.ones_like(t), step, x)
+        forward = progress & (dot(grad, step) <= 0)
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         theta = select(better, point.theta, x)
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
@@ -76,7 +77,7 @@ class AcceleratedProjectedGradient(Algorithm):
             better, (point.value, direction.gap_A, direction.gap_B), (iterate.value, iterate.gap_A, iterate.gap_B)
         )
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
-        outcome = status(t, better | (t > 1))
+        outcome = status(t, progress | (t > 1))
         work = add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials)
         iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work)
         return State(iterate, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)

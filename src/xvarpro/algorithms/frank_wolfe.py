@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.algorithms._common import add, curvature, start, status
+from xvarpro.algorithms._common import add, curvature, moved, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, Search, StepRule, Struct
 from xvarpro.steps import Armijo, ShortStep
@@ -112,8 +112,11 @@ class FrankWolfe(Algorithm):
     def advance(self, f: Any, region: Any, state: State) -> State:
         iterate, d, memory = state.iterate, state.d, list(state.memory)
         alpha = {True: 0 * iterate.value, False: 0 * iterate.value}
+        progress = alpha[True] > 0
         for i, (A, B) in enumerate(self.blocks.searches(region)):
-            found = self._search(f, region, iterate, _masked(region, d, (A, B)), memory[i], A, B)
+            along, before = _masked(region, d, (A, B)), iterate.theta
+            found = self._search(f, region, iterate, along, memory[i], A, B)
+            progress = progress | moved(found.alpha, along, before)
             grad = f.gradient(found.point)
             direction = region.blmo(found.point.theta, grad)
             memory[i], d = found.memory, direction.d
@@ -125,8 +128,7 @@ class FrankWolfe(Algorithm):
                 gap_B=direction.gap_B,
                 counts=add(iterate.counts, values=found.n_values, gradients=1, lmos=1),
             )
-        moved = (alpha[True] > 0) | (alpha[False] > 0)
-        iterate = iterate._replace(alpha_A=alpha[True], alpha_B=alpha[False], status=status(iterate.value, moved))
+        iterate = iterate._replace(alpha_A=alpha[True], alpha_B=alpha[False], status=status(iterate.value, progress))
         return State(iterate, d, tuple(memory))
 
     def _search(self, f: Any, region: Any, iterate: Iterate, d: Leaves, memory: Array, A: bool, B: bool) -> Search:

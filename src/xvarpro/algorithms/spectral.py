@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
-from xvarpro.algorithms._common import add, curvature, rounding, start, status
+from xvarpro.algorithms._common import add, curvature, moved, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, sub
@@ -76,7 +76,7 @@ class SpectralProjectedGradient(Algorithm):
             direction.gap_B,
             alpha,
             alpha,
-            status(slope, alpha > 0),
+            status(slope, moved(alpha, d, theta)),
             add(iterate.counts, values=trials, gradients=1, lmos=1, projections=1),
         )
         next_length = _spectral_length(alpha, d, sub(new, grad), length)
@@ -87,7 +87,6 @@ class SpectralProjectedGradient(Algorithm):
     ) -> tuple[Array, Any, Array]:
         xp = array_namespace(slope)
         worst = xp.max(recent)
-        worst = worst + rounding(worst)
 
         def trial(alpha: Array, n: Array) -> tuple[Array, Any, Array]:
             alpha = xp.where((n > self.limit) | ~(slope < 0), 0 * alpha, alpha)

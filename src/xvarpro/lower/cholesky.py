@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
-from xvarpro.lower._stack import condition_of
-from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator
+from xvarpro.lower._stack import condition_of, rank_tolerance
+from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
 class CholeskyFactor(NamedTuple):
@@ -32,27 +32,26 @@ class Cholesky(LowerSolver):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.Cholesky())
     """
 
-    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> CholeskyFactor:
-        A = M.dense()
+    def factor(self, backend: Any, system: System) -> CholeskyFactor:
+        A, lam, Omega = system.M.dense(), system.lam, system.Omega
         xp = array_namespace(A)
         H = A.mT @ A
         if lam:
             H = H + lam * (xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega.mT @ Omega)
         return CholeskyFactor(A, backend.cholesky(H))
 
-    def argmin(self, backend: Any, factor: CholeskyFactor, y: Array) -> Array:
+    def argmin(self, backend: Any, system: System, factor: CholeskyFactor, y: Array) -> Array:
         return _solve(backend, factor.L, factor.A.mT @ y)
 
-    def adjoint(self, backend: Any, factor: CholeskyFactor, c: Array, y: Array) -> Adjoint:
+    def adjoint(self, backend: Any, system: System, factor: CholeskyFactor, c: Array, y: Array, r: Array) -> Adjoint:
         v = _solve(backend, factor.L, c)
-        r = factor.A @ self.argmin(backend, factor, y) - y
         return Adjoint(factor.A @ v, ((r, v),))
 
     def deficient(self, backend: Any, factor: CholeskyFactor) -> Array:
+        # as for QR, whose R is L^T; but squares have been rounded here
         xp = array_namespace(factor.L)
-        pivots = xp.linalg.diagonal(factor.L)
-        tiny = xp.finfo(factor.L.dtype).eps * factor.L.shape[0]
-        return ~(xp.min(pivots) ** 2 > tiny * xp.max(pivots) ** 2)
+        squares = xp.linalg.diagonal(factor.L) ** 2
+        return ~xp.all(squares > rank_tolerance(factor.L) * xp.sum(factor.L * factor.L, axis=1))
 
     def condition(self, backend: Any, factor: CholeskyFactor) -> Array:
         return condition_of(backend, factor.L)

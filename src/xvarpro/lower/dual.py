@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.lower._stack import condition_of, dependent_column, stacked
-from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator
+from xvarpro.lower._stack import condition_of, dependent_column, padded, stacked
+from xvarpro.lower.refinement import LARGEST, Augmented, refine
+from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
 class DualFactor(NamedTuple):
-    """``[N^T; sqrt(lam) I] = [Q; *] R`` with ``N = M Omega^-1``, so that ``N N^T + lam I = R^T R``."""
+    """``[N^T; sqrt(lam) I] = Q R`` with ``N = M Omega^-1``, so that ``N N^T + lam I = R^T R``."""
 
     Q: Array
     R: Array
@@ -34,29 +35,52 @@ class DualQR(LowerSolver):
     DualQR()
     """
 
-    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> DualFactor:
-        A = M.dense()
-        xp = array_namespace(A)
-        N_T = A.mT if Omega is None else xp.linalg.solve(Omega.mT, A.mT)
-        Q, R = backend.qr(stacked(N_T, lam, None))
-        return DualFactor(Q[: A.shape[1], :], R, () if Omega is None else (Omega,))
+    def factor(self, backend: Any, system: System) -> DualFactor:
+        Omega = system.Omega
+        Q, R = backend.qr(_dual(system))
+        return DualFactor(Q, R, () if Omega is None else (Omega,))
 
-    def argmin(self, backend: Any, factor: DualFactor, y: Array) -> Array:
-        return _from_dual(factor, factor.Q @ backend.solve_triangular(factor.R, y, transpose=True))
+    def argmin(self, backend: Any, system: System, factor: DualFactor, y: Array) -> Array:
+        n = system.M.shape[1]
+        return _from_dual(factor, factor.Q[:n, :] @ backend.solve_triangular(factor.R, y, transpose=True))
 
-    def adjoint(self, backend: Any, factor: DualFactor, c: Array, y: Array) -> Adjoint:
+    def refine(
+        self, backend: Any, system: System, factor: DualFactor, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        if factor.Q.shape[0] * y.shape[1] > LARGEST:
+            return w, r
+        x, a = self._multiplier(backend, system, factor, y)
+        return _from_dual(factor, x), -system.lam * a
+
+    def adjoint(self, backend: Any, system: System, factor: DualFactor, c: Array, y: Array, r: Array) -> Adjoint:
         Q, R = factor.Q, factor.R
-        xp = array_namespace(Q)
-        c = xp.linalg.solve(factor.Omega[0].mT, c) if factor.Omega else c
-        z = Q.mT @ c
-        a = backend.solve_triangular(R, backend.solve_triangular(R, y, transpose=True))
-        return Adjoint(backend.solve_triangular(R, z), ((-a, _from_dual(factor, c - Q @ z)),))
+        n = system.M.shape[1]
+        c = array_namespace(Q).linalg.solve(factor.Omega[0].mT, c) if factor.Omega else c
+        _, a = self._multiplier(backend, system, factor, y)
+        A, f = _dual(system), padded(c, Q.shape[0])
+        q = backend.solve_triangular(R, Q[:n, :].mT @ c)
+        rest, q = refine(backend, Augmented(A, Q, R, f, None), f - A @ q, q)
+        return Adjoint(q, ((-a, _from_dual(factor, rest[:n, :])),))
+
+    def _multiplier(self, backend: Any, system: System, factor: DualFactor, y: Array) -> tuple[Array, Array]:
+        """``N^T a`` and ``a = K^-1 y``."""
+        z = backend.solve_triangular(factor.R, y, transpose=True)
+        system_ = Augmented(_dual(system), factor.Q, factor.R, None, y)
+        x, b = refine(backend, system_, factor.Q @ z, -backend.solve_triangular(factor.R, z))
+        return x[: system.M.shape[1], :], -b
 
     def deficient(self, backend: Any, factor: DualFactor) -> Array:
         return dependent_column(factor.R)
 
     def condition(self, backend: Any, factor: DualFactor) -> Array:
         return condition_of(backend, factor.R)
+
+
+def _dual(system: System) -> Array:
+    """``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
+    M_T, Omega = system.M.dense().mT, system.Omega
+    N_T = M_T if Omega is None else array_namespace(M_T).linalg.solve(Omega.mT, M_T)
+    return stacked(N_T, system.lam, None)
 
 
 def _from_dual(factor: DualFactor, x: Array) -> Array:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace
-
-from xvarpro.lower._stack import condition_of, dependent_column, stacked
-from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator
+from xvarpro.lower._stack import condition_of, dependent_column, padded, stacked
+from xvarpro.lower.refinement import LARGEST, Augmented, refine
+from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
 class QRFactor(NamedTuple):
-    """``[M; sqrt(lam) Omega] = [Q; *] R``."""
+    """``[M; sqrt(lam) Omega] = Q R``."""
 
     Q: Array
     R: Array
@@ -23,7 +22,8 @@ class QRFactor(NamedTuple):
 class QR(LowerSolver):
     """QR factorisation of ``[M; sqrt(lam) Omega]``: the default.
 
-    ``w = R^-1 Q^T y`` and, with ``z = R^-T c``, ``v = R^-1 z`` and ``M v = Q z`` without a product with M.
+    ``w = R^-1 Q^T y`` and, with ``z = R^-T c``, ``v = R^-1 z`` and ``M v = Q z`` without a product with M. Where the
+    condition asks for it and the target is not large, what the gradient is made of is refined (`lower.refinement`).
 
     Examples
     --------
@@ -31,24 +31,32 @@ class QR(LowerSolver):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.QR())
     """
 
-    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> QRFactor:
-        Q, R = backend.qr(stacked(M.dense(), lam, Omega))
-        return QRFactor(Q[: M.shape[0], :], R)
+    def factor(self, backend: Any, system: System) -> QRFactor:
+        Q, R = backend.qr(stacked(system.M.dense(), system.lam, system.Omega))
+        return QRFactor(Q, R)
 
-    def argmin(self, backend: Any, factor: QRFactor, y: Array) -> Array:
-        return backend.solve_triangular(factor.R, factor.Q.mT @ y)
+    def argmin(self, backend: Any, system: System, factor: QRFactor, y: Array) -> Array:
+        return backend.solve_triangular(factor.R, factor.Q[: y.shape[0], :].mT @ y)
 
-    def adjoint(self, backend: Any, factor: QRFactor, c: Array, y: Array) -> Adjoint:
+    def refine(
+        self, backend: Any, system: System, factor: QRFactor, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        m = y.shape[0]
+        if factor.Q.shape[0] * y.shape[1] > LARGEST:
+            return w, r
+        A = stacked(system.M.dense(), system.lam, system.Omega)
+        f = padded(y, A.shape[0])
+        a, w = refine(backend, Augmented(A, *factor, f, None), f - A @ w, w)
+        return w, -a[:m, :]
+
+    def adjoint(self, backend: Any, system: System, factor: QRFactor, c: Array, y: Array, r: Array) -> Adjoint:
         Q, R = factor
         z = backend.solve_triangular(R, c, transpose=True)
-        r = Q @ (Q.mT @ y) - y
-        return Adjoint(Q @ z, ((r, backend.solve_triangular(R, z)),))
+        A = stacked(system.M.dense(), system.lam, system.Omega)
+        q, b = refine(backend, Augmented(A, Q, R, None, c), Q @ z, -backend.solve_triangular(R, z))
+        return Adjoint(q[: y.shape[0], :], ((r, -b),))
 
     def deficient(self, backend: Any, factor: QRFactor) -> Array:
-        m, n = factor.R.shape
-        if m < n:
-            xp = array_namespace(factor.R)
-            return xp.asarray(True)
         return dependent_column(factor.R)
 
     def condition(self, backend: Any, factor: QRFactor) -> Array:

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from xvarpro.errors import ProblemError
 from xvarpro.lower._stack import stacked
-from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator
+from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
 class SVDFactor(NamedTuple):
@@ -46,20 +46,20 @@ class SVD(LowerSolver):
         if self.rtol is not None and not 0 <= self.rtol < 1:
             raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
 
-    def factor(self, backend: Any, M: Operator, lam: float, Omega: Array | None) -> SVDFactor:
-        A = stacked(M.dense(), lam, Omega)
+    def factor(self, backend: Any, system: System) -> SVDFactor:
+        A = stacked(system.M.dense(), system.lam, system.Omega)
         xp = array_namespace(A)
         U, s, Vh = backend.svd(A)
         rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol
         # written so that NaN is not taken for a zero
         cut = s <= rtol * xp.max(s)
         inverse = xp.where(cut, xp.zeros_like(s), 1 / xp.where(cut, xp.ones_like(s), s))
-        return SVDFactor(U[: M.shape[0], :], s, xp.expand_dims(inverse, axis=1), Vh)
+        return SVDFactor(U[: system.M.shape[0], :], s, xp.expand_dims(inverse, axis=1), Vh)
 
-    def argmin(self, backend: Any, factor: SVDFactor, y: Array) -> Array:
+    def argmin(self, backend: Any, system: System, factor: SVDFactor, y: Array) -> Array:
         return factor.Vh.mT @ (factor.inverse * (factor.U.mT @ y))
 
-    def adjoint(self, backend: Any, factor: SVDFactor, c: Array, y: Array) -> Adjoint:
+    def adjoint(self, backend: Any, system: System, factor: SVDFactor, c: Array, y: Array, r: Array) -> Adjoint:
         U, _, inverse, Vh = factor
         xp = array_namespace(U)
         kept = xp.astype(inverse > 0, U.dtype)
@@ -67,7 +67,7 @@ class SVD(LowerSolver):
         z = inverse * (Vh @ c)
         null = c - Vh.mT @ (kept * (Vh @ c))
         a = U @ (inverse * inverse * coefficients)
-        return Adjoint(U @ z, ((U @ coefficients - y, Vh.mT @ (inverse * z)), (-a, null)))
+        return Adjoint(U @ z, ((r, Vh.mT @ (inverse * z)), (-a, null)))
 
     def deficient(self, backend: Any, factor: SVDFactor) -> Array:
         xp = array_namespace(factor.s)

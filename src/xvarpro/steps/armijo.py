@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack
+from xvarpro.steps._backtrack import backtrack, check_limit
 
 
 @final
@@ -44,6 +44,7 @@ class Armijo(StepRule):
     uses_curvature: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_limit(self, self.limit)
         if not 0 < self.delta < 1:
             raise ProblemError(f"Armijo needs 0 < delta < 1, got {self.delta!r}")
         if not 0 < self.gamma < 0.5:

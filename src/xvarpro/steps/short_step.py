@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack
+from xvarpro.steps._backtrack import backtrack, check_limit
 
 
 @final
@@ -50,6 +50,7 @@ class ShortStep(StepRule):
     def __post_init__(self) -> None:
         if self.L is not None and not (math.isfinite(self.L) and self.L > 0):
             raise ProblemError(f"ShortStep needs L > 0 or None, got {self.L!r}")
+        check_limit(self, self.limit)
         if not (0 < self.shrink <= 1 < self.grow):
             raise ProblemError(f"ShortStep needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
 
@@ -61,13 +62,12 @@ class ShortStep(StepRule):
     ) -> Search:
         xp = array_namespace(value)
         largest = xp.full_like(value, cap)
-        slack = 4 * xp.finfo(value.dtype).eps * xp.abs(value)
 
         def propose(L: Array) -> Array:
             return xp.where(L * dd > 0, xp.minimum(largest, gap / (L * dd)), largest)
 
         def accept(alpha: Array, point: Any, L: Array) -> Array:
-            return point.value <= value - alpha * gap + (0.5 * alpha * alpha) * (L * dd) + slack
+            return point.value <= value - alpha * gap + (0.5 * alpha * alpha) * (L * dd)
 
         if self.L is not None:
             alpha = propose(memory)
