@@ -1,6 +1,6 @@
 """What `algorithm=None` chooses from, on problems of every kind: evaluations and seconds to within 0.1 % of the best.
 
-    python benchmarks/default.py [--backend jax] [--iterations 3000] [--seconds 20]
+python benchmarks/default.py [--backend jax] [--iterations 3000] [--seconds 20]
 """
 
 from __future__ import annotations

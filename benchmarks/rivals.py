@@ -1,9 +1,9 @@
 """Time to the joint baselines' final objective, on MNIST (784 x 3000) with 128 atoms, at two scalings of the units.
 
-The rivals run uncompressed, as a user would write them; iPALM's inertia and step factor are tuned on start 0. What has
-to be reached is the reduced objective at a rival's last D, which is never above the rival's own; its time is when its own
-objective came within 0.1 % of where it ended. The default's time includes compression and all other set-up. One backend,
-one process, one run after the other.
+The rivals run uncompressed, as a user would write them; iPALM's inertia and step factor are tuned on start 0. What
+has to be reached is the reduced objective at a rival's last D, which is never above the rival's own; its time is when
+its own objective came within 0.1 % of where it ended. The default's time includes compression and all other set-up.
+One backend, one process, one run after the other.
 
     XVARPRO_DATA=<folder> python benchmarks/rivals.py [--seconds 30] [--starts 3] [--backend numpy]
 """

@@ -50,7 +50,13 @@ def test_whole_solves(backend, reference, algorithm):
     """Twenty iterations step by step, and the same objective after fifty."""
     here, there = (
         xv.solve(
-            reference.problem, reference.theta0, over=reference.over, algorithm=algorithm, tol=0.0, max_iter=50, backend=b
+            reference.problem,
+            reference.theta0,
+            over=reference.over,
+            algorithm=algorithm,
+            tol=0.0,
+            max_iter=50,
+            backend=b,
         )
         for b in ("numpy", backend)
     )
@@ -68,7 +74,13 @@ def test_armijo_takes_identical_steps(backend, reference):
     algorithm = xv.algorithms.cr_varpro()
     here, there = (
         xv.solve(
-            reference.problem, reference.theta0, over=reference.over, algorithm=algorithm, tol=0.0, max_iter=50, backend=b
+            reference.problem,
+            reference.theta0,
+            over=reference.over,
+            algorithm=algorithm,
+            tol=0.0,
+            max_iter=50,
+            backend=b,
         )
         for b in ("numpy", backend)
     )

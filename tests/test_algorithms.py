@@ -467,7 +467,7 @@ def test_the_default_follows_the_sets():
     class NoProjection(type(L1)):  # a set with an LMO and nothing else
         project = xv.sets.Set.project
 
-    lmo_only = algorithms.choose(resolve(NoProjection(), np.ones(2)).has_projection, 2)
+    lmo_only = algorithms.choose(not resolve(NoProjection(), np.ones(2)).without_projection, 2)
     assert isinstance(lmo_only, FrankWolfe)
     assert not isinstance(algorithms.choose(True, 2), FrankWolfe)
     fit = xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), max_iter=3)

@@ -25,6 +25,8 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
     assert space["fit"].value < space["fit"].trace.value[0]
     assert set(space["gradient"]) == {"A", "s"}
     exec(third, space)
-    values = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith(("torch", "jax"))]
+    values = [
+        float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith(("torch", "jax"))
+    ]
     assert len(values) == 2
     np.testing.assert_allclose(values, space["fit"].value, rtol=1e-6)

@@ -431,7 +431,7 @@ def test_lmo_of_anything_is_feasible_and_finite(kind, entries):
 @pytest.mark.parametrize("radius", [-1.0, np.nan, np.inf, "1", None])
 @pytest.mark.parametrize("kind", [sets.Simplex, sets.CappedSimplex, sets.L1Ball, sets.L2Ball])
 def test_radius_is_checked(kind, radius):
-    with pytest.raises(ProblemError, match=rf"{kind.__name__} needs a finite radius >= 0, got"):
+    with pytest.raises(ProblemError, match=rf"{kind.__name__}: radius must be a finite number >= 0, got"):
         kind(radius)
 
 
@@ -453,7 +453,7 @@ def test_columns_are_of_vectors():
 
 @pytest.mark.parametrize("radius", [-1.0, 0.0, np.nan])
 def test_a_free_block_needs_a_ball(radius):
-    with pytest.raises(ProblemError, match=r"Free needs a .*radius >"):
+    with pytest.raises(ProblemError, match=r"Free.* radius"):
         sets.Free(radius=radius)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Leaves, Operator, Tree
+from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Blank, Parts, Reduced, as_matrix
 from xvarpro.region import Region, resolve
 from xvarpro.targets import Chunks, compress
@@ -118,7 +119,7 @@ def prepare(
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
         moved, compressed = _compressed(moved, to)
-        blank = _check_model(Reduced(moved, to, treedef), theta, work)
+        blank = _check_model(Reduced(moved, to, treedef), problem, theta, work)
     return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
 
 
@@ -234,6 +235,8 @@ class _Mover:
     def _level(self, level: Level, prefix: str) -> Level:
         y, Omega = level.y, level.Omega
         if trees.is_array(y):
+            if "complex" in exchange.dtype_name(y):
+                raise ProblemError(f"{prefix}y is complex and w is real here: stack real and imaginary parts as rows")
             y = as_matrix(self(y, f"{prefix}y", real=True))
         elif isinstance(y, Chunks):
             blocks = y
@@ -251,19 +254,15 @@ def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:
         return problem, False
     if not chunked:
         columns = {level.y.shape[1] for level in levels}
-        if len(columns) > 1:
-            raise ProblemError(
-                f"the levels' targets have {' and '.join(map(str, sorted(columns)))} columns: they share w"
-            )
-        if not problem.compress or columns.pop() <= sum(level.y.shape[0] for level in levels):
+        fits = len(columns) == 1 and columns.pop() > sum(level.y.shape[0] for level in levels)
+        if not (problem.compress and fits):
             return problem, False
     elif not problem.compress:
         raise ProblemError("a target in Chunks is always compressed: leave out compress=False")
     if len(levels) == 1:
         stacked = levels[0].y
     elif chunked:
-        pairs = levels
-        stacked = Chunks(lambda: (backend.xp.concat(list(both)) for both in zip(*(p.y for p in pairs), strict=True)))
+        stacked = Chunks(partial(_stacked_chunks, backend, levels[0].y, levels[1].y))
     else:
         stacked = backend.xp.concat([level.y for level in levels])
     L = compress(stacked, backend)
@@ -276,17 +275,25 @@ def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:
     )
 
 
-def _check_model(reduced: Reduced, theta: Leaves, dtype: str) -> Blank:
+def _stacked_chunks(backend: Backend, lower: Chunks, upper: Chunks) -> Iterator[Array]:
+    for i, (a, b) in enumerate(zip_longest(lower, upper)):
+        if a is None or b is None or a.shape[1] != b.shape[1]:
+            found = " and ".join("no chunk" if x is None else f"shape {tuple(x.shape)}" for x in (a, b))
+            raise ProblemError(f"chunk {i} of the two targets: {found}; they need the same number of columns")
+        yield backend.xp.concat([a, b])
+
+
+def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -> Blank:
     """Call the user's functions once, as the gradient will, and compare what they return with what the rest expects."""
-    backend, problem = reduced.backend, reduced.problem
-    constants = trees.partition(problem.data)[0]
+    backend = reduced.backend
+    constants = trees.partition(reduced.problem.data)[0]
     skeleton: Any = None
     y_ndim = 2
 
     def probe(*arrays: Array) -> Leaves:
         nonlocal skeleton, y_ndim
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
-        _check_parts(parts, problem, arrays[0], dtype)
+        _check_parts(parts, stated, arrays[0], dtype)
         y_ndim = 2 if parts.y_L is None else parts.y_L.ndim
         outputs, skeleton = trees.partition(parts)
         return outputs
@@ -304,34 +311,31 @@ def _check_model(reduced: Reduced, theta: Leaves, dtype: str) -> Blank:
 
 
 def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:
-    single = problem.is_separable
-    upper = problem.upper
-    levels = [("" if single else "lower ", problem.lower, parts.M_L, parts.y_L)]
+    upper, prefix = problem.upper, "" if problem.is_separable else "lower "
+    levels = [(prefix, problem.lower, parts.M_L, parts.y_L)]
     if upper is not None:
         levels.append(("upper ", upper, parts.M_U, parts.y_U))
-    columns = {}
+    unknowns, sides = {}, {}
     for name, level, M, y in levels:
-        for array, what in [*((a, "M") for a in trees.partition(M)[0]), *([(y, "y")] if y is not None else [])]:
-            _check_array(array, f"the {name}model function {what}", theta, dtype)
-        if not isinstance(M, Operator) or not trees.partition(M)[0]:
-            raise ModelError(f"the {name}model function M must return an array or an operator, got {M!r}")
-        if len(M.shape) != 2:
-            raise ModelError(f"the {name}model function M must return a matrix (m, n), got shape {tuple(M.shape)}")
-        target = level.y if y is None else y
-        if M.shape[0] != target.shape[0]:
+        _check_design(name, M, theta, dtype)
+        rows, sides[f"{name}y"], shape = _check_target(name, level, y, theta, dtype)
+        unknowns[f"{name}M(theta)"] = M.shape[1]
+        if rows is not None and M.shape[0] != rows:
             raise ProblemError(
-                f"{name}M(theta) has shape {tuple(M.shape)} and {name}y has shape {_target_shape(target)}: "
+                f"{name}M(theta) has shape {tuple(M.shape)} and {name}y has shape {shape}: "
                 "they need the same number of rows"
             )
-        columns[f"{name}M(theta)"] = M.shape[1]
         if level.Omega is not None and tuple(level.Omega.shape) != (M.shape[1], M.shape[1]):
             raise ProblemError(
                 f"Omega has shape {tuple(level.Omega.shape)} and {name}M(theta) has shape {tuple(M.shape)}: "
                 f"Omega must be {(M.shape[1], M.shape[1])}"
             )
-    if len(set(columns.values())) > 1:
-        raise ProblemError(f"the levels share w, but their designs have different numbers of columns: {columns}")
-    m, n = levels[0][2].shape
+    if len(set(unknowns.values())) > 1:
+        raise ProblemError(f"the levels share w, but their designs have different numbers of columns: {unknowns}")
+    if len({k for k in sides.values() if k is not None}) > 1:
+        found = " and ".join(sorted(str(k) for k in sides.values()))
+        raise ProblemError(f"the levels' targets have {found} columns: they share w, so they need the same number")
+    m, n = parts.M_L.shape
     if n > m and not problem.lower.lam and problem.lower.solver is None:
         raise ProblemError(
             f"the lower level has more unknowns than rows ({n} > {m}) and no ridge, so w is not unique: "
@@ -343,8 +347,32 @@ def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> No
             raise ModelError(f"R must return a scalar, got shape {tuple(parts.R.shape)}")
 
 
-def _target_shape(y: Array) -> str:
-    return f"({y.shape[0]},)" if y.shape[1] == 1 else f"({y.shape[0]}, {y.shape[1]})"
+def _check_design(name: str, M: Any, theta: Array, dtype: str) -> None:
+    arrays = trees.partition(M)[0]
+    held = getattr(M, "array", arrays)
+    if not arrays or isinstance(held, list | dict):
+        raise ModelError(
+            f"the {name}model function M must return an array or an operator, got {type(held).__name__}: "
+            "stack its parts with xp.stack or xp.concat"
+        )
+    for array in arrays:
+        _check_array(array, f"the {name}model function M", theta, dtype)
+    if len(M.shape) != 2:
+        raise ModelError(f"the {name}model function M must return a matrix (m, n), got shape {tuple(M.shape)}")
+
+
+def _check_target(
+    name: str, level: Level, y: Array | None, theta: Array, dtype: str
+) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Rows, columns and shape of a target as its user knows it; None where only a pass over chunks would tell."""
+    if isinstance(level.y, Chunks):
+        return None, None, ()
+    if y is not None:
+        _check_array(y, f"the {name}model function y", theta, dtype)
+    shape = tuple((level.y if y is None else y).shape)
+    if len(shape) not in (1, 2):
+        raise ModelError(f"the {name}model function y must return an array of shape (m,) or (m, k), got shape {shape}")
+    return shape[0], 1 if len(shape) == 1 else shape[1], shape
 
 
 def _check_array(x: Any, what: str, theta: Array, dtype: str) -> None:
@@ -356,5 +384,7 @@ def _check_array(x: Any, what: str, theta: Array, dtype: str) -> None:
             f"theta of {type(theta).__module__}.{type(theta).__name__}. Use xp = xv.array_namespace(theta)"
         )
     kind = str(x.dtype).rsplit(".", maxsplit=1)[-1]
-    if kind not in (dtype, _FLOATS[dtype]):
+    if kind.startswith("complex"):
+        raise ModelError(f"{what} returned {kind}: w is real here, so stack real and imaginary parts as rows")
+    if kind != dtype:
         raise ModelError(f"{what} must return {dtype}, theta's dtype, got {kind}")

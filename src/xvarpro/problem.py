@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
 from xvarpro.targets import Chunks
@@ -50,7 +50,7 @@ class Level(Struct):
             )
         if is_array(self.y) and self.y.ndim not in (1, 2):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
-        _check_weight("lam", self.lam)
+        checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]
         ):
@@ -84,7 +84,7 @@ class Problem(Struct):
     compress: bool = True
 
     def __post_init__(self) -> None:
-        _check_weight("mu", self.mu)
+        checks.nonnegative(self, "mu")
         if self.R is not None and not callable(self.R):
             raise ProblemError(f"R must be a function R(theta) -> scalar, got {type(self.R).__name__}")
         if self.mu and self.R is None:
@@ -198,11 +198,6 @@ def bilevel(
         if not isinstance(level, Level):
             raise ProblemError(f"{name} must be a Level(M, y, ...), got {type(level).__name__}")
     return Problem(lower, upper, R, mu, data, compress)
-
-
-def _check_weight(name: str, value: Any) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise ProblemError(f"{name} must be a finite number >= 0, got {value!r}")
 
 
 def _describe(x: Any) -> str:

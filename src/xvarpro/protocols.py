@@ -228,6 +228,8 @@ class Algorithm(Struct):
     of an array: the same text runs eagerly and inside a compiled loop.
     """
 
+    needs_projection: ClassVar[bool] = False
+
     @abstractmethod
     def init(self, f: Any, region: Any, theta: Leaves) -> Any:
         """State at `theta`, with value and certificate."""

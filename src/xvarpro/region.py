@@ -40,9 +40,9 @@ class Region(Struct):
     free: tuple[tuple[tuple[int, ...], Free], ...] = ()
 
     @property
-    def has_projection(self) -> bool:
-        """Whether every set offers a projection."""
-        return all(type(s).project is not Set.project for _, s in self.constrained)
+    def without_projection(self) -> list[Set]:
+        """The sets that offer no projection."""
+        return [s for _, s in self.constrained if type(s).project is Set.project]
 
     def blmo(self, theta: Leaves, grad: Leaves) -> Direction:
         """Algorithm 2: a vertex of block A, a point on the ball around the iterate for block B."""

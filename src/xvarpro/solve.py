@@ -131,6 +131,9 @@ def project(theta: Tree, over: Tree) -> Tree:
     {'free': array([7.]), 's': array([2., 0.])}
     """
     leaves, treedef = trees.flatten(theta)
+    for x, name in zip(leaves, trees.paths(theta), strict=True):
+        if not trees.is_array(x):
+            raise ProblemError(f"{name} must be an array, got {type(x).__name__}")
     region = resolve(over, theta)
     return trees.unflatten(treedef, region.project(tuple(leaves)))
 
@@ -208,7 +211,10 @@ def solve(
     _check_options(tol, max_iter, time_limit, algorithm, callback)
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
     size = sum(math.prod(x.shape) for x in prepared.theta)
-    chosen = algorithm or algorithms.choose(prepared.region.has_projection, size)
+    without = prepared.region.without_projection
+    chosen = algorithm or algorithms.choose(not without, size)
+    if chosen.needs_projection and without:
+        raise ProblemError(f"{type(chosen).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
     run = _Run(prepared, chosen, tol)
     with prepared.backend.scope(prepared.dtype):
         run.warm_up()
@@ -363,10 +369,9 @@ class _Run:
     def _verified(self, status: Status) -> tuple[Status, Verified]:
         prepared, theta = self.prepared, self.state.iterate.theta
         backend = prepared.backend
-        deficient, condition, dead, units = prepared.call(_diagnose, theta)
+        deficient, finite, condition, dead, units = prepared.call(_diagnose, theta)
         kappa = backend.to_floats([condition])[0]
-        # a design that is not finite itself has no condition number
-        if status is Status.NON_FINITE and bool(deficient) and not math.isnan(kappa):
+        if status is Status.NON_FINITE and bool(deficient) and bool(finite):
             status = Status.RANK_DEFICIENT
         verified = Verified(
             violation=float(prepared.region.violation(theta)),
@@ -394,14 +399,15 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
     return 0.5 * trees.inner(y, y)
 
 
-def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, Array, Array, Array]:
+def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
     parts, solver, system, _ = reduced.lower_level(theta)
     factor = solver.factor(reduced.backend, system)
     A = parts.M_L.dense()
     xp = array_namespace(A)
     dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
     units = xp.full_like(dead, A.shape[1])
-    return solver.deficient(reduced.backend, factor), solver.condition(reduced.backend, factor), dead, units
+    deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
+    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
 
 
 def _weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 from array_api_compat import array_namespace
 
+from xvarpro import checks
 from xvarpro.algorithms._common import add, curvature, moved, rounding, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
@@ -48,7 +49,10 @@ class AcceleratedProjectedGradient(Algorithm):
     grow: float = 2.0
     limit: int = 60
 
+    needs_projection: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
+        checks.limit(self, self.limit)
         if not (0 < self.shrink <= 1 < self.grow):
             raise ProblemError(f"0 < shrink <= 1 < grow is needed, got {self.shrink!r}, {self.grow!r}")
 

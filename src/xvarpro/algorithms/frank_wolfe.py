@@ -95,6 +95,8 @@ class FrankWolfe(Algorithm):
     def __post_init__(self) -> None:
         if not 0 < self.cap <= 1:
             raise ProblemError(f"FrankWolfe needs 0 < cap <= 1, got {self.cap!r}")
+        if not isinstance(self.blocks, Blocks):
+            raise ProblemError(f"blocks must be Together() or Separate(), got {self.blocks!r}")
         if not isinstance(self.step, StepRule):
             raise ProblemError(f"step must be one of xvarpro.steps, such as xv.steps.Armijo(), got {self.step!r}")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
+from xvarpro import checks
 from xvarpro.algorithms._common import add, curvature, moved, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
@@ -47,7 +48,10 @@ class SpectralProjectedGradient(Algorithm):
     gamma: float = 1e-4
     limit: int = 40
 
+    needs_projection: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
+        checks.limit(self, self.limit)
         if self.memory < 1:
             raise ProblemError(f"SpectralProjectedGradient needs memory >= 1, got {self.memory!r}")
         if not 0 < self.gamma < 0.5:

@@ -111,11 +111,13 @@ def of(x: Any) -> Backend | None:
 
 @cache
 def _of_type(kind: Any) -> Backend | None:
-    roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
-    for root in roots & _FAMILY.keys():
-        return get(_FAMILY[root])
-    for name in _plugins():
-        backend = get(name)
-        if roots & set(backend.roots) and backend.package in sys.modules:
-            return backend
+    """The nearest class that some backend owns decides: an array type may be built on another framework's."""
+    plugins = [get(name) for name in _plugins() if name not in _BUILT_IN]
+    for base in kind.__mro__:
+        root = base.__module__.partition(".")[0]
+        for plugin in plugins:
+            if root in plugin.roots and plugin.package in sys.modules:
+                return plugin
+        if root in _FAMILY:
+            return get(_FAMILY[root])
     return None

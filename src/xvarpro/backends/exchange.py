@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from xvarpro.backends import of
 from xvarpro.backends.protocol import Array, Backend
 from xvarpro.errors import ExchangeError
@@ -36,7 +38,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None)
         elif source is not None and not _on_host(source, x) and not _on_host(to, None, device):
             y = to.asarray(to.xp.from_dlpack(x), dtype=want, device=device)
         else:
-            y = to.asarray(x if source is None else source.to_numpy(x), dtype=want, device=device)
+            y = to.asarray(_host(source, x, want), dtype=want, device=device)
     except (AttributeError, TypeError, BufferError) as error:
         owner = source.name if source else type(x).__name__
         raise ExchangeError(
@@ -49,6 +51,14 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None)
             + ("; turn jax_enable_x64 on, or ask for dtype='float32'" if to.name == "jax" else "")
         )
     return y
+
+
+def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:
+    if source is None:
+        return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
+    # NumPy has no bfloat16: widen before leaving
+    half = source.dtype_name(x) in ("bfloat16", "float16") and dtype in ("float32", "float64")
+    return source.to_numpy(source.asarray(x, dtype="float32") if half else x)
 
 
 def _on_host(backend: Backend, x: Array | None, device: Any = None) -> bool:

@@ -30,21 +30,24 @@ def padded(y: Array, rows: int) -> Array:
     return xp.concat([y, xp.zeros((rows - y.shape[0], y.shape[1]), dtype=y.dtype, device=device(y))])
 
 
-def dependent_column(R: Array) -> Array:
-    """Whether a column of ``A = Q R`` lies in the span of those before it, to working precision; 0-d bool.
+def deficient(backend: Any, R: Array, rows: int) -> Array:
+    """Whether the columns of ``A = Q R``, A with `rows` rows, are dependent to working precision; 0-d bool.
 
-    ``|r_jj|`` is the distance of column j from that span, ``|R e_j|`` its length: the test does not see units.
+    Columns are scaled to length 1 first, so that units do not count. ``|r_jj|`` is then the distance of column j from
+    the span of those before it: where none is small, the rank is full. Small ones may be rounding or conditioning; the
+    smallest singular value decides, and is computed only then.
     """
     xp = array_namespace(R)
-    tiny = rank_tolerance(R)
-    distance = xp.abs(xp.linalg.diagonal(R))
-    # `not (a > b)` where `a <= b` would let NaN pass
-    return ~xp.all(distance > tiny * xp.sqrt(xp.sum(R * R, axis=0)))
+    eps = xp.finfo(R.dtype).eps
+    length = xp.sqrt(xp.sum(R * R, axis=0))
+    # written so that NaN counts as small
+    small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > (1e4 * eps * R.shape[0]) * length)
 
+    def decide(_: tuple[Array, Array]) -> tuple[Array, Array]:
+        s = backend.svd(R / xp.where(length > 0, length, xp.ones_like(length)))[1]
+        return small & ~small, ~(xp.min(s) > (eps * max(rows, R.shape[0])) * xp.max(s))
 
-def rank_tolerance(R: Array) -> float:
-    """Relative distance from a span below which a column is rounding: a few eps for each of the columns before it."""
-    return 8 * array_namespace(R).finfo(R.dtype).eps * R.shape[-1]
+    return backend.while_loop(lambda state: state[0], decide, (small, small))[1]
 
 
 def condition_of(backend: Any, A: Array) -> Array:

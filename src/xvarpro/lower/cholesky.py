@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
-from xvarpro.lower._stack import condition_of, rank_tolerance
+from xvarpro.lower._stack import condition_of
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -48,10 +48,12 @@ class Cholesky(LowerSolver):
         return Adjoint(factor.A @ v, ((r, v),))
 
     def deficient(self, backend: Any, factor: CholeskyFactor) -> Array:
-        # as for QR, whose R is L^T; but squares have been rounded here
-        xp = array_namespace(factor.L)
-        squares = xp.linalg.diagonal(factor.L) ** 2
-        return ~xp.all(squares > rank_tolerance(factor.L) * xp.sum(factor.L * factor.L, axis=1))
+        # squared distances of each column from the span of those before it, over squared lengths: rounding of H
+        # leaves up to some hundred eps of them
+        L = factor.L
+        xp = array_namespace(L)
+        tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
+        return ~xp.all(xp.linalg.diagonal(L) ** 2 > tiny * xp.sum(L * L, axis=1))
 
     def condition(self, backend: Any, factor: CholeskyFactor) -> Array:
         return condition_of(backend, factor.L)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.lower._stack import condition_of, dependent_column, padded, stacked
-from xvarpro.lower.refinement import LARGEST, Augmented, refine
+from xvarpro.lower._refinement import LARGEST, Augmented, refine
+from xvarpro.lower._stack import condition_of, deficient, padded, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -70,7 +70,7 @@ class DualQR(LowerSolver):
         return x[: system.M.shape[1], :], -b
 
     def deficient(self, backend: Any, factor: DualFactor) -> Array:
-        return dependent_column(factor.R)
+        return deficient(backend, factor.R, factor.Q.shape[0])
 
     def condition(self, backend: Any, factor: DualFactor) -> Array:
         return condition_of(backend, factor.R)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro.lower._stack import condition_of, dependent_column, padded, stacked
-from xvarpro.lower.refinement import LARGEST, Augmented, refine
+from xvarpro.lower._refinement import LARGEST, Augmented, refine
+from xvarpro.lower._stack import condition_of, deficient, padded, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -23,7 +23,7 @@ class QR(LowerSolver):
     """QR factorisation of ``[M; sqrt(lam) Omega]``: the default.
 
     ``w = R^-1 Q^T y`` and, with ``z = R^-T c``, ``v = R^-1 z`` and ``M v = Q z`` without a product with M. Where the
-    condition asks for it and the target is not large, what the gradient is made of is refined (`lower.refinement`).
+    condition asks for it and the target is not large, what the gradient is made of is refined (`lower._refinement`).
 
     Examples
     --------
@@ -57,7 +57,7 @@ class QR(LowerSolver):
         return Adjoint(q[: y.shape[0], :], ((r, -b),))
 
     def deficient(self, backend: Any, factor: QRFactor) -> Array:
-        return dependent_column(factor.R)
+        return deficient(backend, factor.R, factor.Q.shape[0])
 
     def condition(self, backend: Any, factor: QRFactor) -> Array:
         return condition_of(backend, factor.R)

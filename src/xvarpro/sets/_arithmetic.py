@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 from array_api_compat import array_namespace, device
 
 from xvarpro import backends
-from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array
-
-
-def check_radius(owner: object, radius: Any) -> None:
-    """Refuse a radius that is not a finite number >= 0."""
-    if not isinstance(radius, int | float) or not math.isfinite(radius) or radius < 0:
-        raise ProblemError(f"{type(owner).__name__} needs a finite radius >= 0, got {radius!r}")
 
 
 def first_index(x: Array, best: Array) -> Array:
@@ -66,7 +56,8 @@ def onto_simplex(x: Array, radius: float) -> Array:
         above = y - tau
         active = above > 0
         excess = xp.sum(xp.where(active, above, xp.zeros_like(above)), axis=-1, keepdims=True) - radius
-        rise = excess / xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
+        count = xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
+        rise = excess / xp.maximum(count, xp.ones_like(count))
         return xp.where(rise > 0, tau + rise, tau), rise
 
     tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.ones_like(tau)))

@@ -7,8 +7,9 @@ from typing import ClassVar, final
 
 from array_api_compat import array_namespace
 
+from xvarpro import checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import check_radius, direction, first_index, norm, onto_simplex
+from xvarpro.sets._arithmetic import direction, first_index, norm, onto_simplex
 
 
 @final
@@ -33,7 +34,7 @@ class L1Ball(Set):
     polytope: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_radius(self, self.radius)
+        checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -77,7 +78,7 @@ class L2Ball(Set):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        check_radius(self, self.radius)
+        checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
         return -self.radius * direction(g)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
+from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Struct
-from xvarpro.sets._arithmetic import check_radius
 from xvarpro.sets.norms import L2, Norm
 
 
@@ -34,6 +34,6 @@ class Free(Struct):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        check_radius(self, self.radius)
+        checks.nonnegative(self, "radius")
         if not self.radius:
             raise ProblemError("Free needs a radius > 0: a ball of radius 0 would hold the block still")

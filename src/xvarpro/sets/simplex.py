@@ -8,8 +8,9 @@ from typing import ClassVar, final
 
 from array_api_compat import array_namespace
 
+from xvarpro import checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import check_radius, first_index, onto_simplex
+from xvarpro.sets._arithmetic import first_index, onto_simplex
 
 
 @final
@@ -34,7 +35,7 @@ class Simplex(Set):
     polytope: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_radius(self, self.radius)
+        checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -73,7 +74,7 @@ class CappedSimplex(Set):
     polytope: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_radius(self, self.radius)
+        checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)

@@ -7,14 +7,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search
-
-
-def check_limit(owner: object, limit: Any) -> None:
-    """Refuse a number of trials that is not a whole number >= 1."""
-    if not isinstance(limit, int) or limit < 1:
-        raise ProblemError(f"{type(owner).__name__} needs a limit >= 1, a whole number of trials, got {limit!r}")
 
 
 def backtrack(

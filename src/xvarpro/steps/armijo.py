@@ -8,9 +8,10 @@ from typing import Any, ClassVar, final
 
 from array_api_compat import array_namespace
 
+from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack, check_limit
+from xvarpro.steps._backtrack import backtrack
 
 
 @final
@@ -44,7 +45,7 @@ class Armijo(StepRule):
     uses_curvature: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_limit(self, self.limit)
+        checks.limit(self, self.limit)
         if not 0 < self.delta < 1:
             raise ProblemError(f"Armijo needs 0 < delta < 1, got {self.delta!r}")
         if not 0 < self.gamma < 0.5:

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, final
 
 from array_api_compat import array_namespace
 
+from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack, check_limit
+from xvarpro.steps._backtrack import backtrack
 
 
 @final
@@ -50,7 +51,7 @@ class ShortStep(StepRule):
     def __post_init__(self) -> None:
         if self.L is not None and not (math.isfinite(self.L) and self.L > 0):
             raise ProblemError(f"ShortStep needs L > 0 or None, got {self.L!r}")
-        check_limit(self, self.limit)
+        checks.limit(self, self.limit)
         if not (0 < self.shrink <= 1 < self.grow):
             raise ProblemError(f"ShortStep needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
 

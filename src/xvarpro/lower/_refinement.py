@@ -1,11 +1,11 @@
-"""Refinement of the augmented system ``[I A; A^T 0] [a; b] = [f; g]``, with residuals in twice the working precision.
+"""Refinement of the augmented system ``[I A; A^T 0] [a; b] = [f; g]``, from residuals with more digits.
 
 Least squares (``f = y, g = 0``: ``b = w`` and ``a`` the residual) and the adjoint (``f = 0, g = c``: ``b = -v``,
 ``a = A v``) are both of this form (Bjorck 1967). A factorisation alone leaves an error of ``eps cond(A)``; one
 refinement multiplies it by about ``eps cond(A)`` again.
 
-Doubled precision needs no new arithmetic: both factors of a product are cut into slices of so few bits that the
-products of slices are exact, whoever multiplies them (Ozaki, Ogita, Oishi, Rump 2012).
+That takes no new arithmetic: where both factors of a product are cut to half of their digits, the product is exact,
+whoever multiplies them (Ozaki, Ogita, Oishi, Rump 2012).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from xvarpro.protocols import Array
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
-_SLICES = 3
 
 
 class Augmented(NamedTuple):
@@ -68,39 +67,34 @@ def _steps(R: Array) -> Array:
 
 def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
     A, Q, R, f, g = system
-    ahead = _accumulate([-a, *([] if f is None else [f]), *_products(A, b)])
-    behind = _accumulate([*([] if g is None else [g]), *_products(A.mT, a)])
+    ahead = _doubled(([] if f is None else [f]) + [-a], A, b)
+    behind = _doubled([] if g is None else [g], A.mT, a)
     turned = Q.mT @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)
 
 
-def _products(A: Array, b: Array) -> list[Array]:
-    """Exact arrays whose sum is ``-A b`` to twice the precision, largest first."""
-    left, right = _sliced(A, 1), _sliced(b, 0)
-    return [-(left[i] @ right[j]) for order in range(_SLICES) for i in range(order + 1) for j in (order - i,)]
+def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
+    """The sum of `terms` minus ``A b``: cancellation leaves three halves of the digits where it would leave none.
+
+    The leading halves of A and b have an exact product, which goes into the sum with the rounding error of every
+    addition kept (Knuth); what is left of the product is small enough to be rounded.
+    """
+    A_high, b_high = _leading(A, 1), _leading(b, 0)
+    small = A_high @ (b - b_high) + (A - A_high) @ b
+    total, *rest = [*terms, -(A_high @ b_high)]
+    for term in rest:
+        larger = total + term
+        shadow = larger - total
+        small = small - ((total - (larger - shadow)) + (term - shadow))
+        total = larger
+    return total - small
 
 
-def _sliced(x: Array, axis: int) -> list[Array]:
-    """`x` as a sum of arrays with few bits each, on a common grid along the axis that a product will sum over."""
+def _leading(x: Array, axis: int) -> Array:
+    """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
     xp = array_namespace(x)
     bits = round(1 - math.log2(xp.finfo(x.dtype).eps))
     cut = math.ceil((bits + math.log2(x.shape[axis])) / 2)
-    parts = []
-    for _ in range(_SLICES - 1):
-        top = xp.max(xp.abs(x), axis=axis, keepdims=True)
-        grid = (1.5 * 2.0**cut) * 2.0 ** xp.ceil(xp.log2(top))
-        high = (x + grid) - grid
-        parts.append(high)
-        x = x - high
-    return [*parts, x]
-
-
-def _accumulate(terms: list[Array]) -> Array:
-    """Sum with the rounding error of every addition (Knuth) kept and added last."""
-    total, lost = terms[0], 0.0 * terms[0]
-    for term in terms[1:]:
-        larger = total + term
-        shadow = larger - total
-        lost = lost + ((total - (larger - shadow)) + (term - shadow))
-        total = larger
-    return total + lost
+    top = xp.max(xp.abs(x), axis=axis, keepdims=True)
+    grid = (1.5 * 2.0**cut) * 2.0 ** xp.ceil(xp.log2(top))
+    return (x + grid) - grid

@@ -1,0 +1,23 @@
+"""Checks of the numbers that a user types."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from xvarpro.errors import ProblemError
+
+
+def nonnegative(owner: object, name: str) -> None:
+    """Refuse a field that is no finite number >= 0, and keep it as a Python float: NumPy's scalars count as arrays."""
+    value: Any = getattr(owner, name)
+    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a finite number >= 0, got {value!r}")
+    object.__setattr__(owner, name, float(value))
+
+
+def limit(owner: object, value: Any) -> None:
+    """Refuse a number of trials that is not a whole number >= 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ProblemError(f"{type(owner).__name__} needs a limit >= 1, a whole number of trials, got {value!r}")
