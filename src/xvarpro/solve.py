@@ -127,8 +127,8 @@ def project(theta: Tree, over: Tree) -> Tree:
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> xv.project({"s": np.array([3.0, 1.0]), "free": np.array([7.0])}, {"s": xv.sets.CappedSimplex(2.0)})
-    {'free': array([7.]), 's': array([2., 0.])}
+    >>> xv.project({"a": np.array([7.0]), "s": np.array([3.0, 1.0])}, {"s": xv.sets.CappedSimplex(2.0)})
+    {'a': array([7.]), 's': array([2., 0.])}
     """
     leaves, treedef = trees.flatten(theta)
     for x, name in zip(leaves, trees.paths(theta), strict=True):
@@ -205,7 +205,7 @@ def solve(
     >>> problem = xv.separable(M, y, data={"t": t})
     >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0), tol=1e-9)
     >>> np.round(fit.theta, 3), np.round(fit.w, 3)
-    (array([1., 5.]), array([2., 1.]))
+    (array([5., 1.]), array([1., 2.]))
     """
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)
