@@ -10,12 +10,12 @@ would. Runs alternate; the ratio of medians is printed.
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def exponentials(dtype: str) -> Case:
     y = np.exp(-np.outer(t, [0.7, 2.0, 7.0])) @ np.array([1.0, -2.0, 3.0]) + 1e-2 * rng.normal(size=200)
     t, y, start = (a.astype(dtype) for a in (t, y, np.array([0.5, 3.0, 8.0])))
     problem = xv.separable(decays, y, data=t, lam=1e-4)
-    return Case(f"tiny 200x3 {dtype}", problem, xv.sets.Box(0.0, 10.0), start, y, 1e-4, "decays", 200, 5.0)
+    return Case(f"tiny 200x3 {dtype}", problem, xv.sets.Box(0.0, 10.0), start, y, 1e-4, "decays", 400, 5.0)
 
 
 def decays(theta: Any, t: Any) -> Any:
@@ -254,9 +254,15 @@ def peak(framework: str, dtype: str, which: str) -> None:
         (lambda case: HAND[framework](case)()) if which == "hand" else (lambda case: ours(case, framework))
     )
     solve(exponentials(dtype))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = high_water()
     solve(case)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, before / 1024)
+    print(high_water() - before, before)
+
+
+def high_water() -> float:
+    """Peak resident memory of this process in MiB. `getrusage` would start from the parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def memory(framework: str, dtype: str) -> tuple[float, ...]:

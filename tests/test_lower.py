@@ -72,7 +72,8 @@ class Solved:
         with self.backend.scope(self.dtype):
             w = self.argmin(y)
             r = self.system.M.residual(w, self.send(y))
-            return self.solver.refine(self.backend, self.system, self.factor, self.send(y), w, r)
+            condensed = self.solver.condense(self.factor)
+            return self.solver.refine(self.backend, self.system, condensed, self.send(y), w, r)
 
     def adjoint(self, c, y):
         _, r = self.refined(y)

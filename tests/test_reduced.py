@@ -376,6 +376,9 @@ class Counting(LowerSolver):
     def adjoint(self, *args):
         return self._count("adjoint", *args)
 
+    def condense(self, factor):
+        return xv.lower.QR().condense(factor)
+
     def refine(self, *args):
         return xv.lower.QR().refine(*args)
 

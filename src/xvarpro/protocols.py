@@ -175,7 +175,11 @@ class LowerSolver(Struct):
     def argmin(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
         """``w = H^-1 M^T y``."""
 
-    def refine(self, backend: Any, system: System, factor: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
+    def condense(self, factor: Any) -> Any:
+        """The part of a factor that `refine` asks for: a line search carries it from trial to trial."""
+        return ()
+
+    def refine(self, backend: Any, system: System, condensed: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
         """`w` and the residual ``r = M w - y`` to the accuracy that the gradient is to have."""
         return w, r
 

@@ -43,7 +43,7 @@ class Point(NamedTuple):
     value: Array
     w: Array
     r: Array  # residual M_U w - y_U of the upper level
-    factor: Any  # of the lower level
+    factor: Any  # of the lower level; condensed where there is no adjoint to solve for
 
 
 class Reduced:
@@ -115,7 +115,7 @@ class Reduced:
         if not system.lam:
             xp = array_namespace(value)
             value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
-        return Point(theta, value, w, r, factor)
+        return Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
 
     def _lower(self, parts: Parts) -> tuple[LowerSolver, System, Array]:
         level = self.problem.lower
@@ -167,7 +167,8 @@ class Reduced:
         if self.problem.is_separable:
             w, r = solver.refine(self.backend, system, point.factor, y, point.w, point.r)
             return Parts(parts.M_L.outer(r, w), _shaped(-r, parts.y_L), None, None, R)
-        w, r_L = solver.refine(self.backend, system, point.factor, y, point.w, parts.M_L.residual(point.w, y))
+        condensed, r_L = solver.condense(point.factor), parts.M_L.residual(point.w, y)
+        w, r_L = solver.refine(self.backend, system, condensed, y, point.w, r_L)
         r = self._residual(parts, w)
         c, judge = parts.M_U.rmatvec(r), self.judge
         if judge.lam:

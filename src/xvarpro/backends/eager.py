@@ -16,6 +16,9 @@ class EagerBackend(Backend):
             state = body(state)
         return state
 
+    def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
+        return fun(state) if bool(condition) else state
+
     def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)
 

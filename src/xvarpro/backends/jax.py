@@ -120,6 +120,11 @@ class JaxBackend(Backend):
             state = body(state)
         return state
 
+    def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
+        if self.compiled:
+            return jax.lax.cond(condition, fun, lambda state: state, state)
+        return fun(state) if bool(condition) else state
+
     def _compile(self, fun: Callable[..., Any], key: Any) -> Callable[..., Any]:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""
         if not self.compiled:

@@ -114,6 +114,10 @@ class Backend(ABC):
     def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
         """``while cond(state): state = body(state)`` for states of fixed shape."""
 
+    @abstractmethod
+    def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
+        """``fun(state) if condition else state`` for states of fixed shape. Compiled, it costs less than a loop."""
+
     def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
         """Call `fun` for its shapes and its errors; a framework that can does so without computing."""
         return fun(*args)

@@ -137,11 +137,11 @@ def _finish(f: Any, region: Any, state: State, D: Array, W: Array, step: Array, 
     xp = array_namespace(D)
     k, old = state.k + 1, state.iterate
 
-    def fresh(s: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        return (s[0] + 1, *_certificate(f, region, D, W))
-
-    due = xp.where(k % certify == 0, xp.ones_like(k), 0 * k)
-    n, value, gap_A, gap_B = f.backend.while_loop(lambda s: s[0] < due, fresh, (0 * k, old.value, old.gap_A, old.gap_B))
+    due = k % certify == 0
+    value, gap_A, gap_B = f.backend.when(
+        due, lambda _: _certificate(f, region, D, W), (old.value, old.gap_A, old.gap_B)
+    )
+    n = xp.astype(due, D.dtype)
     work = add(old.counts, values=n, gradients=1, lmos=n, projections=1)
     iterate = Iterate((D,), value, gap_A, gap_B, step, step, status(step), work)
     return state._replace(iterate=iterate, W=W, previous=(old.theta[0], state.W), k=k)

@@ -11,18 +11,22 @@ whoever multiplies them (Ozaki, Ogita, Oishi, Rump 2012).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
+from xvarpro.lower._stack import padded
 from xvarpro.protocols import Array
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
+# condition from which on: below it a gradient has lost four digits at most, and keeps eleven in float64
+HARD = 5e3
 
 
 class Augmented(NamedTuple):
-    """``A = Q R`` and the right-hand sides; None stands for zero."""
+    """The matrix ``A = Q R`` and the right-hand sides; None stands for zero, `f` is zero below its own rows."""
 
     A: Array
     Q: Array
@@ -31,43 +35,51 @@ class Augmented(NamedTuple):
     g: Array | None
 
 
-def refine(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
-    """Improve ``(a, b)`` as often as the conditioning asks for: not at all where cond(A) is small.
+def refine(backend: Any, R: Array, state: Callable[[], Augmented], top: Array, b: Array) -> tuple[Array, Array]:
+    """Improve the first rows of `a`, and `b`, as often as the conditioning asks for: not at all where it is good.
 
     Parameters
     ----------
     backend : Backend
-    system : Augmented
-    a, b : arrays, shapes (m, k), (n, k)
-        The solution that the factorisation gave.
+    R : array, shape (n, n)
+        The triangular factor, whose diagonal shows the condition.
+    state : callable
+        States the system; called only where there is something to refine.
+    top, b : arrays, shapes (m, k), (n, k)
+        The solution that the factorisation gave. Below `top`, where the ridge is, ``a = -A b``.
     """
-    if a.shape[0] * a.shape[1] > LARGEST:
-        return a, b
-    xp = array_namespace(a)
-    steps = _steps(system.R)
+    m = top.shape[0]
+    if (m + R.shape[0]) * b.shape[1] > LARGEST:
+        return top, b
+    xp = array_namespace(b)
+    steps = _steps(R)
 
-    def again(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        n, a, b = state
+    def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        n, top, b = carry
+        system = state()
+        a = top if system.A.shape[0] == m else xp.concat([top, -(system.A[m:, :] @ b)])
         da, db = _correction(backend, system, a, b)
-        return n + 1, a + da, b + db
+        return n + 1, top + da[:m, :], b + db
 
-    _, a, b = backend.while_loop(lambda s: s[0] < steps, again, (xp.zeros_like(steps), a, b))
-    return a, b
+    def improve(solution: tuple[Array, Array]) -> tuple[Array, Array]:
+        return backend.while_loop(lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution))[1:]
+
+    return backend.when(steps > 0, improve, (top, b))
 
 
 def _steps(R: Array) -> Array:
-    """None below cond = eps^-1/4, one below eps^-1/2, then three; the diagonal of R shows the condition."""
+    """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
     xp = array_namespace(R)
-    eps = xp.finfo(R.dtype).eps
     pivots = xp.abs(xp.linalg.diagonal(R))
     large, small = xp.max(pivots), xp.min(pivots)
-    zero = xp.zeros_like(large)
-    return xp.where(large * eps**0.25 > small, zero + 1, zero) + xp.where(large * eps**0.5 > small, zero + 2, zero)
+    one, zero = xp.ones_like(large), xp.zeros_like(large)
+    worse = xp.where(large * xp.finfo(R.dtype).eps ** 0.5 > small, one + 1, zero)
+    return xp.where(large > HARD * small, one, zero) + worse
 
 
 def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
     A, Q, R, f, g = system
-    ahead = _doubled(([] if f is None else [f]) + [-a], A, b)
+    ahead = _doubled(([] if f is None else [padded(f, a.shape[0])]) + [-a], A, b)
     behind = _doubled([] if g is None else [g], A.mT, a)
     turned = Q.mT @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)

@@ -43,11 +43,11 @@ def deficient(backend: Any, R: Array, rows: int) -> Array:
     # written so that NaN counts as small
     small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > (1e4 * eps * R.shape[0]) * length)
 
-    def decide(_: tuple[Array, Array]) -> tuple[Array, Array]:
+    def decide(_: Array) -> Array:
         s = backend.svd(R / xp.where(length > 0, length, xp.ones_like(length)))[1]
-        return small & ~small, ~(xp.min(s) > (eps * max(rows, R.shape[0])) * xp.max(s))
+        return ~(xp.min(s) > (eps * max(rows, R.shape[0])) * xp.max(s))
 
-    return backend.while_loop(lambda state: state[0], decide, (small, small))[1]
+    return backend.when(small, decide, small)
 
 
 def condition_of(backend: Any, A: Array) -> Array:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.lower._refinement import LARGEST, Augmented, refine
-from xvarpro.lower._stack import condition_of, deficient, padded, stacked
+from xvarpro.lower._refinement import Augmented, refine
+from xvarpro.lower._stack import condition_of, deficient, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -44,11 +44,13 @@ class DualQR(LowerSolver):
         n = system.M.shape[1]
         return _from_dual(factor, factor.Q[:n, :] @ backend.solve_triangular(factor.R, y, transpose=True))
 
+    def condense(self, factor: DualFactor) -> Array:
+        return factor.R
+
     def refine(
-        self, backend: Any, system: System, factor: DualFactor, y: Array, w: Array, r: Array
+        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        if factor.Q.shape[0] * y.shape[1] > LARGEST:
-            return w, r
+        factor = self.factor(backend, system)
         x, a = self._multiplier(backend, system, factor, y)
         return _from_dual(factor, x), -system.lam * a
 
@@ -57,17 +59,18 @@ class DualQR(LowerSolver):
         n = system.M.shape[1]
         c = array_namespace(Q).linalg.solve(factor.Omega[0].mT, c) if factor.Omega else c
         _, a = self._multiplier(backend, system, factor, y)
-        A, f = _dual(system), padded(c, Q.shape[0])
         q = backend.solve_triangular(R, Q[:n, :].mT @ c)
-        rest, q = refine(backend, Augmented(A, Q, R, f, None), f - A @ q, q)
-        return Adjoint(q, ((-a, _from_dual(factor, rest[:n, :])),))
+        rest = c - Q[:n, :] @ (R @ q)
+        rest, q = refine(backend, R, lambda: Augmented(_dual(system), Q, R, c, None), rest, q)
+        return Adjoint(q, ((-a, _from_dual(factor, rest)),))
 
     def _multiplier(self, backend: Any, system: System, factor: DualFactor, y: Array) -> tuple[Array, Array]:
         """``N^T a`` and ``a = K^-1 y``."""
-        z = backend.solve_triangular(factor.R, y, transpose=True)
-        system_ = Augmented(_dual(system), factor.Q, factor.R, None, y)
-        x, b = refine(backend, system_, factor.Q @ z, -backend.solve_triangular(factor.R, z))
-        return x[: system.M.shape[1], :], -b
+        Q, R = factor.Q, factor.R
+        z = backend.solve_triangular(R, y, transpose=True)
+        x, b = Q[: system.M.shape[1], :] @ z, -backend.solve_triangular(R, z)
+        x, b = refine(backend, R, lambda: Augmented(_dual(system), Q, R, None, y), x, b)
+        return x, -b
 
     def deficient(self, backend: Any, factor: DualFactor) -> Array:
         return deficient(backend, factor.R, factor.Q.shape[0])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro.lower._refinement import LARGEST, Augmented, refine
-from xvarpro.lower._stack import condition_of, deficient, padded, stacked
+from xvarpro.lower._refinement import Augmented, refine
+from xvarpro.lower._stack import condition_of, deficient, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -32,32 +32,36 @@ class QR(LowerSolver):
     """
 
     def factor(self, backend: Any, system: System) -> QRFactor:
-        Q, R = backend.qr(stacked(system.M.dense(), system.lam, system.Omega))
-        return QRFactor(Q, R)
+        return QRFactor(*backend.qr(_matrix(system)))
 
     def argmin(self, backend: Any, system: System, factor: QRFactor, y: Array) -> Array:
         return backend.solve_triangular(factor.R, factor.Q[: y.shape[0], :].mT @ y)
 
+    def condense(self, factor: QRFactor) -> Array:
+        return factor.R
+
     def refine(
-        self, backend: Any, system: System, factor: QRFactor, y: Array, w: Array, r: Array
+        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        m = y.shape[0]
-        if factor.Q.shape[0] * y.shape[1] > LARGEST:
-            return w, r
-        A = stacked(system.M.dense(), system.lam, system.Omega)
-        f = padded(y, A.shape[0])
-        a, w = refine(backend, Augmented(A, *factor, f, None), f - A @ w, w)
-        return w, -a[:m, :]
+        def state() -> Augmented:
+            return Augmented(_matrix(system), *self.factor(backend, system), y, None)
+
+        top, w = refine(backend, condensed, state, -r, w)
+        return w, -top
 
     def adjoint(self, backend: Any, system: System, factor: QRFactor, c: Array, y: Array, r: Array) -> Adjoint:
         Q, R = factor
         z = backend.solve_triangular(R, c, transpose=True)
-        A = stacked(system.M.dense(), system.lam, system.Omega)
-        q, b = refine(backend, Augmented(A, Q, R, None, c), Q @ z, -backend.solve_triangular(R, z))
-        return Adjoint(q[: y.shape[0], :], ((r, -b),))
+        q, b = Q[: y.shape[0], :] @ z, -backend.solve_triangular(R, z)
+        q, b = refine(backend, R, lambda: Augmented(_matrix(system), *factor, None, c), q, b)
+        return Adjoint(q, ((r, -b),))
 
     def deficient(self, backend: Any, factor: QRFactor) -> Array:
         return deficient(backend, factor.R, factor.Q.shape[0])
 
     def condition(self, backend: Any, factor: QRFactor) -> Array:
         return condition_of(backend, factor.R)
+
+
+def _matrix(system: System) -> Array:
+    return stacked(system.M.dense(), system.lam, system.Omega)
