@@ -46,7 +46,7 @@ def exponentials(dtype: str) -> Case:
     y = np.exp(-np.outer(t, [0.7, 2.0, 7.0])) @ np.array([1.0, -2.0, 3.0]) + 1e-2 * rng.normal(size=200)
     t, y, start = (a.astype(dtype) for a in (t, y, np.array([0.5, 3.0, 8.0])))
     problem = xv.separable(decays, y, data=t, lam=1e-4)
-    return Case(f"tiny 200x3 {dtype}", problem, xv.sets.Box(0.0, 10.0), start, y, 1e-4, "decays", 400, 5.0)
+    return Case(f"tiny 200x3 {dtype}", problem, xv.sets.Box(0.0, 10.0), start, y, 1e-4, "decays", 250, 5.0)
 
 
 def decays(theta: Any, t: Any) -> Any:

@@ -37,10 +37,10 @@ def rounding(value: Array) -> Array:
     return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)
 
 
-def moved(alpha: Array, d: Leaves, theta: Leaves) -> Array:
-    """Whether the step ``alpha d`` changes theta by more than its rounding; a step of 0 does not, nor does NaN."""
+def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
+    """Whether a step alpha along d, ``dd = |d|^2``, changes theta by more than its rounding; 0 and NaN do not."""
     eps = array_namespace(alpha).finfo(alpha.dtype).eps
-    return (alpha * alpha) * dot(d, d) > (eps * eps) * dot(theta, theta)
+    return (alpha * alpha) * dd > (eps * eps) * dot(theta, theta)
 
 
 def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:

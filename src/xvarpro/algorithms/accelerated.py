@@ -72,7 +72,7 @@ class AcceleratedProjectedGradient(Algorithm):
         grad = f.gradient(point)
         direction = region.blmo(point.theta, grad)
         step = sub(point.theta, x)
-        progress = better & moved(xp.ones_like(t), step, x)
+        progress = better & moved(xp.ones_like(t), dot(step, step), x)
         forward = progress & (dot(grad, step) <= 0)
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         theta = select(better, point.theta, x)

@@ -117,8 +117,9 @@ class FrankWolfe(Algorithm):
         progress = alpha[True] > 0
         for i, (A, B) in enumerate(self.blocks.searches(region)):
             along, before = _masked(region, d, (A, B)), iterate.theta
-            found = self._search(f, region, iterate, along, memory[i], A, B)
-            progress = progress | moved(found.alpha, along, before)
+            dd = dot(along, along)
+            found = self._search(f, region, iterate, along, dd, memory[i], A, B)
+            progress = progress | moved(found.alpha, dd, before)
             grad = f.gradient(found.point)
             direction = region.blmo(found.point.theta, grad)
             memory[i], d = found.memory, direction.d
@@ -133,11 +134,13 @@ class FrankWolfe(Algorithm):
         iterate = iterate._replace(alpha_A=alpha[True], alpha_B=alpha[False], status=status(iterate.value, progress))
         return State(iterate, d, tuple(memory))
 
-    def _search(self, f: Any, region: Any, iterate: Iterate, d: Leaves, memory: Array, A: bool, B: bool) -> Search:
-        gap = (iterate.gap_A if A else 0 * iterate.gap_A) + (iterate.gap_B if B else 0 * iterate.gap_B)
+    def _search(
+        self, f: Any, region: Any, iterate: Iterate, d: Leaves, dd: Array, memory: Array, A: bool, B: bool
+    ) -> Search:
+        gap = iterate.gap_A + iterate.gap_B if A and B else iterate.gap_A if A else iterate.gap_B
         cap = self.cap if A and region.constrained else 1.0
         return self.step.search(
-            f.backend, lambda alpha: f.point(axpy(alpha, d, iterate.theta)), iterate.value, gap, dot(d, d), memory, cap
+            f.backend, lambda alpha: f.point(axpy(alpha, d, iterate.theta)), iterate.value, gap, dd, memory, cap
         )
 
 

@@ -69,7 +69,7 @@ class SpectralProjectedGradient(Algorithm):
         iterate, grad, length, recent = state
         theta = iterate.theta
         d = sub(region.project(axpy(-length, grad, theta)), theta)
-        slope = dot(grad, d)
+        slope, dd = dot(grad, d), dot(d, d)
         alpha, point, trials = self._search(f, theta, d, slope, iterate.value, recent)
         new = f.gradient(point)
         direction = region.blmo(point.theta, new)
@@ -80,11 +80,11 @@ class SpectralProjectedGradient(Algorithm):
             direction.gap_B,
             alpha,
             alpha,
-            status(slope, moved(alpha, d, theta)),
+            status(slope, moved(alpha, dd, theta)),
             add(iterate.counts, values=trials, gradients=1, lmos=1, projections=1),
         )
-        next_length = _spectral_length(alpha, d, sub(new, grad), length)
-        return State(iterate, new, _bounded(next_length, point.theta, d, new), _push(recent, point.value))
+        next_length = _spectral_length(alpha, d, dd, sub(new, grad), length)
+        return State(iterate, new, _bounded(next_length, point.theta, dd, new), _push(recent, point.value))
 
     def _search(
         self, f: Any, theta: Leaves, d: Leaves, slope: Array, value: Array, recent: Array
@@ -112,18 +112,18 @@ class SpectralProjectedGradient(Algorithm):
         return f.backend.while_loop(rejected, again, trial(one, one))
 
 
-def _spectral_length(alpha: Array, d: Leaves, change: Leaves, last: Array) -> Array:
+def _spectral_length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> Array:
     """``<s, s> / <s, y>`` of the step s = alpha d and the change y of the gradient; twice the last where that fails."""
     xp = array_namespace(alpha)
     curved = dot(d, change)
-    length = alpha * dot(d, d) / xp.where(curved > 0, curved, xp.ones_like(curved))
+    length = alpha * dd / xp.where(curved > 0, curved, xp.ones_like(curved))
     return xp.where((curved > 0) & (length > 0), length, 2 * last)
 
 
-def _bounded(length: Array, theta: Leaves, d: Leaves, grad: Leaves) -> Array:
+def _bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
     """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
     xp = array_namespace(length)
-    size, slope = xp.maximum(dot(theta, theta), dot(d, d)), dot(grad, grad)
+    size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
     longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
     return xp.where(slope > 0, xp.minimum(length, longest), length)
 

@@ -49,7 +49,7 @@ def refine(backend: Any, R: Array, state: Callable[[], Augmented], top: Array, b
         The solution that the factorisation gave. Below `top`, where the ridge is, ``a = -A b``.
     """
     m = top.shape[0]
-    if (m + R.shape[0]) * b.shape[1] > LARGEST:
+    if not affordable(m, b):
         return top, b
     xp = array_namespace(b)
     steps = _steps(R)
@@ -65,6 +65,11 @@ def refine(backend: Any, R: Array, state: Callable[[], Augmented], top: Array, b
         return backend.while_loop(lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution))[1:]
 
     return backend.when(steps > 0, improve, (top, b))
+
+
+def affordable(m: int, b: Array) -> bool:
+    """Whether a target with `m` rows is small enough to be refined."""
+    return (m + b.shape[0]) * b.shape[1] <= LARGEST
 
 
 def _steps(R: Array) -> Array:

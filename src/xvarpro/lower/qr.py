@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro.lower._refinement import Augmented, refine
+from xvarpro.lower._refinement import Augmented, affordable, refine
 from xvarpro.lower._stack import condition_of, deficient, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
@@ -43,6 +43,9 @@ class QR(LowerSolver):
     def refine(
         self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
+        if not affordable(y.shape[0], w):
+            return w, r
+
         def state() -> Augmented:
             return Augmented(_matrix(system), *self.factor(backend, system), y, None)
 

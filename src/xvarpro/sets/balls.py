@@ -38,10 +38,11 @@ class L1Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        vertex = first_index(g, xp.argmax(xp.abs(g), axis=-1))
+        best = xp.argmax(xp.abs(g), axis=-1)
+        steepest = xp.take_along_axis(g, xp.expand_dims(best, axis=-1), axis=-1)
         # zero counts as positive: sign(0) = 0 would be no vertex
-        signed = xp.where(g < 0, xp.full_like(g, self.radius), xp.full_like(g, -self.radius))
-        return xp.where(vertex, signed, xp.zeros_like(g))
+        entry = xp.where(steepest < 0, xp.full_like(steepest, self.radius), xp.full_like(steepest, -self.radius))
+        return xp.astype(first_index(g, best), g.dtype) * entry
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)
