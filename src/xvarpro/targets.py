@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from xvarpro import backends
@@ -67,8 +68,9 @@ def compress(y: Array | Chunks, backend: Any = None) -> Array:
 
     Returns
     -------
-    array, shape (m, min(m, k))
-        Lower triangular where k >= m.
+    array, shape (m, r), r <= min(m, k)
+        ``r = m``, and lower triangular, for a full y with k >= m. Rows of a y in memory that are zero, such as the
+        border pixels of images, cost no column.
 
     Examples
     --------
@@ -78,9 +80,29 @@ def compress(y: Array | Chunks, backend: Any = None) -> Array:
     >>> bool(np.allclose(L @ L.T, y @ y.T))
     True
     """
+    if isinstance(y, Chunks):
+        return _fold(y, backend)
+    backend = backend or backends.owner(y)
+    xp = array_namespace(y)
+    live = np.flatnonzero(backend.to_numpy(xp.any(y != 0, axis=1)))
+    if live.size in (0, y.shape[0]):
+        return _fold(columns(y, 4 * y.shape[0]), backend)
+    L = _fold(columns(xp.take(y, _indices(backend, y, live), axis=0), 4 * live.size), backend)
+    place = np.full(y.shape[0], live.size)
+    place[live] = np.arange(live.size)
+    padded = xp.concat([L, xp.zeros_like(L[:1, :])])
+    return xp.take(padded, _indices(backend, y, place), axis=0)
+
+
+def _indices(backend: Any, like: Array, values: np.ndarray) -> Array:
+    return backend.asarray(values.astype(np.int32), device=backend.device_of(like))
+
+
+def _fold(blocks: Iterable[Array], backend: Any) -> Array:
+    """Transposed triangular factor of the blocks' columns, one block in memory at a time."""
     triangle = None
-    for block in _blocks(y):
-        backend = backend or backends.of(block)
+    for block in blocks:
+        backend = backend or backends.owner(block)
         rows = block.mT if triangle is None else array_namespace(block).concat([triangle, block.mT])
         triangle = backend.qr_r(rows)
     if triangle is None:
@@ -88,14 +110,10 @@ def compress(y: Array | Chunks, backend: Any = None) -> Array:
     return triangle.mT
 
 
-def _blocks(y: Array | Chunks) -> Iterable[Array]:
-    """Columns in blocks a few times wider than tall: a fold then costs 5/4 of one large QR, in bounded memory."""
-    if isinstance(y, Chunks):
-        return y
-    return columns(y, 4 * y.shape[0])
-
-
 def columns(y: Array, width: int) -> Iterator[Array]:
-    """Blocks of `width` columns; the standard leaves slices beyond the end open, hence the minimum."""
+    """Blocks of `width` columns; the standard leaves slices beyond the end open, hence the minimum.
+
+    A few times as wide as tall, folding them costs 5/4 of one large QR, in bounded memory.
+    """
     k = y.shape[1]
     return (y[:, i : min(i + width, k)] for i in range(0, k, width))
