@@ -2,8 +2,8 @@
 
 The rivals run uncompressed, as a user would write them; iPALM's inertia and step factor are tuned on start 0. What
 has to be reached is the reduced objective at a rival's last D, which is never above the rival's own; its time is when
-its own objective came to within a small share (`--within`) of where it ended. The default's time includes compression and all other set-up.
-One backend, one process, one run after the other.
+its own objective came to within a small share (`--within`) of where it ended. The default's time includes compression
+and all other set-up. One backend, one process, one run after the other.
 
     XVARPRO_DATA=<folder> python benchmarks/rivals.py [--seconds 30] [--starts 3] [--backend numpy]
 """
