@@ -166,7 +166,7 @@ class Reduced:
             R = array_namespace(parts.R).full_like(parts.R, 0.5 * self.problem.mu)
         if self.problem.is_separable:
             w, r = solver.refine(self.backend, system, point.factor, y, point.w, point.r)
-            return Parts(parts.M_L.outer(r, w), _shaped(-r, parts.y_L), None, None, R)
+            return Parts(parts.M_L.outer(r, w), _target(-1, r, parts.y_L), None, None, R)
         condensed, r_L = solver.condense(point.factor), parts.M_L.residual(point.w, y)
         w, r_L = solver.refine(self.backend, system, condensed, y, point.w, r_L)
         r = self._residual(parts, w)
@@ -176,7 +176,7 @@ class Reduced:
         q, pairs = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
         terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
         M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
-        return Parts(M_L, _shaped(q, parts.y_L), parts.M_U.outer(r, w), _shaped(-r, parts.y_U), R)
+        return Parts(M_L, _target(1, q, parts.y_L), parts.M_U.outer(r, w), _target(-1, r, parts.y_U), R)
 
 
 def as_matrix(y: Array) -> Array:
@@ -184,6 +184,6 @@ def as_matrix(y: Array) -> Array:
     return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)
 
 
-def _shaped(cotangent: Array, y: Array | None) -> Array | None:
-    """A cotangent for a target as the user's function returned it; None for one that is constant."""
-    return None if y is None else array_namespace(y).reshape(cotangent, y.shape)
+def _target(sign: int, s: Array, y: Array | None) -> Array | None:
+    """The cotangent ``sign * s`` of a target as the user's function returned it; None for one that is constant."""
+    return None if y is None else array_namespace(y).reshape(sign * s, y.shape)

@@ -130,7 +130,8 @@ def inner(x: Array, y: Array) -> Array:
     """``<x, y>`` of two real arrays of one shape, without a temporary of their size."""
     xp = array_api_compat.array_namespace(x)
     if x.ndim != 1:
-        x, y = xp.reshape(x, (-1,)), xp.reshape(y, (-1,))
+        flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
+        x, y = flat, flat if y is x else xp.reshape(y, (-1,))
     return x @ y
 
 

@@ -167,8 +167,9 @@ class JaxBackend(Backend):
         compiled = self._compile(iterate, key)
 
         def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
-            done, state, rows = compiled(operands, state, xp.asarray(min(n, self.chunk), xp.int32))
-            return state, np.asarray(rows, dtype=np.float64)[: int(done)].tolist()
+            # NumPy at both ends: a scalar or a slice made by JAX is one more dispatch, as dear as a small step
+            done, state, rows = compiled(operands, state, np.int32(min(n, self.chunk)))
+            return state, np.asarray(rows)[: int(done)].astype(np.float64).tolist()
 
         return run
 
