@@ -60,13 +60,13 @@ def test_whole_solves(backend, reference, algorithm):
         )
         for b in ("numpy", backend)
     )
-    # a first L from a difference of gradients is known to eps^(2/3), and every step after it follows from that
-    rtol = 1e-9 if algorithm == xv.algorithms.cr_varpro() else 1e-7
+    # a two-point step length divides one difference by another: rounding grows tenfold in some iterations
+    rtol = 1e-7 if isinstance(algorithm, xv.algorithms.SpectralProjectedGradient) else 1e-9
     common = min(20, here.n_iter, there.n_iter)
     for field in ("value", "alpha_A", "alpha_B"):
         a, b = getattr(here.trace, field), getattr(there.trace, field)
         np.testing.assert_allclose(b[:common], a[:common], rtol=rtol)
-    assert abs(here.value - there.value) <= 1e-5 * here.value
+    assert abs(here.value - there.value) <= 1e-9 * here.value
 
 
 def test_armijo_takes_identical_steps(backend, reference):

@@ -308,6 +308,21 @@ def test_qr(shape, backend):
     assert np.abs(r.T @ r - A.T @ A).max() <= 100 * EPS
 
 
+@pytest.mark.parametrize("condition", [1.0, 1e3, 1e6, 1e7, 1e9, 1e15, np.inf])
+@pytest.mark.parametrize("scale", [1.0, 1e-160, 1e160])
+def test_qr_of_a_tall_matrix(condition, scale, backend):
+    """Householder's accuracy, whichever way it was computed and whatever the columns are like."""
+    m, n = 600, 30
+    U, V = (np.linalg.qr(rng(i).normal(size=(size, n)))[0] for i, size in enumerate((m, n)))
+    A = scale * (U * np.logspace(0, -np.log10(condition), n)) @ V.T if condition < np.inf else scale * np.eye(m, n)
+    A[:, 5] *= condition < np.inf
+    with backend.scope("float64"):
+        Q, R = (host(x) for x in backend.qr(send(backend, A)))
+    assert np.abs(Q.T @ Q - np.eye(n)).max() <= 50 * EPS
+    assert np.abs(Q @ R - A).max() <= 20 * EPS * np.abs(A).max() * np.sqrt(n)
+    assert np.abs(np.tril(R, -1)).max() == 0
+
+
 @pytest.mark.parametrize("shape", [(7, 3), (3, 3), (3, 7)])
 def test_svd(shape, backend):
     A = rng(0).normal(size=shape)

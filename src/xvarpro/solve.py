@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +14,17 @@ from array_api_compat import array_namespace
 
 from xvarpro import algorithms, trees
 from xvarpro._version import __version__
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Array, Leaves, Tree
-from xvarpro.reduced import Reduced, as_matrix
+from xvarpro.reduced import Reduced
 from xvarpro.region import resolve
 from xvarpro.result import Counts, Result, Trace, Verified
 from xvarpro.status import Status
-from xvarpro.targets import Chunks, columns
+from xvarpro.weights import weights
 
 _RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
 
@@ -363,7 +363,7 @@ class _Run:
             provenance=_provenance(prepared),
             seconds=self.seconds[-1],
             setup_seconds=setup,
-            _weights=lambda: _weights(prepared, iterate.theta),
+            _weights=lambda: weights(prepared, iterate.theta),
         )
 
     def _verified(self, status: Status) -> tuple[Status, Verified]:
@@ -408,46 +408,6 @@ def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
     units = xp.full_like(dead, A.shape[1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
     return deficient, xp.all(xp.isfinite(A)), condition, dead, units
-
-
-def _weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
-    """The eliminated variable for the target as it was given, block by block."""
-    y = prepared.original.lower.y
-    vector = (y.ndim if trees.is_array(y) else prepared.blank.y_ndim) == 1
-    move = _Columns(prepared)
-    for block in move.blocks(y):
-        w = prepared.call(_solve_lower, theta, block)
-        yield prepared.home.array(w[:, 0] if vector else w, prepared.backend)
-
-
-class _Columns:
-    """Blocks of the caller's target, on the backend."""
-
-    def __init__(self, prepared: Prepared) -> None:
-        self.prepared = prepared
-
-    def blocks(self, y: Any) -> Iterator[tuple[Array, ...]]:
-        level = self.prepared.problem.lower
-        if isinstance(y, Chunks):
-            for block in y:
-                yield (self._move(block),)
-        elif not self.prepared.compressed:
-            # a target that depends on theta is evaluated again; one that was not compressed is here already
-            yield () if callable(level.y) else (level.y,)
-        else:
-            for block in columns(y, max(y.shape[0], 1024)):
-                yield (self._move(block),)
-
-    def _move(self, block: Array) -> Array:
-        p = self.prepared
-        with p.backend.scope(p.dtype):
-            return as_matrix(exchange.move(block, p.backend, dtype=p.dtype, device=p.device))
-
-
-def _solve_lower(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    _, solver, system, own = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, system)
-    return solver.argmin(reduced.backend, system, factor, y[0] if y else own)
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

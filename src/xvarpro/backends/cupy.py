@@ -64,7 +64,7 @@ class CuPyBackend(TapedBackend):
         scatter_add(out, key, v)
         return out
 
-    def qr(self, A: Array) -> tuple[Array, Array]:
+    def householder_qr(self, A: Array) -> tuple[Array, Array]:
         return cp.linalg.qr(A)
 
     def qr_r(self, A: Array) -> Array:

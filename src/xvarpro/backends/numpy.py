@@ -54,7 +54,7 @@ class NumPyBackend(TapedBackend):
 
     # NumPy raises LinAlgError where this protocol promises NaN
 
-    def qr(self, A: Array) -> tuple[Array, Array]:
+    def householder_qr(self, A: Array) -> tuple[Array, Array]:
         return np.linalg.qr(A)
 
     def qr_r(self, A: Array) -> Array:

@@ -49,7 +49,7 @@ class StrictBackend(TapedBackend):
         np.add.at(out, host, self.to_numpy(v))
         return xp.asarray(out)
 
-    def qr(self, A: Array) -> tuple[Array, Array]:
+    def householder_qr(self, A: Array) -> tuple[Array, Array]:
         Q, R = xp.linalg.qr(A)
         return Q, R
 

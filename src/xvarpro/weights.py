@@ -1,0 +1,47 @@
+"""The eliminated variable for the target as it was given, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xvarpro import trees
+from xvarpro.backends import exchange
+from xvarpro.prepare import Prepared
+from xvarpro.protocols import Array, Leaves
+from xvarpro.reduced import Reduced, as_matrix
+from xvarpro.targets import Chunks, columns
+
+
+def weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
+    """``w`` at theta, a block of columns at a time, as the caller's arrays.
+
+    A compressed target stands for one that may not fit in memory: the caller's own is walked through again.
+    """
+    y = prepared.original.lower.y
+    vector = (y.ndim if trees.is_array(y) else prepared.blank.y_ndim) == 1
+    for block in _blocks(prepared, y):
+        w = prepared.call(_solve, theta, block)
+        yield prepared.home.array(w[:, 0] if vector else w, prepared.backend)
+
+
+def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
+    """Blocks of the caller's target, on the backend; an empty one for a target that depends on theta."""
+    level = prepared.problem.lower
+    if isinstance(y, Chunks):
+        yield from ((_move(prepared, block),) for block in y)
+    elif prepared.compressed:
+        yield from ((_move(prepared, block),) for block in columns(y, max(y.shape[0], 1024)))
+    else:
+        yield () if callable(level.y) else (level.y,)
+
+
+def _move(prepared: Prepared, block: Array) -> Array:
+    with prepared.backend.scope(prepared.dtype):
+        return as_matrix(exchange.move(block, prepared.backend, dtype=prepared.dtype, device=prepared.device))
+
+
+def _solve(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
+    _, solver, system, own = reduced.lower_level(theta)
+    factor = solver.factor(reduced.backend, system)
+    return solver.argmin(reduced.backend, system, factor, y[0] if y else own)
