@@ -28,7 +28,7 @@ LAYERS = [
     ("algorithms",),
     ("prepare",),
     ("plotting",),
-    ("result", "progress"),
+    ("result", "progress", "weights"),
     ("solve",),
     (ROOT_MODULE,),
     ("datasets",),
