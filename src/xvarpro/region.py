@@ -42,7 +42,7 @@ class Region(Struct):
     @property
     def without_projection(self) -> list[Set]:
         """The sets that offer no projection."""
-        return [s for _, s in self.constrained if type(s).project is Set.project]
+        return [s for _, s in self.constrained if not s.has_projection]
 
     def blmo(self, theta: Leaves, grad: Leaves) -> Direction:
         """Algorithm 2: a vertex of block A, a point on the ball around the iterate for block B."""

@@ -205,7 +205,7 @@ def solve(
     >>> problem = xv.separable(M, y, data={"t": t})
     >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0), tol=1e-9)
     >>> np.round(fit.theta, 3), np.round(fit.w, 3)
-    (array([5., 1.]), array([1., 2.]))
+    (array([1., 5.]), array([2., 1.]))
     """
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)

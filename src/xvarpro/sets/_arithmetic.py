@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from array_api_compat import array_namespace, device
 
 from xvarpro import backends
@@ -12,6 +14,46 @@ def first_index(x: Array, best: Array) -> Array:
     """One-hot mask along the last axis at index `best`: a vertex that JAX accepts and ties cannot spoil."""
     xp = array_namespace(x)
     return xp.arange(x.shape[-1], device=device(x), dtype=best.dtype) == xp.expand_dims(best, axis=-1)
+
+
+def beside(parameter: Any, like: Array) -> Array:
+    """A parameter of a set, a number or an array of any framework, in the framework, dtype and device of `like`."""
+    xp = array_namespace(like)
+    dtype = real_dtype(like)
+    owner = backends.of(parameter)
+    if owner is not None and owner is not backends.owner(like):
+        parameter = owner.to_numpy(parameter)
+    return xp.asarray(parameter, dtype=dtype, device=device(like))
+
+
+def real_dtype(x: Array) -> Any:
+    """The dtype of the real part of `x`."""
+    xp = array_namespace(x)
+    if not xp.isdtype(x.dtype, "complex floating"):
+        return x.dtype
+    return xp.float32 if x.dtype == xp.complex64 else xp.float64
+
+
+def ratio_test(room: Array, d: Array) -> Array:
+    """Largest alpha with ``alpha d <= room`` along the last axis, for ``room >= 0``; inf where no entry of d rises."""
+    xp = array_namespace(d)
+    rising = d > 0
+    alpha = xp.where(rising, room / xp.where(rising, d, xp.ones_like(d)), xp.full_like(d, xp.inf))
+    return xp.maximum(xp.min(alpha, axis=-1), xp.zeros_like(alpha[..., 0]))
+
+
+def centred(d: Array, kept: Array) -> Array:
+    """`d` on the entries `kept`, less their mean there; 0 elsewhere."""
+    xp = array_namespace(d)
+    inside = xp.where(kept, d, xp.zeros_like(d))
+    count = xp.sum(xp.astype(kept, d.dtype), axis=-1, keepdims=True)
+    mean = xp.sum(inside, axis=-1, keepdims=True) / xp.maximum(count, xp.ones_like(count))
+    return xp.where(kept, d - mean, xp.zeros_like(d))
+
+
+def negligible(x: Array, size: Array | float) -> Array:
+    """Whether an entry that should be >= 0 is 0 up to the rounding of a set of that size."""
+    return x <= (16 * array_namespace(x).finfo(x.dtype).eps) * size
 
 
 def norm(x: Array) -> Array:

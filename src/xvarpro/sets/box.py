@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -11,6 +11,7 @@ from array_api_compat import array_namespace, device
 from xvarpro import backends
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
+from xvarpro.sets._arithmetic import beside, negligible, ratio_test
 
 
 @final
@@ -33,8 +34,8 @@ class Box(Set):
     lower: float | Array = 0.0
     upper: float | Array = 1.0
 
-    event_ndim: ClassVar[int] = 0
-    polytope: ClassVar[bool] = True
+    event_ndim = 0
+    polytope = True
 
     def __post_init__(self) -> None:
         lower, upper = _host(self.lower), _host(self.upper)
@@ -53,9 +54,8 @@ class Box(Set):
             raise ProblemError(f"Box bounds of shape {got} do not broadcast to theta's shape {shape}")
 
     def _bounds(self, like: Array) -> tuple[Array, Array]:
-        xp = array_namespace(like)
-        zero = xp.zeros_like(like)
-        return zero + self.lower, zero + self.upper
+        zero = array_namespace(like).zeros_like(like)
+        return zero + beside(self.lower, like), zero + beside(self.upper, like)
 
     def lmo(self, g: Array) -> Array:
         lower, upper = self._bounds(g)
@@ -77,6 +77,27 @@ class Box(Set):
         width = xp.maximum(upper - lower, xp.maximum(xp.abs(lower), xp.abs(upper)))
         relative = xp.where(outside > 0, outside / xp.where(width > 0, width, xp.ones_like(width)), 0 * outside)
         return _largest(relative)
+
+    def center(self, like: Array) -> Array:
+        lower, upper = self._bounds(like)
+        return 0.5 * lower + 0.5 * upper
+
+    def _held(self, x: Array) -> Array:
+        """Entries at a bound."""
+        lower, upper = self._bounds(x)
+        return negligible(x - lower, upper - lower) | negligible(upper - x, upper - lower)
+
+    def away(self, g: Array, x: Array) -> Array:
+        return array_namespace(g).where(self._held(x), x, self.lmo(-g))
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        return xp.where(self._held(x), xp.zeros_like(d), d)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        lower, upper = self._bounds(x)
+        return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
 
 
 def _host(bound: Any) -> np.ndarray:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import final
 
 from array_api_compat import array_namespace
 
@@ -33,14 +34,14 @@ class Columns(Set):
 
     inner: Set = field(default_factory=L2Ball)
 
-    event_ndim: ClassVar[int] = 2
+    event_ndim = 2
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Set) or self.inner.event_ndim > 1:
             raise ProblemError(f"Columns needs a set of vectors, got {self.inner!r}")
 
     @property
-    def polytope(self) -> bool:  # type: ignore[override]
+    def polytope(self) -> bool:
         """A product of polytopes is one."""
         return self.inner.polytope
 
@@ -63,7 +64,29 @@ class Columns(Set):
         worst = self.inner.violation(xp.matrix_transpose(x))
         return xp.max(worst, axis=-1) if worst.ndim else worst
 
+    def center(self, like: Array) -> Array:
+        return _per_column(self.inner.center, like)
 
-def _per_column(fun, x: Array) -> Array:  # type: ignore[no-untyped-def]
-    xp = array_namespace(x)
-    return xp.matrix_transpose(fun(xp.matrix_transpose(x)))
+    @property
+    def has_projection(self) -> bool:
+        return self.inner.has_projection
+
+    @property
+    def has_faces(self) -> bool:
+        return self.inner.has_faces
+
+    def away(self, g: Array, x: Array) -> Array:
+        return _per_column(self.inner.away, g, x)
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return _per_column(self.inner.tangent, d, x)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(x)
+        alpha = self.inner.reach(xp.matrix_transpose(d), xp.matrix_transpose(x))
+        return xp.min(alpha, axis=-1) if alpha.ndim else alpha
+
+
+def _per_column(fun: Callable[..., Array], *arrays: Array) -> Array:
+    xp = array_namespace(*arrays)
+    return xp.matrix_transpose(fun(*(xp.matrix_transpose(x) for x in arrays)))

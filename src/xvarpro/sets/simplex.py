@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import first_index, onto_simplex
+from xvarpro.sets._arithmetic import centred, first_index, negligible, onto_simplex, ratio_test
 
 
 @final
@@ -32,7 +32,7 @@ class Simplex(Set):
 
     radius: float = 1.0
 
-    polytope: ClassVar[bool] = True
+    polytope = True
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
@@ -50,6 +50,20 @@ class Simplex(Set):
     def violation(self, x: Array) -> Array:
         xp = array_namespace(x)
         return xp.maximum(xp.max(-x, axis=-1), xp.abs(xp.sum(x, axis=-1) - self.radius)) / (self.radius or 1.0)
+
+    def center(self, like: Array) -> Array:
+        return array_namespace(like).full_like(like, self.radius / like.shape[-1])
+
+    def away(self, g: Array, x: Array) -> Array:
+        xp = array_namespace(g)
+        held = negligible(x, self.radius)
+        return xp.astype(first_index(g, xp.argmax(xp.where(held, -xp.inf, g), axis=-1)), g.dtype) * self.radius
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return centred(d, ~negligible(x, self.radius))
+
+    def reach(self, d: Array, x: Array) -> Array:
+        return ratio_test(x, -d)
 
 
 @final
@@ -71,7 +85,7 @@ class CappedSimplex(Set):
 
     radius: float = 1.0
 
-    polytope: ClassVar[bool] = True
+    polytope = True
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
@@ -94,3 +108,33 @@ class CappedSimplex(Set):
         xp = array_namespace(x)
         worst = xp.maximum(xp.max(-x, axis=-1), xp.sum(x, axis=-1) - self.radius) / (self.radius or 1.0)
         return xp.maximum(worst, xp.zeros_like(worst))
+
+    def center(self, like: Array) -> Array:
+        return array_namespace(like).full_like(like, self.radius / (like.shape[-1] + 1))
+
+    def _slack(self, x: Array) -> Array:
+        """What is left of the cap, keepdims: the coordinate of the vertex 0."""
+        return self.radius - array_namespace(x).sum(x, axis=-1, keepdims=True)
+
+    def away(self, g: Array, x: Array) -> Array:
+        xp = array_namespace(g)
+        # the cap as one more coordinate, whose vertex is 0 and whose slope is 0
+        full = self._with_slack(x)
+        slope = xp.concat([g, xp.zeros_like(g[..., :1])], axis=-1)
+        return Simplex(self.radius).away(slope, full)[..., :-1]
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        free = ~negligible(x, self.radius)
+        tight = negligible(self._slack(x), self.radius)
+        return xp.where(tight, centred(d, free), xp.where(free, d, xp.zeros_like(d)))
+
+    def reach(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        rise = xp.sum(d, axis=-1, keepdims=True)
+        # what rounding leaves of a direction that keeps the sum
+        rise = xp.where(negligible(rise, xp.sum(xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
+        return ratio_test(self._with_slack(x), xp.concat([-d, rise], axis=-1))
+
+    def _with_slack(self, x: Array) -> Array:
+        return array_namespace(x).concat([x, self._slack(x)], axis=-1)
