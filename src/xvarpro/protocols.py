@@ -76,6 +76,11 @@ class Set(Struct):
         return False
 
     @property
+    def compiles(self) -> bool:
+        """Whether the oracle runs inside a compiled loop; one that calls a solver on the host does not."""
+        return True
+
+    @property
     def has_projection(self) -> bool:
         """Whether `project` is offered."""
         return type(self).project is not Set.project
