@@ -19,7 +19,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import datasets
-from xvarpro.experiments.rivals import IPALM, JointProjectedGradient
+from xvarpro.experiments.rivals import IPALM, JointProjectedGradient, tune
 
 ATOMS = 128
 SCALINGS = ((1.0, 1e-5), (1000.0, 10.0))
@@ -59,9 +59,9 @@ class Bench:
             time_limit=seconds, backend=self.backend, progress=False,
         )  # fmt: skip
 
-    def tuned(self, seconds: float) -> IPALM:
+    def tuned(self, seconds: float) -> Any:
         grid = [IPALM(b, s, certify=10) for b, s in itertools.product((0.0, 0.3, 0.6, None), (0.9, 1.5))]
-        return min(grid, key=lambda a: self.rival(a, 0, seconds)[0])
+        return tune(grid, lambda a: self.rival(a, 0, seconds)[0])
 
 
 def time_to(fit: Any, target: float) -> float:

@@ -107,3 +107,29 @@ def test_l2_of_a_group_is_that_of_all_numbers_together(backend):
     u, size = dual(backend, norms.L2(), g)
     assert size == pytest.approx(np.linalg.norm(flat), rel=1e-14)
     assert np.concatenate([x.ravel() for x in u]) == pytest.approx(flat / np.linalg.norm(flat), rel=1e-13)
+
+
+def test_l1_moves_the_first_of_the_steepest_entries(backend):
+    """One entry of the whole group, whichever array it is in."""
+    g = (np.array([[1.0, -3.0], [3.0, 0.0]]), np.array([3.0, -3.0]))
+    u, size = dual(backend, norms.L1(), g)
+    assert size == 3
+    assert u[0].tolist() == [[0, -1], [0, 0]]
+    assert not u[1].any()
+
+
+@pytest.mark.parametrize(("kind", "axis"), [(norms.ColumnNorm, -2), (norms.RowNorm, -1)])
+def test_columns_and_rows_have_length_one(kind, axis, backend):
+    G = rng(4).normal(size=(2, 4, 3))
+    G[0, :, 1] = 0.0
+    (u,), size = dual(backend, kind(), (G,))
+    lengths = np.linalg.norm(G, axis=axis)
+    assert size == pytest.approx(lengths.sum(), rel=1e-14)
+    assert np.linalg.norm(u, axis=axis) == pytest.approx(np.where(lengths > 0, 1.0, 0.0), rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_norms_keep_the_dtype(norm, dtype, backend):
+    g = tuple(send(backend, np.asarray(x, dtype=dtype)) for x in next(groups(1)))
+    u, size = norm.dual(g)
+    assert {backend.dtype_name(x) for x in (*u, size)} == {dtype}

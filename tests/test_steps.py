@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,39 +12,62 @@ import pytest
 from xvarpro import backends, steps
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import StepRule
-from xvarpro.steps import Armijo, ShortStep
+from xvarpro.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 
 from .support import rng
 
 EXPORTED = [getattr(steps, name) for name in steps.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, StepRule) and not inspect.isabstract(x)]
-VARIANTS = [*(k() for k in KINDS), Armijo(warm=True), Armijo(0.8, 0.4), ShortStep(shrink=1.0, grow=10.0)]
+VARIANTS = [
+    *(k() for k in KINDS),
+    Armijo(warm=True),
+    Armijo(0.8, 0.4),
+    ShortStep(shrink=1.0, grow=10.0),
+    ShortStep(L=3.0),
+    ExactStep(quadratic=True),
+    OpenLoop(4.0),
+]
+MONOTONE = [rule for rule in VARIANTS if rule.monotone]
 EPS = np.finfo(np.float64).eps
 
 
 class Point(NamedTuple):
     value: Any
+    alpha: Any = None
 
 
 class Line:
     """``f(alpha)`` along a direction of squared length `dd`, with slope ``-gap`` at 0."""
 
-    def __init__(self, f, gap, dd=1.0, backend=None):
+    def __init__(self, f, gap, dd=1.0, backend=None, slope=None):
         self.backend = backend or backends.get("numpy")
-        self.f, self.gap, self.dd = f, gap, dd
-        self.tried = []
+        self.f, self.gap, self.dd, self.derivative = f, gap, dd, slope
+        self.tried, self.asked = [], []
 
     def number(self, x):
-        return self.backend.asarray(np.asarray(float(x)))
+        return self.backend.asarray(np.asarray(x, dtype=np.float64))
 
     def phi(self, alpha):
         self.tried.append(float(alpha))
-        return Point(self.number(self.f(float(alpha))))
+        return Point(self.number(self.f(float(alpha))), alpha)
+
+    def slope(self, point):
+        self.asked.append(float(point.alpha))
+        return self.number(self.derivative(float(point.alpha)))
 
     def search(self, rule, memory=None, cap=1.0):
+        """`memory` is the last alpha of a rule that keeps it, the last L or (L, decrease) of one that estimates it."""
+        self.tried, self.asked = [], []
         gap, dd, value = self.number(self.gap), self.number(self.dd), self.number(self.f(0.0))
-        memory = rule.init(self.number(1.0)) if memory is None else self.number(memory)
-        found = rule.search(self.backend, self.phi, value, gap, dd, memory, cap)
+        start = rule.init(self.number(1.0))
+        if memory is not None:
+            memory = self.number(memory)
+            start = rule.init(memory) if memory.ndim < start.ndim else memory
+        slope = None if self.derivative is None else self.slope
+        with self.backend.scope("float64"):
+            found = rule.search(self.backend, self.phi, value, gap, dd, start, cap, slope)
+        assert int(found.n_values) == len(self.tried)
+        assert int(found.n_gradients) == len(self.asked)
         return float(found.alpha), found
 
     @property
@@ -142,7 +166,7 @@ def test_short_step_is_exact_along_an_eigendirection():
 def test_estimated_short_step_stays_below_its_model():
     for line in lines():
         alpha, found = line.search(ShortStep(), memory=0.5)
-        L = float(found.memory)
+        L = float(found.memory[0])
         model = line.value - alpha * line.gap + 0.5 * alpha**2 * L * line.dd
         assert float(found.point.value) <= model + 4 * EPS * abs(line.value)
         assert alpha == pytest.approx(min(1.0, line.gap / (L * line.dd)), rel=1e-14)
@@ -152,18 +176,229 @@ def test_estimated_short_step_stays_below_its_model():
 def test_estimate_of_l_falls_and_rises():
     rule = ShortStep(shrink=0.5, grow=2.0)
     _, found = Line(parabola(1.0, 1e-3), 1.0).search(rule, memory=8.0)
-    assert float(found.memory) == 4.0
+    assert float(found.memory[0]) == 4.0
     _, found = Line(parabola(1.0, 64.0), 1.0).search(rule, memory=8.0)
-    assert float(found.memory) == 64.0
+    assert float(found.memory[0]) == 64.0
     assert int(found.n_values) == 5
 
 
+@pytest.mark.parametrize(
+    ("decrease", "first"),
+    [(0.125, 8.0), (0.1, 8.0), (0.2, 5.0), (0.5, 4.0), (1e300, 4.0), (0.0, 4.0), (-1.0, 4.0), (np.nan, 4.0)],
+)
+def test_estimate_starts_from_the_last_decrease(decrease, first):
+    """``gap^2 / (2 decrease |d|^2)`` between half of the last L and all of it (Pedregosa et al. 2020, Algorithm 2)."""
+    line = Line(parabola(2.0, 1e-3), 2.0, dd=2.0)
+    _, found = line.search(ShortStep(shrink=0.5), memory=[8.0, decrease])
+    assert line.tried == [2.0 / (first * 2.0)]
+    assert float(found.memory[0]) == pytest.approx(first, rel=1e-15)
+    assert float(found.memory[1]) == line.value - line.f(line.tried[0])
+
+
+def test_short_step_promises_a_decrease_with_its_estimate():
+    """``f - f_new >= alpha gap / 2`` for the L that was accepted, so ``gap^2 / (2 L |d|^2)`` where alpha < 1."""
+    for line in lines():
+        alpha, found = line.search(ShortStep(), memory=0.5)
+        assert line.value - float(found.point.value) >= 0.5 * alpha * line.gap * (1 - 1e-12)
+
+
 def test_rules_with_an_estimate_ask_for_curvature():
-    assert ShortStep.uses_curvature
-    assert not Armijo.uses_curvature
+    assert [rule for rule in VARIANTS if rule.uses_curvature] == [r for r in VARIANTS if getattr(r, "L", 0) is None]
     line = Line(parabola(1.0, 1.0), 1.0)
-    assert float(ShortStep().init(line.number(7.0))) == 7.0
-    assert float(ShortStep(L=3.0).init(line.number(7.0))) == 3.0
+    assert ShortStep().init(line.number(7.0)).tolist() == [7.0, 0.0]
+    assert ShortStep(L=3.0).init(line.number(7.0)).tolist() == [3.0, 0.0]
+
+
+def test_a_given_l_that_is_too_small_is_raised_for_the_step_alone():
+    line = Line(parabola(1.0, 8.0), 1.0)
+    alpha, found = line.search(ShortStep(L=1.0))
+    assert line.tried == [1.0, 0.5, 0.25, 0.125]
+    assert alpha == 0.125
+    assert found.memory.tolist() == [1.0, 0.0]
+
+
+def test_a_given_l_of_a_block():
+    pair = ShortStep(L=(2.0, 5.0), grow=3.0)
+    assert pair.of_block(free=False) == ShortStep(L=2.0, grow=3.0)
+    assert pair.of_block(free=True) == ShortStep(L=5.0, grow=3.0)
+    assert ShortStep(L={"B": 5, "A": 2.0}, grow=3.0) == pair
+    for rule in VARIANTS:
+        assert rule.of_block(free=True) is rule
+
+
+# -- several blocks at once --------------------------------------------------------------------------------------------
+
+
+class Plane:
+    """A sum of parabolas, one alpha each, with slopes ``-gaps``."""
+
+    def __init__(self, gaps, curvatures, coupling=0.0):
+        self.gaps, self.curvatures, self.coupling = np.array(gaps), np.array(curvatures), coupling
+        self.tried = []
+
+    def phi(self, alpha):
+        self.tried.append(alpha.tolist())
+        parabolas = 0.5 * self.curvatures * alpha**2 - self.gaps * alpha
+        return Point(np.sum(parabolas) + self.coupling * np.prod(alpha))
+
+    def search(self, rule, dd, L, cap):
+        memory = rule.init(np.array(L))
+        numpy = backends.get("numpy")
+        return rule.search(numpy, self.phi, np.float64(0.0), self.gaps, np.array(dd), memory, np.array(cap))
+
+
+def test_short_steps_of_two_blocks_are_their_formula():
+    for rule, L in ((ShortStep(L=(2.0, 50.0)), [1.0, 1.0]), (ShortStep(shrink=1.0), [2.0, 50.0])):
+        plane = Plane([3.0, 7.0], [2.0, 150.0])
+        found = plane.search(rule, [1.0, 3.0], L, [1.0, 0.5])
+        assert found.alpha.tolist() == [1.0, 7.0 / 150.0]
+        assert found.alpha.shape == (2,)
+        assert int(found.n_values) == 1
+        assert found.memory[0].tolist() == [2.0, 50.0]
+
+
+def test_two_blocks_that_work_against_each_other_are_held_back():
+    """Their own L would raise the objective together; both grow until the model bounds it."""
+    plane = Plane([1.0, 1.0], [4.0, 4.0], coupling=40.0)
+    found = plane.search(ShortStep(L=(4.0, 4.0)), [1.0, 1.0], [1.0, 1.0], [1.0, 1.0])
+    assert plane.tried[0] == [0.25, 0.25]
+    assert len(plane.tried) > 1
+    assert float(found.point.value) <= -0.5 * np.sum(found.alpha)
+
+
+# -- near rounding -----------------------------------------------------------------------------------------------------
+
+
+def flat(gap, curvature, high=1e8):
+    """A parabola on top of a value so large that no trial differs from the start."""
+    return Line(lambda alpha: high, gap, slope=lambda alpha: curvature * alpha - gap)
+
+
+def test_slope_decides_where_values_cannot():
+    """Accepted iff the slope at the trial is not positive: the estimate of L rises to half the curvature at least."""
+    rule = ShortStep(shrink=1.0)
+    for curvature in (1e-3, 1.0, 3.0, 1e3):
+        line = flat(1e-10, curvature * 1e-10)
+        alpha, found = line.search(rule, memory=1e-10)
+        assert line.asked == line.tried
+        assert alpha == pytest.approx(min(1.0, 1e-10 / float(found.memory[0])))
+        assert alpha * curvature <= 1
+        assert all(tried * curvature > 1 for tried in line.tried[:-1])
+        assert alpha > 0.5 * min(1.0, 1 / curvature)
+
+
+def test_values_alone_stop_there():
+    line = flat(1e-7, 1e-7)
+    line.derivative = None
+    assert line.search(ShortStep(shrink=1.0), memory=1e-7)[0] == 0
+    line = Line(lambda alpha: 1e8 if alpha == 0 else 1e8 * (1 + EPS), 1e-7)
+    assert line.search(ShortStep(shrink=1.0), memory=1e-7)[0] == 0
+
+
+def test_no_gradient_is_asked_for_where_values_tell():
+    for line in lines():
+        line.derivative = lambda alpha: pytest.fail("a gradient for nothing")
+        line.search(ShortStep(), memory=0.5)
+        line.search(ExactStep())
+
+
+@pytest.mark.parametrize("rule", [ShortStep(), ExactStep(), ExactStep(quadratic=True)], ids=repr)
+@pytest.mark.parametrize("curvature", [0.0, 1.0, 1e3])
+def test_a_slope_that_lies_ends_the_search(rule, curvature):
+    """The true slope is +gap; near rounding the false one always says yes, but it does not explain the rise before."""
+    line = Line(lambda a: 1 + a + 0.5 * curvature * a**2, 1.0, slope=lambda a: -1 - curvature * a)
+    alpha, found = line.search(rule)
+    assert alpha == 0
+    assert float(found.point.value) == 1.0
+    assert len(line.tried) <= rule.limit + 1
+    assert line.asked, "trials came close enough to ask"
+
+
+@pytest.mark.parametrize("ratio", [3.0, 10.0, 1e4])
+def test_a_long_first_trial_does_not_lose_an_honest_slope(ratio):
+    """The first trial rises beyond rounding, the best decrease is below it: only the slope can find the step."""
+    curvature = 20 * EPS
+    gap = 2 * EPS / ratio
+    line = Line(lambda a: 1 + (0.5 * curvature * a**2 - gap * a), gap, slope=lambda a: curvature * a - gap)
+    alpha, _ = line.search(ShortStep(shrink=1.0), memory=gap)
+    assert line.f(1.0) > 1 + 4 * EPS
+    assert alpha > 0
+    assert gap / (4 * curvature) < alpha <= gap / curvature
+
+
+# -- the minimiser along the direction ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cap", [1.0, 0.01])
+def test_exact_step_on_a_parabola_takes_two_trials(cap):
+    for seed in range(40):
+        gap, curvature = (10.0 ** rng(seed).uniform(-3, 3, 2)).tolist()
+        line = Line(parabola(gap, curvature, start=0.0), gap)
+        alpha, _ = line.search(ExactStep(quadratic=True), cap=cap)
+        assert alpha == pytest.approx(min(cap, gap / curvature), rel=1e-9)
+        assert line.tried == [cap, alpha]
+
+
+def test_exact_step_on_a_concave_parabola_goes_to_the_end():
+    line = Line(parabola(1.0, -3.0), 1.0)
+    assert line.search(ExactStep(quadratic=True))[0] == 1.0
+    assert line.search(ExactStep())[0] == 1.0
+
+
+VALLEYS = {
+    "steep": lambda a, c: np.cosh(3 * (a - c)),
+    "flat": lambda a, c: np.abs(a - c) ** 4,
+    "kink": lambda a, c: np.abs(a - c),
+    "log": lambda a, c: a - c * np.log(a + 1e-9),
+    "not convex": lambda a, c: -1 / (0.01 + (a - c) ** 2),
+}
+
+
+@pytest.mark.parametrize("kind", VALLEYS)
+@pytest.mark.parametrize("at", [0.9, 0.3, 1e-2, 1e-4])
+def test_exact_step_finds_the_bottom_of_a_valley(kind, at):
+    f = VALLEYS[kind]
+    start, h = f(0.0, at), 1e-12
+    gap = (start - f(h, at)) / h if kind == "log" else (f(-1e-6, at) - f(1e-6, at)) / 2e-6
+    if gap * at <= 1e-9 * abs(start):
+        pytest.skip("values do not resolve it")
+    line = Line(lambda a: f(a, at), gap)
+    alpha, _ = line.search(ExactStep(tol=1e-3))
+    lowest, scale = f(at, at), start - f(at, at)
+    assert f(alpha, at) - lowest <= 2e-3 * scale
+    if kind != "flat":
+        assert alpha == pytest.approx(at, rel=4e-3)
+    assert len(line.tried) <= 50
+
+
+@pytest.mark.parametrize("at", [1.0, 1.5, 100.0])
+def test_exact_step_stops_at_the_largest_step(at):
+    line = Line(lambda a: np.cosh(a - at) / np.cosh(at), np.tanh(at))
+    assert line.search(ExactStep())[0] == pytest.approx(1.0, rel=2e-4)
+
+
+# -- steps by the clock ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "want"),
+    [
+        (OpenLoop(), [1.0, 2 / 3, 1 / 2, 2 / 5]),
+        (OpenLoop(4.0), [1.0, 4 / 5, 2 / 3, 4 / 7]),
+        (LogAdaptive(), [1.0, (2 + np.log(2)) / (3 + np.log(2)), (2 + np.log(3)) / (4 + np.log(3))]),
+        (Constant(0.25), [0.25, 0.25, 0.25]),
+    ],
+    ids=repr,
+)
+def test_clock(rule, want):
+    """Step after step, whether the objective falls or rises."""
+    memory = rule.init(np.float64(7.0))
+    for alpha in want:
+        line = Line(lambda a: 1.0 + 5 * a, 1.0)
+        got, found = line.search(rule, memory=memory)
+        assert got == pytest.approx(alpha, rel=1e-15)
+        assert line.tried == [got]
+        memory = found.memory
 
 
 # -- what every rule promises ------------------------------------------------------------------------------------------
@@ -190,14 +425,54 @@ def test_a_trial_that_is_not_finite_is_rejected(rule, bad):
     assert np.isfinite(float(found.point.value))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0])
-def test_a_search_that_fails_hands_back_where_it_began(rule, bad):
-    """NaN, inf or no descent everywhere: after `limit` trials the step is 0 and the point is the start."""
-    line = Line(lambda alpha: 1.0 if alpha == 0 else bad + alpha, 1.0)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_search_without_a_finite_trial_hands_back_where_it_began(rule, bad):
+    line = Line(lambda alpha: 1.0 if alpha == 0 else bad, 1.0)
+    alpha, found = line.search(rule)
+    assert alpha == 0
+    assert float(found.point.value) == 1.0
+    assert len(line.tried) == getattr(rule, "limit", 60) + 1
+    if rule.monotone:
+        again = line.search(rule, memory=found.memory)[1]
+        assert again.memory.tolist() == found.memory.tolist(), "a search that found nothing has learnt nothing"
+
+
+@pytest.mark.parametrize("rule", MONOTONE, ids=repr)
+def test_a_search_without_descent_hands_back_where_it_began(rule):
+    line = Line(lambda alpha: 1.0 if alpha == 0 else 2.0 + alpha, 1.0)
     alpha, found = line.search(rule)
     assert alpha == 0
     assert float(found.point.value) == 1.0
     assert len(line.tried) == rule.limit + 1
+
+
+@pytest.mark.parametrize("rule", MONOTONE, ids=repr)
+def test_no_rule_raises_the_objective(rule):
+    for line in lines():
+        alpha, found = line.search(rule)
+        assert alpha > 0
+        assert float(found.point.value) == line.f(alpha) < line.value
+
+
+@pytest.mark.parametrize(("gap", "dd"), [(0.0, 0.0), (0.0, 1.0), (-1e-17, 1.0), (1.0, 1e-300), (1e-300, 1e300)])
+def test_degenerate_directions(rule, gap, dd):
+    """No warning, no NaN, no step backwards."""
+    alpha, found = Line(lambda a: 1.0 - gap * a, gap, dd).search(rule)
+    assert 0 <= alpha <= 1
+    assert np.isfinite(found.memory).all()
+
+
+def test_cap_may_be_an_array(rule):
+    for line in lines(4):
+        alpha, _ = line.search(rule, cap=0.3)
+        tried = line.tried
+        assert line.search(rule, cap=line.number(0.3))[0] == alpha
+        assert line.tried == tried
+
+
+def in_units(rule, c):
+    """The rule for ``c f``: L is in the units of f."""
+    return replace(rule, L=c * rule.L) if getattr(rule, "L", None) else rule
 
 
 @pytest.mark.parametrize("power", [-40, -20, 20, 40])
@@ -208,7 +483,7 @@ def test_units_of_the_objective_change_no_decision(rule, power):
         memory = 0.5
         scaled = Line(lambda alpha, line=line: c * line.f(alpha), c * line.gap)
         line.search(rule, memory)
-        scaled.search(rule, c * memory if rule.uses_curvature else memory)
+        scaled.search(in_units(rule, c), c * memory if rule.uses_curvature else memory)
         assert scaled.tried == line.tried
 
 
@@ -254,6 +529,15 @@ def test_compiled_search_makes_the_same_decisions(rule):
         (lambda: ShortStep(L=float("nan")), "L > 0 or None"),
         (lambda: ShortStep(grow=1.0), "0 < shrink <= 1 < grow"),
         (lambda: ShortStep(shrink=0.0), "0 < shrink <= 1 < grow"),
+        (lambda: ShortStep(L=(1.0, 0.0)), "L > 0 or None, got 0.0"),
+        (lambda: ShortStep(L=(1.0, 2.0, 3.0)), "a pair"),
+        (lambda: ShortStep(L={"A": 1.0}), "keys 'A' and 'B', got"),
+        (lambda: ShortStep(L="big"), "L > 0 or None, got 'big'"),
+        (lambda: OpenLoop(0.5), "l >= 1, got 0.5"),
+        (lambda: Constant(0.0), "0 < alpha <= 1, got 0.0"),
+        (lambda: Constant(2.0), "0 < alpha <= 1"),
+        (lambda: ExactStep(tol=0.0), "0 < tol <= 0.1"),
+        (lambda: ExactStep(limit=4), "limit >= 5"),
         (lambda: Armijo(limit=0), "limit"),
         (lambda: ShortStep(limit=-1), "limit"),
     ],

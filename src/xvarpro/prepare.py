@@ -66,7 +66,7 @@ class Prepared:
     blank: Blank
 
     @property
-    def assemble(self) -> Callable[[Problem], Reduced]:
+    def assemble(self) -> Callable[..., Reduced]:
         """What makes the reduced objective of this problem from traced arrays. It holds no array itself: compiled
         functions are kept under it.
         """

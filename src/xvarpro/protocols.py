@@ -94,6 +94,13 @@ class Set(Struct):
     def lmo(self, g: Array) -> Array:
         """``argmin <g, v> over v in C``. Ties go to the first index; ``lmo(0)`` is feasible and finite."""
 
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        """``lmo(g)``, and how far ``<g, v>`` may lie above the minimum: batch shape, None where the oracle is exact.
+
+        An inexact oracle under-estimates the Frank-Wolfe gap by at most that much.
+        """
+        return self.lmo(g), None
+
     def support(self, g: Array) -> Array:
         """``max <g, v> over v in C``. Batch shape."""
         return self._sum(_real_product(g, self.lmo(-g)))
@@ -209,14 +216,25 @@ class Search(NamedTuple):
 
     alpha: Array  # accepted step, 0 if none was found
     point: Any  # the objective's `Point` at the accepted step
-    memory: Array  # what the rule carries to the next iteration: its last alpha, or its estimate of L
+    memory: Array  # what the rule carries to the next iteration: its last alpha, its estimate of L, its clock
     n_values: Array  # trial points evaluated
+    n_gradients: Array  # gradients that the rule asked for, near rounding
 
 
 class StepRule(Struct):
     """A rule for the step size alpha along a feasible direction."""
 
-    uses_curvature: ClassVar[bool] = False  # whether `init` wants a measured L, which costs a gradient
+    monotone: ClassVar[bool] = True  # whether an accepted step never raises the objective by more than its rounding
+    separable: ClassVar[bool] = False  # whether `search` takes a vector of steps, one per block
+
+    @property
+    def uses_curvature(self) -> bool:
+        """Whether `init` wants a measured L, which costs a gradient."""
+        return False
+
+    def of_block(self, free: bool) -> StepRule:
+        """The rule for the free block alone, or for the constrained one: itself, unless its parameters differ."""
+        return self
 
     @abstractmethod
     def init(self, L: Array) -> Array:
@@ -224,22 +242,34 @@ class StepRule(Struct):
 
     @abstractmethod
     def search(
-        self, backend: Any, phi: Callable[[Array], Any], value: Array, gap: Array, dd: Array, memory: Array, cap: float
+        self,
+        backend: Any,
+        phi: Callable[[Array], Any],
+        value: Array,
+        gap: Array,
+        dd: Array,
+        memory: Array,
+        cap: Any,
+        slope: Callable[[Any], Array] | None = None,
     ) -> Search:
         """Choose alpha in (0, cap].
 
         Parameters
         ----------
         backend : Backend
-            For its `while_loop`.
+            For its `while_loop` and `when`.
         phi : callable
             alpha -> `Point` of the objective at ``theta + alpha d``.
         value, gap, dd : arrays, 0-d
-            ``f(theta)``, ``-<grad, d>`` and ``<d, d>``.
-        memory : array, 0-d
+            ``f(theta)``, ``-<grad, d>`` and ``<d, d>``. A `separable` rule takes gap and dd of shape (blocks,), and
+            gives `phi` an alpha of that shape.
+        memory : array
             What the rule returned last time.
-        cap : float
-            Largest step allowed, > 0.
+        cap : float or array, 0-d
+            Largest step allowed, > 0; one per block for a `separable` rule.
+        slope : callable, optional
+            `Point` -> ``<grad, d>`` there, shaped like `gap`. It costs a gradient: rules ask where the values no longer
+            tell.
         """
 
 
@@ -307,12 +337,13 @@ class Iterate(NamedTuple):
 
     theta: Leaves
     value: Array
-    gap_A: Array  # Frank-Wolfe gap of the constrained block
+    gap_A: Array  # -<grad, d> of the constrained block: its Frank-Wolfe gap, but for `slack`
     gap_B: Array  # dual norm of the gradient of the free block, times the radius of its ball
     alpha_A: Array  # the step just taken, per block; 0 where none was found
     alpha_B: Array
     status: Array  # 0 while running, else a `Status.code`
     counts: Counts
+    slack: Any = 0.0  # what inexact oracles may hide of the gap; reported as part of it
 
 
 class Algorithm(Struct):
@@ -322,7 +353,15 @@ class Algorithm(Struct):
     of an array: the same text runs eagerly and inside a compiled loop.
     """
 
-    needs_projection: ClassVar[bool] = False
+    @property
+    def needs_projection(self) -> bool:
+        """Whether every set of the region must offer a projection."""
+        return False
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether steps are taken along an estimate of the gradient: then none of them is checked for descent."""
+        return False
 
     @abstractmethod
     def init(self, f: Any, region: Any, theta: Leaves) -> Any:
@@ -331,6 +370,10 @@ class Algorithm(Struct):
     @abstractmethod
     def advance(self, f: Any, region: Any, state: Any) -> Any:
         """One iteration."""
+
+    def finish(self, f: Any, region: Any, state: Any) -> Any:
+        """The state to report when the iterations have ended: for a method that does not certify every one of them."""
+        return state
 
 
 class SupportsArrays(Protocol):

@@ -6,13 +6,15 @@ the user's functions with w and v held constant. No derivative ever passes throu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from array_api_compat import device
 
 from xvarpro import lower
 from xvarpro.backends import Backend
-from xvarpro.operators import as_operator
+from xvarpro.errors import ProblemError
+from xvarpro.operators import Dense, as_operator
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, LowerSolver, System
 from xvarpro.trees import Skeleton, array_namespace, inner, partition, sum_, unflatten
@@ -58,19 +60,86 @@ class Reduced:
         Structure of theta.
     blank : Blank
         What the user's functions return, without its values.
+    energy : array, 0-d
+        ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
     """
 
-    def __init__(self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None) -> None:
+    def __init__(
+        self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
+    ) -> None:
         self.problem = problem
+        self.energy = energy
         self.backend = backend
         self.treedef = treedef
         self.blank = blank
         self.judge: Level = problem.upper or problem.lower
         self._constants, self._data = partition(problem.data)
 
+    def rounding(self, value: Array) -> Array:
+        """What two computed objectives near `value` may differ by without meaning anything.
+
+        A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
+        """
+        xp = array_namespace(value)
+        size = xp.abs(value)
+        return (4 * xp.finfo(value.dtype).eps) * (size + xp.sqrt(size) * self.energy**0.5)
+
     def solver(self, M: Any) -> LowerSolver:
         level = self.problem.lower
         return level.solver or lower.choose(M.shape, level.lam)
+
+    @property
+    def target_shape(self) -> tuple[int, int]:
+        """Rows and columns of the target of the level that judges."""
+        y = self.judge.y
+        if not callable(y):
+            shape = y.shape
+        elif self.blank is None:
+            raise ProblemError("a target that is a function of theta has a shape only once the problem is prepared")
+        else:
+            parts = self.blank.skeleton.fill(self.blank.arrays)  # each array as its shape and dtype
+            shape, _ = parts.y_L if self.problem.is_separable else parts.y_U
+        return (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
+
+    @property
+    def samples(self) -> int:
+        """Terms that the judging level is a sum of: right-hand sides where a separable problem has several, else rows.
+
+        The right-hand sides of a compressed target are those that stand for the ones given.
+        """
+        rows, columns = self.target_shape
+        return columns if self.problem.is_separable and columns > 1 else rows
+
+    def restricted(self, indices: Array) -> Reduced:
+        """The objective in which the terms at `indices`, scaled by ``samples / len(indices)``, stand for all.
+
+        Over index sets in which every term is equally likely its value and gradient have the full ones for a mean. The
+        weights stay the minimiser of the whole lower level: right-hand sides have weights of their own, and where rows
+        are left out the lower level keeps all of its own. Ridges and penalty are not scaled.
+        """
+        problem, judge = self.problem, self.judge
+        along = 1 if problem.is_separable and self.target_shape[1] > 1 else 0
+        scale = (self.samples / indices.shape[0]) ** 0.5
+
+        def some(x: Array, axis: int) -> Array:
+            return scale * array_namespace(x).take(x, indices, axis=axis)
+
+        def target(y: Any) -> Any:
+            if callable(y):
+                return lambda theta, data: some(as_matrix(y(theta, data)), along)
+            return some(as_matrix(y), along)
+
+        def design(theta: Any, data: Any) -> Array:
+            M = as_operator(judge.M(theta, data))
+            if not isinstance(M, Dense):
+                raise ProblemError(f"mini-batches of rows need M as an array, got {type(M).__name__}")
+            return some(M.array, 0)
+
+        if along:
+            part = replace(problem, lower=replace(judge, y=target(judge.y)))
+        else:
+            part = replace(problem, upper=Level(design, target(judge.y), judge.lam, judge.Omega))
+        return Reduced(part, self.backend, self.treedef)
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
         """Call the user's functions; `theta` and `constants` may be traced."""

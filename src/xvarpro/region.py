@@ -16,11 +16,12 @@ from xvarpro.sets import Free
 
 
 class Direction(NamedTuple):
-    """``d = BLMO(theta, grad) - theta`` and the two parts of ``-<grad, d>``."""
+    """``d = BLMO(theta, grad) - theta``, the two parts of ``-<grad, d>``, and what inexact oracles may hide of them."""
 
     d: Leaves
     gap_A: Array
     gap_B: Array
+    slack: Array
 
 
 @final
@@ -47,9 +48,11 @@ class Region(Struct):
     def blmo(self, theta: Leaves, grad: Leaves) -> Direction:
         """Algorithm 2: a vertex of block A, a point on the ball around the iterate for block B."""
         d = list(theta)
-        gap_A = gap_B = None
+        gap_A = gap_B = slack = None
         for i, C in self.constrained:
-            d[i] = _on_event(C.lmo, C, grad[i]) - theta[i]
+            v, hidden = C.certified(_event(C, grad[i]))
+            d[i] = array_namespace(v).reshape(v, theta[i].shape) - theta[i]
+            slack = slack if hidden is None else _add(slack, array_namespace(v).sum(hidden))
             gap_A = _add(gap_A, -trees.inner(grad[i], d[i]))
         for group, ball in self.free:
             u, size = ball.norm.dual(tuple(grad[i] for i in group))
@@ -57,7 +60,7 @@ class Region(Struct):
                 d[i] = -ball.radius * x
             gap_B = _add(gap_B, ball.radius * size)
         zero = _zero(theta)
-        return Direction(tuple(d), zero if gap_A is None else gap_A, zero if gap_B is None else gap_B)
+        return Direction(tuple(d), *(zero if part is None else part for part in (gap_A, gap_B, slack)))
 
     def block(self, d: Leaves, free: bool) -> Leaves:
         """`d` with the other block's leaves set to 0."""
@@ -69,6 +72,20 @@ class Region(Struct):
         out = list(theta)
         for i, C in self.constrained:
             out[i] = _on_event(C.project, C, theta[i])
+        return tuple(out)
+
+    def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
+        """The part of a direction that stays in the smallest face of `theta`; all of it where faces are not known.
+
+        Leaves of `d` may have more leading axes than those of `theta`: one direction each.
+        """
+        out = list(d)
+        for i, C in self.constrained:
+            if C.has_faces:
+                x, v = _event(C, theta[i]), d[i]
+                xp = array_namespace(x)
+                rows = xp.reshape(v, (*v.shape[: v.ndim - theta[i].ndim], *x.shape))
+                out[i] = xp.reshape(C.tangent(rows, x), v.shape)
         return tuple(out)
 
     def violation(self, theta: Leaves) -> Array:

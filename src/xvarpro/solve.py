@@ -221,7 +221,7 @@ def solve(
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             status = run.iterate(max_iter, time_limit, callback, bar)
-        return run.result(status, setup)
+        return run.result(run.finish(status), setup)
 
 
 def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, callback: Any) -> None:
@@ -244,7 +244,7 @@ def _judged(state: Any, tol: Array, floor: Array) -> Any:
     # the gap is known to rounding of the data it was computed from, however small the objective has become
     small = xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
     code = xp.where(
-        (it.gap_A <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
+        (it.gap_A + it.slack <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
     )
     finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
     code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
@@ -253,7 +253,7 @@ def _judged(state: Any, tol: Array, floor: Array) -> Any:
 
 def _record(state: Any) -> tuple[Array, ...]:
     it = state.iterate
-    return (it.value, it.gap_A, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
+    return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
 
 
 def _running(state: Any) -> Array:
@@ -278,10 +278,17 @@ class _Run:
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
-            f = assemble(problem)
+            f = assemble(problem, energy=floor)
             return lambda state: _judged(algorithm.advance(f, region, state), tol, floor)
 
+        def end(operands: Leaves) -> Callable[[Any], Any]:
+            tol, floor, *rest = operands
+            problem, region, algorithm = skeleton.fill(rest)
+            f = assemble(problem, energy=floor)
+            return lambda state: _judged(algorithm.finish(f, region, state), tol, floor)
+
         self._init = backend.call(start, ("init", skeleton, treedef))
+        self._end = backend.call(end, ("end", skeleton, treedef))
         self._loop = backend.loop(step, _record, _running, ("step", skeleton, treedef))
 
     def warm_up(self) -> None:
@@ -320,6 +327,15 @@ class _Run:
             if callback is not None and callback(self._moment()):
                 return Status.STOPPED if status is Status.RUNNING else status
         return status
+
+    def finish(self, status: Status) -> Status:
+        """The certificate that an algorithm owes at the end, in place of the last row of the trace."""
+        if type(self.algorithm).finish is Algorithm.finish:
+            return status
+        self.state = self._end(self.operands, self.state)
+        self.rows[-1] = self.prepared.backend.to_floats(_record(self.state))
+        last = Status.of(self.rows[-1][5])
+        return status if last is Status.RUNNING else last
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
         """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from xvarpro.algorithms._blocks import Cyclic, Randomised, Separate, Simultaneous, Together
+from xvarpro.algorithms._corrective import AwayStep, BlendedPairwise, Pairwise
 from xvarpro.algorithms.accelerated import AcceleratedProjectedGradient
-from xvarpro.algorithms.frank_wolfe import FrankWolfe, Separate, Together, cr_varpro
+from xvarpro.algorithms.active_set import ActiveSetFrankWolfe
+from xvarpro.algorithms.frank_wolfe import FrankWolfe, cr_varpro
+from xvarpro.algorithms.in_face import InFaceFrankWolfe, InFaceGradient
+from xvarpro.algorithms.quasi_newton import ProjectedQuasiNewton
+from xvarpro.algorithms.reseed import PrincipalDirections, Reseeded, WorstSamples
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
+from xvarpro.algorithms.stochastic import Momentum, StochasticFrankWolfe, VarianceReduced
 from xvarpro.protocols import Algorithm
 
 __all__ = [
     "AcceleratedProjectedGradient",
+    "ActiveSetFrankWolfe",
     "Algorithm",
+    "AwayStep",
+    "BlendedPairwise",
+    "Cyclic",
     "FrankWolfe",
+    "InFaceFrankWolfe",
+    "InFaceGradient",
+    "Momentum",
+    "Pairwise",
+    "PrincipalDirections",
+    "ProjectedQuasiNewton",
+    "Randomised",
+    "Reseeded",
     "Separate",
+    "Simultaneous",
     "SpectralProjectedGradient",
+    "StochasticFrankWolfe",
     "Together",
+    "VarianceReduced",
+    "WorstSamples",
     "choose",
     "cr_varpro",
 ]

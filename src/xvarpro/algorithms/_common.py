@@ -49,8 +49,9 @@ def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     direction = region.blmo(theta, grad)
     zero = array_namespace(point.value).zeros_like(point.value)
     iterate = Iterate(
-        theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1)
-    )
+        theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1),
+        direction.slack,
+    )  # fmt: skip
     return iterate, grad, direction.d
 
 
@@ -58,7 +59,8 @@ def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     """``|grad(theta + h d) - grad(theta)| / |h d|``, at a small h <= 1: the first estimate of L, from one gradient.
 
     A difference has lost half of its digits or more, to rounding that every framework does its own way. Only powers
-    of ``2^(1/4)`` are returned: the same one everywhere, and solves that agree for longer.
+    of ``2^(1/4)`` times ``|<grad, d>| / |d|^2`` are returned: the same one everywhere and in all units of f and theta,
+    and solves that agree for longer.
     """
     xp = array_namespace(theta[0])
     small = xp.finfo(theta[0].dtype).eps ** (1 / 3)
@@ -68,5 +70,52 @@ def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     _, other = f.value_and_gradient(axpy(h, d, theta))
     change = sub(other, grad)
     L = xp.sqrt(dot(change, change)) / (h * length)
+    unit = (xp.abs(dot(grad, d)) / length) / length
+    unit = xp.where(unit > 0, unit, xp.ones_like(unit))
     # a direction without curvature, or no direction: any L is right, backtracking does the rest
-    return xp.where(L > 0, 2.0 ** (0.25 * xp.round(4 * xp.log2(L))), xp.ones_like(L))
+    return xp.where(L > 0, unit * 2.0 ** (0.25 * xp.round(4 * xp.log2(L / unit))), unit)
+
+
+def feasible_search(
+    f: Any, theta: Leaves, d: Leaves, slope: Array, value: Array, worst: Array, gamma: float, limit: int
+) -> tuple[Array, Any, Array]:
+    """Armijo's rule against `worst` along a feasible direction, from alpha = 1, with the parabola's next trial.
+
+    Returns alpha, the point there and the trials; alpha is 0, and the point the one at `theta`, where none was found.
+    """
+    xp = array_namespace(slope)
+
+    def trial(alpha: Array, n: Array) -> tuple[Array, Any, Array]:
+        alpha = xp.where((n > limit) | ~(slope < 0), 0 * alpha, alpha)
+        return alpha, f.point(axpy(alpha, d, theta)), n
+
+    def rejected(state: tuple[Array, Any, Array]) -> Array:
+        alpha, point, _ = state
+        return ~(point.value <= worst + gamma * alpha * slope) & (alpha > 0)
+
+    def again(state: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
+        # minimiser of the parabola through value, slope and the trial, kept within a tenth and a half
+        alpha, point, n = state
+        excess = 2 * (point.value - value - alpha * slope)
+        best = -slope * alpha * alpha / xp.where(excess > 0, excess, xp.ones_like(excess))
+        kept = xp.minimum(xp.maximum(best, 0.1 * alpha), 0.5 * alpha)
+        return trial(xp.where(excess > 0, kept, 0.5 * alpha), n + 1)
+
+    one = xp.ones_like(slope)
+    return f.backend.while_loop(rejected, again, trial(one, one))
+
+
+def spectral_length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> Array:
+    """``<s, s> / <s, y>`` of the step s = alpha d and the change y of the gradient; twice the last where that fails."""
+    xp = array_namespace(alpha)
+    curved = dot(d, change)
+    length = alpha * dd / xp.where(curved > 0, curved, xp.ones_like(curved))
+    return xp.where((curved > 0) & (length > 0), length, 2 * last)
+
+
+def bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
+    """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
+    xp = array_namespace(length)
+    size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
+    longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
+    return xp.where(slope > 0, xp.minimum(length, longest), length)

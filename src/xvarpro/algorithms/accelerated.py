@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
 from xvarpro import checks
-from xvarpro.algorithms._common import add, curvature, moved, rounding, start, status
+from xvarpro.algorithms._common import add, curvature, moved, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, select, sub
@@ -49,7 +49,7 @@ class AcceleratedProjectedGradient(Algorithm):
     grow: float = 2.0
     limit: int = 60
 
-    needs_projection: ClassVar[bool] = True
+    needs_projection = True
 
     def __post_init__(self) -> None:
         checks.limit(self, self.limit)
@@ -68,7 +68,7 @@ class AcceleratedProjectedGradient(Algorithm):
         xp = array_namespace(t)
         point, alpha, L, trials = self._descend(f, region, z, state.L)
         # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
-        better = point.value <= iterate.value + rounding(iterate.value)
+        better = point.value <= iterate.value + f.rounding(iterate.value)
         grad = f.gradient(point)
         direction = region.blmo(point.theta, grad)
         step = sub(point.theta, x)
@@ -77,20 +77,22 @@ class AcceleratedProjectedGradient(Algorithm):
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         theta = select(better, point.theta, x)
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        value, gap_A, gap_B = select(
-            better, (point.value, direction.gap_A, direction.gap_B), (iterate.value, iterate.gap_A, iterate.gap_B)
+        value, gap_A, gap_B, slack = select(
+            better,
+            (point.value, direction.gap_A, direction.gap_B, direction.slack),
+            (iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack),
         )
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
         outcome = status(t, progress | (t > 1))
         work = add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials)
-        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work)
+        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack)
         return State(iterate, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
 
     def _descend(self, f: Any, region: Any, z: Leaves, L: Array) -> tuple[Any, Array, Array, Array]:
         """Projected gradient step from z; L grows until the quadratic model is an upper bound."""
         xp = array_namespace(L)
         at_z, grad = f.value_and_gradient(z)
-        slack = rounding(at_z.value)
+        slack = f.rounding(at_z.value)
 
         def trial(L: Array, n: Array) -> tuple[Array, Any, Array]:
             return L, f.point(region.project(axpy(-1 / L, grad, z))), n

@@ -19,7 +19,7 @@ import xvarpro as xv
 from xvarpro import Problem, Result
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.agreement import Agreement
-from xvarpro.experiments.rivals import IPALM, JointProjectedGradient
+from xvarpro.experiments.rivals import IPALM, JointMethod, JointProjectedGradient
 from xvarpro.protocols import Algorithm, Array
 
 
@@ -89,7 +89,7 @@ class Method:
     @property
     def joint(self) -> bool:
         """Whether it keeps W as a variable beside D."""
-        return isinstance(self.algorithm, JointProjectedGradient | IPALM)
+        return isinstance(self.algorithm, JointMethod)
 
 
 PAPER = Method("CR-VarPro (the paper)", xv.algorithms.cr_varpro())

@@ -12,7 +12,7 @@ import numpy as np
 from xvarpro import Moment, Result, Status
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.dictionary import Method, Task, problem
-from xvarpro.experiments.rivals import IPALM, JointProjectedGradient
+from xvarpro.experiments.rivals import JointMethod, Periodic
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def run(task: Task, method: Method, budget: Budget, progress: bool | None = None
     True
     """
     algorithm = method.algorithm
-    if isinstance(algorithm, JointProjectedGradient | IPALM):
+    if isinstance(algorithm, JointMethod):
         return _run_joint(task, method, algorithm, budget, progress)
     fit = task.solve(
         algorithm,
@@ -132,13 +132,11 @@ def run(task: Task, method: Method, budget: Budget, progress: bool | None = None
     return Outcome(method, fit, fit, Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value))
 
 
-def _run_joint(
-    task: Task, method: Method, algorithm: JointProjectedGradient | IPALM, budget: Budget, progress: bool | None
-) -> Outcome:
+def _run_joint(task: Task, method: Method, algorithm: JointMethod, budget: Budget, progress: bool | None) -> Outcome:
     every = next(n for n in (5, 4, 3, 2, 1) if budget.iterations % n == 0)
     checkpoints = _Checkpoints(budget.seconds, every)
     fit = task.solve(
-        replace(algorithm, certify=every),
+        replace(algorithm, certify=every) if isinstance(algorithm, Periodic) else algorithm,
         problem(task.X, task.lam, compress=False),
         task.D0,
         max_iter=budget.iterations,

@@ -2,10 +2,79 @@
 
 from xvarpro.protocols import Set
 from xvarpro.sets import norms
-from xvarpro.sets.balls import L1Ball, L2Ball
+from xvarpro.sets.balls import L1Ball, L2Ball, NonnegativeL2Ball
 from xvarpro.sets.box import Box
+from xvarpro.sets.chains import OrderedBox, TotalVariationBall
 from xvarpro.sets.columns import Columns
+from xvarpro.sets.combinators import (
+    Counted,
+    HullOfUnion,
+    LinearImage,
+    MinkowskiSum,
+    Oracle,
+    Product,
+    ShiftScale,
+    bounds,
+)
+from xvarpro.sets.ellipsoid import Ellipsoid
 from xvarpro.sets.free import Free
+from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball, Groups, Rows
+from xvarpro.sets.hull import ConvexHull
+from xvarpro.sets.lanczos import Lanczos
+from xvarpro.sets.linf import LinfBall
+from xvarpro.sets.lp import LpBall
 from xvarpro.sets.simplex import CappedSimplex, Simplex
+from xvarpro.sets.sorted import Hypersimplex, KNormBall, KSparsePolytope, OWLBall, Permutahedron, UnitHypersimplex
+from xvarpro.sets.spectral import NuclearBall, SchattenBall, SpectralBall
+from xvarpro.sets.symmetric import Fantope, Spectraplex, UnitSpectrahedron
+from xvarpro.sets.transport import Birkhoff, Transport
+from xvarpro.sets.weighted import ContinuousKnapsack, WeightedL1Ball, WeightedSimplex
 
-__all__ = ["Box", "CappedSimplex", "Columns", "Free", "L1Ball", "L2Ball", "Set", "Simplex", "norms"]
+__all__ = [
+    "Birkhoff",
+    "Box",
+    "CappedSimplex",
+    "Columns",
+    "ContinuousKnapsack",
+    "ConvexHull",
+    "Counted",
+    "Ellipsoid",
+    "Fantope",
+    "Free",
+    "GroupL1InfBall",
+    "GroupL12Ball",
+    "Groups",
+    "HullOfUnion",
+    "Hypersimplex",
+    "KNormBall",
+    "KSparsePolytope",
+    "L1Ball",
+    "L2Ball",
+    "Lanczos",
+    "LinearImage",
+    "LinfBall",
+    "LpBall",
+    "MinkowskiSum",
+    "NonnegativeL2Ball",
+    "NuclearBall",
+    "OWLBall",
+    "Oracle",
+    "OrderedBox",
+    "Permutahedron",
+    "Product",
+    "Rows",
+    "SchattenBall",
+    "Set",
+    "ShiftScale",
+    "Simplex",
+    "SpectralBall",
+    "Spectraplex",
+    "TotalVariationBall",
+    "Transport",
+    "UnitHypersimplex",
+    "UnitSpectrahedron",
+    "WeightedL1Ball",
+    "WeightedSimplex",
+    "bounds",
+    "norms",
+]

@@ -56,25 +56,43 @@ def negligible(x: Array, size: Array | float) -> Array:
     return x <= (16 * array_namespace(x).finfo(x.dtype).eps) * size
 
 
+def tight(slack: Array, size: Array | float) -> Array:
+    """Whether what is left of a bound on a sum is the rounding of many terms and many steps.
+
+    Wider than `negligible`: to take a point for one of the face that it all but lies in keeps it feasible, to take a
+    point of a face for one inside leaves it no way to go.
+    """
+    return slack <= (array_namespace(slack).finfo(slack.dtype).eps ** 0.75) * size
+
+
 def norm(x: Array) -> Array:
     """Euclidean norm along the last axis, keepdims, scaled so that squares neither overflow nor underflow."""
     xp = array_namespace(x)
-    unit, scale = _scaled(x)
-    return scale * xp.sqrt(xp.sum(unit * unit, axis=-1, keepdims=True))
+    unit, scale = scaled(x)
+    return scale * xp.sqrt(xp.sum(_square(unit), axis=-1, keepdims=True))
 
 
 def direction(x: Array) -> Array:
     """``x / |x|`` along the last axis, 0 where x is 0: exact zero test, no additive epsilon."""
     xp = array_namespace(x)
-    unit, _ = _scaled(x)
-    length = xp.sqrt(xp.sum(unit * unit, axis=-1, keepdims=True))
+    unit, _ = scaled(x)
+    length = xp.sqrt(xp.sum(_square(unit), axis=-1, keepdims=True))
     return unit / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def _scaled(x: Array) -> tuple[Array, Array]:
+def _square(x: Array) -> Array:
+    """``|x|^2``, entry by entry."""
+    xp = array_namespace(x)
+    if not xp.isdtype(x.dtype, "complex floating"):
+        return x * x
+    return xp.real(x) * xp.real(x) + xp.imag(x) * xp.imag(x)
+
+
+def scaled(x: Array) -> tuple[Array, Array]:
+    """``x / max |x|`` along the last axis, 0 where x is 0, and that maximum, keepdims: what is scaled sums up."""
     xp = array_namespace(x)
     if x.shape[-1] == 0:
-        return x, xp.ones((*x.shape[:-1], 1), dtype=x.dtype, device=device(x))
+        return x, xp.ones((*x.shape[:-1], 1), dtype=real_dtype(x), device=device(x))
     scale = xp.max(xp.abs(x), axis=-1, keepdims=True)
     # written so that NaN stays NaN
     return x / xp.where(scale == 0, xp.ones_like(scale), scale), scale

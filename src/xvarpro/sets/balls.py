@@ -1,15 +1,19 @@
-"""The l1 and the l2 ball."""
+"""The l1 and the l2 ball, and the part of the latter that is not negative."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from xvarpro import backends, checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import direction, first_index, negligible, norm, onto_simplex, ratio_test
+from xvarpro.sets._arithmetic import direction, first_index, negligible, norm, onto_simplex, tight
+from xvarpro.sets._parameters import fits, spread, vector
+from xvarpro.sets._search import excess, phase, real_part
 from xvarpro.sets.simplex import Simplex
 
 
@@ -17,6 +21,8 @@ from xvarpro.sets.simplex import Simplex
 @dataclass(frozen=True)
 class L1Ball(Set):
     """Ball ``{sum |x| <= radius}`` along the last axis; on a matrix leaf of a solve, the entrywise l1 ball.
+
+    Points may be complex. Faces are described for real ones: those of the complex ball are not finitely many.
 
     Parameters
     ----------
@@ -33,6 +39,7 @@ class L1Ball(Set):
     radius: float = 1.0
 
     polytope = True
+    takes_complex = True
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
@@ -41,64 +48,63 @@ class L1Ball(Set):
         xp = array_namespace(g)
         best = xp.argmax(xp.abs(g), axis=-1)
         steepest = xp.take_along_axis(g, xp.expand_dims(best, axis=-1), axis=-1)
-        # zero counts as positive: sign(0) = 0 would be no vertex
-        entry = xp.where(steepest < 0, xp.full_like(steepest, self.radius), xp.full_like(steepest, -self.radius))
-        return xp.astype(first_index(g, best), g.dtype) * entry
+        return xp.astype(first_index(g, best), g.dtype) * (-self.radius * phase(steepest))
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return self.radius * xp.max(xp.abs(g), axis=-1)
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)
         size = xp.abs(x)
         fits = xp.sum(size, axis=-1, keepdims=True) <= self.radius
-        return xp.where(fits, x, xp.sign(x) * onto_simplex(size, self.radius))
+        return xp.where(fits, x, phase(x) * onto_simplex(size, self.radius))
 
     def diameter(self, like: Array) -> float:
         return 2 * self.radius
 
     def violation(self, x: Array) -> Array:
         xp = array_namespace(x)
-        excess = xp.sum(xp.abs(x), axis=-1) - self.radius
-        return xp.maximum(excess, xp.zeros_like(excess)) / (self.radius or 1.0)
+        return excess(xp.sum(xp.abs(x), axis=-1), self.radius)
 
     # A point on the boundary lies in the face of its signs, a simplex in ``|x|``; one inside has the ball for a face.
 
     def _tight(self, x: Array) -> Array:
         xp = array_namespace(x)
-        return negligible(self.radius - xp.sum(xp.abs(x), axis=-1, keepdims=True), self.radius)
+        return tight(self.radius - xp.sum(xp.abs(x), axis=-1, keepdims=True), self.radius)
 
     def away(self, g: Array, x: Array) -> Array:
         xp = array_namespace(g)
-        sign = _sign(x)
+        sign = phase(x)
         return xp.where(self._tight(x), sign * Simplex(self.radius).away(sign * g, xp.abs(x)), self.lmo(-g))
 
     def tangent(self, d: Array, x: Array) -> Array:
         xp = array_namespace(d)
-        sign = _sign(x)
+        sign = phase(x)
         return xp.where(self._tight(x), sign * Simplex(self.radius).tangent(sign * d, xp.abs(x)), d)
 
     def reach(self, d: Array, x: Array) -> Array:
+        """Newton's method from the right on ``|x + alpha d|_1 = radius``, which is convex and piecewise linear."""
         xp = array_namespace(d)
-        within = ratio_test(xp.abs(x), -_sign(x) * d)
-        return xp.where(self._tight(x)[..., 0], within, self._exit(d, x))
-
-    def _exit(self, d: Array, x: Array) -> Array:
-        """Where the ray from `x` along `d` leaves the ball: Newton's method from the right, on a convex function."""
-        xp = array_namespace(d)
-        size = xp.sum(xp.abs(d), axis=-1)
+        eps = xp.finfo(d.dtype).eps
+        size, start = xp.sum(xp.abs(d), axis=-1), xp.sum(xp.abs(x), axis=-1)
         some = size > 0
-        far = (self.radius + xp.sum(xp.abs(x), axis=-1)) / xp.where(some, size, xp.ones_like(size))
+        far = (self.radius + start) / xp.where(some, size, xp.ones_like(size))
+        # of the sum; a point that rounding has put outside is not brought back, but goes no further out
+        rounding = 4 * eps * self.radius + xp.maximum(start - self.radius, xp.zeros_like(start))
 
         def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
             alpha, _ = state
             there = x + xp.expand_dims(alpha, axis=-1) * d
-            excess = xp.sum(xp.abs(there), axis=-1) - self.radius
+            over = xp.sum(xp.abs(there), axis=-1) - self.radius
             slope = xp.sum(xp.where(there < 0, -d, d), axis=-1)
-            going = (excess > 0) & (slope > 0)
-            drop = xp.where(going, excess / xp.where(going, slope, xp.ones_like(slope)), xp.zeros_like(excess))
-            return alpha - drop, drop
+            # along a face the sum is constant but for rounding, which has no root and no slope
+            going = (over > rounding) & ~negligible(slope, size)
+            drop = xp.where(going, over / xp.where(going, slope, xp.ones_like(slope)), xp.zeros_like(over))
+            return xp.maximum(alpha - drop, xp.zeros_like(alpha)), drop
 
-        smallest = xp.finfo(d.dtype).eps
         alpha, _ = backends.owner(x).while_loop(
-            lambda state: xp.any(state[1] > smallest * state[0]), body, (far, xp.ones_like(far) + far)
+            lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.ones_like(far) + far)
         )
         return xp.where(some, alpha, xp.full_like(alpha, xp.inf))
 
@@ -106,7 +112,81 @@ class L1Ball(Set):
 @final
 @dataclass(frozen=True)
 class L2Ball(Set):
-    """Ball ``{|x|_2 <= radius}`` along the last axis; on a leaf of any shape of a solve, the Frobenius ball.
+    """Ball ``{|x - offset|_2 <= radius}`` along the last axis; on a leaf of any shape of a solve, the Frobenius ball.
+
+    Parameters
+    ----------
+    radius : float
+        Radius, >= 0.
+    offset : float or vector
+        The middle of the ball, real. Points may be complex.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.L2Ball(10.0).lmo(np.array([3.0, -4.0]))
+    array([-6.,  8.])
+    >>> xv.sets.L2Ball(1.0, np.array([2.0, 0.0])).project(np.zeros(2))
+    array([1., 0.])
+    """
+
+    radius: float = 1.0
+    offset: float | Array = 0.0
+
+    takes_complex = True
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "radius")
+        vector(self, "offset")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return (cls(), cls(2.5, np.linspace(-1.0, 2.0, math.prod(shape))))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fits(self, shape, "offset")
+
+    @property
+    def _centred(self) -> bool:
+        return isinstance(self.offset, float) and self.offset == 0
+
+    def lmo(self, g: Array) -> Array:
+        vertex = -self.radius * direction(g)
+        return vertex if self._centred else spread(self.offset, g) + vertex
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        size = self.radius * norm(g)[..., 0]
+        return size if self._centred else size + xp.sum(real_part(g) * spread(self.offset, g), axis=-1)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        if self._centred:
+            return xp.where(norm(x) <= self.radius, x, self.radius * direction(x))
+        offset = spread(self.offset, x)
+        z = x - offset
+        return xp.where(norm(z) <= self.radius, x, offset + self.radius * direction(z))
+
+    def diameter(self, like: Array) -> float:
+        return 2 * self.radius
+
+    def violation(self, x: Array) -> Array:
+        if self._centred:
+            return excess(norm(x)[..., 0], self.radius)
+        xp = array_namespace(x)
+        offset = spread(self.offset, x)
+        over = norm(x - offset)[..., 0] - self.radius
+        size = xp.maximum(norm(offset)[0], xp.zeros_like(offset[0]) + self.radius)
+        return xp.maximum(over, xp.zeros_like(over)) / xp.where(size > 0, size, xp.ones_like(size))
+
+    def center(self, like: Array) -> Array:
+        return spread(self.offset, like) + array_namespace(like).zeros_like(like)
+
+
+@final
+@dataclass(frozen=True)
+class NonnegativeL2Ball(Set):
+    """Part of a ball that is not negative, ``{x >= 0, |x|_2 <= radius}`` along the last axis.
 
     Parameters
     ----------
@@ -116,8 +196,9 @@ class L2Ball(Set):
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> xv.sets.L2Ball(10.0).lmo(np.array([3.0, -4.0]))
-    array([-6.,  8.])
+    >>> C = xv.sets.NonnegativeL2Ball(10.0)
+    >>> C.lmo(np.array([-3.0, -4.0, 5.0])), C.project(np.array([-1.0, 2.0, -3.0]))
+    (array([6., 8., 0.]), array([0., 2., 0.]))
     """
 
     radius: float = 1.0
@@ -126,22 +207,26 @@ class L2Ball(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        return -self.radius * direction(g)
+        xp = array_namespace(g)
+        return self.radius * direction(xp.maximum(-g, xp.zeros_like(g)))
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return self.radius * norm(xp.maximum(g, xp.zeros_like(g)))[..., 0]
 
     def project(self, x: Array) -> Array:
+        # clipped first and shortened then: the other order is no projection
         xp = array_namespace(x)
-        return xp.where(norm(x) <= self.radius, x, self.radius * direction(x))
+        clipped = xp.maximum(x, xp.zeros_like(x))
+        return xp.where(norm(clipped) <= self.radius, clipped, self.radius * direction(clipped))
 
     def diameter(self, like: Array) -> float:
-        return 2 * self.radius
+        return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius
 
     def violation(self, x: Array) -> Array:
         xp = array_namespace(x)
-        excess = norm(x)[..., 0] - self.radius
-        return xp.maximum(excess, xp.zeros_like(excess)) / (self.radius or 1.0)
+        below = xp.max(-x, axis=-1) / (self.radius or 1.0)
+        return xp.maximum(xp.maximum(below, xp.zeros_like(below)), excess(norm(x)[..., 0], self.radius))
 
-
-def _sign(x: Array) -> Array:
-    """1 or -1; zero counts as positive."""
-    xp = array_namespace(x)
-    return xp.where(x < 0, -xp.ones_like(x), xp.ones_like(x))
+    def center(self, like: Array) -> Array:
+        return array_namespace(like).full_like(like, 0.5 * self.radius / math.sqrt(like.shape[-1]))

@@ -84,8 +84,11 @@ class Box(Set):
 
     def _held(self, x: Array) -> Array:
         """Entries at a bound."""
+        xp = array_namespace(x)
         lower, upper = self._bounds(x)
-        return negligible(x - lower, upper - lower) | negligible(upper - x, upper - lower)
+        # a step that ends at a bound is rounded at the size of the bound
+        size = xp.maximum(xp.abs(lower), xp.abs(upper))
+        return negligible(x - lower, size) | negligible(upper - x, size)
 
     def away(self, g: Array, x: Array) -> Array:
         return array_namespace(g).where(self._held(x), x, self.lmo(-g))

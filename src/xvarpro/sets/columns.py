@@ -45,6 +45,14 @@ class Columns(Set):
         """A product of polytopes is one."""
         return self.inner.polytope
 
+    @property
+    def takes_complex(self) -> bool:
+        return self.inner.takes_complex
+
+    @property
+    def compiles(self) -> bool:
+        return self.inner.compiles
+
     def check(self, shape: tuple[int, ...]) -> None:
         if len(shape) < 2:
             raise ProblemError(f"Columns constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}")

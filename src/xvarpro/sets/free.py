@@ -19,7 +19,7 @@ class Free(Struct):
     Parameters
     ----------
     norm : Norm
-        Norm of the ball: `norms.L2` (the paper), `norms.Spectral` or `norms.Sign`.
+        Norm of the ball: `norms.L2` (the paper) or any other of `xv.sets.norms`.
     radius : float
         Radius of the ball, > 0. It sets how block B's part of the gap compares with block A's, and bounds a step.
 

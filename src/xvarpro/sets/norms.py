@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from xvarpro import backends
 from xvarpro.protocols import Array, Leaves, Struct
-from xvarpro.sets._arithmetic import direction, norm
+from xvarpro.sets._arithmetic import direction, first_index, norm
 from xvarpro.trees import sum_
 
 
@@ -65,6 +65,76 @@ class Sign(Norm):
 
 @final
 @dataclass(frozen=True)
+class L1(Norm):
+    """Sum of the absolute entries of all arrays of the group; a step moves the one entry with the steepest slope.
+
+    Where several tie it is the first, in the order of the arrays.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> (u,), size = xv.sets.norms.L1().dual((np.array([3.0, -4.0]),))
+    >>> u, float(size)
+    (array([ 0., -1.]), 4.0)
+    """
+
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        xp = array_namespace(*g)
+        flat = [xp.reshape(x, (-1,)) for x in g]
+        sizes = xp.abs(xp.concat(flat))
+        first = xp.argmax(sizes, axis=0)
+        step = xp.where(first_index(sizes, first), xp.sign(xp.concat(flat)), xp.zeros_like(sizes))
+        parts, start = [], 0
+        for x, y in zip(g, flat, strict=True):
+            parts.append(xp.reshape(step[start : start + y.shape[0]], x.shape))
+            start += y.shape[0]
+        return tuple(parts), xp.max(sizes)
+
+
+@final
+@dataclass(frozen=True)
+class ColumnNorm(Norm):
+    """Longest column of any matrix of the group; arrays with fewer than two axes count by their l2 norm.
+
+    Every column of a step has length 1, except where the gradient's is 0. Leading axes hold more matrices.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> (u,), size = xv.sets.norms.ColumnNorm().dual((np.array([[3.0, 0.0], [4.0, 0.0]]),))
+    >>> u, float(size)
+    (array([[0.6, 0. ],
+           [0.8, 0. ]]), 5.0)
+    """
+
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        parts = [_per_column(x) if x.ndim > 1 else _unit(x) for x in g]
+        return tuple(u for u, _ in parts), sum_(size for _, size in parts)
+
+
+@final
+@dataclass(frozen=True)
+class RowNorm(Norm):
+    """Longest row of any matrix of the group; arrays with fewer than two axes count by their l2 norm.
+
+    Every row of a step has length 1, except where the gradient's is 0. Leading axes hold more matrices.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> (u,), size = xv.sets.norms.RowNorm().dual((np.array([[3.0, 4.0], [0.0, 0.0]]),))
+    >>> u, float(size)
+    (array([[0.6, 0.8],
+           [0. , 0. ]]), 5.0)
+    """
+
+    def dual(self, g: Leaves) -> tuple[Leaves, Array]:
+        parts = [_per_row(x) if x.ndim > 1 else _unit(x) for x in g]
+        return tuple(u for u, _ in parts), sum_(size for _, size in parts)
+
+
+@final
+@dataclass(frozen=True)
 class Spectral(Norm):
     """Largest singular value of any matrix of the group; arrays with fewer than two axes count by their l2 norm.
 
@@ -88,6 +158,16 @@ def _unit(x: Array) -> tuple[Array, Array]:
     xp = array_namespace(x)
     flat = xp.reshape(x, (-1,))
     return xp.reshape(direction(flat), x.shape), norm(flat)[0]
+
+
+def _per_row(x: Array) -> tuple[Array, Array]:
+    return direction(x), array_namespace(x).sum(norm(x))
+
+
+def _per_column(x: Array) -> tuple[Array, Array]:
+    xp = array_namespace(x)
+    u, size = _per_row(xp.matrix_transpose(x))
+    return xp.matrix_transpose(u), size
 
 
 def _polar(x: Array) -> tuple[Array, Array]:

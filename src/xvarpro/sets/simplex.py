@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import centred, first_index, negligible, onto_simplex, ratio_test
+from xvarpro.sets._arithmetic import centred, first_index, negligible, onto_simplex, ratio_test, tight
 
 
 @final
@@ -54,13 +54,17 @@ class Simplex(Set):
     def center(self, like: Array) -> Array:
         return array_namespace(like).full_like(like, self.radius / like.shape[-1])
 
+    def _held(self, x: Array) -> Array:
+        """Entries that are 0, next to the largest: a share of the radius says nothing where there are many."""
+        return negligible(x, array_namespace(x).max(x, axis=-1, keepdims=True))
+
     def away(self, g: Array, x: Array) -> Array:
         xp = array_namespace(g)
-        held = negligible(x, self.radius)
+        held = self._held(x)
         return xp.astype(first_index(g, xp.argmax(xp.where(held, -xp.inf, g), axis=-1)), g.dtype) * self.radius
 
     def tangent(self, d: Array, x: Array) -> Array:
-        return centred(d, ~negligible(x, self.radius))
+        return centred(d, ~self._held(x))
 
     def reach(self, d: Array, x: Array) -> Array:
         return ratio_test(x, -d)
@@ -112,10 +116,6 @@ class CappedSimplex(Set):
     def center(self, like: Array) -> Array:
         return array_namespace(like).full_like(like, self.radius / (like.shape[-1] + 1))
 
-    def _slack(self, x: Array) -> Array:
-        """What is left of the cap, keepdims: the coordinate of the vertex 0."""
-        return self.radius - array_namespace(x).sum(x, axis=-1, keepdims=True)
-
     def away(self, g: Array, x: Array) -> Array:
         xp = array_namespace(g)
         # the cap as one more coordinate, whose vertex is 0 and whose slope is 0
@@ -125,9 +125,10 @@ class CappedSimplex(Set):
 
     def tangent(self, d: Array, x: Array) -> Array:
         xp = array_namespace(d)
-        free = ~negligible(x, self.radius)
-        tight = negligible(self._slack(x), self.radius)
-        return xp.where(tight, centred(d, free), xp.where(free, d, xp.zeros_like(d)))
+        full = self._with_slack(x)
+        held = negligible(full, xp.max(full, axis=-1, keepdims=True))
+        free, capped = ~held[..., :-1], held[..., -1:]
+        return xp.where(capped, centred(d, free), xp.where(free, d, xp.zeros_like(d)))
 
     def reach(self, d: Array, x: Array) -> Array:
         xp = array_namespace(d)
@@ -137,4 +138,7 @@ class CappedSimplex(Set):
         return ratio_test(self._with_slack(x), xp.concat([-d, rise], axis=-1))
 
     def _with_slack(self, x: Array) -> Array:
-        return array_namespace(x).concat([x, self._slack(x)], axis=-1)
+        """What is left of the cap as the last entry: the coordinate of the vertex 0."""
+        xp = array_namespace(x)
+        slack = self.radius - xp.sum(x, axis=-1, keepdims=True)
+        return xp.concat([x, xp.where(tight(slack, self.radius), xp.zeros_like(slack), slack)], axis=-1)

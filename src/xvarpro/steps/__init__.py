@@ -2,6 +2,8 @@
 
 from xvarpro.protocols import Search, StepRule
 from xvarpro.steps.armijo import Armijo
+from xvarpro.steps.exact import ExactStep
+from xvarpro.steps.open_loop import Constant, LogAdaptive, OpenLoop
 from xvarpro.steps.short_step import ShortStep
 
-__all__ = ["Armijo", "Search", "ShortStep", "StepRule"]
+__all__ = ["Armijo", "Constant", "ExactStep", "LogAdaptive", "OpenLoop", "Search", "ShortStep", "StepRule"]

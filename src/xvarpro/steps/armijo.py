@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack
+from xvarpro.steps._backtrack import backtrack, bounded
 
 
 @final
@@ -42,8 +42,6 @@ class Armijo(StepRule):
     warm: bool = False
     limit: int = 60
 
-    uses_curvature: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         checks.limit(self, self.limit)
         if not 0 < self.delta < 1:
@@ -55,14 +53,23 @@ class Armijo(StepRule):
         return array_namespace(L).ones_like(L)
 
     def search(
-        self, backend: Any, phi: Callable[[Array], Any], value: Array, gap: Array, dd: Array, memory: Array, cap: float
+        self,
+        backend: Any,
+        phi: Callable[[Array], Any],
+        value: Array,
+        gap: Array,
+        dd: Array,
+        memory: Array,
+        cap: Any,
+        slope: Callable[[Any], Array] | None = None,
     ) -> Search:
-        xp = array_namespace(value)
-        largest = xp.full_like(value, cap)
-        first = xp.minimum(largest, memory / self.delta) if self.warm else largest
+        largest = bounded(cap, value)
+        first = array_namespace(value).minimum(largest, memory / self.delta) if self.warm else largest
         return backtrack(
             backend,
             phi,
+            value,
+            gap,
             propose=lambda alpha: alpha,
             accept=lambda alpha, point, _: value - point.value >= (self.gamma * alpha) * gap,
             worsen=lambda alpha: alpha * self.delta,

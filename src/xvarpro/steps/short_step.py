@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack
+from xvarpro.steps._backtrack import backtrack, bounded, rounding
 
 
 @final
 @dataclass(frozen=True)
 class ShortStep(StepRule):
-    """``alpha = min(cap, gap / (L |d|^2))``.
+    """``alpha = min(cap, gap / (L |d|^2))``, with an L that is given or estimated (Pedregosa et al. 2020).
 
-    With the actual ``|d|^2`` in place of the squared diameter the paper's bound still holds and the step is longer.
+    With the actual ``|d|^2`` in place of the squared diameter the paper's bound still holds and the step is longer. On
+    a free block with an l2 ball the move is ``min(radius, |g|_* / L)``: a gradient step, clipped (Pethick et al. 2025).
+
+    An estimate starts each iteration at ``gap^2 / (2 decrease |d|^2)``, with the last decrease of the objective, no
+    lower than `shrink` times the last estimate and no higher than that; it grows until
+    ``f(theta + alpha d) <= f - alpha gap + alpha^2 L |d|^2 / 2``. Where the two values differ by rounding only, the
+    sign of the slope at the trial decides instead.
 
     Parameters
     ----------
-    L : float or None
-        Lipschitz constant of the reduced gradient, > 0. None estimates it as Pedregosa et al. (2020) do: shrink the
-        last estimate by `shrink`, multiply by `grow` until ``f(theta + alpha d) <= f - alpha gap + alpha^2 L |d|^2/2``.
+    L : float, (float, float), {"A": float, "B": float} or None
+        Lipschitz constant of the reduced gradient, > 0; one for the constrained block A and one for the free block B,
+        if given as a pair, for `algorithms.Separate` and `algorithms.Simultaneous`. A step that breaks the bound above
+        by more than rounding shows that L is too small: it is raised for that step. None estimates.
     shrink : float
         In (0, 1].
     grow : float
@@ -39,38 +46,107 @@ class ShortStep(StepRule):
     >>> import xvarpro as xv
     >>> xv.steps.ShortStep(L=10.0).L
     10.0
+    >>> xv.steps.ShortStep(L={"A": 10.0, "B": 0.1}).L
+    (10.0, 0.1)
     """
 
-    L: float | None = None
+    L: float | tuple[float, float] | None = None
     shrink: float = 0.9
     grow: float = 2.0
     limit: int = 60
 
-    uses_curvature: ClassVar[bool] = True
+    separable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.L is not None and not (math.isfinite(self.L) and self.L > 0):
-            raise ProblemError(f"ShortStep needs L > 0 or None, got {self.L!r}")
+        object.__setattr__(self, "L", _constants(self.L))
         checks.limit(self, self.limit)
         if not (0 < self.shrink <= 1 < self.grow):
             raise ProblemError(f"ShortStep needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
 
+    @property
+    def uses_curvature(self) -> bool:
+        return self.L is None
+
+    def of_block(self, free: bool) -> ShortStep:
+        return replace(self, L=self.L[free]) if isinstance(self.L, tuple) else self
+
     def init(self, L: Array) -> Array:
-        return L if self.L is None else array_namespace(L).full_like(L, self.L)
+        xp = array_namespace(L)
+        if self.L is not None:
+            L = xp.asarray(self.L, dtype=L.dtype, device=device(L))
+        return xp.stack([L, xp.zeros_like(L)])
 
     def search(
-        self, backend: Any, phi: Callable[[Array], Any], value: Array, gap: Array, dd: Array, memory: Array, cap: float
+        self,
+        backend: Any,
+        phi: Callable[[Array], Any],
+        value: Array,
+        gap: Array,
+        dd: Array,
+        memory: Array,
+        cap: Any,
+        slope: Callable[[Any], Array] | None = None,
     ) -> Search:
         xp = array_namespace(value)
-        largest = xp.full_like(value, cap)
+        largest = bounded(cap, value)
+        L, decrease = memory[0, ...], memory[1, ...]
+        given = self.L is not None
+        first = L if given else self._warm(L, decrease, gap, dd)
 
         def propose(L: Array) -> Array:
-            return xp.where(L * dd > 0, xp.minimum(largest, gap / (L * dd)), largest)
+            curved = L * dd
+            short = xp.minimum(largest, xp.where(gap > 0, gap, xp.zeros_like(gap)) / _positive(curved))
+            return xp.where(curved > 0, short, largest)
 
         def accept(alpha: Array, point: Any, L: Array) -> Array:
-            return point.value <= value - alpha * gap + (0.5 * alpha * alpha) * (L * dd)
+            # differences, not values: a promise too small to see in a value is not kept by standing still
+            promised = xp.sum(alpha * gap) - xp.sum((0.5 * alpha * alpha) * (L * dd))
+            kept = value - point.value >= promised
+            if not given:
+                return kept
+            # an L that is given has the benefit of the doubt, until a value has contradicted it
+            return kept | (xp.all(first >= L) & (value - point.value >= promised - rounding(value)))
 
-        if self.L is not None:
-            alpha = propose(memory)
-            return Search(alpha, phi(alpha), memory, xp.ones_like(alpha))
-        return backtrack(backend, phi, propose, accept, lambda L: L * self.grow, memory * self.shrink, self.limit)
+        slope = None if given else slope
+        found = backtrack(
+            backend, phi, value, gap, propose, accept, lambda L: L * self.grow, first, self.limit, slope=slope
+        )
+        if given:
+            return found._replace(memory=memory)
+        fell = xp.broadcast_to(value - found.point.value, L.shape)
+        estimate = xp.where(found.n_values > self.limit, L, found.memory)
+        return found._replace(memory=xp.stack([estimate, fell]))
+
+    def _warm(self, L: Array, decrease: Array, gap: Array, dd: Array) -> Array:
+        """The L for which a short step would have fallen as far as the last step did, near the last estimate."""
+        xp = array_namespace(L)
+        fitted = (gap / _positive(2 * decrease)) * (gap / _positive(dd))
+        least = self.shrink * L
+        known = (decrease > 0) & (dd > 0) & (fitted > least)
+        return xp.where(known, xp.minimum(fitted, L), least)
+
+
+def _positive(x: Array) -> Array:
+    """`x` where it is > 0, else 1: a divisor."""
+    xp = array_namespace(x)
+    return xp.where(x > 0, x, xp.ones_like(x))
+
+
+def _constants(L: Any) -> float | tuple[float, float] | None:
+    if L is None:
+        return None
+    if isinstance(L, Mapping):
+        if set(L) != {"A", "B"}:
+            raise ProblemError(f"ShortStep: L by block has the keys 'A' and 'B', got {sorted(map(str, L))}")
+        L = (L["A"], L["B"])
+    if isinstance(L, tuple | list):
+        if len(L) != 2:
+            raise ProblemError(f"ShortStep: L by block is a pair (constrained, free), got {L!r}")
+        return _constant(L[0]), _constant(L[1])
+    return _constant(L)
+
+
+def _constant(L: Any) -> float:
+    if not isinstance(L, int | float) or isinstance(L, bool) or not (math.isfinite(L) and L > 0):
+        raise ProblemError(f"ShortStep needs L > 0 or None, got {L!r}")
+    return float(L)

@@ -1,0 +1,211 @@
+"""Away-step, pairwise and blended pairwise conditional gradient over an explicit list of atoms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, NamedTuple, final
+
+from array_api_compat import array_namespace, device
+
+from xvarpro.algorithms._common import add
+from xvarpro.algorithms._corrective import Corrective, Mix, Move, combine
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Iterate, Leaves
+from xvarpro.trees import dot, sum_
+
+STALE = 32  # roundings of size eps after which the iterate is summed up anew from its atoms
+
+
+class Active(NamedTuple):
+    """Per constrained leaf K slots; a slot of weight 0 is empty."""
+
+    atoms: tuple[Array, ...]  # (K, *shape of the leaf)
+    weights: tuple[Array, ...]  # (K,), >= 0, sum 1
+    drift: Array  # 0-d: how many roundings ``x = sum w a`` is off by, at most
+
+
+@final
+@dataclass(frozen=True)
+class ActiveSetFrankWolfe(Corrective):
+    """Frank-Wolfe that keeps ``x = sum w_i a_i`` and can lower a weight: linear convergence on polytopes.
+
+    The LMO is the only thing asked of a set. A step removes mass from the atom with the largest ``<grad, a>`` as the
+    correction says, at most until its weight is 0 and its slot empty. Every constrained leaf has atoms of its own: a
+    vertex of a product is any combination of vertices, and n leaves of k atoms each stand for k^n of the product's. One
+    decision and one step length hold for all leaves. The start is the first atom.
+
+    Equal vertices share a slot. When all slots are taken, the two lightest atoms become one, their mean: x stays what
+    it is and the sum stays exact; what is lost is the freedom to part them again, down to plain Frank-Wolfe at a
+    capacity of 2. Memory and time of an iteration grow with the capacity times the size of the leaves.
+
+    Parameters
+    ----------
+    correction : Correction
+        `BlendedPairwise`, `Pairwise` or `AwayStep`.
+    step : StepRule
+        As in `FrankWolfe`.
+    blocks : Blocks
+        `Separate` or `Together`: a step short for want of weight then does not hold a free block, or does.
+    capacity : int
+        Slots per leaf, >= 2. A point of a polytope needs one more than its dimension at most.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, A):
+    ...     return A @ xv.array_namespace(theta).expand_dims(theta, axis=1)
+    >>> problem = xv.separable(M, np.ones(3), data=np.eye(3))
+    >>> corner, over = np.array([1.0, 0.0, 0.0]), xv.sets.Simplex()
+    >>> fit = xv.solve(problem, corner, over=over, algorithm=xv.algorithms.ActiveSetFrankWolfe(), tol=1e-9)
+    >>> np.round(fit.theta, 4)
+    array([0.3333, 0.3333, 0.3333])
+    """
+
+    capacity: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.correction.in_face:
+            raise ProblemError(f"{self.correction!r} moves in the face of a point: use InFaceFrankWolfe")
+        if not isinstance(self.capacity, Integral) or isinstance(self.capacity, bool) or self.capacity < 2:
+            raise ProblemError(f"ActiveSetFrankWolfe needs a capacity >= 2, a whole number, got {self.capacity!r}")
+
+    def carry(self, region: Any, theta: Leaves) -> Active:
+        xp = array_namespace(*theta)
+        atoms, weights = [], []
+        for i, _ in region.constrained:
+            x = theta[i]
+            blank = xp.zeros((self.capacity - 1, *x.shape), dtype=x.dtype, device=device(x))
+            atoms.append(xp.concat([xp.expand_dims(x, axis=0), blank], axis=0))
+            weights.append(xp.astype(_one_hot(0, self.capacity, x), x.dtype))
+        return Active(tuple(atoms), tuple(weights), xp.zeros((), dtype=theta[0].dtype, device=device(theta[0])))
+
+    def restore(self, f: Any, region: Any, iterate: Iterate, carrier: Active) -> tuple[Iterate, Active]:
+        def summed(state: tuple[Iterate, Active]) -> tuple[Iterate, Active]:
+            iterate, active = state
+            theta = list(iterate.theta)
+            for (i, _), atoms, w in zip(region.constrained, active.atoms, active.weights, strict=True):
+                theta[i] = array_namespace(w).reshape(w @ _flat(atoms), theta[i].shape)
+            # a search compares with the value of the point that it starts from, to the last digit
+            value = f.point(tuple(theta)).value
+            iterate = iterate._replace(theta=tuple(theta), value=value, counts=add(iterate.counts, values=1))
+            return iterate, active._replace(drift=0 * active.drift)
+
+        return f.backend.when(carrier.drift > STALE, summed, (iterate, carrier))
+
+    def move(
+        self, f: Any, region: Any, theta: Leaves, grad: Leaves, d: Leaves, forward: Array, carrier: Active
+    ) -> Move:
+        xp = array_namespace(forward)
+        toward = region.block(d, free=False)
+        away, inner = ([xp.zeros_like(x) for x in theta] for _ in range(2))
+        out, into = [], []
+        for (i, _), atoms, w in zip(region.constrained, carrier.atoms, carrier.weights, strict=True):
+            score = _flat(atoms) @ xp.reshape(grad[i], (-1,))
+            worst = xp.argmax(xp.where(w > 0, score, xp.full_like(score, -xp.inf)))
+            best = xp.argmin(xp.where(w > 0, score, xp.full_like(score, xp.inf)))
+            away[i], inner[i] = theta[i] - _pick(atoms, worst), _pick(atoms, best) - theta[i]
+            out.append(_one_hot(worst, self.capacity, w))
+            into.append(_one_hot(best, self.capacity, w))
+        gaps = (forward, -dot(grad, tuple(away)), -dot(grad, tuple(inner)))
+        mix = self.correction.mix(*gaps)
+        pairs = zip(carrier.weights, out, into, strict=True)
+        caps = tuple(_cap(mix, *which) for which in pairs)
+        cap = xp.min(xp.stack(caps))
+        # every leaf is a single atom: there is nothing to take away, and no direction
+        cap = xp.where(xp.isfinite(cap), cap, xp.ones_like(cap))
+        gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
+        direction = combine(mix, (toward, tuple(away), tuple(inner)))
+        return Move(direction, gap, cap, mix, tuple(out), tuple(into), caps)
+
+    def settle(
+        self, f: Any, region: Any, grad: Leaves, carrier: Active, move: Move, alpha: Array, drop: Array
+    ) -> tuple[Active, Array, Array]:
+        xp = array_namespace(alpha)
+        mix, weights, dropped = move.mix, [], alpha < 0
+        scale = mix.away - mix.vertex - mix.inner
+        for w, out, into, cap in zip(carrier.weights, move.out, move.into, move.caps, strict=True):
+            gone = out & (alpha >= cap) & (mix.away > 0)
+            # where the atom to leave is the vertex to enter, nothing moves
+            dropped = dropped | (xp.any(gone) & (dot(move.d, move.d) > 0))
+            change = mix.inner * xp.astype(into, w.dtype) - mix.away * xp.astype(out, w.dtype)
+            w = (1 + alpha * scale) * w + alpha * change
+            weights.append(xp.where(gone | ~(w > 0), xp.zeros_like(w), w))
+        stretch = 1 + alpha * xp.maximum(scale, xp.zeros_like(scale))
+        active = Active(carrier.atoms, tuple(weights), carrier.drift * stretch + 1)
+        adds = alpha * mix.vertex > 0
+
+        def added(active: Active) -> Active:
+            # the direction of Algorithm 2 from the origin is the vertex to the last bit, which ``x + d`` is not
+            vertex = region.blmo(tuple(xp.zeros_like(g) for g in grad), grad).d
+            leaves = zip(region.constrained, active.atoms, active.weights, strict=True)
+            atoms, weights = zip(*(_insert(a, w, vertex[i], alpha) for (i, _), a, w in leaves), strict=True)
+            return active._replace(atoms=atoms, weights=weights)
+
+        active = f.backend.when(adds, added, active)
+        active = active._replace(weights=tuple(_normalised(w) for w in active.weights))
+        return active, dropped, xp.astype(adds, alpha.dtype)
+
+
+def _cap(mix: Mix, w: Array, out: Array, into: Array) -> Array:
+    """The step at which the atom to leave has weight 0; inf where it is all there is, or is entered as well."""
+    xp = array_namespace(w)
+    weight = xp.sum(xp.where(out, w, xp.zeros_like(w)))
+    # away from a, the other weights grow: what they are is known better than 1 - w
+    others = xp.sum(xp.where(out, xp.zeros_like(w), w))
+    leaving = mix.away - mix.vertex - mix.inner > 0
+    room = xp.where(leaving, others, xp.ones_like(others))
+    stays = (room <= 0) | ((mix.inner > 0) & xp.any(out & into))
+    cap = xp.where(stays, xp.full_like(weight, xp.inf), weight / xp.where(room > 0, room, xp.ones_like(room)))
+    return xp.where(mix.away > 0, cap, xp.ones_like(cap))
+
+
+def _insert(atoms: Array, w: Array, v: Array, alpha: Array) -> tuple[Array, Array]:
+    """The atom v with weight alpha: in the slot of an equal one, else in an empty one, else in one that a merger of
+    the two lightest leaves empty.
+    """
+    xp = array_namespace(w)
+    K = w.shape[0]
+    same = xp.all(_flat(atoms) == xp.reshape(v, (1, -1)), axis=1)
+    known, room = xp.any(same), xp.any(w <= 0)
+    first = xp.argmin(w)
+    rest = xp.where(_one_hot(first, K, w), xp.full_like(w, xp.inf), w)
+    second = xp.argmin(rest)
+    merge = ~(known | room)
+    # `first` is an empty slot where there is one
+    slot = _one_hot(xp.where(known, xp.argmax(xp.astype(same, xp.int32)), first), K, w)
+    target = _one_hot(second, K, w) & merge
+    light, heavy = xp.min(w), xp.min(rest)
+    share = light / xp.where(merge, light + heavy, xp.ones_like(light))
+    a, b = _pick(atoms, first), _pick(atoms, second)
+    mean = share * a + (1 - share) * b
+    w = xp.where(target, light + heavy, xp.where(slot & merge, xp.zeros_like(w), w))
+    atoms = xp.where(_beside(slot, atoms), v, xp.where(_beside(target, atoms), mean, atoms))
+    return atoms, w + alpha * xp.astype(slot, w.dtype)
+
+
+def _normalised(w: Array) -> Array:
+    """Weights with sum 1, those of the size of its rounding set to 0."""
+    xp = array_namespace(w)
+    kept = xp.where(w > 2 * xp.finfo(w.dtype).eps, w, xp.zeros_like(w))
+    return kept / xp.sum(kept)
+
+
+def _flat(atoms: Array) -> Array:
+    return array_namespace(atoms).reshape(atoms, (atoms.shape[0], -1))
+
+
+def _pick(atoms: Array, index: Array) -> Array:
+    xp = array_namespace(atoms)
+    return xp.take(atoms, xp.reshape(index, (1,)), axis=0)[0, ...]
+
+
+def _one_hot(index: Any, K: int, like: Array) -> Array:
+    xp = array_namespace(like)
+    slots = xp.arange(K, device=device(like), dtype=xp.int32 if isinstance(index, int) else index.dtype)
+    return slots == index
+
+
+def _beside(mask: Array, atoms: Array) -> Array:
+    return array_namespace(mask).reshape(mask, (-1, *(1,) * (atoms.ndim - 1)))

@@ -1,0 +1,180 @@
+"""Conditional gradient with steps inside the smallest face of the iterate: no list of atoms, memory O(n)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+from array_api_compat import array_namespace
+
+from xvarpro.algorithms._common import moved
+from xvarpro.algorithms._corrective import Correction, Corrective, Mix, Move, combine, either
+from xvarpro.protocols import Array, Leaves, Set
+from xvarpro.trees import corner, dot, select, sum_
+
+BENDS = 128  # faces that one gradient step may run into
+
+
+@final
+@dataclass(frozen=True)
+class InFaceGradient(Correction):
+    """Down the gradient inside the face and the faces of it that the way meets, or toward the best vertex, whichever
+    promises to descend further by the curvature that the last steps met (after Freund, Grigas, Mazumder 2017).
+
+    The steps converge as gradient descent does, whatever the angles at the vertices of the face.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.algorithms.InFaceFrankWolfe().correction
+    InFaceGradient()
+    """
+
+    in_face: ClassVar[bool] = True
+
+    def mix(self, forward: Array, away: Array, inner: Array) -> Mix:
+        return either(~(inner >= forward), forward, Mix(0.0, 0.0, 1.0))
+
+
+@final
+@dataclass(frozen=True)
+class InFaceFrankWolfe(Corrective):
+    """Frank-Wolfe whose corrections come from the smallest face that holds the iterate (Garber, Meshi 2016; Freund,
+    Grigas, Mazumder 2017): linear convergence on polytopes without a list of atoms.
+
+    The worst and the best vertex are those of the face, found by its own linear minimisation, and a step ends where the
+    set does. Each leaf of theta moves in a face of its own; one step length holds for all, so that many small sets at
+    once shorten each other's steps. A set that does not describe its faces (`Set.has_faces`) takes Frank-Wolfe steps.
+
+    Parameters
+    ----------
+    correction : Correction
+        `InFaceGradient`, `BlendedPairwise`, `Pairwise` or `AwayStep`.
+    step : StepRule
+        As in `FrankWolfe`.
+    blocks : Blocks
+        `Separate` or `Together`.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, A):
+    ...     return A @ xv.array_namespace(theta).expand_dims(theta, axis=1)
+    >>> problem = xv.separable(M, np.ones(3), data=np.eye(3))
+    >>> corner, over = np.array([1.0, 0.0, 0.0]), xv.sets.Simplex()
+    >>> fit = xv.solve(problem, corner, over=over, algorithm=xv.algorithms.InFaceFrankWolfe(), tol=1e-9)
+    >>> np.round(fit.theta, 4)
+    array([0.3333, 0.3333, 0.3333])
+    """
+
+    correction: Correction = field(default_factory=InFaceGradient)
+
+    def carry(self, region: Any, theta: Leaves) -> Array:
+        """Curvature that the last steps met; 0 before the first."""
+        return 0 * corner(theta[0])
+
+    def move(self, f: Any, region: Any, theta: Leaves, grad: Leaves, d: Leaves, forward: Array, carrier: Any) -> Move:
+        xp = array_namespace(forward)
+        sides = _path(f, region, theta, grad, carrier) if self.correction.in_face else _vertices(region, theta, grad)
+        parts = (region.block(d, free=False), *sides)
+        gaps = (forward, -dot(grad, parts[1]), -dot(grad, parts[2]))
+        promise = gaps
+        if self.correction.in_face:
+            caps = (xp.ones_like(forward), *(_reach(region, part, theta) for part in parts[1:]))
+            triples = zip(gaps, parts, caps, strict=True)
+            promise = tuple(_decrease(g, dot(part, part), cap, carrier) for g, part, cap in triples)
+        mix = self.correction.mix(*promise)
+        chosen = combine(mix, parts)
+        cap = xp.where(mix.vertex - mix.away - mix.inner > 0, xp.ones_like(forward), _reach(region, chosen, theta))
+        if self.correction.in_face:  # beyond its end, a short path magnifies the rounding of the sums that it keeps
+            cap = xp.minimum(cap, xp.full_like(cap, 2.0))
+        # a face that ends at once, for all that the rounding of the objective lets one see: leave it by the vertex
+        stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
+        vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
+        mix, cap = select(stuck, vertex, mix), xp.where(stuck, xp.ones_like(cap), cap)
+        gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
+        return Move(combine(mix, parts), gap, cap, mix)
+
+    def settle(
+        self, f: Any, region: Any, grad: Leaves, carrier: Array, move: Move, alpha: Array, drop: Array
+    ) -> tuple[Array, Array, Array]:
+        xp = array_namespace(alpha)
+        expected, square = alpha * move.gap, alpha * alpha * dot(move.d, move.d)
+        # a difference of values that rounding has eaten says nothing
+        told = (square > 0) & (drop > 0) & (expected - drop > 2.0**-20 * expected)
+        curved = 2 * (expected - drop) / xp.where(square > 0, square, xp.ones_like(square))
+        # an estimate that is too small lets a path promise more than the step then takes of it
+        return xp.where(told, xp.maximum(curved, 0.9 * carrier), carrier), alpha < 0, 0 * alpha
+
+
+def _decrease(gap: Array, dd: Array, cap: Array, L: Array) -> Array:
+    """The largest decrease along a direction, on a parabola of curvature L, within its longest step."""
+    xp = array_namespace(gap)
+    curved = L * dd
+    best = gap / xp.where(curved > 0, curved, xp.ones_like(curved))
+    alpha = xp.where(curved > 0, xp.minimum(best, cap), cap)
+    # no direction has no end, and promises nothing
+    alpha = xp.where((dd > 0) & xp.isfinite(alpha), alpha, xp.zeros_like(alpha))
+    return alpha * (gap - 0.5 * alpha * curved)
+
+
+def _vertices(region: Any, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:
+    """``x - a`` and ``s - x`` for the worst and the best vertex of the face."""
+    away, inner = ([array_namespace(x).zeros_like(x) for x in theta] for _ in range(2))
+    for i, C in _with_faces(region):
+        x, g = _event(C, theta[i]), _event(C, grad[i])
+        xp = array_namespace(x)
+        away[i] = xp.reshape(x - C.away(g, x), theta[i].shape)
+        inner[i] = xp.reshape(C.away(-g, x) - x, theta[i].shape)
+    # in exact arithmetic the projection changes nothing; it keeps what rounding left of a sum from growing with a step
+    return region.tangent(tuple(away), theta), region.tangent(tuple(inner), theta)
+
+
+def _path(f: Any, region: Any, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
+    """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets.
+
+    One evaluation of the objective then pays for all the faces that end sooner, of which dense points have many.
+    """
+    xp = array_namespace(*theta)
+    none = tuple(xp.zeros_like(x) for x in theta)
+    inner = list(none)
+    for i, C in _with_faces(region):
+        x, g = _event(C, theta[i]), _event(C, grad[i])
+
+        def bend(state: tuple[Array, ...], C: Set = C, g: Array = g) -> tuple[Array, ...]:
+            x, left, _, n = state
+            d = C.tangent(-g, x)
+            step = xp.minimum(xp.min(C.reach(d, x)), left)
+            return x + step * d, left - step, xp.any(d != 0), n + 1
+
+        length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
+        end, *_ = f.backend.while_loop(_going, bend, (x, length, length > 0, xp.zeros_like(L)))
+        inner[i] = xp.reshape(end - x, theta[i].shape)
+    return none, tuple(inner)
+
+
+def _going(state: tuple[Array, ...]) -> Array:
+    _, left, moves, n = state
+    return (left > 0) & moves & (n < BENDS)
+
+
+def _reach(region: Any, d: Leaves, theta: Leaves) -> Array:
+    """Largest step along d that stays in every set; inf where d is 0."""
+    xp = array_namespace(*theta)
+    reaches = []
+    for i, C in region.constrained:
+        if C.has_faces:
+            reaches.append(xp.min(C.reach(_event(C, d[i]), _event(C, theta[i]))))
+        else:  # the way to a vertex, or nowhere
+            some = xp.max(xp.abs(d[i])) > 0
+            one = xp.ones_like(corner(d[i]))
+            reaches.append(xp.where(some, one, xp.full_like(one, xp.inf)))
+    return xp.min(xp.stack(reaches))
+
+
+def _with_faces(region: Any) -> list[tuple[int, Set]]:
+    return [(i, C) for i, C in region.constrained if C.has_faces]
+
+
+def _event(C: Set, x: Array) -> Array:
+    return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x

@@ -1,0 +1,224 @@
+"""The joint objective ``J(theta, w)``: both blocks as variables, nothing eliminated.
+
+For a separable problem J is its one level, ``1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``. A bilevel problem has no
+joint form: its baselines see both splits pooled, ``J = f_L + f_U``, as a user without the second level would run them.
+A point of J is a flat tuple, theta's leaves and then w.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace, device
+
+from xvarpro import lower
+from xvarpro.operators import Dense
+from xvarpro.problem import Level
+from xvarpro.protocols import Array, Leaves, System
+from xvarpro.reduced import Parts, Reduced, as_matrix
+from xvarpro.region import Region
+from xvarpro.sets import Free
+from xvarpro.trees import inner, sum_
+
+
+class Point(NamedTuple):
+    """J at one point, with the residual of every level."""
+
+    theta: Leaves  # w included, as the last leaf
+    value: Array
+    r: tuple[Array, ...]
+
+
+class Side(NamedTuple):
+    """One level at one theta."""
+
+    level: Level
+    M: Any
+    y: Array
+
+
+class Joint:
+    """J of a prepared problem, with what an algorithm asks of an objective: `point`, `gradient` and both at once.
+
+    Any algorithm of the package runs on it beside `lift`, which makes w a free leaf of the region.
+
+    Parameters
+    ----------
+    f : Reduced
+    """
+
+    def __init__(self, f: Reduced) -> None:
+        self.f, self.backend, self.problem = f, f.backend, f.problem
+
+    # -- both blocks ---------------------------------------------------------------------------------------------------
+
+    def point(self, z: Leaves) -> Point:
+        """J at `z`."""
+        parts = self.f.lower_level(z[:-1])[0]
+        return self._point(parts, z)
+
+    def gradient(self, point: Point) -> Leaves:
+        """Gradient at a point: one VJP of the user's functions, and products with M for w."""
+        return self._gradient(*self.f.linearise(point.theta[:-1]), point.theta[-1], point.r)
+
+    def value_and_gradient(self, z: Leaves) -> tuple[Point, Leaves]:
+        """Both, from one evaluation of the user's functions."""
+        parts, pullback = self.f.linearise(z[:-1])
+        point = self._point(parts, z)
+        return point, self._gradient(parts, pullback, z[-1], point.r)
+
+    def slopes(self, z: Leaves) -> Leaves:
+        """The gradient at `z`, for a method that does not ask for J: its sums are a pass over the data."""
+        parts, pullback = self.f.linearise(z[:-1])
+        return self._gradient(parts, pullback, z[-1], self._residuals(parts, z[-1]))
+
+    # -- one block -----------------------------------------------------------------------------------------------------
+
+    def by_theta(self, theta: Leaves, w: Array) -> tuple[Point, Leaves]:
+        """J and its gradient in theta."""
+        parts, pullback = self.f.linearise(theta)
+        point = self._point(parts, (*theta, w))
+        return point, pullback(self._cotangents(parts, w, point.r))
+
+    def slope_theta(self, theta: Leaves, w: Array) -> Leaves:
+        """The gradient in theta alone."""
+        parts, pullback = self.f.linearise(theta)
+        return pullback(self._cotangents(parts, w, self._residuals(parts, w)))
+
+    def by_w(self, theta: Leaves, w: Array) -> tuple[Array, Array]:
+        """Gradient in w, and its Lipschitz constant: the largest eigenvalue of ``M^T M`` and the ridge."""
+        parts = self.f.lower_level(theta)[0]
+        return self._slope(parts, w, self._residuals(parts, w)), self._curvature(parts)
+
+    def best_w(self, theta: Leaves) -> Array:
+        """The w that minimises J at theta."""
+        parts, solver, system, y = self.f.lower_level(theta)
+        if not self.problem.is_separable:
+            solver, system, y = self._pooled(parts)
+        return solver.argmin(self.backend, system, solver.factor(self.backend, system), y)
+
+    # -- dictionaries --------------------------------------------------------------------------------------------------
+
+    def is_dictionary(self, theta: Leaves) -> bool:
+        """Whether the design is theta itself and nothing else depends on it: J is then quadratic in theta, with the
+        Gram matrix of w for a Hessian. Read off the user's function, which hands back what it was given; that costs a
+        call of it, so a method asks once and keeps the answer in the structure of its memory.
+        """
+        problem = self.problem
+        if len(theta) > 1 or not problem.is_separable or callable(problem.lower.y) or (problem.R and problem.mu):
+            return False
+        M = self.f.lower_level(theta)[0].M_L
+        return isinstance(M, Dense) and M.array is theta[0]
+
+    def hessian(self, z: Leaves, grad: Leaves, u: Leaves, dictionary: bool) -> Leaves:
+        """Product with the Hessian of J: exact for a dictionary, else a difference of gradients.
+
+        The two blocks may differ by many orders of magnitude in size: the difference moves each of them by little.
+        """
+        xp = array_namespace(*z)
+        if dictionary:
+            (D, W), (dD, dW) = z, u
+            level = self.problem.lower
+            E, dE = D @ W - level.y, dD @ W + D @ dW
+            return dE @ W.mT + E @ dW.mT, D.mT @ dE + dD.mT @ E + self._ridge(level, dW)
+        small = xp.finfo(z[0].dtype).eps ** (1 / 3)
+        one = xp.ones((), dtype=z[0].dtype, device=device(z[0]))
+        h = xp.full_like(one, xp.inf)
+        for x, d in zip(z, u, strict=True):
+            size, length = xp.sqrt(inner(x, x)), xp.sqrt(inner(d, d))
+            bound = size / xp.where(length > 0, length, one)
+            h = xp.where((length > 0) & (size > 0), xp.minimum(h, bound), h)
+        h = small * xp.where(xp.isfinite(h), h, one)
+        there = self.slopes(tuple(x + h * d for x, d in zip(z, u, strict=True)))
+        return tuple((b - a) / h for a, b in zip(grad, there, strict=True))
+
+    # -- certificate ---------------------------------------------------------------------------------------------------
+
+    def certificate(self, region: Region, z: Leaves) -> tuple[Array, Array, Array]:
+        """J, its Frank-Wolfe gap in theta's sets, and the gap of what is free, w included; `region` is lifted."""
+        point, grad = self.value_and_gradient(z)
+        direction = region.blmo(z, grad)
+        return point.value, direction.gap_A, direction.gap_B
+
+    # -- pieces --------------------------------------------------------------------------------------------------------
+
+    def _sides(self, parts: Parts) -> list[Side]:
+        low, upper = self.problem.lower, self.problem.upper
+        sides = [Side(low, parts.M_L, as_matrix(low.y if parts.y_L is None else parts.y_L))]
+        if upper is not None:
+            sides.append(Side(upper, parts.M_U, as_matrix(upper.y if parts.y_U is None else parts.y_U)))
+        return sides
+
+    def _point(self, parts: Parts, z: Leaves) -> Point:
+        sides, w = self._sides(parts), z[-1]
+        r = self._residuals(parts, w)
+        value = sum_(0.5 * inner(x, x) for x in r)
+        for level in (side.level for side in sides if side.level.lam):
+            Ow = w if level.Omega is None else level.Omega @ w
+            value = value + (0.5 * level.lam) * inner(Ow, Ow)
+        if parts.R is not None:
+            value = value + (0.5 * self.problem.mu) * parts.R
+        return Point(z, value, r)
+
+    def _residuals(self, parts: Parts, w: Array) -> tuple[Array, ...]:
+        return tuple(side.M.residual(w, side.y) for side in self._sides(parts))
+
+    def _gradient(self, parts: Parts, pullback: Any, w: Array, r: tuple[Array, ...]) -> Leaves:
+        return (*pullback(self._cotangents(parts, w, r)), self._slope(parts, w, r))
+
+    def _slope(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
+        terms = [side.M.rmatvec(x) for side, x in zip(self._sides(parts), r, strict=True)]
+        terms += [self._ridge(side.level, w) for side in self._sides(parts) if side.level.lam]
+        return sum_(terms)
+
+    @staticmethod
+    def _ridge(level: Level, w: Array) -> Array:
+        return level.lam * (w if level.Omega is None else level.Omega.mT @ (level.Omega @ w))
+
+    def _cotangents(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Parts:
+        def back(side: Side, x: Array, own: Array | None) -> tuple[Any, Array | None]:
+            return side.M.outer(x, w), None if own is None else array_namespace(x).reshape(-x, own.shape)
+
+        sides, M_U, y_U = self._sides(parts), None, None
+        M_L, y_L = back(sides[0], r[0], parts.y_L)
+        if not self.problem.is_separable:
+            M_U, y_U = back(sides[1], r[1], parts.y_U)
+        R = parts.R
+        if R is not None:
+            R = array_namespace(R).full_like(R, 0.5 * self.problem.mu)
+        return Parts(M_L, y_L, M_U, y_U, R)
+
+    def _curvature(self, parts: Parts) -> Array:
+        sides = self._sides(parts)
+        flat = sum(side.level.lam for side in sides if side.level.Omega is None)
+        (m, n), single = sides[0].M.shape, len(sides) == 1 and sides[0].level.Omega is None
+        if single and n > m:
+            A = sides[0].M.dense()
+            return top(A @ A.mT) + flat
+        grams = [side.M.dense().mT @ side.M.dense() for side in sides]
+        grams += [s.level.lam * (s.level.Omega.mT @ s.level.Omega) for s in sides if s.level.Omega is not None]
+        return top(sum_(grams)) + flat
+
+    def _pooled(self, parts: Parts) -> tuple[Any, System, Array]:
+        """The least-squares problem of w at one theta, both levels and both ridges stacked."""
+        sides = self._sides(parts)
+        xp = array_namespace(sides[0].y)
+        rows, targets = [side.M.dense() for side in sides], [side.y for side in sides]
+        for level in (side.level for side in sides if side.level.lam):
+            n, like = rows[0].shape[1], rows[0]
+            Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if level.Omega is None else level.Omega
+            rows.append(math.sqrt(level.lam) * Omega)
+            targets.append(xp.zeros((n, targets[0].shape[1]), dtype=like.dtype, device=device(like)))
+        return lower.QR(), System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
+
+
+def lift(region: Region, theta: Leaves) -> Region:
+    """The region of ``(*theta, w)``: w is one more free leaf, with the ball of the paper."""
+    return Region(region.constrained, (*region.free, ((len(theta),), Free())))
+
+
+def top(A: Array) -> Array:
+    """Largest eigenvalue of a symmetric matrix."""
+    xp = array_namespace(A)
+    return xp.max(xp.linalg.eigvalsh(A))

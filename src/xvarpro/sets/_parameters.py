@@ -1,0 +1,87 @@
+"""Parameters of sets: numbers or arrays that a user typed, checked once and read on the host."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from xvarpro import backends
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array
+from xvarpro.sets._arithmetic import beside
+
+
+def host(parameter: Any) -> np.ndarray:
+    """A number or an array of any framework as a NumPy array."""
+    owner = backends.of(parameter)
+    return np.asarray(parameter if owner is None else owner.to_numpy(parameter))
+
+
+def vector(owner: object, name: str, need: str = "", ok: Any = None) -> None:
+    """Refuse a field that is no finite number nor a vector of such, or one for which ``ok(values)`` fails somewhere.
+
+    NumPy's scalars count as arrays; they are kept as Python floats.
+    """
+    value: Any = getattr(owner, name)
+    if isinstance(value, list | tuple):
+        value = np.asarray(value, dtype=np.float64)
+        object.__setattr__(owner, name, value)
+    try:
+        values = host(value)
+    except (TypeError, ValueError):
+        values = np.asarray(None)
+    numeric = values.dtype.kind in "iuf"
+    if (
+        not numeric
+        or values.ndim > 1
+        or not values.size
+        or not np.isfinite(values).all()
+        or (ok is not None and not np.all(ok(values)))
+    ):
+        wanted = f"finite{' and ' + need if need else ''}, a number or a vector"
+        raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted}, got {value!r}")
+    if values.ndim == 0:
+        object.__setattr__(owner, name, float(values))
+
+
+def whole(owner: object, name: str) -> None:
+    """Refuse a field that is no whole number >= 1."""
+    value: Any = getattr(owner, name)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= 1, got {value!r}")
+    object.__setattr__(owner, name, int(value))
+
+
+def above(owner: object, name: str, least: float) -> None:
+    """Refuse a field that is no finite number > `least`."""
+    value: Any = getattr(owner, name)
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or not number > least:
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a finite number > {least:g}, got {value!r}")
+    object.__setattr__(owner, name, float(value))
+
+
+def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
+    """Refuse a leaf whose number of entries is not the length of the fields that are vectors."""
+    n = math.prod(shape)
+    for name in names:
+        got = host(getattr(owner, name)).shape
+        if got not in ((), (n,)):
+            raise ProblemError(
+                f"{type(owner).__name__}: {name} has {got[0]} entries, theta's leaf of shape {shape} has {n}"
+            )
+
+
+def spread(parameter: Any, like: Array) -> Array:
+    """A parameter as a vector as long as the last axis of `like`."""
+    xp = array_namespace(like)
+    return xp.broadcast_to(beside(parameter, like), (like.shape[-1],))
+
+
+def on_host(parameter: Any, n: int) -> np.ndarray:
+    """A parameter as a NumPy vector of `n` doubles."""
+    return np.broadcast_to(host(parameter).astype(np.float64), (n,))

@@ -1,0 +1,89 @@
+"""Decompositions that matrix sets share: at any scale, and NaN for NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from xvarpro import backends
+from xvarpro.protocols import Array
+from xvarpro.sets._arithmetic import real_dtype
+
+
+def adjoint(x: Array) -> Array:
+    """Conjugate transpose."""
+    xp = array_namespace(x)
+    y = xp.matrix_transpose(x)
+    return xp.conj(y) if xp.isdtype(x.dtype, "complex floating") else y
+
+
+def hermitian(x: Array) -> Array:
+    """Hermitian part."""
+    return 0.5 * x + 0.5 * adjoint(x)
+
+
+def svd(x: Array) -> tuple[Array, Array, Array]:
+    """Thin singular value decomposition ``U, s, Vh``: NaN where a matrix of the batch is not finite, and only there."""
+    unit, scale, poison = scaled(x)
+    U, s, Vh = backends.owner(x).svd(unit)
+    return U + poison, s * scale[..., 0] + poison[..., 0], Vh + poison
+
+
+def singular_values(x: Array) -> Array:
+    """Singular values, descending."""
+    unit, scale, poison = scaled(x)
+    s = _guarded(array_namespace(x).linalg.svdvals, unit)
+    if s is None:
+        return svd(x)[1]
+    return s * scale[..., 0] + poison[..., 0]
+
+
+def eigh(x: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors of the Hermitian part of square matrices."""
+    xp = array_namespace(x)
+    unit, scale, poison = scaled(x)
+    found = _guarded(xp.linalg.eigh, hermitian(unit))
+    if found is None:
+        missing = xp.full_like(x, xp.nan)
+        return xp.astype(xp.real(missing[..., 0]), real_dtype(x), copy=False), missing
+    w, Q = found
+    return w * scale[..., 0] + poison[..., 0], Q + poison
+
+
+def scaled(x: Array) -> tuple[Array, Array, Array]:
+    """Matrices over their largest entry, that entry, and a term that is 0, or NaN where one was not finite.
+
+    LAPACK raises on what is not finite, for the whole batch; and not every framework's routine scales by itself.
+    """
+    xp = array_namespace(x)
+    fine = xp.all(xp.isfinite(x), axis=(-2, -1), keepdims=True)
+    clean = xp.where(fine, x, xp.zeros_like(x))
+    scale = xp.max(xp.abs(clean), axis=(-2, -1), keepdims=True)
+    zero = xp.zeros_like(scale)
+    return (
+        clean / xp.where(scale == 0, xp.ones_like(scale), scale),
+        scale,
+        xp.where(fine, zero, xp.full_like(zero, xp.nan)),
+    )
+
+
+def _guarded(fun: Callable[[Array], Any], x: Array) -> Any:
+    """``fun(x)``, None where the iteration inside did not converge and the framework says so by an error."""
+    try:
+        return fun(x)
+    except backends.owner(x).failures:
+        return None
+
+
+def outer(u: Array, v: Array) -> Array:
+    """``u v^H`` of vectors on the last axis."""
+    xp = array_namespace(u)
+    v = xp.conj(v) if xp.isdtype(v.dtype, "complex floating") else v
+    return xp.expand_dims(u, axis=-1) * xp.expand_dims(v, axis=-2)
+
+
+def composed(U: Array, s: Array, Vh: Array) -> Array:
+    """``U diag(s) Vh``."""
+    return (U * array_namespace(s).expand_dims(s, axis=-2)) @ Vh

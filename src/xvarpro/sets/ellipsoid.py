@@ -1,0 +1,150 @@
+"""Ellipsoids."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from xvarpro import checks
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Set
+from xvarpro.sets._arithmetic import beside, direction, norm
+from xvarpro.sets._parameters import fits, host, spread, vector
+from xvarpro.sets._search import apply, root
+
+
+@final
+@dataclass(frozen=True)
+class Ellipsoid(Set):
+    """Ellipsoid ``{(x - offset)^T matrix (x - offset) <= radius^2}`` along the last axis.
+
+    Parameters
+    ----------
+    matrix : float, vector or matrix
+        Symmetric and positive definite; a vector is its diagonal, a number a multiple of the identity. Decomposed once,
+        on the host, when the set is made.
+    offset : float or vector
+        The middle.
+    radius : float
+        Radius in the norm of the matrix, >= 0.
+
+    Notes
+    -----
+    In the coordinates of the principal axes the ellipsoid is a stretched ball: the linear oracle stretches twice, the
+    projection is one root of a secular equation. A full matrix costs its size per point, in time and in memory.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.Ellipsoid(np.array([1.0, 4.0]), radius=2.0)
+    >>> C.lmo(np.array([0.0, 3.0])), C.diameter(np.zeros(2))
+    (array([ 0., -1.]), 4.0)
+    """
+
+    matrix: float | Array = 1.0
+    offset: float | Array = 0.0
+    radius: float = 1.0
+    axes: Array | None = field(init=False, repr=False, compare=False, default=None)  # rows; None for those of x
+    lengths: Any = field(init=False, repr=False, compare=False, default=None)  # half-axes of the ellipsoid of radius 1
+
+    def __post_init__(self) -> None:
+        vector(self, "offset")
+        checks.nonnegative(self, "radius")
+        if isinstance(self.matrix, list | tuple):
+            object.__setattr__(self, "matrix", np.asarray(self.matrix, dtype=np.float64))
+        matrix = host(self.matrix)
+        if matrix.ndim < 2:
+            vector(self, "matrix", "> 0, or a positive definite matrix", lambda x: x > 0)
+            values = 1 / np.sqrt(host(self.matrix).astype(np.float64))
+            object.__setattr__(self, "lengths", values if values.ndim else float(values))
+            return
+        if matrix.ndim > 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+            raise ProblemError(f"Ellipsoid: matrix must be finite and square, got shape {matrix.shape}")
+        matrix = matrix.astype(np.float64)
+        if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
+            raise ProblemError("Ellipsoid: matrix must be symmetric")
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        if not values[0] > len(values) * np.finfo(np.float64).eps * values[-1]:
+            raise ProblemError(
+                f"Ellipsoid: matrix must be positive definite, its eigenvalues are {values[0]:g} to {values[-1]:g}"
+            )
+        object.__setattr__(self, "axes", np.ascontiguousarray(vectors.T))
+        object.__setattr__(self, "lengths", 1 / np.sqrt(values))
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        factor = np.tril(np.cos(np.arange(float(n * n))).reshape(n, n)) + 1.5 * np.eye(n)
+        return (cls(), cls(np.linspace(0.25, 4.0, n), 0.5, 2.0), cls(factor @ factor.T, np.linspace(-1.0, 1.0, n), 1.5))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fits(self, shape, "offset")
+        n, got = math.prod(shape), host(self.matrix).shape
+        if got and got[0] != n:
+            raise ProblemError(f"Ellipsoid: matrix has shape {got}, theta's leaf of shape {shape} has {n} entries")
+
+    def _along(self, x: Array) -> Array:
+        """Coordinates in the principal axes."""
+        return x if self.axes is None else apply(beside(self.axes, x), x)
+
+    def _back(self, z: Array) -> Array:
+        return z if self.axes is None else apply(array_namespace(z).matrix_transpose(beside(self.axes, z)), z)
+
+    def lmo(self, g: Array) -> Array:
+        lengths = spread(self.lengths, g)
+        step = lengths * direction(lengths * self._along(direction(g)))
+        return spread(self.offset, g) - self.radius * self._back(step)
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        size = norm(spread(self.lengths, g) * self._along(g))[..., 0]
+        return xp.sum(g * spread(self.offset, g), axis=-1) + self.radius * size
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        lengths, offset = spread(self.lengths, x), spread(self.offset, x)
+        z = self._along(x - offset)
+        fits = norm(z / lengths) <= self.radius
+        if not self.radius:
+            return offset + 0 * z
+        # y = z s^2 / (s^2 + t): |y / s| = radius; in units of the longest axis and of z
+        longest = xp.max(lengths)
+        s = lengths / longest
+        unit = norm(z / longest)
+        w = z / longest / xp.where(unit > 0, unit, xp.ones_like(unit))
+        # the ball of radius c holds the set of t with |w s / (s^2 + t)| <= 1/c
+        goal = self.radius / xp.where(unit > 0, unit, xp.ones_like(unit))
+        high = norm(s * w) / goal
+        low = xp.where(fits, high, xp.zeros_like(high))
+
+        def surplus(t: Array) -> tuple[Array, Array]:
+            # 1/goal - 1/|y| is nearly a line (Reinsch; More and Sorensen): Newton's method wants few steps
+            part = w * s / (s * s + t)
+            size = norm(part)
+            safe = xp.where(size > 0, size, xp.ones_like(size))
+            rate = xp.sum((part / safe) ** 2 / (s * s + t), axis=-1, keepdims=True)
+            return 1 / goal - 1 / safe, -rate / safe
+
+        near = xp.finfo(x.dtype).eps / goal
+        t = root(surplus, low, high, low, close=0.0, near=near)
+        y = w * (s * s) / (s * s + t)
+        size = norm(y / s)
+        y = lengths * ((y / s) / xp.where(size > 0, size, xp.ones_like(size)))
+        return xp.where(fits, x, offset + self.radius * self._back(y))
+
+    def diameter(self, like: Array) -> float:
+        return 2 * self.radius * float(np.max(host(self.lengths)))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        lengths, offset = spread(self.lengths, x), spread(self.offset, x)
+        over = norm(self._along(x - offset) / lengths)[..., 0] - self.radius
+        size = xp.maximum(norm(offset)[0] / xp.min(lengths), xp.zeros_like(offset[0]) + self.radius)
+        return xp.maximum(over, xp.zeros_like(over)) / xp.where(size > 0, size, xp.ones_like(size))
+
+    def center(self, like: Array) -> Array:
+        return spread(self.offset, like) + array_namespace(like).zeros_like(like)

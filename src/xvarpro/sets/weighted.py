@@ -1,0 +1,329 @@
+"""Sets with a weight on every entry: a simplex, a l1 ball, a knapsack."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from xvarpro import checks
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Set
+from xvarpro.sets._arithmetic import first_index, negligible, ratio_test, scaled
+from xvarpro.sets._parameters import above, fits, host, on_host, spread, vector
+from xvarpro.sets._search import onto_slice, phase, real_part
+
+
+@final
+@dataclass(frozen=True)
+class WeightedSimplex(Set):
+    """Weighted simplex ``{x >= lower, <weights, x> <= bound}`` along the last axis.
+
+    Parameters
+    ----------
+    weights : float or vector
+        Weights, > 0.
+    lower : float or vector
+        Lower bounds, finite.
+    bound : float
+        Largest weighted sum, at least that of the lower bounds.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.WeightedSimplex(np.array([1.0, 4.0]), bound=2.0)
+    >>> C.lmo(np.array([-1.0, -5.0])), C.project(np.array([3.0, 1.0]))
+    (array([0. , 0.5]), array([2., 0.]))
+    """
+
+    weights: float | Array = 1.0
+    lower: float | Array = 0.0
+    bound: float = 1.0
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        vector(self, "weights", "> 0", lambda x: x > 0)
+        vector(self, "lower")
+        above(self, "bound", -math.inf)
+        n = max(host(self.weights).size, host(self.lower).size)
+        if host(self.weights).ndim or host(self.lower).ndim:
+            self._room(n)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        ramp = np.linspace(0.5, 2.0, n) if n > 1 else np.ones(1)
+        return (cls(), cls(2.0, 0.0, 3.0), cls(ramp, -ramp[::-1].copy(), 1.5))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fits(self, shape, "weights", "lower")
+        self._room(math.prod(shape))
+
+    def _room(self, n: int) -> float:
+        """What the lower bounds leave of the bound, on the host."""
+        a, low = host(self.weights), host(self.lower)
+        if {a.shape, low.shape} - {(), (n,)}:
+            raise ProblemError(f"WeightedSimplex: weights and lower must be of one length, got {a.size} and {low.size}")
+        room = float(self.bound - np.sum(on_host(self.weights, n) * on_host(self.lower, n)))
+        if room < 0:
+            raise ProblemError(
+                f"WeightedSimplex needs <weights, lower> <= bound, got {self.bound - room:g} > {self.bound:g}"
+            )
+        return room
+
+    def _parts(self, like: Array) -> tuple[Array, Array, Array]:
+        """Weights, lower bounds, and the room between them and the bound, keepdims."""
+        xp = array_namespace(like)
+        a, low = spread(self.weights, like), spread(self.lower, like)
+        return a, low, self.bound - xp.sum(a * low, axis=-1, keepdims=True)
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        a, low, room = self._parts(g)
+        unit, _ = scaled(g)
+        best = first_index(g, xp.argmin(unit / (a / xp.max(a)), axis=-1)) & (g < 0)
+        return xp.where(best, low + room / a, low + xp.zeros_like(g))
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        a, low, room = self._parts(g)
+        best = xp.max(g / a, axis=-1)
+        return xp.sum(g * low, axis=-1) + room[0] * xp.maximum(best, xp.zeros_like(best))
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        a, low, room = self._parts(x)
+        y = x - low
+        clipped = xp.maximum(y, xp.zeros_like(y))
+        inside = xp.sum(a * clipped, axis=-1, keepdims=True) <= room
+        return low + xp.where(inside, clipped, onto_slice(y, a, None, room))
+
+    def diameter(self, like: Array) -> float:
+        n = like.shape[-1]
+        reach = np.sort(self._room(n) / on_host(self.weights, n))
+        return float(np.linalg.norm(reach[-2:]))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        a, low, room = self._parts(x)
+        size = _or_one(xp.maximum(room / a, xp.abs(low)))
+        total = _or_one(xp.maximum(room, xp.sum(a * xp.abs(low), axis=-1, keepdims=True)))
+        over = (xp.sum(a * (x - low), axis=-1, keepdims=True) - room) / total
+        worst = xp.maximum(xp.max((low - x) / size, axis=-1), over[..., 0])
+        return xp.maximum(worst, xp.zeros_like(worst))
+
+    def center(self, like: Array) -> Array:
+        a, low, room = self._parts(like)
+        return low + room / ((like.shape[-1] + 1) * a) + array_namespace(like).zeros_like(like)
+
+    # The faces are those of the capped simplex, in coordinates ``a (x - lower)``.
+
+    def _free(self, x: Array) -> tuple[Array, Array]:
+        """Entries above their lower bound, and whether the bound on the sum is met, keepdims."""
+        xp = array_namespace(x)
+        a, low, room = self._parts(x)
+        share = a * (x - low)
+        size = room + a * xp.abs(low)
+        slack = room - xp.sum(share, axis=-1, keepdims=True)
+        return ~negligible(share, size), negligible(slack, room + xp.sum(a * xp.abs(low), axis=-1, keepdims=True))
+
+    def away(self, g: Array, x: Array) -> Array:
+        xp = array_namespace(g)
+        a, low, room = self._parts(x)
+        free, tight = self._free(x)
+        slope = xp.where(free, scaled(g)[0] / a, -xp.inf)
+        best = xp.max(slope, axis=-1, keepdims=True)
+        # the vertex `lower` belongs to the face unless the sum is at its bound
+        leave = tight | (best > 0)
+        return xp.where(first_index(g, xp.argmax(slope, axis=-1)) & leave, low + room / a, low + xp.zeros_like(g))
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        a, _, _ = self._parts(x)
+        free, tight = self._free(x)
+        inside = xp.where(free, d, xp.zeros_like(d))
+        normal = xp.where(free, a, xp.zeros_like(d))
+        length = xp.sum(normal * normal, axis=-1, keepdims=True)
+        along = xp.sum(normal * inside, axis=-1, keepdims=True) / _or_one(length)
+        return xp.where(tight, inside - along * normal, inside)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        a, low, room = self._parts(x)
+        rise = xp.sum(a * d, axis=-1, keepdims=True)
+        # what rounding leaves of a direction that keeps the sum
+        rise = xp.where(negligible(rise, xp.sum(a * xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
+        slack = room - xp.sum(a * (x - low), axis=-1, keepdims=True)
+        return ratio_test(xp.concat([x - low, slack], axis=-1), xp.concat([-d, rise], axis=-1))
+
+
+@final
+@dataclass(frozen=True)
+class WeightedL1Ball(Set):
+    """Diamond ``{sum |x - offset| / widths <= 1}`` along the last axis: the l1 ball with a half-width for every entry.
+
+    Parameters
+    ----------
+    widths : float or vector
+        Half-widths, >= 0: an entry of width 0 stays at its offset.
+    offset : float or vector
+        The middle of the ball.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.WeightedL1Ball(np.array([1.0, 4.0]))
+    >>> C.lmo(np.array([3.0, -1.0])), C.project(np.array([0.0, 9.0]))
+    (array([0., 4.]), array([0., 4.]))
+    """
+
+    widths: float | Array = 1.0
+    offset: float | Array = 0.0
+
+    polytope = True
+    takes_complex = True
+
+    def __post_init__(self) -> None:
+        vector(self, "widths", ">= 0", lambda x: x >= 0)
+        vector(self, "offset")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        ramp = np.linspace(0.5, 2.0, n) if n > 1 else np.ones(1)
+        return (cls(), cls(ramp, -ramp[::-1].copy()), cls(np.where(np.arange(n) % 3 == 2, 0.0, ramp), 0.25))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fits(self, shape, "widths", "offset")
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        widths, offset = spread(self.widths, g), spread(self.offset, g)
+        # an entry without width has no vertex of its own
+        best = first_index(g, xp.argmax(xp.where(widths > 0, xp.abs(scaled(g)[0]) * widths, -1.0), axis=-1))
+        return xp.where(best, offset - widths * phase(g), offset + xp.zeros_like(g))
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        middle = xp.sum(real_part(g) * spread(self.offset, g), axis=-1)
+        return middle + xp.max(xp.abs(g) * spread(self.widths, g), axis=-1)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        widths, offset = spread(self.widths, x), spread(self.offset, x)
+        wide = widths > 0
+        z = x - offset
+        size = xp.where(wide, xp.abs(z), 0 * xp.abs(z))
+        weights = 1 / _or_one(widths)
+        inside = xp.sum(size * weights, axis=-1, keepdims=True) <= 1
+        near = xp.where(inside, size, onto_slice(size, weights, None, 1.0))
+        return offset + xp.where(wide & (near == xp.abs(z)), z, xp.where(wide, near, 0 * near) * phase(z))
+
+    def diameter(self, like: Array) -> float:
+        return 2 * float(np.max(host(self.widths)))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        widths, offset = spread(self.widths, x), spread(self.offset, x)
+        wide, size = widths > 0, xp.abs(x - offset)
+        weights = xp.where(wide, 1 / _or_one(widths), xp.zeros_like(widths))
+        unit = xp.sum(weights * xp.abs(offset), axis=-1)
+        over = (xp.sum(size * weights, axis=-1) - 1) / xp.maximum(unit, xp.ones_like(unit))
+        stray = xp.max(xp.where(wide, 0 * size, size), axis=-1) / _or_one(
+            xp.maximum(xp.max(widths), xp.max(xp.abs(offset)))
+        )
+        return xp.maximum(xp.maximum(over, stray), xp.zeros_like(over))
+
+    def center(self, like: Array) -> Array:
+        return spread(self.offset, like) + array_namespace(like).zeros_like(like)
+
+
+@final
+@dataclass(frozen=True)
+class ContinuousKnapsack(Set):
+    """Continuous knapsack ``{0 <= x <= 1, <weights, x> <= bound}`` along the last axis.
+
+    The linear oracle is Dantzig's greedy rule: what brings most per weight first, the last one in part.
+
+    Parameters
+    ----------
+    weights : float or vector
+        Weights, > 0.
+    bound : float
+        Capacity, >= 0.
+
+    Notes
+    -----
+    `diameter` is an upper bound: ``|x - y|^2 <= sum z`` over ``0 <= z <= 1, <weights, z> <= 2 bound``.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.ContinuousKnapsack(np.array([1.0, 2.0, 4.0]), 2.0).lmo(np.array([-1.0, -4.0, 3.0]))
+    array([0., 1., 0.])
+    """
+
+    weights: float | Array = 1.0
+    bound: float = 1.0
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        vector(self, "weights", "> 0", lambda x: x > 0)
+        checks.nonnegative(self, "bound")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        ramp = np.linspace(0.5, 2.0, n) if n > 1 else np.ones(1)
+        return (cls(), cls(0.7, 1.0), cls(ramp, 1.7), cls(ramp, 3.0 * n))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fits(self, shape, "weights")
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        weights = spread(self.weights, g)
+        order = xp.argsort(scaled(g)[0] / (weights / xp.max(weights)), axis=-1, stable=True)
+        load = xp.take_along_axis(xp.where(g < 0, weights, 0 * g), order, axis=-1)
+        before = xp.cumulative_sum(load, axis=-1) - load
+        share = (self.bound - before) / xp.where(load > 0, load, xp.ones_like(load))
+        share = xp.minimum(xp.maximum(share, xp.zeros_like(share)), xp.ones_like(share))
+        share = xp.where(load > 0, share, 0 * load)
+        return xp.take_along_axis(share, xp.argsort(order, axis=-1, stable=True), axis=-1)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        weights = spread(self.weights, x)
+        one = xp.ones_like(x)
+        clipped = xp.minimum(xp.maximum(x, xp.zeros_like(x)), one)
+        inside = xp.sum(weights * clipped, axis=-1, keepdims=True) <= self.bound
+        total = xp.minimum(xp.sum(weights), xp.zeros_like(weights[0]) + self.bound)
+        return xp.where(inside, clipped, onto_slice(x, weights, one, total))
+
+    def diameter(self, like: Array) -> float:
+        # the smallest weights first fill the doubled knapsack with most entries
+        weights = np.sort(on_host(self.weights, like.shape[-1]))
+        before = np.cumsum(weights) - weights
+        return math.sqrt(np.clip((2 * self.bound - before) / weights, 0.0, 1.0).sum())
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        over = (xp.sum(spread(self.weights, x) * x, axis=-1) - self.bound) / (self.bound or 1.0)
+        worst = xp.maximum(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - 1), over)
+        return xp.maximum(worst, xp.zeros_like(worst))
+
+    def center(self, like: Array) -> Array:
+        xp = array_namespace(like)
+        total = xp.sum(spread(self.weights, like))
+        return xp.zeros_like(like) + self.bound / (total + self.bound)
+
+
+def _or_one(size: Array) -> Array:
+    """`size`, 1 where it is 0: a divisor."""
+    xp = array_namespace(size)
+    return xp.where(size > 0, size, xp.ones_like(size))

@@ -1,0 +1,430 @@
+"""Conditional gradient over an explicit list of atoms: linear rates, exact bookkeeping, every start and capacity."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from conformance import problems
+from xvarpro import backends
+from xvarpro.algorithms import (
+    ActiveSetFrankWolfe,
+    AwayStep,
+    BlendedPairwise,
+    FrankWolfe,
+    InFaceGradient,
+    Pairwise,
+    Separate,
+    Simultaneous,
+    Together,
+)
+from xvarpro.errors import ProblemError
+from xvarpro.region import resolve
+from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
+from xvarpro.status import Status
+from xvarpro.steps import Armijo, ShortStep
+
+from .support import error, rng, vector
+
+# a full step to a vertex of a ball kills units: honest, and not what is asked here
+pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+
+EPS = np.finfo(np.float64).eps
+CORRECTIONS = [AwayStep(), Pairwise(), BlendedPairwise()]
+
+
+class Point(NamedTuple):
+    theta: Any
+    value: Any
+
+
+class LeastSquares:
+    """``1/2 |A x - y|^2`` in the place of a reduced objective: exact to the rounding of its value."""
+
+    def __init__(self, A, y, dtype="float64"):
+        self.backend = backends.get("numpy")
+        self.A, self.y = A.astype(dtype), y.astype(dtype)
+
+    def point(self, theta):
+        r = self.A @ np.concatenate([x.ravel() for x in theta]) - self.y
+        return Point(theta, 0.5 * (r @ r))
+
+    def gradient(self, point):
+        g = self.A.T @ (self.A @ np.concatenate([x.ravel() for x in point.theta]) - self.y)
+        cuts = np.cumsum([x.size for x in point.theta])[:-1]
+        return tuple(part.reshape(x.shape) for part, x in zip(np.split(g, cuts), point.theta, strict=True))
+
+    def value_and_gradient(self, theta):
+        point = self.point(theta)
+        return point, self.gradient(point)
+
+
+class Case(NamedTuple):
+    """A strongly convex problem whose minimiser over the set is known, inside a face."""
+
+    over: Any
+    f: LeastSquares
+    best: np.ndarray
+    vertex: np.ndarray
+    inside: np.ndarray
+
+
+def conditioned(n, seed, high=10.0):
+    draw = rng(seed)
+    U, _ = np.linalg.qr(draw.normal(size=(n, n)))
+    V, _ = np.linalg.qr(draw.normal(size=(n, n)))
+    return (U * np.sqrt(np.linspace(1.0, high, n))) @ V.T
+
+
+def case(name, n=20, k=7, seed=0):
+    """The gradient at the minimiser is a multiplier that belongs to the face, strictly."""
+    draw, A = rng(seed), conditioned(n, seed)
+    weights = np.concatenate([draw.uniform(0.5, 1.5, k), np.zeros(n - k)])
+    weights /= weights.sum()
+    off = np.where(weights > 0, 0.0, draw.uniform(0.3, 1.0, n))
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    last = np.eye(n)[n - 1]
+    if name == "simplex":
+        over, best, multiplier, vertex, inside = Simplex(), weights, off - 0.2, last, np.full(n, 1 / n)
+    elif name == "capped simplex":
+        over, best, multiplier, vertex, inside = CappedSimplex(), weights, off - 0.5, last, np.full(n, 0.5 / n)
+    elif name == "l1 ball":
+        over, best, multiplier = L1Ball(), signs * weights, signs * np.where(weights > 0, -1.0, off - 0.9)
+        vertex, inside = -last, np.zeros(n)
+    else:
+        over, vertex, inside = Box(-1.0, 1.0), -np.ones(n), np.zeros(n)
+        best = np.where(weights > 0, signs, draw.uniform(-0.5, 0.5, n))
+        multiplier = np.where(weights > 0, -signs, 0.0)
+    return Case(over, LeastSquares(A, A @ best - np.linalg.solve(A.T, multiplier)), best, vertex, inside)
+
+
+CASES = ["simplex", "capped simplex", "l1 ball", "box"]
+
+
+def run(algorithm, f, over, theta, n, until=0.0):
+    """States 0 to at most n: ends where the gap is below `until` times the objective, or where nothing moves."""
+    theta = tuple(theta) if isinstance(theta, tuple | list) else (theta,)
+    region = resolve(over, theta if len(theta) > 1 else theta[0])
+    with f.backend.scope("float64"):
+        state = algorithm.init(f, region, theta)
+        yield state
+        for _ in range(n):
+            gap = float(state.iterate.gap_A + state.iterate.gap_B)
+            if gap <= until * float(state.iterate.value) or int(state.iterate.status):
+                return
+            state = algorithm.advance(f, region, state)
+            yield state
+
+
+def summed(state):
+    return [np.tensordot(w, a, axes=1) for a, w in zip(state.carrier.atoms, state.carrier.weights, strict=True)]
+
+
+def sound(state, over, rounds=200):
+    """What holds after every step: weights of a mean, atoms of the set, and the iterate is their mean."""
+    for x, total, atoms, w in zip(
+        state.iterate.theta, summed(state), state.carrier.atoms, state.carrier.weights, strict=False
+    ):
+        assert (w >= 0).all()
+        assert w.sum() == pytest.approx(1.0, abs=4 * w.size * EPS)
+        size = np.abs(atoms).max()
+        assert np.abs(total - x).max() <= rounds * EPS * size
+        for atom in atoms[w > 0]:
+            assert float(over.violation(atom)) <= rounds * EPS
+        assert float(over.violation(x)) <= rounds * EPS
+
+
+@pytest.fixture(params=CORRECTIONS, ids=repr)
+def correction(request):
+    return request.param
+
+
+# -- the rate ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["vertex", "inside"])
+@pytest.mark.parametrize("name", CASES)
+def test_linear_convergence_inside_a_face(name, start, correction):
+    """To the rounding of f, where Frank-Wolfe with the same steps is not below 1e-4 after as many."""
+    here = case(name)
+    budget = 600 if name == "box" else 200
+    theta = getattr(here, start)
+    # on a box, the differences of vertices are long and many: there rounding ends the search sooner
+    tol = 2e-7 if name == "box" else 2e-8
+    *_, last = run(ActiveSetFrankWolfe(correction), here.f, here.over, theta, budget, tol)
+    assert float(last.iterate.gap_A) <= tol * float(last.iterate.value)
+    assert np.abs(last.iterate.theta[0] - here.best).max() <= 1e-6
+    *_, plain = run(FrankWolfe(), here.f, here.over, theta, budget, 1e-8)
+    assert float(plain.iterate.gap_A) > 1e-4 * float(plain.iterate.value)
+    sound(last, here.over)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gap_falls_geometrically(name, correction):
+    here = case(name)
+    states = list(run(ActiveSetFrankWolfe(correction), here.f, here.over, here.vertex, 400, 1e-7))
+    gaps = np.minimum.accumulate([float(s.iterate.gap_A) for s in states])
+    tail = np.log10(gaps[len(gaps) // 4 :])
+    slope = np.polyfit(np.arange(tail.size), tail, 1)[0]
+    assert slope < -0.01, "a rate of 1/t would be flatter than a tenth of that by now"
+
+
+def test_rates_hold_with_every_rule(correction):
+    here = case("simplex")
+    L = float(np.linalg.norm(here.f.A, 2) ** 2)
+    for rule in (ShortStep(L=L), Armijo(), Armijo(warm=True)):
+        *_, last = run(ActiveSetFrankWolfe(correction, step=rule), here.f, here.over, here.vertex, 600, 1e-6)
+        assert float(last.iterate.gap_A) <= 1e-6 * float(last.iterate.value), rule
+
+
+def test_agrees_with_an_independent_solver(correction):
+    """A minimiser that nobody prescribed: SciPy's SLSQP, and the projected gradient of this package."""
+    from scipy.optimize import minimize
+
+    A, y = rng(3).normal(size=(12, 8)), 2 * rng(4).normal(size=12)
+    f, x0 = LeastSquares(A, y), np.full(8, 1 / 8)
+    found = minimize(
+        lambda x: 0.5 * np.sum((A @ x - y) ** 2),
+        x0,
+        jac=lambda x: A.T @ (A @ x - y),
+        bounds=[(0, None)] * 8,
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1, "jac": np.ones_like},
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    *_, projected = run(xv.algorithms.SpectralProjectedGradient(), f, Simplex(), x0, 300, 1e-10)
+    *_, last = run(ActiveSetFrankWolfe(correction), f, Simplex(), x0, 400, 1e-10)
+    assert float(last.iterate.value) == pytest.approx(found.fun, rel=1e-8)
+    assert float(last.iterate.value) == pytest.approx(float(projected.iterate.value), rel=1e-10)
+
+
+# -- the bookkeeping ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_iterate_is_the_mean_of_its_atoms(name, correction):
+    """After every step, from a start that is no vertex."""
+    here = case(name)
+    for state in run(ActiveSetFrankWolfe(correction), here.f, here.over, here.inside, 120):
+        sound(state, here.over)
+
+
+@pytest.mark.parametrize("capacity", [3, 30])
+def test_thousands_of_steps_leave_no_trace_of_rounding(correction, capacity):
+    """A target that turns: the method never settles, and the sums never drift."""
+    here, state = case("simplex", 10, 4), None
+    algorithm, region = ActiveSetFrankWolfe(correction, capacity=capacity), resolve(here.over, here.vertex[:10])
+    state = algorithm.init(here.f, region, (here.vertex,))
+    turn = 3 * rng(0).normal(size=(50, 10))
+    for k in range(3000):
+        if k % 60 == 0:
+            f = LeastSquares(here.f.A, here.f.y + turn[k // 60])
+            point, grad = f.value_and_gradient(state.iterate.theta)
+            direction = region.blmo(point.theta, grad)
+            iterate = state.iterate._replace(value=point.value, gap_A=direction.gap_A)
+            state = state._replace(iterate=iterate, grad=grad, d=direction.d)
+        state = algorithm.advance(f, region, state)
+    sound(state, here.over)
+
+
+def test_a_drop_step_empties_a_slot(correction):
+    """The start is the one atom that the minimiser has no use for."""
+    here = case("simplex")
+    states = list(run(ActiveSetFrankWolfe(correction), here.f, here.over, here.vertex, 200, 1e-8))
+    counts = [int((s.carrier.weights[0] > 0).sum()) for s in states]
+    assert counts[0] == 1
+    assert (np.diff(counts) < 0).any() or isinstance(correction, Pairwise)
+    last = states[-1].carrier
+    kept = last.atoms[0][last.weights[0] > 0]
+    assert (np.abs(kept - here.vertex).max(axis=1) > 0.5).all(), "the start is gone"
+    assert sorted(np.argmax(kept, axis=1)) == list(range(7)), "and each vertex of the face is there once"
+
+
+def test_a_dropped_atom_does_not_come_back_by_itself():
+    """Weight 0 is an empty slot: it is neither the worst nor the best atom, whatever its array says."""
+    here = case("simplex")
+    algorithm, region = ActiveSetFrankWolfe(AwayStep()), resolve(here.over, here.vertex)
+    *_, state = run(algorithm, here.f, here.over, here.vertex, 60, 1e-8)
+    carrier, theta, grad = state.carrier, state.iterate.theta, state.grad
+    empty = carrier.weights[0] == 0
+    assert empty.any()
+    poisoned = np.where(empty[:, None], 1e6 * np.sign(grad[0]), carrier.atoms[0])
+    before, after = (
+        algorithm.move(here.f, region, theta, grad, state.d, state.iterate.gap_A, carrier._replace(atoms=(atoms,)))
+        for atoms in (carrier.atoms[0], poisoned)
+    )
+    assert before.d[0].tolist() == after.d[0].tolist()
+    assert float(before.cap) == float(after.cap)
+
+
+def test_equal_vertices_share_a_slot(correction):
+    here = case("l1 ball")
+    *_, last = run(ActiveSetFrankWolfe(correction), here.f, here.over, here.vertex, 60, 1e-9)
+    kept = last.carrier.atoms[0][last.carrier.weights[0] > 0]
+    assert len(np.unique(kept, axis=0)) == len(kept)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("capacity", [2, 3, 5])
+def test_a_full_set_merges_its_lightest_atoms(name, capacity, correction):
+    """Nothing is lost but the rate: the identity, feasibility and descent stay."""
+    here = case(name)
+    previous = np.inf
+    for state in run(ActiveSetFrankWolfe(correction, capacity=capacity), here.f, here.over, here.vertex, 300):
+        sound(state, here.over)
+        assert (state.carrier.weights[0] > 0).sum() <= capacity
+        assert float(state.iterate.value) <= previous * (1 + 8 * EPS)
+        previous = float(state.iterate.value)
+    *_, plain = run(FrankWolfe(), here.f, here.over, here.vertex, 300)
+    lowest = float(here.f.point((here.best,)).value)
+    excess, plain_excess = (float(s.iterate.value) - lowest for s in (state, plain))
+    assert excess <= 2 * plain_excess
+    if capacity == 2 and not isinstance(correction, Pairwise):
+        assert excess == pytest.approx(plain_excess, rel=1e-6), "two slots are plain Frank-Wolfe"
+
+
+def test_enough_capacity_is_as_good_as_any(correction):
+    here = case("simplex")
+    fits = [
+        list(run(ActiveSetFrankWolfe(correction, capacity=K), here.f, here.over, here.vertex, 40)) for K in (21, 200)
+    ]
+    for a, b in zip(*fits, strict=True):
+        assert a.iterate.theta[0] == pytest.approx(b.iterate.theta[0], abs=1e-12)
+
+
+def test_no_step_exceeds_what_the_weights_allow(correction):
+    here = case("simplex")
+    states = list(run(ActiveSetFrankWolfe(correction), here.f, here.over, here.inside, 100, 1e-8))
+    for state in states:
+        assert (state.iterate.theta[0] >= -EPS).all()
+        assert float(state.iterate.alpha_A) >= 0
+
+
+# -- starts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_start_at_the_minimiser_stays(name, correction):
+    here = case(name)
+    *_, last = run(ActiveSetFrankWolfe(correction), here.f, here.over, here.best, 5)
+    assert last.iterate.theta[0] == pytest.approx(here.best, abs=1e-7)
+    sound(last, here.over)
+
+
+def test_a_minimiser_at_a_vertex_is_reached_exactly(correction):
+    f = LeastSquares(np.eye(5), np.array([9.0, 0.0, 0.0, 0.0, 0.0]))
+    for x0 in (np.eye(5)[3], np.full(5, 0.2), np.eye(5)[0]):
+        *_, last = run(ActiveSetFrankWolfe(correction), f, Simplex(), x0, 60)
+        assert last.iterate.theta[0] == pytest.approx(np.eye(5)[0], abs=1e-12)
+        assert float(last.iterate.gap_A) <= 1e-11
+
+
+def test_a_set_that_is_a_point(correction):
+    f = LeastSquares(np.eye(2), np.ones(2))
+    for over, x in ((Simplex(0.0), np.zeros(2)), (Box(1.5, 1.5), np.full(2, 1.5)), (L1Ball(0.0), np.zeros(2))):
+        *_, last = run(ActiveSetFrankWolfe(correction), f, over, x, 3, until=-1.0)
+        assert last.iterate.theta[0].tolist() == x.tolist()
+        assert float(last.iterate.gap_A) == 0
+        assert int(last.iterate.status) == Status.NO_DESCENT.code
+
+
+# -- products and blocks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocks", [Separate(), Together()], ids=repr)
+def test_leaves_and_a_free_block(blocks, correction):
+    """Two constrained leaves, one of them a matrix of simplices, and a free leaf: against the projected gradient."""
+    A, y = conditioned(15, 5), 2 * rng(6).normal(size=15)
+    over = [L1Ball(), Columns(Simplex()), None]
+    theta = [np.zeros(4), np.full((3, 2), 1 / 3), np.zeros(5)]
+    f, region = LeastSquares(A, y), resolve(over, theta)
+    algorithm = ActiveSetFrankWolfe(correction, blocks=blocks)
+
+    def fit(algorithm, n):
+        state = algorithm.init(f, region, tuple(theta))
+        for _ in range(n):
+            state = algorithm.advance(f, region, state)
+        return state
+
+    want, got = fit(xv.algorithms.SpectralProjectedGradient(), 200), fit(algorithm, 400)
+    tol = 1e-7 if isinstance(blocks, Separate) else 1e-2
+    assert float(got.iterate.value - want.iterate.value) <= tol * float(want.iterate.value)
+    for x, total in zip(got.iterate.theta, summed(got), strict=False):
+        assert total == pytest.approx(x, abs=1e-13)
+    assert float(region.violation(got.iterate.theta)) <= 100 * EPS
+
+
+def test_without_constraints_it_is_the_ball_step(correction):
+    f, z = LeastSquares(conditioned(4, 0), rng(1).normal(size=4)), np.zeros(4)
+    ours, plain = run(ActiveSetFrankWolfe(correction), f, None, z, 20), run(FrankWolfe(), f, None, z, 20)
+    for a, b in zip(ours, plain, strict=True):
+        assert a.iterate.theta[0].tolist() == b.iterate.theta[0].tolist()
+
+
+def test_a_vertex_costs_a_call_of_its_own(correction):
+    """One LMO for the certificate, one more where a vertex joins the atoms."""
+    here = case("simplex")
+    for k, state in enumerate(run(ActiveSetFrankWolfe(correction), here.f, here.over, here.vertex, 30)):
+        assert k + 1 <= int(state.iterate.counts.lmos) <= 2 * k + 1
+        assert int(state.iterate.counts.projections) == 0
+
+
+# -- single precision, backends, whole problems ------------------------------------------------------------------------
+
+
+def test_single_precision(correction):
+    here = case("simplex")
+    f = LeastSquares(here.f.A, here.f.y, "float32")
+    *_, last = run(ActiveSetFrankWolfe(correction), f, here.over, here.vertex.astype("float32"), 200, 1e-4)
+    assert last.iterate.theta[0].dtype == np.float32
+    assert float(last.iterate.gap_A) <= 1e-3 * float(last.iterate.value)
+    assert last.iterate.theta[0] == pytest.approx(here.best, abs=1e-3)
+    assert float(here.over.violation(last.iterate.theta[0])) <= 100 * np.finfo(np.float32).eps
+
+
+def whole(make, algorithm, backend="numpy", max_iter=40):
+    reference = make()
+    keywords = {"algorithm": algorithm, "tol": 0.0, "max_iter": max_iter, "backend": backend}
+    return xv.solve(reference.problem, reference.theta0, over=reference.over, **keywords)
+
+
+@pytest.mark.parametrize("make", problems.ALL, ids=lambda make: make.__name__)
+def test_whole_problems_on_every_backend(make, backend):
+    """The same steps, iteration by iteration, with slots for few atoms and for many."""
+    for algorithm in (ActiveSetFrankWolfe(Pairwise(), capacity=4), ActiveSetFrankWolfe()):
+        here, there = whole(make, algorithm), whole(make, algorithm, backend.name)
+        common = min(20, here.n_iter, there.n_iter)
+        np.testing.assert_allclose(there.trace.value[:common], here.trace.value[:common], rtol=1e-7)
+        np.testing.assert_allclose(there.trace.alpha_A[:common], here.trace.alpha_A[:common], rtol=1e-4)
+        assert abs(here.value - there.value) <= 1e-5 * here.value
+
+
+@pytest.mark.parametrize("make", problems.ALL, ids=lambda make: make.__name__)
+def test_whole_problems(make, correction):
+    """Feasible, certified, monotone."""
+    reference, fit = make(), whole(make, ActiveSetFrankWolfe(correction), max_iter=150)
+    assert (np.diff(fit.trace.value) <= 8 * EPS * fit.trace.value[:-1]).all()
+    assert fit.verified.violation <= 100 * EPS
+    value, _ = xv.value_and_gradient(reference.problem, fit.theta)
+    assert fit.value == pytest.approx(float(value), rel=1e-12)
+    assert vector(fit.theta).size == vector(reference.theta0).size
+    assert error(reference.theta0, fit.theta) > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ActiveSetFrankWolfe(capacity=1), "capacity >= 2, a whole number, got 1"),
+        (lambda: ActiveSetFrankWolfe(capacity=2.5), "capacity >= 2"),
+        (lambda: ActiveSetFrankWolfe("away"), "needs a correction such as"),
+        (lambda: ActiveSetFrankWolfe(InFaceGradient()), "use InFaceFrankWolfe"),
+        (lambda: ActiveSetFrankWolfe(step="armijo"), "step must be one of"),
+        (lambda: ActiveSetFrankWolfe(blocks="together"), "blocks must be"),
+        (lambda: ActiveSetFrankWolfe(blocks=Simultaneous()), "blocks must be"),
+    ],
+)
+def test_wrong_parameters(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()

@@ -1,0 +1,349 @@
+"""Sets made of sets: against the vertices of small polytopes, and against the sets they are equal to."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import xvarpro as xv
+from xvarpro import sets
+from xvarpro.errors import ProblemError
+
+from .support import host, rng, send
+
+EPS = np.finfo(np.float64).eps
+
+
+def gradients(count, n=4, seed=0):
+    """Random gradients, a third of them rounded, so that ties are common."""
+    g = 2 * rng(seed).normal(size=(count, n))
+    g[::3] = np.round(g[::3])
+    return g
+
+
+def units(n, r=1.0):
+    return [s * r * e for e in np.eye(n) for s in (1.0, -1.0)]
+
+
+def cube(n, low, high):
+    return [np.array(v) for v in product(*[(low, high)] * n)]
+
+
+def sums(*parts):
+    return [sum(v) for v in product(*parts)]
+
+
+FALLS = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [3.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
+SHIFT = np.array([1.0, -2.0, 0.5, 0.0])
+VERTICES = {
+    "Product": (
+        sets.Product((sets.L1Ball(2.0), sets.Simplex()), (2, 2)),
+        [np.concatenate(v) for v in product(units(2, 2.0), np.eye(2))],
+    ),
+    "Product with a box": (
+        sets.Product((sets.Box(-1.0, 2.0), sets.CappedSimplex(3.0)), (1, 3)),
+        [np.concatenate(v) for v in product(cube(1, -1.0, 2.0), [np.zeros(3), *(3 * np.eye(3))])],
+    ),
+    "ShiftScale": (sets.ShiftScale(sets.L1Ball(2.0), 0.5, SHIFT), [SHIFT + v for v in units(4)]),
+    "ShiftScale of a box": (
+        sets.ShiftScale(sets.Box(0.0, 1.0), 2.0, SHIFT),
+        [SHIFT + v for v in cube(4, 0.0, 2.0)],
+    ),
+    "LinearImage": (sets.LinearImage(sets.L1Ball(), FALLS, SHIFT), [FALLS @ v + SHIFT for v in units(3)]),
+    "LinearImage of a box": (
+        sets.LinearImage(sets.Box(0.0, 1.0), FALLS),
+        [FALLS @ v for v in cube(3, 0.0, 1.0)],
+    ),
+    "MinkowskiSum": (
+        sets.MinkowskiSum((sets.L1Ball(), sets.Box(-0.5, 1.0), sets.Simplex())),
+        sums(units(4), cube(4, -0.5, 1.0), np.eye(4)),
+    ),
+    "HullOfUnion": (
+        sets.HullOfUnion((sets.L1Ball(2.0), sets.Box(-1.0, 1.0), sets.ShiftScale(sets.Simplex(), 1.0, 2.0))),
+        [*units(4, 2.0), *cube(4, -1.0, 1.0), *(np.eye(4) + 2.0)],
+    ),
+    "Counted": (sets.Counted(sets.Simplex(2.0)), list(2 * np.eye(4))),
+    "Oracle": (sets.Oracle(sets.L1Ball().lmo, 2.0), units(4)),
+}
+each = pytest.mark.parametrize("name", VERTICES)
+
+
+@each
+def test_the_oracle_picks_the_best_vertex(name, backend):
+    C, vertices = VERTICES[name]
+    C = xv.trees.map_arrays(lambda x: send(backend, x), C)
+    C.check((4,))
+    for dtype, close in (("float64", 1e-13), ("float32", 2e-6)):
+        for g in gradients(100 if backend.name == "numpy" else 12).astype(dtype):
+            there = send(backend, g)
+            v = C.lmo(there)
+            best, size = (np.asarray(vertices) @ g.astype(float)).min(), 1 + float(np.abs(g).sum())
+            assert backend.dtype_name(v) == dtype
+            assert host(v).astype(float) @ g.astype(float) == pytest.approx(best, abs=close * size)
+            assert float(C.support(-there)) == pytest.approx(-best, abs=10 * close * size)
+            assert min(np.abs(host(v) - w).max() for w in vertices) <= 4 * close
+
+
+@each
+def test_a_batch_is_a_loop_bit_for_bit(name, backend):
+    C, _ = VERTICES[name]
+    if C.event_ndim == 0:
+        return  # an elementwise set has no batch axes
+    x = gradients(6)
+    for method in ("lmo", "support", "violation"):
+        fun = getattr(C, method)
+        one = np.array([host(fun(send(backend, v))) for v in x])
+        got = host(fun(send(backend, x.reshape(2, 3, 4))))
+        if method == "lmo":
+            assert (got == one.reshape(got.shape)).all()
+        else:
+            assert np.abs(got - one.reshape(got.shape)).max() <= 1e-9
+
+
+def distance(vertices, x):
+    """From the hull of the vertices, by nonnegative least squares with a heavy row for the sum of the weights."""
+    heavy = 1e5
+    A = np.vstack([np.asarray(vertices).T, heavy * np.ones(len(vertices))])
+    w, _ = scipy.optimize.nnls(A, np.append(x, heavy))
+    return np.linalg.norm(np.asarray(vertices).T @ (w / w.sum()) - x)
+
+
+@pytest.mark.parametrize("name", ["LinearImage", "LinearImage of a box", "MinkowskiSum", "HullOfUnion", "Oracle"])
+def test_violation_is_the_distance(name, backend):
+    C, vertices = VERTICES[name]
+    few = 12 if backend.name == "numpy" else 3
+    for x in 4 * rng(1).normal(size=(few, 4)):
+        want = distance(vertices, x)
+        got = float(C.violation(send(backend, x))) * C.diameter(x)
+        assert got == pytest.approx(want, rel=2e-3, abs=1e-6)
+        assert got <= want * (1 + 1e-9) + 1e-9
+    for weights in rng(2).dirichlet(np.ones(len(vertices)), size=few):
+        inside = send(backend, weights @ np.asarray(vertices))
+        assert float(C.violation(inside)) <= 20 * EPS
+        assert bool(C.contains(inside))
+
+
+def test_violation_sees_a_small_distance():
+    C, _ = VERTICES["HullOfUnion"]
+    for g in gradients(20, seed=3):
+        v = C.lmo(g)
+        for step in (1e-2, 1e-4, 1e-6):
+            outside = v - step * g / np.linalg.norm(g)
+            assert C.violation(outside) * C.diameter(v) == pytest.approx(step, rel=1e-2)
+
+
+@each
+def test_the_diameter_bounds_all_distances(name):
+    C, vertices = VERTICES[name]
+    far = max(np.linalg.norm(v - w) for v in vertices for w in vertices)
+    D = C.diameter(np.zeros(4))
+    assert far <= D * (1 + 1e-12)
+    if not isinstance(C, sets.LinearImage | sets.MinkowskiSum | sets.HullOfUnion):
+        assert pytest.approx(far) == D
+
+
+@each
+def test_the_center_is_inside(name):
+    C, vertices = VERTICES[name]
+    center = C.center(np.zeros(4))
+    assert distance(vertices, center) <= 1e-6
+    for g in gradients(20, seed=4):
+        assert (np.asarray(vertices) @ g).min() <= center @ g + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("C", "same", "n"),
+    [
+        (sets.LinearImage(sets.L1Ball(2.0)), sets.L1Ball(2.0), 4),
+        (sets.LinearImage(sets.L2Ball(), 2.0 * np.eye(4), SHIFT), sets.L2Ball(2.0, SHIFT), 4),
+        (sets.MinkowskiSum((sets.L2Ball(1.0), sets.L2Ball(0.5))), sets.L2Ball(1.5), 4),
+        (sets.MinkowskiSum((sets.Box(-1.0, 0.0), sets.Box(0.0, 2.0))), sets.Box(-1.0, 2.0), 4),
+        (sets.HullOfUnion((sets.L1Ball(2.0), sets.LinfBall(1.0))), sets.KNormBall(2, 2.0), 4),
+        (sets.HullOfUnion((sets.L2Ball(2.0), sets.L2Ball(1.0))), sets.L2Ball(2.0), 4),
+        (sets.Product((sets.L1Ball(),)), sets.L1Ball(), 4),
+        (sets.ShiftScale(sets.LinfBall(2.0), 0.5, 1.0), sets.Box(0.0, 2.0), 4),
+        (sets.ShiftScale(sets.Simplex(), 3.0), sets.Simplex(3.0), 4),
+        (sets.Counted(sets.L2Ball(2.0)), sets.L2Ball(2.0), 4),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_equal_sets_agree(C, same, n):
+    for g in gradients(30, n):
+        assert C.lmo(g) @ g == pytest.approx(same.lmo(g) @ g, abs=1e-13 * (1 + np.abs(g).sum()))
+        if C.has_projection:
+            assert C.project(g) == pytest.approx(same.project(g), abs=1e-14)
+        outside = np.linalg.norm(g - same.project(g)) if same.has_projection else None
+        if not C.has_projection and outside is not None:
+            assert C.violation(g) * C.diameter(g) == pytest.approx(outside, rel=2e-3, abs=1e-7)
+
+
+def test_matrices_and_complex_points(backend):
+    inner_sets = (sets.NuclearBall(), sets.SpectralBall(0.3))
+    draw = rng(5)
+    g = draw.normal(size=(3, 5, 4)) + 1j * draw.normal(size=(3, 5, 4))
+    there = send(backend, g)
+    values = [-host(C.support(there)) for C in inner_sets]
+
+    def value(C):
+        return np.sum(np.real(np.conj(g) * host(C.lmo(there))), axis=(1, 2))
+
+    both, hull = sets.MinkowskiSum(inner_sets), sets.HullOfUnion(inner_sets)
+    assert (both.event_ndim, hull.event_ndim, both.takes_complex) == (2, 2, True)
+    assert value(both) == pytest.approx(values[0] + values[1], rel=1e-12)
+    assert value(hull) == pytest.approx(np.minimum(*values), rel=1e-12)
+    for C in (both, hull):
+        assert np.abs(host(C.violation(C.lmo(there)))).max() <= 1e-12
+        assert (host(C.violation(10 * there)) > 1).all()
+    shifted = sets.ShiftScale(sets.L2Ball(2.0), 0.5, 1.0 + 2.0j)
+    z = host(shifted.lmo(send(backend, g[0, 0])))
+    assert z == pytest.approx(1 + 2j - g[0, 0] / np.linalg.norm(g[0, 0]))
+
+
+def test_a_complex_image(backend):
+    A = np.array([[1.0, 1j], [2.0, 0.0], [0.0, 1 - 1j]])
+    C = sets.LinearImage(sets.L1Ball(), A)
+    g = rng(6).normal(size=3) + 1j * rng(7).normal(size=3)
+    v = host(C.lmo(send(backend, g)))
+    assert np.real(np.vdot(g, v)) == pytest.approx(-np.abs(A.conj().T @ g).max(), rel=1e-13)
+
+
+def test_faces_pass_through():
+    """Product and ShiftScale keep what their sets know of faces."""
+    C = sets.Product((sets.Simplex(), sets.Box(0.0, 1.0)), (3, 1))
+    assert C.has_faces
+    x, d = np.array([0.5, 0.5, 0.0, 0.0]), np.array([1.0, 0.0, 5.0, 2.0])
+    assert C.tangent(d, x).tolist() == [0.5, -0.5, 0.0, 0.0]
+    assert C.away(np.array([1.0, 2.0, 3.0, 0.0]), x).tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert C.reach(np.array([-1.0, 1.0, 0.0, 0.0]), x) == pytest.approx(0.5)
+    many = np.stack([x, x])
+    assert C.reach(np.stack([[-1.0, 1.0, 0.0, 0.0], [-0.5, 0.5, 0.0, 4.0]]), many) == pytest.approx([0.5, 0.25])
+    moved = sets.ShiftScale(sets.Simplex(), 2.0, 1.0)
+    y = 2 * np.array([0.5, 0.5, 0.0]) + 1
+    assert moved.reach(np.array([-1.0, 1.0, 0.0]), y) == pytest.approx(1.0)
+    assert moved.tangent(np.array([1.0, 0.0, 5.0]), y).tolist() == [0.5, -0.5, 0.0]
+    assert not sets.Product((sets.Simplex(), sets.L2Ball())).has_faces
+
+
+def test_an_inexact_oracle_stays_certified():
+    """What a part may have missed reaches the whole."""
+    iterative = sets.NuclearBall(1.0, sets.Lanczos(restarts=1, depth=2, width=2))
+    G = rng(0).normal(size=(30, 25))
+    best = np.linalg.svd(G)[1][0]
+    spectral = sets.SpectralBall(0.1)
+    for C, least in (
+        (iterative, -best),
+        (sets.ShiftScale(iterative, 3.0, 0.0), -3 * best),
+        (sets.Counted(iterative), -best),
+        (sets.MinkowskiSum((iterative, spectral)), -best - spectral.support(G)),
+        (sets.HullOfUnion((spectral, iterative)), min(-best, -spectral.support(G))),
+    ):
+        v, slack = C.certified(G)
+        assert slack >= 0
+        assert np.sum(G * v) - slack <= least * (1 - 1e-14)
+        assert np.sum(G * v) >= least - 1e-12
+    assert sets.Product((sets.Simplex(), sets.L1Ball())).certified(np.ones(4))[1] is None
+
+
+def test_counting(backend):
+    C = sets.Counted(sets.L1Ball())
+    g = send(backend, np.ones(3))
+    C.lmo(g)
+    C.certified(g)
+    C.project(g)
+    C.violation(g)
+    assert (C.calls.lmo, C.calls.project) == (2, 1)
+    assert sets.Counted(sets.L1Ball()).calls.lmo == 0
+    assert sets.Counted(sets.L1Ball()) == C
+
+
+def test_counts_of_a_solve():
+    C = sets.Counted(sets.L1Ball())
+    problem = xv.separable(lambda theta, data: theta, rng(0).normal(size=(6, 9)), lam=0.1)
+    fit = xv.solve(problem, np.full((6, 2), 0.05), over=C, algorithm=xv.algorithms.FrankWolfe(cap=0.5), max_iter=5)
+    assert C.calls.project == 0
+    assert C.calls.lmo > 0
+    assert fit.value > 0
+
+
+def test_any_function_is_an_oracle(backend):
+    """What is not given is derived from the function, or refused."""
+    C = sets.Oracle(sets.Simplex().lmo)
+    x = send(backend, np.array([0.25, 0.25, 0.5]))
+    assert C.diameter(x) == np.inf
+    assert not C.has_projection
+    assert bool(C.contains(x))
+    assert not bool(C.contains(2 * x))
+    assert float(C.violation(2 * x)) == pytest.approx(1 / np.sqrt(3), rel=2e-3)  # from the plane of the simplex
+    assert bool(C.contains(C.center(x)))
+    with pytest.raises(NotImplementedError, match="offers no projection"):
+        C.project(x)
+    given = sets.Oracle(sets.L2Ball().lmo, 2.0, sets.L2Ball().violation, sets.L2Ball().project)
+    assert given.has_projection
+    assert float(given.violation(8 * x)) == float(sets.L2Ball().violation(8 * x))
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_pick_a_set():
+    assert sets.bounds(0.0, 2.0) == sets.Box(0.0, 2.0)
+    assert sets.bounds(-2.0, 2.0) == sets.LinfBall(2.0)
+    assert sets.bounds(None) == sets.Free()
+    assert sets.bounds(-np.inf, np.inf) == sets.Free()
+    pairs = sets.bounds([(0, 1), (-1, 5.0)])
+    assert (pairs.lower.tolist(), pairs.upper.tolist()) == ([0, -1], [1, 5])
+    assert sets.bounds([(None, None), (-np.inf, None)]) == sets.Free()
+    of_scipy = sets.bounds(scipy.optimize.Bounds([0.0, 0.0], [1.0, 2.0]))
+    assert of_scipy.upper.tolist() == [1.0, 2.0]
+    tree = sets.bounds({"a": 0.0, "b": None}, {"a": np.ones(3), "b": None})
+    assert isinstance(tree["a"], sets.Box)
+    assert tree["b"] == sets.Free()
+
+
+def test_bounds_of_a_solve():
+    problem = xv.separable(lambda theta, data: theta["a"] + theta["b"], rng(0).normal(size=(6, 9)), lam=0.1)
+    theta = {"a": np.full((6, 2), 0.5), "b": np.ones((6, 2))}
+    fit = xv.solve(problem, theta, over=sets.bounds({"a": 0.0, "b": None}, {"a": 1.0, "b": None}), max_iter=5)
+    assert (host(fit.theta["a"]) >= 0).all()
+    assert (host(fit.theta["a"]) <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sets.bounds(0.0, None), "no minimum on a half-line"),
+        (lambda: sets.bounds([(0.0, 1.0), (None, None)]), "in a leaf of their own"),
+        (lambda: sets.bounds(np.zeros(2), np.array([1.0, np.inf])), "half-line"),
+        (lambda: sets.bounds(1.0, 0.0), "lower <= upper"),
+        (lambda: sets.bounds([1.0, 2.0]), "must be pairs"),
+        (lambda: sets.bounds("a", "b"), "bounds must be numbers"),
+        (lambda: sets.bounds({"a": 0.0}, {"b": 1.0}), "must have the keys"),
+        (lambda: sets.Product(()), "needs a tuple of sets"),
+        (lambda: sets.Product((sets.Simplex(),), (1, 2)), "sizes must be 1 whole numbers"),
+        (lambda: sets.Product((sets.Simplex(),), (0,)), "sizes must be 1 whole numbers"),
+        (lambda: sets.Product((sets.NuclearBall(),)), "needs sets of vectors"),
+        (lambda: sets.Product((sets.Simplex(), sets.L1Ball())).check((5,)), "do not make up an axis of length 5"),
+        (lambda: sets.ShiftScale(sets.Simplex(), 0.0), "scale must be > 0"),
+        (lambda: sets.ShiftScale(sets.Simplex(), -1.0), "scale must be a finite number >= 0"),
+        (lambda: sets.ShiftScale(2.0), "needs a set such as"),
+        (lambda: sets.ShiftScale(sets.Simplex(), 1.0, np.array([np.nan])), "shift must be finite"),
+        (lambda: sets.ShiftScale(sets.Simplex(), 1.0, np.ones(3)).check((4,)), "does not broadcast"),
+        (lambda: sets.LinearImage(sets.NuclearBall()), "needs a set of vectors"),
+        (lambda: sets.LinearImage(sets.Simplex(), np.ones(3)), "matrix must have two axes"),
+        (lambda: sets.LinearImage(sets.Simplex(), FALLS).check((3,)), "does not make points of length 3"),
+        (lambda: sets.MinkowskiSum((sets.L1Ball(), sets.NuclearBall())), "not both"),
+        (lambda: sets.HullOfUnion([1.0]), "needs a set such as"),
+        (lambda: sets.Counted(None), "needs a set such as"),
+        (lambda: sets.Oracle(None), "fun must be a function"),
+        (lambda: sets.Oracle(abs, -1.0), "width must be a finite number >= 0"),
+        (lambda: sets.Oracle(abs, projection=3), "projection must be a function"),
+        (lambda: sets.Oracle(abs, ndim=3), "ndim must be 1 for vectors"),
+        (lambda: sets.Oracle(abs, compiled=1), "compiled must be True or False"),
+    ],
+)
+def test_wrong_parameters(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()

@@ -1,0 +1,261 @@
+"""Faces of polytopes: the vertex to leave, the directions that stay, and how far they go, against enumeration."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from xvarpro import backends
+from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
+
+from .support import host, rng, send
+
+N = 5
+LOWER, UPPER = np.array([-1.0, 0.0, 2.0, -3.0, 5.0]), np.array([1.0, 4.0, 2.5, -3.0, 6.0])
+
+
+def eye(r):
+    return [r * e for e in np.eye(N)]
+
+
+# each with its vertices
+SETS = {
+    "box": (Box(-1.0, 2.0), [np.array(v) for v in product((-1.0, 2.0), repeat=N)]),
+    "far box": (Box(1e6, 1e6 + 1.0), [1e6 + np.array(v) for v in product((0.0, 1.0), repeat=N)]),
+    "box of bounds": (Box(LOWER, UPPER), [np.array(v) for v in product(*zip(LOWER, UPPER, strict=True))]),
+    "simplex": (Simplex(3.0), eye(3.0)),
+    "capped simplex": (CappedSimplex(0.5), [np.zeros(N), *eye(0.5)]),
+    "l1 ball": (L1Ball(2.0), [*eye(2.0), *eye(-2.0)]),
+}
+
+
+@pytest.fixture(params=SETS)
+def case(request):
+    return SETS[request.param]
+
+
+def points(vertices, count=25):
+    """Points of which the face is known: mixtures of vertices, and the vertices that span the face they lie in."""
+    name = next(name for name, (_, known) in SETS.items() if known is vertices)
+    return _points(name)[:count]
+
+
+@cache
+def _points(name):
+    return list(_mixtures(np.unique(np.asarray(SETS[name][1]), axis=0)))
+
+
+def _mixtures(vertices):
+    for seed in range(25):
+        draw = rng(seed)
+        k = int(draw.integers(1, min(len(vertices), N + 2) + 1))
+        some = vertices[draw.permutation(len(vertices))[:k]]
+        x = draw.dirichlet(np.ones(k)) @ some
+        yield x, face(vertices, x)
+
+
+def face(vertices, x):
+    """The vertices of the smallest face that holds x: those from which x can be reached and passed."""
+    kept = [v for v in vertices if furthest(vertices, x, x - v) > 1e-7]
+    return np.array(kept)
+
+
+def furthest(vertices, x, d):
+    """Largest alpha with ``x + alpha d`` in the hull, by linear programming; inf for no direction."""
+    from scipy.optimize import linprog
+
+    if not np.any(np.abs(d) > 1e-13 * np.abs(vertices).max()):
+        return np.inf
+    V = np.asarray(vertices).T
+    centre = V.mean(axis=1)
+    A = np.vstack([np.hstack([V - centre[:, None], -d[:, None]]), np.append(np.ones(V.shape[1]), 0.0)])
+    b = np.append(x - centre, 1.0)
+    cost = np.zeros(A.shape[1])
+    cost[-1] = -1.0
+    found = linprog(cost, A_eq=A, b_eq=b, bounds=(0, None), method="highs")
+    assert found.status == 0, found.message
+    return -found.fun
+
+
+def tangent_basis(vertices):
+    """Orthonormal directions of the affine hull, as columns."""
+    spread = (vertices - vertices[0]).T
+    U, s, _ = np.linalg.svd(spread, full_matrices=False)
+    return U[:, s > 1e-9 * max(s.max(), 1e-300)]
+
+
+def test_away_is_the_worst_vertex_of_the_face(case):
+    C, vertices = case
+    for seed, (x, spanning) in enumerate(points(vertices)):
+        g = rng(seed).normal(size=N)
+        if seed % 3 == 0:
+            g = np.round(g)  # ties
+        a = C.away(g, x)
+        size = np.abs(vertices).max()
+        # a box leaves a held entry where it is, which is at the bound to rounding
+        assert np.min(np.abs(spanning - a).max(axis=1)) <= 1e-12 * size
+        assert g @ a == pytest.approx(np.max(spanning @ g), abs=1e-12 * size * np.abs(g).sum())
+
+
+def test_away_breaks_ties_by_the_first_index():
+    x = np.array([0.0, 0.5, 0.5, 0.0, 0.0])
+    assert Simplex().away(np.ones(5), x).tolist() == [0, 1, 0, 0, 0]
+    assert CappedSimplex().away(np.zeros(5), x).tolist() == [0, 1, 0, 0, 0]
+    assert L1Ball().away(np.array([9.0, -1.0, 1.0, 9.0, 9.0]), x * [1, -1, 1, 1, 1]).tolist() == [0, -1, 0, 0, 0]
+
+
+def test_tangent_is_the_orthogonal_projector(case):
+    C, vertices = case
+    for seed, (x, spanning) in enumerate(points(vertices)):
+        Q = tangent_basis(spanning)
+        P = np.array([C.tangent(e, x) for e in np.eye(N)])
+        assert pytest.approx(Q @ Q.T, abs=1e-12) == P
+        d = rng(seed).normal(size=N)
+        once = C.tangent(d, x)
+        assert C.tangent(once, x) == pytest.approx(once, abs=1e-14)
+        inside = (rng(seed).dirichlet(np.ones(len(spanning))) - 1 / len(spanning)) @ spanning
+        assert C.tangent(inside, x) == pytest.approx(inside, abs=1e-12 * np.abs(vertices).max())
+
+
+def test_tangent_of_many_directions_at_once(case):
+    C, vertices = case
+    d = rng(0).normal(size=(7, N))
+    for x, _ in points(vertices, 10):
+        np.testing.assert_array_equal(C.tangent(d, x), [C.tangent(row, x) for row in d])
+
+
+def directions(C, x, seed):
+    """Of the face, toward a vertex, away from one of the face, and from one of the face to any."""
+    draw = rng(seed)
+    g = draw.normal(size=N)
+    yield C.tangent(g, x)
+    yield C.lmo(g) - x
+    yield C.tangent(x - C.away(g, x), x)
+    yield C.lmo(g) - C.away(g, x)
+    yield C.lmo(-g) - C.away(g, x)
+
+
+def test_reach_is_the_largest_step(case):
+    C, vertices = case
+    size, largest = np.ptp(np.asarray(vertices), axis=0).max(), np.abs(vertices).max()
+    for seed, (x, _) in enumerate(points(vertices)):
+        for d in directions(C, x, seed):
+            alpha = float(C.reach(d, x))
+            if not np.abs(d).max() > 1e-13 * largest:
+                continue
+            assert alpha == pytest.approx(furthest(vertices, x, d), rel=1e-6, abs=1e-9 * size)
+            for share in (0.0, 0.5, 0.99, 1.0):
+                assert float(C.violation(x + share * alpha * d)) <= 1e-14
+            beyond = x + (1 + 1e-6) * alpha * d + 1e-6 * (size / np.abs(d).max()) * d
+            assert float(C.violation(beyond)) > 1e-15
+
+
+def test_reach_of_no_direction_is_infinite(case):
+    C, vertices = case
+    for x, _ in points(vertices, 5):
+        assert float(C.reach(np.zeros(N), x)) == np.inf
+
+
+def test_a_step_of_reach_ends_in_a_smaller_face(case):
+    """Inside the face until nothing is left: at most N + 1 steps to a vertex."""
+    C, vertices = case
+    for seed, (x, _) in enumerate(points(vertices)):
+        for k in range(N + 2):
+            d = C.tangent(rng(100 * seed + k).normal(size=N), x)
+            if not d.any():
+                break
+            x = x + C.reach(d, x) * d
+        assert not C.tangent(rng(seed).normal(size=N), x).any(), "a vertex has no directions"
+        assert np.min(np.abs(np.asarray(vertices) - x).max(axis=1)) <= 1e-11 * np.abs(vertices).max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_does_not_move_a_point_off_its_face(case, dtype):
+    """Thousands of steps inside one face: it stays the face, and the point in the set."""
+    C, vertices = case
+    eps = np.finfo(dtype).eps
+    for x, _ in points(vertices, 8):
+        x = x.astype(dtype)
+        # the face after rounding may be a smaller one; what counts is that it does not grow
+        before = np.linalg.matrix_rank(np.array([C.tangent(e, x) for e in np.eye(N, dtype=dtype)]), tol=0.1)
+        for k in range(300):
+            d = C.tangent(rng(k).normal(size=N).astype(dtype), x)
+            x = x + np.asarray(0.3 * min(C.reach(d, x), C.reach(-d, x), 1.0), dtype=dtype) * d
+        after = np.linalg.matrix_rank(np.array([C.tangent(e, x) for e in np.eye(N, dtype=dtype)]), tol=0.1)
+        assert after <= before
+        assert float(C.violation(x)) <= 50 * eps
+
+
+def test_many_equal_entries_in_single_precision_are_not_held():
+    """1/n is below a fixed share of the radius for large n, and is not 0."""
+    n = 1_000_000
+    x = np.full(n, 1 / n, dtype=np.float32)
+    d = np.zeros(n, dtype=np.float32)
+    d[:2] = 1, -1
+    for C in (Simplex(), CappedSimplex(), L1Ball()):
+        assert C.tangent(d, x)[:2] == pytest.approx(d[:2], abs=1e-5)
+        assert C.away(d, x)[0] == 1
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-30, 1e30])
+def test_extreme_sizes(radius):
+    for C in (Simplex(radius), CappedSimplex(radius), L1Ball(radius), Box(0.0, radius)):
+        x = C.lmo(np.array([1.0, -1.0]))
+        g = np.array([1.0, 2.0])
+        assert np.isfinite(C.away(g, x)).all()
+        assert C.tangent(C.away(g, x) - x, x) == pytest.approx(0 * x, abs=1e-16 * radius)
+        toward = C.lmo(-g) - x
+        assert float(C.violation(x + min(float(C.reach(toward, x)), 1.0) * toward)) <= 1e-15
+
+
+@pytest.mark.parametrize("inner", [Simplex(2.0), L1Ball(), CappedSimplex(), Box(-1.0, 1.0)], ids=repr)
+def test_columns_have_a_face_each(inner):
+    C, X, g, d = Columns(inner), np.zeros((4, 3)), rng(0).normal(size=(4, 3)), rng(1).normal(size=(4, 3))
+    for j in range(3):
+        X[:, j] = 0.3 * inner.lmo(g[:, j]) + 0.7 * inner.lmo(rng(j + 2).normal(size=4))
+    for j in range(3):
+        np.testing.assert_array_equal(C.away(g, X)[:, j], inner.away(g[:, j], X[:, j]))
+        np.testing.assert_array_equal(C.tangent(d, X)[:, j], inner.tangent(d[:, j], X[:, j]))
+    T = C.tangent(d, X)
+    assert float(C.reach(T, X)) == min(float(inner.reach(T[:, j], X[:, j])) for j in range(3))
+    assert C.has_faces
+    assert not Columns().has_faces
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [n for n in SETS if n != "far box"])
+def test_batches_and_backends(name, dtype, backend):
+    """A batch is its rows, and every framework says what NumPy says."""
+    C, vertices = SETS[name]
+    some = [x for x, _ in points(vertices, 6)]
+    g, X = rng(1).normal(size=(6, N)).astype(dtype), np.array(some).astype(dtype)
+    tol = 50 * np.finfo(dtype).eps
+    away = np.array([C.away(a, x) for a, x in zip(g, X, strict=True)])
+    tangent = np.array([C.tangent(a, x) for a, x in zip(g, X, strict=True)])
+    reach = np.array([C.reach(a, x) for a, x in zip(tangent, X, strict=True)])
+    there_g, there_X = send(backend, g), send(backend, X)
+    np.testing.assert_allclose(host(C.away(there_g, there_X)), away, rtol=tol)
+    got = C.tangent(there_g, there_X)
+    np.testing.assert_allclose(host(got), tangent, atol=tol)
+    want = reach.min() if C.event_ndim == 0 else reach
+    np.testing.assert_allclose(host(C.reach(got, there_X)), want, rtol=2e3 * tol)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_compiled_is_the_same(name):
+    import jax
+
+    C, vertices = SETS[name]
+    with jax.enable_x64(True):
+        for seed, (x, _) in enumerate(points(vertices, 4)):
+            g, x = (send(backends.get("jax"), a) for a in (rng(seed).normal(size=N), x))
+
+            def faces(g, x):
+                d = C.tangent(g, x)
+                return C.away(g, x), d, C.reach(d, x)
+
+            for a, b in zip(faces(g, x), jax.jit(faces)(g, x), strict=True):
+                np.testing.assert_allclose(host(a), host(b), rtol=1e-12, atol=1e-13)

@@ -1,0 +1,634 @@
+"""Every step rule with every way of stepping the blocks, on problems whose constants, vertices and minima are known."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import backends, trees
+from xvarpro.algorithms import (
+    AcceleratedProjectedGradient,
+    Cyclic,
+    FrankWolfe,
+    Randomised,
+    Separate,
+    Simultaneous,
+    Together,
+)
+from xvarpro.errors import ProblemError
+from xvarpro.region import resolve
+from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
+from xvarpro.status import Status
+from xvarpro.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+
+from .support import error, host, rng, vector
+
+RULES = {
+    "Armijo": Armijo(),
+    "warm Armijo": Armijo(warm=True),
+    "short, estimated": ShortStep(),
+    "short, given": ShortStep(L=11.0),
+    "short, by block": ShortStep(L=(11.0, 9.0)),
+    "exact": ExactStep(),
+    "exact, quadratic": ExactStep(quadratic=True),
+    "open loop": OpenLoop(),
+    "log-adaptive": LogAdaptive(),
+    "constant": Constant(),
+}
+BLOCKS = [Together(), Separate(), Simultaneous(), Cyclic(), Randomised(seed=3)]
+
+
+def fits(rule, blocks):
+    if isinstance(blocks, Simultaneous):
+        return rule.separable
+    if isinstance(blocks, Randomised):  # all but the draw is Cyclic's
+        return rule in (ShortStep(), ExactStep(quadratic=True), OpenLoop())
+    return not (isinstance(blocks, Together) and rule.of_block(free=True) is not rule)
+
+
+METHODS = {
+    f"{name}, {type(blocks).__name__}": FrankWolfe(rule, blocks)
+    for (name, rule), blocks in itertools.product(RULES.items(), BLOCKS)
+    if fits(rule, blocks)
+}
+MONOTONE = {name: method for name, method in METHODS.items() if method.step.monotone}
+EPS = np.finfo(np.float64).eps
+
+pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+class Point(NamedTuple):
+    theta: Any
+    value: Any
+
+
+class Quadratic:
+    """``1/2 <x, H x> - <b, x> + offset`` over a tuple of leaves, on any framework."""
+
+    def __init__(self, H, b, offset=0.0, backend=None):
+        self.backend = backend or backends.get("numpy")
+        self.H, self.b, self.offset = (self.backend.asarray(np.asarray(x, dtype=np.float64)) for x in (H, b, offset))
+        self.values = self.gradients = 0
+
+    def flat(self, theta):
+        return self.backend.xp.concat([self.backend.xp.reshape(x, (-1,)) for x in theta])
+
+    def point(self, theta):
+        self.values += 1
+        x = self.flat(theta)
+        return Point(theta, 0.5 * (x @ (self.H @ x)) - self.b @ x + self.offset)
+
+    def gradient(self, point):
+        self.gradients += 1
+        g, out, at = self.H @ self.flat(point.theta) - self.b, [], 0
+        for x in point.theta:
+            n = int(np.prod(x.shape))
+            out.append(self.backend.xp.reshape(g[at : at + n], x.shape))
+            at += n
+        return tuple(out)
+
+    def value_and_gradient(self, theta):
+        point = self.point(theta)
+        return point, self.gradient(point)
+
+    def scaled(self, c):
+        return Quadratic(c * self.H, c * self.b, c * self.offset)
+
+
+OVER = {"a": CappedSimplex(2.0), "b": L1Ball(1.5), "x": None, "z": Free(radius=2.0)}
+THETA = {"a": np.full(4, 0.25), "b": np.zeros((2, 2)), "x": np.zeros(2), "z": np.zeros(3)}
+SIZES = (4, 4, 2, 3)
+FREE = slice(8, 13)
+
+
+def mixed(low=0.5, high=10.0, seed=0, backend=None):
+    """Two constrained leaves and two free balls; eigenvalues of H from `low` to `high`."""
+    Q, _ = np.linalg.qr(rng(seed).normal(size=(13, 13)))
+    H = (Q * np.linspace(low, high, 13)) @ Q.T
+    f = Quadratic((H + H.T) / 2, 3 * rng(seed + 1).normal(size=13), offset=20.0, backend=backend)
+    leaves = tuple(f.backend.asarray(x) for x in trees.leaves(THETA))
+    return f, resolve(OVER, THETA), leaves
+
+
+def states(method, f, region, theta, n):
+    with f.backend.scope("float64"):
+        state = method.init(f, region, theta)
+        yield state.iterate
+        for _ in range(n):
+            state = method.advance(f, region, state)
+            yield state.iterate
+
+
+INSIDE = {"a": CappedSimplex(2.0), "b": L1Ball(1.5), "x": Box(-1.0, 1.0), "z": Box(-1.0, 1.0)}
+
+
+@cache
+def lowest_of_mixed(free):
+    f, region, theta = mixed()
+    region = region if free else resolve(INSIDE, THETA)
+    *_, last = states(AcceleratedProjectedGradient(), f, region, theta, 400)
+    assert float(last.gap_A + last.gap_B) <= 1e-6
+    return float(last.value)
+
+
+# -- the certificate ---------------------------------------------------------------------------------------------------
+
+
+def exact_gaps(f, iterate):
+    g = f.H @ vector(iterate.theta) - f.b
+    a, b = iterate.theta[0], iterate.theta[1].ravel()
+    of_a = max(g[:4] @ (a - v) for v in (np.zeros(4), *(2.0 * np.eye(4))))
+    of_b = g[4:8] @ b + 1.5 * np.abs(g[4:8]).max()
+    return of_a + of_b, np.linalg.norm(g[8:10]) + 2 * np.linalg.norm(g[10:])
+
+
+def test_certificate_of_all_blocks_in_every_iteration(method):
+    f, region, theta = mixed()
+    for iterate in states(method, f, region, theta, 25):
+        gap_A, gap_B = exact_gaps(f, iterate)
+        assert float(iterate.gap_A) == pytest.approx(gap_A, rel=1e-9, abs=1e-12)
+        assert float(iterate.gap_B) == pytest.approx(gap_B, rel=1e-9, abs=1e-12)
+
+
+def test_gap_is_never_negative_and_bounds_the_error(method):
+    """For f convex and every theta a point of the sets and the balls: ``f - min f <= gap`` over block A."""
+    f, _, theta = mixed()
+    region = resolve(INSIDE, THETA)
+    lowest = lowest_of_mixed(free=False)
+    for iterate in states(method, f, region, theta, 25):
+        gap = float(iterate.gap_A)
+        assert gap >= -8 * EPS * abs(float(iterate.value))
+        assert float(iterate.value) - lowest <= gap + 1e-6
+
+
+def test_gap_of_a_linear_objective_at_its_optimum_is_zero():
+    """At random feasible points the gap is exact, at the optimum 0."""
+    f, region = Quadratic(np.zeros((5, 5)), rng(3).normal(size=5)), resolve(Simplex(), np.ones(5))
+    best = np.eye(5)[np.argmax(f.b)]
+    for seed in range(50):
+        x = rng(seed).dirichlet(np.ones(5))
+        first = next(states(FrankWolfe(), f, region, (x,), 0))
+        assert float(first.gap_A) == pytest.approx(f.b @ (best - x), rel=1e-12)
+        assert float(first.gap_A) >= 0
+    assert float(next(states(FrankWolfe(), f, region, (best,), 0)).gap_A) == 0
+
+
+def test_gap_scales_with_the_objective_and_the_radius():
+    f, region, theta = mixed()
+    here = next(states(FrankWolfe(), f, region, theta, 0))
+    for c in (2.0**-40, 8.0, 2.0**40):
+        there = next(states(FrankWolfe(), f.scaled(c), region, theta, 0))
+        assert (float(there.gap_A), float(there.gap_B)) == (c * float(here.gap_A), c * float(here.gap_B))
+    wide = resolve({**OVER, "x": Free(radius=4.0), "z": Free(radius=8.0)}, THETA)
+    there = next(states(FrankWolfe(), f, wide, theta, 0))
+    assert float(there.gap_A) == float(here.gap_A)
+    assert float(there.gap_B) == 4 * float(here.gap_B)
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+def test_monotone(name):
+    values = np.array([float(i.value) for i in states(MONOTONE[name], *mixed(), 40)])
+    assert (np.diff(values) <= 4 * EPS * np.abs(values[:-1])).all()
+    assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize("low", [-10.0, 0.5], ids=["not convex", "convex"])
+def test_iterates_are_feasible_and_steps_bounded(method, low):
+    f, region, theta = mixed(low=low)
+    for iterate in states(method, f, region, theta, 30):
+        assert float(region.violation(iterate.theta)) <= 100 * EPS
+        assert 0 <= float(iterate.alpha_A) <= 1
+        assert 0 <= float(iterate.alpha_B) <= 1
+
+
+def test_work_is_counted_exactly(method):
+    f, region, theta = mixed()
+    lmos = 0
+
+    class Counted(type(region)):
+        def blmo(self, *args):
+            nonlocal lmos
+            lmos += 1
+            return region.blmo(*args)
+
+    for iterate in states(method, f, Counted(region.constrained, region.free), theta, 60):
+        assert [int(n) for n in iterate.counts] == [f.values, f.gradients, lmos, 0]
+
+
+def test_slopes_near_rounding_are_counted():
+    """A minimum that values cannot resolve: the rule asks for slopes, and each of them is counted."""
+    f = Quadratic(np.diag([1.0, 3.0, 9.0]), np.zeros(3), offset=1e8)
+    theta = (np.array([1e-3, 1e-3, 1e-3]),)
+    *_, last = states(FrankWolfe(ShortStep()), f, resolve(None, theta[0]), theta, 60)
+    assert int(last.counts.gradients) == f.gradients > 2 + 60
+    assert int(last.counts.values) == f.values
+    assert float(last.gap_B) <= 1e-8, "values alone stop far above"
+    *_, armijo = states(FrankWolfe(Armijo()), f, resolve(None, theta[0]), theta, 60)
+    assert float(armijo.gap_B) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("method", "setup", "values", "gradients", "lmos"),
+    [
+        (FrankWolfe(ShortStep(L=11.0)), 1, 1, 1, 1),
+        (FrankWolfe(ShortStep(L=11.0), Separate()), 1, 2, 2, 2),
+        (FrankWolfe(ShortStep(L=(11.0, 11.0)), Simultaneous()), 1, 1, 1, 1),
+        (FrankWolfe(ShortStep(L=11.0), Cyclic()), 1, 1, 1, 1),
+        (FrankWolfe(ShortStep(), Cyclic()), 5, None, 1, 1),
+        (FrankWolfe(ShortStep(), Simultaneous()), 3, None, 1, 1),
+        (FrankWolfe(ExactStep(quadratic=True)), 1, 2, 1, 1),
+        (FrankWolfe(OpenLoop(), Randomised()), 1, 1, 1, 1),
+    ],
+    ids=repr,
+)
+def test_cost_of_an_iteration(method, setup, values, gradients, lmos):
+    """`setup` gradients to begin with, one of them for each L that has to be measured."""
+    for n, iterate in enumerate(states(method, *mixed(), 12)):
+        assert int(iterate.counts.gradients) == setup + gradients * n
+        assert int(iterate.counts.lmos) == 1 + lmos * n
+        if values:
+            assert int(iterate.counts.values) == setup + values * n
+
+
+def with_units(method, c):
+    rule = method.step
+    if getattr(rule, "L", None):
+        L = rule.L
+        rule = ShortStep(L=tuple(c * x for x in L) if isinstance(L, tuple) else c * L)
+    return FrankWolfe(rule, method.blocks, method.cap)
+
+
+@pytest.mark.parametrize("power", [-40, 40])
+def test_units_of_the_objective_change_no_decision(method, power):
+    """``2^power f``, from 1e-12 to 1e12: the same steps bit for bit."""
+    f, region, theta = mixed()
+    c = 2.0**power
+    pairs = zip(
+        states(method, f, region, theta, 40),
+        states(with_units(method, c), f.scaled(c), region, theta, 40),
+        strict=True,
+    )
+    for a, b in pairs:
+        assert (float(a.alpha_A), float(a.alpha_B)) == (float(b.alpha_A), float(b.alpha_B))
+        assert vector(a.theta).tolist() == vector(b.theta).tolist()
+        assert [int(n) for n in a.counts] == [int(n) for n in b.counts]
+
+
+@pytest.mark.parametrize("c", [1e-12, 1e12])
+def test_decimal_units_change_steps_by_rounding_only(method, c):
+    f, region, theta = mixed()
+    here = states(method, f, region, theta, 12)
+    there = states(with_units(method, c), f.scaled(c), region, theta, 12)
+    for a, b in zip(here, there, strict=True):
+        assert float(b.alpha_A) == pytest.approx(float(a.alpha_A), rel=1e-9, abs=1e-12)
+        assert error(b.theta, a.theta) <= 1e-9
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+def test_a_wrong_gradient_ends_with_a_status(name):
+    f, region, theta = mixed()
+    honest = f.gradient
+    f.gradient = lambda point: tuple(-g for g in honest(point))
+    start = vector(theta)
+    *_, last = states(MONOTONE[name], f, region, theta, 30 if "Randomised" in name else 5)
+    assert int(last.status) == Status.NO_DESCENT.code
+    assert vector(last.theta) == pytest.approx(start, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in MONOTONE])
+def test_rules_by_the_clock_go_on_where_the_objective_rises(name):
+    values = []
+    for iterate in states(METHODS[name], *mixed(), 60):
+        values.append(float(iterate.value))
+        assert int(iterate.status) == Status.RUNNING.code
+    assert (np.diff(values) > 0).any()
+    assert min(values) < values[0]
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_steps_into_the_undefined_are_shortened(name, bad):
+    """Outside a region around the start the objective has no value."""
+    f, region, theta = mixed()
+    plain = f.point
+    f.point = lambda t: plain(t) if np.linalg.norm(vector(t) - vector(theta)) < 0.3 else Point(t, np.float64(bad))
+    first, *_, last = states(MONOTONE[name], f, region, theta, 8)
+    assert float(last.value) < float(first.value)
+    assert np.isfinite(vector(last.theta)).all()
+
+
+def test_start_at_the_optimum_stays(method):
+    f = Quadratic(np.eye(6), np.array([3.0, 0, 0, 0, 0, 0]))
+    theta = (np.array([1.0, 0.0]), np.zeros(4))
+    region = resolve((Simplex(), None), theta)
+    for iterate in states(method, f, region, theta, 4):
+        assert float(iterate.gap_A) == float(iterate.gap_B) == 0
+        assert vector(iterate.theta).tolist() == vector(theta).tolist()
+
+
+# -- rates -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("low", [-10.0, -1.0], ids=["not convex", "a little so"])
+@pytest.mark.parametrize("over", [Simplex(2.0), L1Ball(), Box(-1.0, 1.0)], ids=repr)
+@pytest.mark.parametrize(
+    ("rule", "slack"),
+    [(ShortStep(L=10.0), 1.0), (ExactStep(quadratic=True), 1.0), (ShortStep(), 2.0), (ExactStep(), 1.001)],
+    ids=["given", "quadratic", "estimated", "exact"],
+)
+def test_rate_of_theorem_1(rule, slack, over, low):
+    """``min over s <= t of gap_s sqrt(t + 1) <= max(2 h_0, L Delta^2)``; an estimate of L may be twice too large."""
+    Q, _ = np.linalg.qr(rng(4).normal(size=(6, 6)))
+    f = Quadratic((Q * np.linspace(low, 10.0, 6)) @ Q.T, 3 * rng(5).normal(size=6))
+    theta = (over.lmo(np.zeros(6)),)
+    iterates = list(states(FrankWolfe(rule), f, resolve(over, theta[0]), theta, 80))
+    values = [float(i.value) for i in iterates]
+    radius = over.diameter(theta[0])
+    lowest = -0.5 * abs(low) * radius**2 - radius * np.linalg.norm(f.b)
+    best = np.minimum.accumulate([float(i.gap_A) for i in iterates])
+    C = max(2 * (values[0] - lowest), slack * 10.0 * radius**2)
+    assert (best * np.sqrt(np.arange(81) + 1) <= C).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n in METHODS if n.split(",")[0] in ("short", "exact") and not isinstance(METHODS[n].blocks, Together)],
+)
+def test_converges_to_a_vertex_and_a_free_minimiser(name):
+    """The constrained leaf ends at a vertex, the free ones at the least squares solution beside it."""
+    H = np.eye(6) + 0.1 * np.ones((6, 6))
+    f = Quadratic(H, np.array([9.0, 0.0, 0.0, 1.0, -2.0, 0.5]))
+    theta = (np.full(3, 1 / 3), np.zeros(3))
+    *_, last = states(METHODS[name], f, resolve((Simplex(), None), theta), theta, 150 if "exact" in name else 500)
+    z = np.linalg.solve(H[3:, 3:], f.b[3:] - H[3:, 0])
+    assert last.theta[0] == pytest.approx(np.eye(3)[0], abs=1e-8)
+    assert last.theta[1] == pytest.approx(z, abs=1e-6)
+
+
+@pytest.mark.parametrize("blocks", [Cyclic(), Randomised(), Randomised(seed=1)], ids=repr)
+def test_one_part_at_a_time_reaches_the_common_minimum(blocks):
+    f, region, theta = mixed()
+    lowest = lowest_of_mixed(free=True)
+    first, *_, last = states(FrankWolfe(ShortStep(), blocks), f, region, theta, 1000)
+    assert float(last.value) - lowest <= 2e-2 * (float(first.value) - lowest)
+
+
+# -- free blocks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_short_step_on_a_free_ball_is_a_clipped_gradient_step():
+    """It moves by ``min(radius, |g| / L)``."""
+    f = Quadratic(np.diag([1.0, 4.0]), np.array([30.0, 0.0]))
+    theta, region = (np.array([0.0, 1.0]),), resolve(Free(radius=2.0), np.zeros(2))
+    iterates = list(states(FrankWolfe(ShortStep(L=4.0)), f, region, theta, 60))
+    lengths = [np.linalg.norm(b.theta[0] - a.theta[0]) for a, b in itertools.pairwise(iterates)]
+    wanted = [min(2.0, np.linalg.norm(f.H @ a.theta[0] - f.b) / 4.0) for a in iterates[:-1]]
+    assert lengths == pytest.approx(wanted, rel=1e-9)
+    assert lengths[0] == pytest.approx(2.0, rel=1e-14)
+    assert lengths[-1] < 1e-3
+
+
+def least_squares(theta, data):
+    return xv.array_namespace(theta).expand_dims(data["shift"] + theta, axis=1)
+
+
+def curve():
+    """A free block: the direction of one column that is best for two targets."""
+    problem = xv.separable(least_squares, rng(0).normal(size=(3, 2)), data={"shift": np.ones(3)})
+    return problem, np.array([0.5, -0.5, 0.2])
+
+
+def test_a_step_of_fixed_length_is_never_called_converged():
+    problem, start = curve()
+    fit = xv.solve(problem, start, over=Free(radius=0.5), algorithm=FrankWolfe(Constant(1.0)), max_iter=300, tol=1e-6)
+    assert fit.status is Status.MAX_ITER
+    assert not fit.success
+    assert fit.gap_B > 1e-6 * fit.value
+
+
+@pytest.mark.parametrize("blocks", BLOCKS, ids=repr)
+def test_a_clipped_step_converges(blocks):
+    problem, start = curve()
+    fit = xv.solve(problem, start, over=Free(radius=0.5), algorithm=FrankWolfe(blocks=blocks), max_iter=2000, tol=1e-8)
+    assert fit.status is Status.CONVERGED
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+def test_simultaneous_steps_are_short_steps_for_twice_the_l_of_each_block():
+    f, region, theta = mixed()
+    L = (30.0, 12.0)
+    _, after = states(FrankWolfe(ShortStep(L=L), Simultaneous()), f, region, theta, 1)
+    g = f.gradient(Point(theta, None))
+    direction = region.blmo(theta, g)
+    for i, alpha, leaves in ((0, after.alpha_A, (0, 1)), (1, after.alpha_B, (2, 3))):
+        d = vector([direction.d[j] for j in leaves])
+        want = min(1.0, float((direction.gap_A, direction.gap_B)[i]) / (2 * L[i] * (d @ d)))
+        assert float(alpha) == pytest.approx(want, rel=1e-13)
+        for j in leaves:
+            assert after.theta[j] == pytest.approx(theta[j] + want * direction.d[j], rel=1e-13, abs=1e-15)
+
+
+def test_simultaneous_with_one_block_is_together():
+    """Nothing is inflated where there is nothing to share with."""
+    Q = Quadratic(np.diag([1.0, 2.0, 5.0]), np.ones(3))
+    for over in (Simplex(), None):
+        region, theta = resolve(over, np.ones(3)), (np.full(3, 1 / 3),)
+        both = (states(FrankWolfe(blocks=blocks), Q, region, theta, 10) for blocks in (Simultaneous(), Together()))
+        for a, b in zip(*both, strict=True):
+            assert a.theta[0].tolist() == b.theta[0].tolist()
+            assert (float(a.alpha_A), float(a.alpha_B)) == (
+                (float(b.alpha_A), 0.0) if over else (0.0, float(b.alpha_B))
+            )
+
+
+def test_one_l_for_both_blocks_is_what_costs_most():
+    """A free block with a curvature of its own: the constrained one creeps unless each has its L."""
+    draw = rng(0)
+    A, B = draw.normal(size=(60, 30)), 20 * draw.normal(size=(60, 8))
+    M, y = np.hstack([A, B]), draw.normal(size=60) + A @ np.eye(30)[0]
+    f = Quadratic(M.T @ M, M.T @ y, offset=0.5 * y @ y)
+    theta = (np.full(30, 1 / 30), np.zeros(8))
+    region = resolve((Simplex(), None), theta)
+    L, L_A, L_B = (float(np.linalg.norm(X, 2) ** 2) for X in (M, A, B))
+    *_, last = states(AcceleratedProjectedGradient(), f, region, theta, 600)
+    lowest = float(last.value)
+
+    def excess(rule, blocks):
+        *_, last = states(FrankWolfe(rule, blocks), f, region, theta, 200)
+        return float(last.value) - lowest
+
+    shared = excess(ShortStep(L=L), Together())
+    assert excess(ShortStep(L=(L_A, L_B)), Simultaneous()) < 0.25 * shared
+    assert excess(ShortStep(L=(L_A, L_B)), Separate()) < 0.25 * shared
+    assert excess(ShortStep(L=(L_A, L_B)), Cyclic()) < 0.25 * shared
+
+
+def changed(iterates):
+    """Which leaves each step moved."""
+    for a, b in itertools.pairwise(iterates):
+        yield tuple(j for j in range(len(a.theta)) if (host(a.theta[j]) != host(b.theta[j])).any())
+
+
+def test_cyclic_steps_one_part_after_the_other():
+    parts = list(changed(states(FrankWolfe(Armijo(), Cyclic()), *mixed(), 12)))
+    assert len(set(parts)) == 4
+    assert parts == parts[:4] * 3
+    assert sorted(j for part in parts[:4] for j in part) == [0, 1, 2, 3]
+
+
+def test_a_free_ball_over_several_leaves_is_one_part():
+    f, _, theta = mixed()
+    region = resolve({"a": CappedSimplex(2.0), "b": L1Ball(1.5)}, THETA)
+    parts = set(changed(states(FrankWolfe(Armijo(), Cyclic()), f, region, theta, 9)))
+    assert parts == {(0,), (1,), (2, 3)}
+
+
+def test_randomised_steps_are_reproducible_and_even():
+    def drawn(seed):
+        f, region, theta = mixed()
+        return list(changed(states(FrankWolfe(Constant(0.01), Randomised(seed)), f, region, theta, 400)))
+
+    one = drawn(1)
+    assert one == drawn(1)
+    assert one != drawn(2)
+    shares = [one.count(part) for part in set(one)]
+    assert len(shares) == 4
+    assert min(shares) >= 70, "about 100 of 400 each"
+    pairs = {(a, b) for a, b in itertools.pairwise(one)}
+    assert len(pairs) == 16, "every part follows every other"
+
+
+@pytest.mark.parametrize("blocks", [Cyclic(), Randomised()], ids=repr)
+def test_a_part_at_its_optimum_does_not_end_the_solve(blocks):
+    """Nothing can move on the first leaf; the second goes on, and the end comes when neither moves."""
+    f = Quadratic(np.diag([1.0, 1.0, 1.0, 3.0]), np.array([5.0, 0.0, 1.0, 1.0]))
+    theta = (np.array([1.0, 0.0]), np.zeros(2))
+    region = resolve((Simplex(), None), theta)
+    *_, last = states(FrankWolfe(ShortStep(L=3.0), blocks), f, region, theta, 60)
+    assert int(last.status) == Status.RUNNING.code
+    assert last.theta[1] == pytest.approx([1.0, 1 / 3], rel=1e-4)
+
+
+@pytest.mark.parametrize("blocks", BLOCKS, ids=repr)
+def test_cap_holds_the_constrained_block_alone(blocks):
+    f, region, theta = mixed()
+    method = FrankWolfe(ShortStep(), blocks, cap=2.0**-10)
+    iterates = list(states(method, f, region, theta, 12))[1:]
+    assert max(float(i.alpha_A) for i in iterates) == 2.0**-10
+    if not isinstance(blocks, Together):
+        assert max(float(i.alpha_B) for i in iterates) > 2.0**-10
+
+
+# -- everywhere, compiled ----------------------------------------------------------------------------------------------
+
+
+PORTABLE = (
+    "warm Armijo, Cyclic",
+    "short, estimated, Separate",
+    "short, estimated, Simultaneous",
+    "short, by block, Cyclic",
+    "exact, Together",
+    "exact, quadratic, Randomised",
+    "open loop, Separate",
+    "log-adaptive, Together",
+    "constant, Separate",
+)
+
+
+@pytest.mark.parametrize("name", PORTABLE)
+def test_iterates_are_the_same_on_every_backend(name, backend):
+    if backend.name == "jax":
+        pytest.skip("compiled below")
+    here = list(states(METHODS[name], *mixed(), 12))
+    f, region, theta = mixed(backend=backend)
+    for a, b in zip(here, states(METHODS[name], f, region, theta, 12), strict=True):
+        assert error([host(x) for x in b.theta], list(a.theta)) <= 1e-6 if vector(a.theta).any() else True
+        assert float(b.alpha_A) == pytest.approx(float(a.alpha_A), rel=1e-5, abs=1e-9)
+        assert [int(n) for n in b.counts] == [int(n) for n in a.counts]
+
+
+@pytest.mark.parametrize("name", PORTABLE)
+def test_compiled_equals_eager(name):
+    import jax
+
+    method = METHODS[name]
+    here = list(states(method, *mixed(), 10))
+    with jax.enable_x64(True):
+        f, region, theta = mixed(backend=backends.get("jax"))
+        state = jax.jit(partial(method.init, f, region))(theta)
+        step = jax.jit(lambda state: method.advance(f, region, state))
+        for a in here:
+            assert vector(state.iterate.theta) == pytest.approx(vector(a.theta), rel=1e-6, abs=1e-9)
+            assert [int(n) for n in state.iterate.counts] == [int(n) for n in a.counts]
+            state = step(state)
+
+
+def shifted(theta, data):
+    """Decays with amplitudes in a simplex and a free drift."""
+    xp = xv.array_namespace(theta)
+    t = xp.expand_dims(data["t"], axis=1)
+    return xp.exp(-t * theta["rate"]) * (0.5 + theta["share"]) + theta["drift"] * t
+
+
+def decay_with_drift():
+    t = np.linspace(0.0, 2.0, 30)
+    y = 2 * np.exp(-t) + np.exp(-4 * t) + 0.1 * t + 0.01 * rng(0).normal(size=30)
+    start = {"rate": np.array([0.5, 6.0]), "share": np.array([0.5, 0.5]), "drift": np.zeros(1)}
+    over = {"rate": Box(0.0, 10.0), "share": Simplex()}
+    return xv.separable(shifted, y, lam=1e-3, data={"t": t}), start, over
+
+
+@pytest.mark.parametrize(
+    "name", ["short, estimated, Cyclic", "short, estimated, Simultaneous", "open loop, Randomised"]
+)
+def test_a_whole_solve_is_the_same_on_every_backend(name, backend):
+    problem, start, over = decay_with_drift()
+    how = {"over": over, "algorithm": METHODS[name], "max_iter": 20, "tol": 0.0}
+    here = xv.solve(problem, start, **how)
+    there = xv.solve(problem, start, **how, backend=backend.name)
+    assert there.n_iter == here.n_iter == 20
+    assert np.abs(there.trace.value / here.trace.value - 1).max() <= 1e-6
+    assert there.trace.alpha_A == pytest.approx(here.trace.alpha_A, rel=1e-4, abs=1e-12)
+    assert error(there.theta, here.theta) <= 1e-5
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_whole_solve(name):
+    problem, start, over = decay_with_drift()
+    fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=40)
+    if name in MONOTONE:
+        assert fit.value < 0.5 * fit.trace.value[0]
+    else:
+        assert fit.n_iter == 40, "it goes on, up or down"
+    assert fit.verified.violation <= 100 * EPS
+    assert fit.algorithm == repr(METHODS[name])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FrankWolfe(Armijo(), Simultaneous()), "Simultaneous.* needs a rule with a step per block, .*Armijo"),
+        (lambda: FrankWolfe(ShortStep(L=(1.0, 2.0))), "Together.* takes one step for both blocks"),
+        (lambda: Randomised(seed=-1), "seed >= 0, a whole number, got -1"),
+        (lambda: Randomised(seed=1.5), "seed >= 0"),
+        (lambda: FrankWolfe(blocks=Cyclic), "blocks must be one such as"),
+    ],
+)
+def test_wrong_parameters(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()

@@ -1,0 +1,461 @@
+"""Sets of matrices against closed forms, brute force and each other; the iterative oracle against decompositions."""
+
+from __future__ import annotations
+
+import sys
+from itertools import permutations
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import xvarpro as xv
+from xvarpro import sets
+from xvarpro.errors import BackendNotInstalledError, ProblemError
+
+from .support import host, rng, send
+
+EPS = np.finfo(np.float64).eps
+
+
+def inner(a, b):
+    return float(np.sum(np.real(np.conj(a) * b)))
+
+
+def matrices(count, shape=(5, 4), seed=0, kind=float):
+    """Random matrices, a third of them rounded, so that singular values tie and vanish."""
+    g = rng(seed).normal(size=(count, *shape))
+    g[::3] = np.round(g[::3])
+    if kind is complex:
+        g = g + 1j * matrices(count, shape, seed + 1)[::-1]
+    return g
+
+
+def with_spectrum(s, shape, seed=0, kind=float):
+    """A matrix with the singular values s."""
+    draw = rng(seed)
+
+    def frame(n):
+        A = draw.normal(size=(n, len(s)))
+        return np.linalg.qr(A + 1j * draw.normal(size=A.shape) if kind is complex else A)[0]
+
+    return (frame(shape[0]) * s) @ frame(shape[1]).conj().T
+
+
+# -- balls -------------------------------------------------------------------------------------------------------------
+
+DUAL = {
+    "nuclear": (sets.NuclearBall(1.5), lambda s: 1.5 * s.max()),
+    "spectral": (sets.SpectralBall(1.5), lambda s: 1.5 * s.sum()),
+    "Schatten 1.5": (sets.SchattenBall(1.5, 2.0), lambda s: 2 * (s**3).sum() ** (1 / 3)),
+    "Schatten 2": (sets.SchattenBall(2.0), lambda s: np.sqrt((s * s).sum())),
+    "Schatten 4": (sets.SchattenBall(4.0, 0.5), lambda s: 0.5 * (s ** (4 / 3)).sum() ** 0.75),
+}
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+@pytest.mark.parametrize("name", DUAL)
+def test_balls_reach_the_dual_norm(name, kind, backend):
+    C, dual = DUAL[name]
+    for g in matrices(9, kind=kind):
+        v = host(C.lmo(send(backend, g)))
+        want = dual(np.linalg.svd(g)[1])
+        assert inner(g, v) == pytest.approx(-want, rel=1e-13)
+        assert float(C.support(send(backend, g))) == pytest.approx(want, rel=1e-13)
+        assert float(C.violation(send(backend, v))) <= 20 * EPS
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("name", DUAL)
+def test_one_call_certifies_a_projection_on_a_ball(name, dtype, backend):
+    C, _ = DUAL[name]
+    eps = np.finfo(dtype).eps
+    for x in matrices(6, kind=complex if "complex" in dtype else float).astype(dtype):
+        for scale in (1e-3, 1.0, 1e3):
+            there = send(backend, (scale * x).astype(dtype))
+            p = C.project(there)
+            y = host(C.lmo(p - there)).astype(complex)
+            assert backend.dtype_name(p) == dtype
+            assert backend.dtype_name(C.violation(p)) == ("float32" if eps > 1e-10 else "float64")
+            assert float(C.violation(p)) <= 40 * eps
+            away, along = host(there).astype(complex) - host(p), y - host(p)
+            assert inner(away, along) <= 200 * eps * (1 + np.linalg.norm(scale * x))
+
+
+def test_diagonal_matrices_are_vectors():
+    """Nuclear is l1, spectral is linf, Schatten is lp."""
+    pairs = (
+        (sets.NuclearBall(1.5), sets.L1Ball(1.5)),
+        (sets.SpectralBall(1.5), sets.LinfBall(1.5)),
+        (sets.SchattenBall(3.0, 1.5), sets.LpBall(3.0, 1.5)),
+    )
+    for of_matrices, of_vectors in pairs:
+        for x in 3 * rng(1).normal(size=(20, 4)):
+            assert np.diag(of_matrices.lmo(np.diag(x))) == pytest.approx(of_vectors.lmo(x), abs=1e-12)
+            assert of_matrices.project(np.diag(x)) == pytest.approx(np.diag(of_vectors.project(x)), abs=1e-12)
+            assert of_matrices.violation(np.diag(x)) == pytest.approx(of_vectors.violation(x), abs=1e-13)
+
+
+def test_schatten_is_the_frobenius_ball_at_two_and_nears_its_neighbours():
+    for g in matrices(20):
+        v = sets.L2Ball(2.0).lmo(g.ravel()).reshape(g.shape)
+        assert sets.SchattenBall(2.0, 2.0).lmo(g) == pytest.approx(v, abs=1e-14)
+        assert sets.SchattenBall(1.001).support(g) == pytest.approx(sets.NuclearBall().support(g), rel=1e-2)
+        assert sets.SchattenBall(1e4).support(g) == pytest.approx(sets.SpectralBall().support(g), rel=1e-3)
+
+
+def test_the_polar_factor_leaves_out_null_directions(backend):
+    g = np.outer([3.0, 0.0, 4.0], [1.0, 0.0])
+    assert np.abs(host(sets.SpectralBall().lmo(send(backend, g))) + g / 5).max() <= 4 * EPS
+    assert not host(sets.SpectralBall().lmo(send(backend, 0 * g))).any()
+
+
+@pytest.mark.parametrize("name", DUAL)
+def test_a_repeated_singular_value_is_no_trouble(name, backend):
+    C, dual = DUAL[name]
+    s = np.array([2.0, 2.0, 2.0, 1.0])
+    for g in (with_spectrum(s, (5, 4)), 2.0 * np.eye(4)):
+        v = host(C.lmo(send(backend, g)))
+        assert inner(g, v) == pytest.approx(-dual(np.linalg.svd(g)[1]), rel=1e-13)
+        assert float(C.violation(v)) <= 20 * EPS
+
+
+# -- semidefinite sets -------------------------------------------------------------------------------------------------
+
+
+def spectrum(g):
+    return np.linalg.eigvalsh((g + g.conj().T) / 2)
+
+
+LOWEST = {
+    "Spectraplex": (sets.Spectraplex(1.5), lambda w: 1.5 * w[0]),
+    "UnitSpectrahedron": (sets.UnitSpectrahedron(1.5), lambda w: 1.5 * min(w[0], 0.0)),
+    "Fantope 1": (sets.Fantope(1), lambda w: w[0]),
+    "Fantope 2": (sets.Fantope(2), lambda w: w[:2].sum()),
+    "Fantope n": (sets.Fantope(4), lambda w: w.sum()),
+}
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+@pytest.mark.parametrize("name", LOWEST)
+def test_semidefinite_sets_reach_the_lowest_eigenvalues(name, kind, backend):
+    C, least = LOWEST[name]
+    for g in matrices(9, (4, 4), kind=kind):
+        for h in (g, g @ g.conj().T, -g @ g.conj().T):
+            v = host(C.lmo(send(backend, h)))
+            size = np.abs(h).sum()
+            assert inner(h, v) == pytest.approx(least(spectrum(h)), abs=20 * EPS * size)
+            assert float(C.support(send(backend, -h))) == pytest.approx(-least(spectrum(h)), abs=20 * EPS * size)
+            assert float(C.violation(send(backend, v))) <= 20 * EPS
+            assert np.abs(v - v.conj().T).max() <= 4 * EPS
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("name", LOWEST)
+def test_one_call_certifies_a_projection_on_a_semidefinite_set(name, dtype, backend):
+    C, _ = LOWEST[name]
+    eps = np.finfo(dtype).eps
+    for x in matrices(6, (4, 4), kind=complex if "complex" in dtype else float).astype(dtype):
+        for scale in (1e-3, 1.0, 1e3):
+            there = send(backend, (scale * x).astype(dtype))
+            p = C.project(there)
+            y = host(C.lmo(p - there)).astype(complex)
+            assert backend.dtype_name(p) == dtype
+            # the trace of what was far away is that of rounding
+            assert float(C.violation(p)) <= 40 * eps * (1 + scale)
+            away, along = host(there).astype(complex) - host(p), y - host(p)
+            assert inner(away, along) <= 200 * eps * (1 + np.linalg.norm(scale * x)) ** 2
+
+
+def test_the_first_fantope_is_the_spectraplex():
+    for x in matrices(20, (4, 4)):
+        assert sets.Fantope().lmo(x) == pytest.approx(sets.Spectraplex().lmo(x), abs=1e-12)
+        assert sets.Fantope().project(x) == pytest.approx(sets.Spectraplex().project(x), abs=1e-12)
+        assert sets.Fantope().support(x) == pytest.approx(sets.Spectraplex().support(x), rel=1e-13)
+
+
+def test_diagonal_semidefinite_matrices_are_vectors():
+    for x in 2 * rng(2).normal(size=(20, 4)):
+        for of_matrices, of_vectors in (
+            (sets.Spectraplex(1.5), sets.Simplex(1.5)),
+            (sets.UnitSpectrahedron(1.5), sets.CappedSimplex(1.5)),
+            (sets.Fantope(2), sets.Hypersimplex(2)),
+        ):
+            assert np.diag(of_matrices.lmo(np.diag(x))) == pytest.approx(of_vectors.lmo(x), abs=1e-13)
+            assert of_matrices.project(np.diag(x)) == pytest.approx(np.diag(of_vectors.project(x)), abs=1e-13)
+
+
+def test_asymmetry_is_a_violation():
+    for C in (sets.Spectraplex(), sets.UnitSpectrahedron(), sets.Fantope()):
+        x = C.center(np.zeros((3, 3)))
+        assert C.contains(x)
+        x[0, 1] += 0.5
+        assert C.violation(x) >= 0.2
+
+
+# -- host solvers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_birkhoff_picks_the_best_permutation(n, backend):
+    vertices = np.array([np.eye(n)[list(p)] for p in permutations(range(n))])
+    for g in matrices(12, (n, n)):
+        v = host(sets.Birkhoff().lmo(send(backend, g)))
+        assert any((v == p).all() for p in vertices)
+        assert inner(g, v) == pytest.approx(np.sum(vertices * g, axis=(1, 2)).min(), abs=1e-13)
+
+
+def plans(a, b, cost):
+    """The least cost of a transport plan, by the interior-point method of another code path."""
+    m, n = cost.shape
+    rows = np.kron(np.eye(m), np.ones(n))
+    columns = np.kron(np.ones(m), np.eye(n))
+    found = scipy.optimize.linprog(
+        cost.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([a, b]), method="highs-ipm"
+    )
+    return found.fun
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (6, 4), (1, 3)])
+def test_transport_reaches_the_least_cost(shape, backend):
+    m, n = shape
+    a, b = rng(0).uniform(0.1, 1.0, size=m), rng(1).uniform(0.1, 1.0, size=n)
+    b *= a.sum() / b.sum()
+    C = sets.Transport(a, b)
+    for scale in (1e-20, 1.0, 1e20):
+        for g in scale * matrices(6, shape):
+            v, slack = C.certified(send(backend, g))
+            v = host(v)
+            assert float(C.violation(v)) <= 8 * EPS
+            assert np.count_nonzero(v) <= m + n - 1
+            assert inner(g / scale, v) == pytest.approx(plans(a, b, g / scale), abs=1e-8)
+            assert 0 <= float(slack) <= 1e-9 * scale * a.sum() * np.abs(g / scale).max()
+
+
+def test_uniform_transport_is_birkhoff():
+    for g in matrices(12, (4, 4)):
+        v = sets.Transport(np.ones(4), np.ones(4)).lmo(g)
+        assert inner(g, v) == pytest.approx(inner(g, sets.Birkhoff().lmo(g)), abs=1e-12)
+        assert inner(g, 4 * sets.Transport().lmo(g)) == pytest.approx(inner(g, v), abs=1e-12)
+
+
+def test_host_solvers_do_not_compile():
+    import jax
+
+    for C in (sets.Birkhoff(), sets.Transport()):
+        assert not C.compiles
+        assert not C.has_projection
+        with pytest.raises(ProblemError, match=f"{type(C).__name__} calls a solver on the host and cannot be compiled"):
+            jax.jit(C.lmo)(np.ones((2, 2)))
+
+
+def test_without_scipy_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    for C in (sets.Birkhoff(), sets.Transport()):
+        with pytest.raises(BackendNotInstalledError, match="pip install 'xvarpro"):
+            C.lmo(np.ones((2, 2)))
+
+
+def test_transport_with_empty_rows(backend):
+    a, b = np.array([0.0, 1.0, 0.0]), np.array([0.25, 0.0, 0.75])
+    v = host(sets.Transport(a, b).lmo(send(backend, rng(3).normal(size=(3, 3)))))
+    assert np.abs(v - np.outer(a, b)).max() <= 4 * EPS
+
+
+# -- batches and what is not finite ------------------------------------------------------------------------------------
+
+SQUARE = [
+    sets.NuclearBall(1.5),
+    sets.NuclearBall(1.5, sets.Lanczos(width=2, depth=2)),
+    sets.SpectralBall(),
+    sets.SchattenBall(3.0),
+    sets.Spectraplex(),
+    sets.Spectraplex(1.0, sets.Lanczos(width=2, depth=2)),
+    sets.UnitSpectrahedron(),
+    sets.UnitSpectrahedron(2.0, sets.Lanczos(width=2, depth=2)),
+    sets.Fantope(2),
+    sets.Birkhoff(),
+    sets.Transport(),
+]
+each = pytest.mark.parametrize("C", SQUARE, ids=lambda C: f"{type(C).__name__}-{bool(getattr(C, 'solver', None))}")
+
+
+@each
+def test_a_batch_is_a_loop(C, backend):
+    g = matrices(6, (6, 6), seed=4)
+    for method in ("lmo", "support", "violation", *(["project"] if C.has_projection else [])):
+        fun = getattr(C, method)
+        one = np.array([host(fun(send(backend, x))) for x in g])
+        got = host(fun(send(backend, g.reshape(2, 3, 6, 6))))
+        assert np.abs(got - one.reshape(got.shape)).max() <= 1e-12 * (1 + np.abs(one).max())
+
+
+@each
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_one_bad_matrix_spoils_itself_alone(C, bad, backend):
+    g = matrices(3, (6, 6), seed=5)
+    want = host(C.lmo(send(backend, g[::2])))
+    g[1, 2, 3] = bad
+    with backend.scope("float64"):
+        v = host(C.lmo(send(backend, g)))
+        assert np.isnan(v[1]).any()
+        assert not np.isfinite(inner(g[1], v[1]))
+        assert np.abs(v[::2] - want).max() <= 1e-12
+        assert host(C.contains(send(backend, want), 1e-12)).all()
+        assert not bool(C.contains(send(backend, g[1])))
+
+
+# -- the iterative oracle ----------------------------------------------------------------------------------------------
+
+SPECTRA = {
+    "flat": lambda n: np.ones(n),
+    "geometric": lambda n: 0.8 ** np.arange(n),
+    "tight cluster": lambda n: np.r_[1 - 1e-9 * np.arange(6), 0.5 * np.ones(n - 6)],
+    "wide cluster": lambda n: np.sort(np.r_[1 + 1e-4 * rng(1).random(n // 2), rng(2).random(n - n // 2)])[::-1],
+    "linear": lambda n: np.linspace(1, 0, n),
+    "rank one": lambda n: np.r_[1.0, np.zeros(n - 1)],
+    "rank three": lambda n: np.r_[1.0, 1.0, 0.5, np.zeros(n - 3)],
+    "one above the rest": lambda n: np.r_[1.0, 0.1 * np.ones(n - 1)],
+    "zero": lambda n: np.zeros(n),
+}
+EASY = ("geometric", "rank one", "rank three", "one above the rest", "zero")
+
+
+@pytest.mark.parametrize("gram", [True, False])
+@pytest.mark.parametrize("shape", [(40, 31), (30, 50)])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_bound_is_never_below_the_largest_singular_value(name, shape, gram):
+    for dtype, kind in (("float64", float), ("float32", float), ("complex128", complex)):
+        for seed in range(3):
+            G = (with_spectrum(SPECTRA[name](min(shape)), shape, seed, kind) * 7.0).astype(dtype)
+            largest = np.linalg.svd(G.astype(complex))[1][0]
+            found = sets.Lanczos(gram=gram).singular(G)
+            rounding = 8 * np.finfo(dtype).eps * largest
+            assert found.bound >= largest
+            assert found.value <= largest + rounding
+            assert np.linalg.norm(G @ found.vector) == pytest.approx(float(found.value), rel=1e-5, abs=1e-30)
+            if gram or name in EASY[:2]:
+                assert found.bound - found.value <= max(1e-3, 200 * np.finfo(dtype).eps) * largest
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_bound_is_never_below_the_largest_eigenvalue(name):
+    n = 36
+    for dtype, kind in (("float64", float), ("float32", float), ("complex128", complex)):
+        for seed, signs in enumerate((np.ones(n), -np.ones(n), np.where(np.arange(n) % 2, 1.0, -1.0))):
+            Q = with_spectrum(np.ones(n), (n, n), seed, kind)
+            A = ((Q * (signs * SPECTRA[name](n))) @ Q.conj().T).astype(dtype)
+            A = (A + A.conj().T) / 2
+            w = np.linalg.eigvalsh(A.astype(complex))
+            found = sets.Lanczos().eigen(A)
+            assert found.bound >= w[-1]
+            assert found.value <= w[-1] + 8 * np.finfo(dtype).eps * np.abs(w).max()
+            assert found.bound - found.value <= 1e-3 * np.abs(w).max()
+
+
+def test_a_start_without_the_leading_vector_cannot_fool_the_bound():
+    """The Krylov space of a start that is orthogonal to the leading pair never finds it: the Cholesky factor does."""
+    n = 40
+    start = np.linalg.qr(rng(0).normal(size=(n, 4)))[0]  # the start of a width of four
+    blind = rng(9).normal(size=n)
+    blind = blind - start @ (start.T @ blind)
+    blind /= np.linalg.norm(blind)
+    V = np.linalg.qr(np.column_stack([blind, start, rng(8).normal(size=(n, n - 5))]))[0]
+    s = np.r_[2.0, 1.0, 1.0, 1.0, 1.0, 0.1 * np.ones(n - 5)]
+    G = (V * s) @ V.T
+    found = sets.Lanczos(restarts=1).singular(G)
+    assert found.bound >= 2.0 * (1 - 4 * EPS)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_an_iterative_oracle_reports_what_it_may_miss(wide, backend):
+    shape = (30, 40) if wide else (40, 30)
+    exact, iterative = sets.NuclearBall(1.5), sets.NuclearBall(1.5, sets.Lanczos(restarts=2))
+    for name in ("flat", "wide cluster", "rank three", "zero"):
+        G = with_spectrum(SPECTRA[name](30), shape)
+        there = send(backend, G)
+        v, slack = iterative.certified(there)
+        best = -1.5 * np.linalg.svd(G)[1][0]
+        assert float(iterative.violation(v)) <= 20 * EPS
+        assert inner(G, host(v)) - float(slack) <= best + 4 * EPS
+        assert float(slack) >= 0
+        assert float(iterative.support(there)) >= -best
+        assert (host(iterative.lmo(there)) == host(v)).all()
+    assert exact.certified(there)[1] is None
+    assert iterative.certified(there[:24, :])[1] is None  # too small for a Krylov space: decomposed
+
+
+@pytest.mark.parametrize("kind", [sets.Spectraplex, sets.UnitSpectrahedron])
+def test_iterative_semidefinite_oracles(kind, backend):
+    C = kind(1.5, sets.Lanczos(restarts=3))
+    for seed, shift in enumerate((0.0, 5.0, -5.0)):
+        A = rng(seed).normal(size=(30, 30)) / 6 + shift * np.eye(30)
+        v, slack = C.certified(send(backend, A))
+        least = 1.5 * spectrum(A)[0]
+        best = least if kind is sets.Spectraplex else min(least, 0.0)
+        assert float(C.violation(v)) <= 40 * EPS
+        assert inner(A, host(v)) - float(slack) <= best + 40 * EPS * (1 + abs(shift))
+        assert float(slack) <= 1e-2 * np.abs(spectrum(A)).max()
+        assert float(C.support(send(backend, -A))) >= -best - 1e-13
+
+
+def test_the_iterative_oracle_compiles():
+    import jax
+
+    C = sets.NuclearBall(1.0, sets.Lanczos(restarts=3))
+    certified = jax.jit(C.certified)
+    with jax.enable_x64(True):
+        for name in ("geometric", "wide cluster"):
+            G = with_spectrum(SPECTRA[name](30), (40, 30))
+            v, slack = certified(jax.numpy.asarray(G))
+            assert inner(G, host(v)) - float(slack) <= -np.linalg.svd(G)[1][0] + 4 * EPS
+            if name == "geometric":  # in a cluster the vector is not determined
+                assert np.abs(host(v) - C.lmo(G)).max() <= 1e-6
+
+
+# -- wrong parameters --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sets.NuclearBall(-1.0), "NuclearBall: radius must be a finite number >= 0"),
+        (lambda: sets.NuclearBall(1.0, "lanczos"), "solver must be None or Lanczos"),
+        (lambda: sets.Spectraplex(1.0, 3), "solver must be None or Lanczos"),
+        (lambda: sets.SpectralBall(np.nan), "SpectralBall: radius must be a finite number >= 0"),
+        (lambda: sets.SchattenBall(1.0), "1 < p < inf"),
+        (lambda: sets.SchattenBall(np.inf), "1 < p < inf"),
+        (lambda: sets.SchattenBall("2"), "1 < p < inf"),
+        (lambda: sets.Fantope(0), "k must be a whole number >= 1"),
+        (lambda: sets.Fantope(1.5), "k must be a whole number >= 1"),
+        (lambda: sets.Lanczos(width=1), "width must be a whole number >= 2"),
+        (lambda: sets.Lanczos(restarts=0), "restarts must be a whole number >= 1"),
+        (lambda: sets.Lanczos(tol=0.0), "tol must be a number in"),
+        (lambda: sets.Lanczos(gram=1), "gram must be True or False"),
+        (lambda: sets.Transport(np.array([1.0, -1.0]), np.array([0.0])), "a must be a vector of finite numbers >= 0"),
+        (lambda: sets.Transport(np.array([1.0]), np.array([2.0])), "equal totals"),
+        (lambda: sets.Transport(np.ones((2, 2))), "a must be a vector"),
+        (lambda: sets.Fantope(3).check((2, 2)), "needs matrices of that size at least"),
+        (lambda: sets.Spectraplex().check((2, 3)), "constrains a square matrix"),
+        (lambda: sets.Birkhoff().check((4,)), "constrains a square matrix"),
+        (lambda: sets.NuclearBall().check((4,)), "constrains a matrix"),
+        (lambda: sets.Transport(np.ones(2), np.ones(2)).check((2, 3)), "b has shape"),
+    ],
+)
+def test_wrong_parameters(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()
+
+
+def test_a_solve_over_a_nuclear_ball(backend):
+    """Matrices go to the set whole; the gap certifies the end."""
+    Y = with_spectrum(np.array([3.0, 2.0, 0.1]), (6, 5))
+
+    def design(theta, data):
+        return theta
+
+    problem = xv.separable(design, Y, lam=1e-2)
+    start = send(backend, np.eye(6, 3) / 4)
+    fit = xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=30)
+    assert float(sets.NuclearBall(1.0).violation(host(fit.theta))) <= 1e-12
+    assert fit.value < xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=1).value

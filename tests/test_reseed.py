@@ -1,0 +1,487 @@
+"""Dead units brought back: when, from what, at what price, and that what is alive stays feasible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import datasets
+from xvarpro.algorithms import (
+    AcceleratedProjectedGradient,
+    FrankWolfe,
+    PrincipalDirections,
+    Reseeded,
+    SpectralProjectedGradient,
+    StochasticFrankWolfe,
+    WorstSamples,
+    cr_varpro,
+)
+from xvarpro.algorithms.reseed import Seeds
+from xvarpro.errors import ProblemError
+from xvarpro.prepare import prepare
+from xvarpro.reduced import Reduced
+from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex
+
+from .support import (
+    HOST_BACKENDS,
+    central_differences,
+    dictionary_problem,
+    dictionary_start,
+    error,
+    product,
+    rng,
+    vector,
+)
+
+EPS = np.finfo(np.float64).eps
+SEEDS = [PrincipalDirections(), WorstSamples()]
+seeded = pytest.mark.parametrize("seeds", SEEDS, ids=repr)
+pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+
+X = datasets.digits(200).X
+LAM = 5e-4
+L1 = L1Ball()
+
+
+def digits_fit(algorithm, max_iter=60, atoms=16, lam=LAM, over=L1, **options):
+    start = rng(0).normal(size=(X.shape[0], atoms))
+    start /= np.abs(start).sum()
+    problem = xv.separable(product, X, lam=lam, compress=options.pop("compress", True))
+    return xv.solve(problem, start, over=over, algorithm=algorithm, max_iter=max_iter, tol=0.0, **options)
+
+
+def alive(theta):
+    return int(np.sum(np.any(np.asarray(theta) != 0, axis=0)))
+
+
+# -- what it is for ----------------------------------------------------------------------------------------------------
+
+
+@seeded
+def test_atoms_that_a_full_step_killed_come_back(seeds):
+    """The paper's method steps to a vertex: one atom of 16 is left, for good. Re-seeded, it ends lower."""
+    plain, fit = digits_fit(cr_varpro()), digits_fit(Reseeded(cr_varpro(), seeds=seeds))
+    assert plain.verified.dead_units == 15
+    assert alive(fit.theta) == 16 - fit.verified.dead_units > alive(plain.theta)
+    assert fit.value < 0.95 * plain.value
+    assert fit.verified.violation <= 10 * EPS
+    assert np.abs(fit.theta).sum() <= 1 + 10 * EPS
+    assert (np.diff(fit.trace.value) <= 0).all()
+
+
+@seeded
+def test_backends_agree(seeds, backend):
+    algorithm = Reseeded(cr_varpro(), seeds=seeds)
+    fit, want = (digits_fit(algorithm, 25, backend=name) for name in (backend.name, "numpy"))
+    assert fit.verified.dead_units == want.verified.dead_units < 15
+    assert fit.counts == want.counts
+    assert np.abs(fit.trace.value / want.trace.value - 1).max() <= 1e-9
+    assert error(fit.theta, want.theta) <= 1e-8
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_single_precision(name):
+    """Where JAX has no 64-bit numbers at all."""
+    start = np.zeros((X.shape[0], 16), np.float32)
+    start[20, 0] = 1.0
+    problem = xv.separable(product, X.astype(np.float32), lam=LAM)
+    fit = xv.solve(problem, start, over=L1, algorithm=Reseeded(cr_varpro()), max_iter=30, tol=0.0, backend=name)
+    assert fit.theta.dtype == np.float32
+    assert fit.verified.dead_units < 15
+    assert fit.verified.violation <= 10 * np.finfo(np.float32).eps
+
+
+def test_compiled_equals_eager():
+    from xvarpro.backends.jax import JaxBackend
+
+    eager, compiled = (
+        digits_fit(Reseeded(cr_varpro(), every=3), 7, backend=b) for b in (JaxBackend(compiled=False), "jax")
+    )
+    assert compiled.verified.dead_units < 15
+    assert eager.counts == compiled.counts
+    assert error(eager.theta, compiled.theta) <= 1e-9
+
+
+def test_principal_directions_do_not_depend_on_compression():
+    algorithm = Reseeded(cr_varpro(), seeds=PrincipalDirections())
+    fits = [digits_fit(algorithm, 25, compress=compress) for compress in (True, False)]
+    assert [fit.provenance["compressed"] for fit in fits] == [True, False]
+    assert fits[0].verified.dead_units == fits[1].verified.dead_units < 15
+    assert error(fits[1].theta, fits[0].theta) <= 1e-8
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [FrankWolfe(), SpectralProjectedGradient(), AcceleratedProjectedGradient(), StochasticFrankWolfe(batch=8)],
+    ids=repr,
+)
+def test_any_method_can_run_inside(inner):
+    """From a start with one live atom of 16, where each of them alone stays."""
+    start = np.zeros((X.shape[0], 16))
+    start[20, 0] = 1.0
+    problem = xv.separable(product, X, lam=LAM)
+    plain, fit = (
+        xv.solve(problem, start, over=L1, algorithm=a, max_iter=60, tol=0.0) for a in (inner, Reseeded(inner))
+    )
+    value, g = xv.value_and_gradient(problem, fit.theta)
+    assert fit.value == pytest.approx(float(value), rel=1e-12)
+    assert fit.gap_A == pytest.approx(np.sum(g * fit.theta) + np.abs(g).max(), rel=1e-8)
+    assert plain.verified.dead_units == 15 > fit.verified.dead_units
+    assert fit.value < plain.value
+    assert fit.verified.violation <= 10 * EPS
+
+
+# -- when it is left alone ---------------------------------------------------------------------------------------------
+
+
+def test_units_that_no_trial_can_use_stay_dead():
+    """With a strong ridge one atom is the minimiser: the iterates are those of the inner method, bit for bit."""
+    plain, fit = (digits_fit(a, 100, lam=0.1) for a in (cr_varpro(), Reseeded(cr_varpro())))
+    assert plain.verified.dead_units == fit.verified.dead_units == 15
+    assert (plain.trace.value == fit.trace.value).all()
+    assert (plain.theta == fit.theta).all()
+    # looks after 10, 30 and 70 iterations, as refusals double the wait: the point, and 15, 7, 3 and 1 revived
+    assert fit.counts.values - plain.counts.values == 3 * (1 + 4)
+    assert np.flatnonzero(np.diff(fit.trace.values) != np.diff(plain.trace.values)).tolist() == [9, 29, 69]
+    assert fit.counts.gradients == plain.counts.gradients
+
+
+def test_a_rise_is_paid_only_where_it_is_allowed():
+    """The same problem, at up to 5 % a time and twice at most: the objective rises exactly there, and by no more."""
+    algorithm = Reseeded(cr_varpro(), every=20, rise=0.05, times=2)
+    fit = digits_fit(algorithm, 100, lam=0.3)
+    rises = np.flatnonzero(np.diff(fit.trace.value) > 0)
+    assert 1 <= len(rises) <= 2
+    assert (np.diff(fit.trace.value)[rises] <= 0.05 * fit.trace.value[rises]).all()
+    assert set(rises + 1) <= {20, 40, 60, 80, 100}
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_times_bounds_the_reseedings(times):
+    fits = [digits_fit(Reseeded(cr_varpro(), every=5, times=n), 60) for n in (times, 20)]
+    plain = digits_fit(cr_varpro())
+    assert fits[1].counts != fits[0].counts
+    if times == 0:
+        assert fits[0].counts == plain.counts
+        assert (fits[0].theta == plain.theta).all()
+    else:
+        assert alive(fits[0].theta) > alive(plain.theta)
+
+
+def test_nothing_dead_nothing_done():
+    plain, fit = (digits_fit(a, 30) for a in (FrankWolfe(cap=0.1), Reseeded(FrankWolfe(cap=0.1), every=1)))
+    assert plain.verified.dead_units == 0
+    assert plain.counts == fit.counts
+    assert (plain.theta == fit.theta).all()
+
+
+# -- where the mass comes from -----------------------------------------------------------------------------------------
+
+
+def prepared(over, dead=(1, 3), lam=1e-4, m=6, n=4, start=None):
+    D = np.abs(dictionary_start(m, n)) if start is None else start.copy()
+    D[:, list(dead)] = 0.0
+    y = np.abs(rng(5).normal(size=(m, 20)))
+    return prepare(xv.separable(product, y, lam=lam), D, over=over)
+
+
+class Counted:
+    """A reduced objective and a region that count their calls."""
+
+    def __init__(self, ready):
+        counter = self.counts = dict.fromkeys(("values", "gradients", "lmos", "projections"), 0)
+
+        class Objective(Reduced):
+            def _point(self, *args):
+                counter["values"] += 1
+                return super()._point(*args)
+
+            def linearise(self, *args):
+                counter["gradients"] += 1
+                return super().linearise(*args)
+
+        class Sets(type(ready.region)):
+            def blmo(self, *args):
+                counter["lmos"] += 1
+                return super().blmo(*args)
+
+            def project(self, *args):
+                counter["projections"] += 1
+                return super().project(*args)
+
+        self.f = Objective(ready.problem, ready.backend, ready.home.treedef, ready.blank)
+        self.region = Sets(ready.region.constrained, ready.region.free)
+
+
+class WithoutProjection(Simplex):
+    project = xv.sets.Set.project
+
+
+OVER = {
+    "room in each column": Columns(L2Ball()),
+    "room in a box": Box(-1.0, 1.0),
+    "free": None,
+    "a budget": L1Ball(),
+    "a budget with room": L1Ball(5.0),
+    "no multiple, projected": Simplex(),
+    "no multiple, LMO": WithoutProjection(),
+}
+
+
+def on(over):
+    """The start of `prepared`, on the boundary of the set where the set is a budget."""
+    D = np.abs(dictionary_start())
+    D[:, [1, 3]] = 0.0
+    return D / D.sum() if isinstance(over, L1Ball | Simplex) and over.radius == 1.0 else D
+
+
+@pytest.mark.parametrize("name", OVER)
+@pytest.mark.parametrize("inner", [cr_varpro(), FrankWolfe(), AcceleratedProjectedGradient()], ids=repr)
+@seeded
+def test_every_set_revives_within_itself_and_counts_its_work(name, inner, seeds):
+    over = OVER[name]
+    if inner.needs_projection and isinstance(over, WithoutProjection):
+        pytest.skip("the inner method projects")
+    if isinstance(over, Box) and not inner.needs_projection:
+        pytest.skip("every vertex of a box is alive in all its entries")
+    ready = prepared(over, start=on(over))
+    counted = Counted(ready)
+    algorithm = Reseeded(inner, every=1, seeds=seeds)
+    state, values = algorithm.init(counted.f, counted.region, ready.theta), []
+    revived = False
+    for _ in range(8):
+        before = alive(state.iterate.theta[0])
+        state = algorithm.advance(counted.f, counted.region, state)
+        values.append(float(state.iterate.value))
+        revived |= alive(state.iterate.theta[0]) > before
+        assert float(ready.region.violation(state.iterate.theta)) <= 100 * EPS
+        assert {k: int(n) for k, n in state.iterate.counts._asdict().items()} == counted.counts
+        point = ready.assemble(ready.problem).point(state.iterate.theta)
+        assert float(state.iterate.value) == pytest.approx(float(point.value), rel=1e-12)
+    assert float(state.times) >= 1
+    assert revived
+    if not inner.needs_projection:
+        expected = name == "no multiple, projected"
+        assert (counted.counts["projections"] > 0) == expected
+    assert (np.diff(values) <= 1e-12 * np.abs(values[:-1])).all()
+
+
+def test_where_there_is_room_live_units_are_not_touched():
+    ready = prepared(Columns(L2Ball()))
+    f = ready.assemble(ready.problem)
+    inner = cr_varpro()
+    alone = inner.advance(f, ready.region, inner.init(f, ready.region, ready.theta)).iterate.theta[0]
+    algorithm = Reseeded(inner, every=1)
+    theta = algorithm.advance(f, ready.region, algorithm.init(f, ready.region, ready.theta)).iterate.theta[0]
+    live = np.any(alone != 0, axis=0)
+    if live.all():  # the product of balls has its own vertex in every column: make it a step that moves nothing
+        still = Reseeded(FrankWolfe(cap=2.0**-60), every=1)
+        theta = still.advance(f, ready.region, still.init(f, ready.region, ready.theta)).iterate.theta[0]
+        live = np.any(ready.theta[0] != 0, axis=0)
+        alone = ready.theta[0]
+    assert alive(theta) == 4
+    assert theta[:, live] == pytest.approx(alone[:, live], rel=1e-13)
+
+
+def placed(ready, q, over, **parameters):
+    """Theta with the first q seeds of dead units, as a trial has them, and the seeds."""
+    f, algorithm = ready.assemble(ready.problem), Reseeded(cr_varpro(), **parameters)
+    D = ready.theta[0]
+    Z = np.zeros_like(D)
+    Z[:, [1, 3][:q]] = np.linalg.svd(f.point(ready.theta).r)[0][:, :q]
+    live = np.any(D != 0, axis=0)
+    length = np.sqrt(np.sum(D * D) / live.sum()) if live.any() else np.float64(0.0)
+    share = np.float64(q / (live.sum() + q))
+    (there,), work = algorithm._placed(f, ready.region, ready.theta, 0, Z, length, share)
+    return there, Z, work
+
+
+def test_a_budget_is_shared_equally():
+    """Seeds of q units take ``q/(live + q)`` of an l1 budget, each in proportion to its direction."""
+    ready = prepared(L1Ball(), start=on(L1Ball()))
+    there, Z, work = placed(ready, 2, L1Ball())
+    D = ready.theta[0]
+    assert there[:, [0, 2]] == pytest.approx(0.5 * D[:, [0, 2]], rel=1e-13)
+    new = there[:, [1, 3]]
+    assert np.abs(new).sum() == pytest.approx(0.5, rel=1e-12)
+    assert error(new / np.linalg.norm(new), Z[:, [1, 3]] / np.linalg.norm(Z)) <= 1e-12
+    assert [float(n) for n in work] == [1, 0, 0, 0]
+
+
+def test_all_units_dead():
+    """At zero the gradient is zero and a method stops: its units are looked at once more, long before their turn."""
+    ready = prepared(L1Ball(), dead=(0, 1, 2, 3))
+    f, inner = ready.assemble(ready.problem), AcceleratedProjectedGradient()
+    alone = inner.advance(f, ready.region, inner.init(f, ready.region, ready.theta)).iterate
+    assert int(alone.status) == xv.Status.NO_DESCENT.code
+    assert not alone.theta[0].any()
+    algorithm = Reseeded(inner, every=1000)
+    state = algorithm.advance(f, ready.region, algorithm.init(f, ready.region, ready.theta)).iterate
+    assert alive(state.theta[0]) >= 1
+    assert float(state.value) < 0.9 * float(alone.value)
+    assert int(state.status) == 0
+    assert float(state.gap_A) > 0
+
+
+def test_rows_are_units_of_a_transposed_dictionary():
+    def transposed(theta, data):
+        return xv.array_namespace(theta).matrix_transpose(theta)
+
+    y = rng(5).normal(size=(6, 20))
+    start = on(L1Ball())
+    columns = xv.solve(
+        xv.separable(product, y, lam=0.01),
+        start,
+        over=L1Ball(),
+        algorithm=Reseeded(cr_varpro(), every=2),
+        max_iter=6,
+        tol=0.0,
+    )
+    rows = xv.solve(
+        xv.separable(transposed, y, lam=0.01),
+        start.T,
+        over=L1Ball(),
+        algorithm=Reseeded(cr_varpro(), every=2, axis=0),
+        max_iter=6,
+        tol=0.0,
+    )
+    assert alive(columns.theta) > 1
+    assert error(rows.theta.T, columns.theta) <= 1e-9
+
+
+def test_nearly_dead_units_count_below_a_threshold():
+    """A capped step shrinks the other atoms by a factor and never to zero."""
+    start = on(L1Ball())
+    start[:, [1, 3]] = 1e-9
+    start /= start.sum()
+    ready = prepare(xv.separable(product, rng(5).normal(size=(6, 20)), lam=0.01), start, over=L1Ball())
+    f = ready.assemble(ready.problem)
+    for below, reseeded in ((0.0, 0), (1e-6, 1)):
+        algorithm = Reseeded(FrankWolfe(cap=2.0**-40), every=1, below=below)
+        state = algorithm.init(f, ready.region, ready.theta)
+        assert float(algorithm.advance(f, ready.region, state).times) == reseeded
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+
+
+def test_worst_samples_come_first():
+    ready = prepared(L1Ball(), start=on(L1Ball()))
+    f = ready.assemble(ready.problem)
+    point = f.point(ready.theta)
+    found = WorstSamples().columns(f, point)
+    size = np.linalg.norm(point.r, axis=0)
+    assert np.linalg.norm(found, axis=0) == pytest.approx(np.sort(size)[::-1], rel=1e-13)
+    assert (found[:, 0] == -point.r[:, np.argmax(size)]).all()
+
+
+def test_principal_directions_lower_the_objective_fastest():
+    """The curvature along a new unit z is ``-<z, r r^T z>/lam``: an eigenvalue for a principal direction, the least."""
+    lam = 0.01
+    ready = prepared(L1Ball(), lam=lam, start=on(L1Ball()))
+    f = ready.assemble(ready.problem)
+    point = f.point(ready.theta)
+    U = PrincipalDirections().columns(f, point)
+    assert error(U.T @ U, np.eye(6)) <= 1e-12
+    assert (np.max(U, axis=0) == np.max(np.abs(U), axis=0)).all()
+
+    def along(z):
+        D = ready.theta[0].copy()
+        return lambda h: f.point((D + np.outer(h[0] * z, np.eye(4)[1]),)).value
+
+    def curvature(z):
+        slope = [central_differences(along(z), np.array([h]), 1e-5)[0] for h in (-1e-4, 1e-4)]
+        return (slope[1] - slope[0]) / 2e-4
+
+    eigenvalues = np.linalg.svd(point.r)[1] ** 2
+    for j in range(3):
+        assert curvature(U[:, j]) == pytest.approx(-eigenvalues[j] / lam, rel=1e-2)
+    other = rng(3).normal(size=6)
+    assert curvature(other / np.linalg.norm(other)) > curvature(U[:, 0])
+
+
+def test_directions_without_residual_seed_nothing():
+    """A residual of rank one has one direction, the rest is rounding."""
+    r = np.outer(np.arange(1.0, 7.0), np.ones(20))
+
+    class AnyPoint:
+        pass
+
+    point = AnyPoint()
+    point.r = r
+    found = PrincipalDirections().columns(prepared(None).assemble(prepared(None).problem), point)
+    assert np.count_nonzero(np.any(found != 0, axis=0)) == 1
+    assert found[:, 0] == pytest.approx(np.arange(1.0, 7.0) / np.linalg.norm(np.arange(1.0, 7.0)), rel=1e-12)
+
+
+def test_seeds_of_ones_own():
+    class Ones(Seeds):
+        def columns(self, f, point):
+            return array_like(point.r)
+
+    def array_like(r):
+        return xv.array_namespace(r).ones_like(r)
+
+    ready = prepared(L1Ball(), start=on(L1Ball()))
+    f, algorithm = ready.assemble(ready.problem), Reseeded(FrankWolfe(cap=2.0**-60), every=1, seeds=Ones(), rise=10.0)
+    D = algorithm.advance(f, ready.region, algorithm.init(f, ready.region, ready.theta)).iterate.theta[0]
+    new = D[:, np.all(ready.theta[0] == 0, axis=0) & np.any(D != 0, axis=0)]
+    assert new.shape[1] >= 1
+    assert new == pytest.approx(np.full_like(new, new[0, 0]), rel=1e-13)
+
+
+# -- wrong use ---------------------------------------------------------------------------------------------------------
+
+
+def two(theta, data):
+    return theta["a"] @ theta["b"]
+
+
+def test_the_leaf_has_to_be_clear():
+    start = {"a": np.eye(6, 4), "b": np.eye(4)}
+    problem = xv.separable(two, rng(5).normal(size=(6, 20)), lam=0.1)
+    with pytest.raises(ProblemError, match=r"2 matrices, at \[0, 1\]: say which holds the units, with leaf="):
+        xv.solve(problem, start, algorithm=Reseeded(), max_iter=2)
+    with pytest.raises(ProblemError, match="units of 4 entries cannot be seeded from a target of 6 rows"):
+        xv.solve(problem, start, algorithm=Reseeded(leaf=1), max_iter=2)
+    with pytest.raises(ProblemError, match="leaf=2 names no matrix among the 2 leaves"):
+        xv.solve(problem, start, algorithm=Reseeded(leaf=2), max_iter=2)
+    fit = xv.solve(problem, start, algorithm=Reseeded(leaf=0), max_iter=2)
+    assert fit.n_iter == 2
+
+
+def test_a_theta_without_matrices_has_no_units():
+    from .support import decay_problem
+
+    fits = [xv.solve(decay_problem(), np.array([0.5, 8.0]), algorithm=a) for a in (FrankWolfe(), Reseeded())]
+    assert (vector(fits[0].theta) == vector(fits[1].theta)).all()
+    assert fits[0].counts == fits[1].counts
+
+
+def test_projection_is_the_inner_methods_need():
+    assert Reseeded(AcceleratedProjectedGradient()).needs_projection
+    assert not Reseeded(FrankWolfe()).needs_projection
+    algorithm = Reseeded(AcceleratedProjectedGradient())
+    with pytest.raises(ProblemError, match="projects, and WithoutProjection"):
+        xv.solve(dictionary_problem(), on(Simplex()), over=WithoutProjection(), algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"inner": "FrankWolfe"}, "an algorithm such as FrankWolfe"),
+        ({"inner": Reseeded()}, "an algorithm such as FrankWolfe"),
+        ({"every": 0}, "every >= 1, a whole number, got 0"),
+        ({"times": -1}, "times >= 0, a whole number, got -1"),
+        ({"leaf": "D"}, "position of a leaf or None, got leaf='D'"),
+        ({"axis": 2}, "units are columns"),
+        ({"below": 1.0}, "0 <= below < 1, got 1.0"),
+        ({"rise": -0.1}, "finite rise >= 0, got -0.1"),
+        ({"rise": float("inf")}, "finite rise >= 0, got inf"),
+        ({"seeds": None}, "seeds must be WorstSamples"),
+    ],
+)
+def test_wrong_parameters(parameters, message):
+    with pytest.raises(ProblemError, match=message):
+        Reseeded(**parameters)

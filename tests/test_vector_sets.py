@@ -1,0 +1,686 @@
+"""Vector sets against oracles that share nothing with them: lists of vertices, linear programs, dual norms."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations, product
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import xvarpro as xv
+from xvarpro import sets, trees
+from xvarpro.errors import ProblemError
+from xvarpro.sets import _search
+
+from .support import host, rng, send
+
+EPS = np.finfo(np.float64).eps
+RAMP = np.array([0.5, 2.0, 1.0, 4.0])
+KINDS = [
+    sets.ContinuousKnapsack,
+    sets.ConvexHull,
+    sets.Ellipsoid,
+    sets.GroupL12Ball,
+    sets.GroupL1InfBall,
+    sets.Groups,
+    sets.Hypersimplex,
+    sets.KNormBall,
+    sets.KSparsePolytope,
+    sets.L1Ball,
+    sets.L2Ball,
+    sets.LinfBall,
+    sets.LpBall,
+    sets.NonnegativeL2Ball,
+    sets.OWLBall,
+    sets.OrderedBox,
+    sets.Permutahedron,
+    sets.Rows,
+    sets.TotalVariationBall,
+    sets.UnitHypersimplex,
+    sets.WeightedL1Ball,
+    sets.WeightedSimplex,
+]
+
+
+def shape_of(C, n):
+    return (2, n) if C.event_ndim == 2 else (n,)
+
+
+def instances(kind, n=5):
+    """Examples that fit n entries."""
+    for C in kind.examples((2, n) if kind.event_ndim == 2 else (n,)):
+        try:
+            C.check(shape_of(C, n))
+        except ProblemError:
+            continue
+        yield C
+
+
+CASES = [pytest.param(C, id=f"{kind.__name__}-{i}") for kind in KINDS for i, C in enumerate(instances(kind))]
+PROJECTED = [case for case in CASES if case.values[0].has_projection]
+
+
+def moved(backend, C, dtype="float64"):
+    """The set with its arrays on `backend`, as a solve hands it over."""
+    return trees.map_arrays(lambda x: send(backend, host(x).astype(dtype)), C)
+
+
+def gradients(count, shape, seed=0):
+    """A third of them rounded, so that ties and zeros are common."""
+    g = 2 * rng(seed).normal(size=(count, *shape))
+    g[::3] = np.round(g[::3])
+    return g
+
+
+def few(backend, many, some=12):
+    return many if backend.name == "numpy" else some
+
+
+def compiled(backend, fun):
+    """Every call of a loop compiles it anew on JAX, unless the whole function is compiled."""
+    if backend.name != "jax":
+        return fun
+    import jax
+
+    return jax.jit(fun)
+
+
+def inner(a, b):
+    return float(np.real(np.vdot(a, b)))
+
+
+# -- vertices ----------------------------------------------------------------------------------------------------------
+
+
+def signs(n):
+    return [np.array(s) for s in product((1.0, -1.0), repeat=n)]
+
+
+def spikes(n, ks, height, signed=True):
+    """Vectors with k equal entries, for all k asked for and all choices of place and of sign."""
+    out = []
+    for k in ks:
+        for places in combinations(range(n), k):
+            for s in signs(k) if signed else [np.ones(k)]:
+                v = np.zeros(n)
+                v[list(places)] = height(k) * s
+                out.append(v)
+    return out
+
+
+def owl(w, r):
+    return spikes(len(w), range(1, len(w) + 1), lambda k: r / np.cumsum(w)[k - 1])
+
+
+def steps(n, low, high):
+    return [np.where(np.arange(n) >= k, high, low) for k in range(n + 1)]
+
+
+def placed(groups, n, points):
+    """Points of one group at a time, the rest 0."""
+    out = []
+    for group in groups:
+        for p in points(len(group)):
+            v = np.zeros(n)
+            v[list(group)] = p
+            out.append(v)
+    return out
+
+
+def step_at(n, r):
+    """Centred steps up and down."""
+    return [s * r * (np.where(np.arange(n) >= k, 1.0, 0.0) - (n - k) / n) for k in range(1, n) for s in (1, -1)]
+
+
+ATOMS = rng(9).normal(size=(7, 4))
+ATOMS /= np.linalg.norm(ATOMS, axis=1, keepdims=True)  # all of them are vertices
+GROUPS = ((0, 3), (2,), (1,))
+LOW = np.array([-1.0, 0.5, 0.0, 2.0])
+ROOM = 12.0 - RAMP @ LOW
+EYE = np.eye(4)
+FALLING = np.array([3.0, 2.0, 1.0, 0.5])
+VERTICES = {
+    "LinfBall": (sets.LinfBall(1.5), [1.5 * s for s in signs(4)]),
+    "WeightedSimplex": (
+        sets.WeightedSimplex(RAMP, LOW, 12.0),
+        [LOW, *(LOW + ROOM / a * e for a, e in zip(RAMP, EYE, strict=True))],
+    ),
+    "WeightedSimplex of numbers": (
+        sets.WeightedSimplex(2.0, -1.0, 1.0),
+        [-np.ones(4), *(-np.ones(4) + 9 / 2 * e for e in EYE)],
+    ),
+    "WeightedL1Ball": (
+        sets.WeightedL1Ball(RAMP, LOW),
+        [LOW + s * a * e for a, e in zip(RAMP, EYE, strict=True) for s in (1, -1)],
+    ),
+    "WeightedL1Ball of no width": (
+        sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0])),
+        [s * a * e for a, e in zip((0, 1, 0, 2), EYE, strict=True) for s in (1, -1)],
+    ),
+    "KSparsePolytope": (sets.KSparsePolytope(2, 0.5), spikes(4, [2], lambda k: 0.5)),
+    "KSparsePolytope of all": (sets.KSparsePolytope(9, 0.5), spikes(4, [4], lambda k: 0.5)),
+    "KNormBall": (sets.KNormBall(2, 3.0), spikes(4, [1], lambda k: 3.0) + spikes(4, [4], lambda k: 1.5)),
+    "KNormBall of one": (sets.KNormBall(1, 3.0), spikes(4, [4], lambda k: 3.0)),
+    "KNormBall of all": (sets.KNormBall(4, 3.0), spikes(4, [1], lambda k: 3.0)),
+    "OWLBall": (sets.OWLBall(FALLING, 2.0), owl(FALLING, 2.0)),
+    "OWLBall with zeros": (sets.OWLBall(np.array([3.0, 3.0, 1.0, 0.0])), owl(np.array([3.0, 3.0, 1.0, 0.0]), 1.0)),
+    "Hypersimplex": (sets.Hypersimplex(2, 0.5), spikes(4, [2], lambda k: 0.5, False)),
+    "Hypersimplex of all": (sets.Hypersimplex(4, 0.5), spikes(4, [4], lambda k: 0.5, False)),
+    "UnitHypersimplex": (sets.UnitHypersimplex(3, 0.5), spikes(4, range(4), lambda k: 0.5, False)),
+    "UnitHypersimplex of more": (sets.UnitHypersimplex(7, 0.5), spikes(4, range(5), lambda k: 0.5, False)),
+    "Permutahedron": (sets.Permutahedron(), [np.array(p) for p in permutations((1.0, 2.0, 3.0, 4.0))]),
+    "Permutahedron with ties": (
+        sets.Permutahedron(np.array([0.5, -1.0, 0.5, 3.0])),
+        [np.array(p) for p in permutations((0.5, -1.0, 0.5, 3.0))],
+    ),
+    "OrderedBox": (sets.OrderedBox(-2.0, 0.5), steps(4, -2.0, 0.5)),
+    "TotalVariationBall": (sets.TotalVariationBall(3.0), step_at(4, 3.0)),
+    "ConvexHull": (sets.ConvexHull(ATOMS), list(ATOMS)),
+    "GroupL1InfBall": (sets.GroupL1InfBall(GROUPS, 2.0), placed(GROUPS, 4, lambda k: [2 * s for s in signs(k)])),
+    "Groups": (
+        sets.Groups(sets.Simplex(2.0), GROUPS),
+        [np.array([2.0 * (i == 0), 2.0, 2.0, 2.0 * (i == 1)]) for i in range(2)],
+    ),
+    "L1Ball": (sets.L1Ball(0.5), spikes(4, [1], lambda k: 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", VERTICES)
+def test_lmo_picks_the_best_vertex(name, backend):
+    C, vertices = VERTICES[name]
+    on, V = moved(backend, C), np.array(vertices)
+    G = gradients(300, (4,))
+    found = host(compiled(backend, on.lmo)(send(backend, G)))
+    support = host(compiled(backend, on.support)(send(backend, G)))
+    for g, v, most in zip(G, found, support, strict=True):
+        size = np.abs(g).sum() * np.abs(V).max()
+        assert inner(g, v) == pytest.approx((V @ g).min(), rel=0, abs=4 * EPS * size)
+        assert np.abs(V - v).max(axis=1).min() <= 4 * EPS * np.abs(V).max()
+        assert most == pytest.approx((V @ g).max(), rel=0, abs=8 * EPS * size)
+
+
+@pytest.mark.parametrize("name", VERTICES)
+def test_lmo_of_zero_is_a_vertex(name, backend):
+    C, vertices = VERTICES[name]
+    v = host(moved(backend, C).lmo(send(backend, np.zeros(4))))
+    assert np.abs(np.array(vertices) - v).max(axis=1).min() <= 4 * EPS * np.abs(vertices).max()
+    others = C.lmo(rng(5).normal(size=(3000, 4)))
+    assert np.abs(others - v).max(axis=1).min() <= 4 * EPS * np.abs(vertices).max()
+
+
+@pytest.mark.parametrize("name", VERTICES)
+def test_diameter_is_the_largest_distance_of_two_vertices(name):
+    C, vertices = VERTICES[name]
+    far = max(np.linalg.norm(a - b) for a in vertices for b in vertices)
+    assert C.diameter(np.ones(4)) == pytest.approx(far, rel=1e-14)
+
+
+@pytest.mark.parametrize("name", VERTICES)
+def test_vertices_are_inside_and_what_they_do_not_hull_is_not(name):
+    C, vertices = VERTICES[name]
+    V = np.array(vertices)
+    mean = V.mean(axis=0)
+    for v in V:
+        assert float(C.violation(v)) <= 10 * EPS
+        assert float(C.violation(0.3 * v + 0.7 * mean)) <= 10 * EPS
+        away = v + 0.01 * (v - mean)
+        if np.linalg.norm(away - v) > 1e-6:
+            assert float(C.violation(away)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("n", "vertices"), [(1, [np.zeros(1)]), (2, step_at(2, 1.0)), (3, step_at(3, 1.0)), (6, step_at(6, 1.0))]
+)
+def test_diameter_of_total_variation(n, vertices):
+    far = max(np.linalg.norm(a - b) for a in vertices for b in vertices)
+    assert sets.TotalVariationBall().diameter(np.ones(n)) == pytest.approx(far, rel=1e-14)
+
+
+@pytest.mark.parametrize("w", [np.ones(5), np.eye(5)[0], np.linspace(2.0, 0.1, 5), np.array([3.0, 2.9, 0, 0, 0])])
+def test_diameter_of_sorted_norms(w):
+    V = np.array(owl(w, 1.5))
+    assert sets.OWLBall(w, 1.5).diameter(V[0]) == pytest.approx(2 * np.linalg.norm(V, axis=1).max(), rel=1e-14)
+
+
+# -- linear programs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.3, 2.0, 5.5, 100.0])
+def test_knapsack_equals_a_linear_program(bound, backend):
+    weights = np.array([0.5, 2.0, 1.0, 4.0, 0.25, 3.0])
+    C = moved(backend, sets.ContinuousKnapsack(weights, bound))
+    G = gradients(few(backend, 100), (6,))
+    for g, v in zip(G, host(compiled(backend, C.lmo)(send(backend, G))), strict=True):
+        want = linprog(g, A_ub=weights[None], b_ub=[bound], bounds=(0, 1)).fun
+        assert inner(g, v) == pytest.approx(want, rel=1e-12, abs=1e-12)
+        assert v.min() >= 0
+        assert v.max() <= 1
+        assert weights @ v <= bound + 8 * EPS * bound
+
+
+def test_total_variation_equals_a_linear_program():
+    n, r = 6, 1.5
+    D = np.diff(np.eye(n), axis=0)
+    # x, and t >= |D x|
+    A = np.block([[D, -np.eye(n - 1)], [-D, -np.eye(n - 1)], [np.zeros((1, n)), np.ones((1, n - 1))]])
+    b = np.concatenate([np.zeros(2 * (n - 1)), [r]])
+    mean = np.concatenate([np.ones(n), np.zeros(n - 1)])[None]
+    for g in gradients(100, (n,)):
+        cost = np.concatenate([g, np.zeros(n - 1)])
+        want = linprog(cost, A_ub=A, b_ub=b, A_eq=mean, b_eq=[0.0], bounds=(None, None)).fun
+        assert inner(g, sets.TotalVariationBall(r).lmo(g)) == pytest.approx(want, rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.3, 2.0, 5.5, 100.0])
+def test_knapsack_diameter_bounds_the_vertices(bound):
+    weights = np.array([0.5, 2.0, 1.0, 4.0])
+    C = sets.ContinuousKnapsack(weights, bound)
+    V = np.array([C.lmo(g) for g in gradients(400, (4,))])
+    far = max(np.linalg.norm(a - b) for a in V for b in V)
+    assert far <= C.diameter(weights) * (1 + 1e-14) <= 2 + 1e-12
+
+
+# -- dual norms --------------------------------------------------------------------------------------------------------
+
+
+def dual_group(g):
+    return max(np.linalg.norm(g[list(group)]) for group in GROUPS)
+
+
+SPD = np.array([[2.0, 0.5, 0.0, 0.1], [0.5, 1.0, 0.2, 0.0], [0.0, 0.2, 3.0, -0.4], [0.1, 0.0, -0.4, 0.5]])
+SMOOTH = {
+    "L2Ball": (sets.L2Ball(1.5, LOW), lambda g: LOW @ g + 1.5 * np.linalg.norm(g)),
+    "NonnegativeL2Ball": (sets.NonnegativeL2Ball(1.5), lambda g: 1.5 * np.linalg.norm(np.maximum(g, 0))),
+    "LpBall": (sets.LpBall(3.0, 2.0), lambda g: 2 * np.linalg.norm(g, 1.5)),
+    "LpBall under 2": (sets.LpBall(1.25), lambda g: np.linalg.norm(g, 5)),
+    "GroupL12Ball": (sets.GroupL12Ball(GROUPS, 2.0), lambda g: 2 * dual_group(g)),
+    "Groups": (sets.Groups(sets.L2Ball(2.0), GROUPS), lambda g: 2 * sum(np.linalg.norm(g[list(s)]) for s in GROUPS)),
+    "Ellipsoid": (
+        sets.Ellipsoid(SPD, LOW, 1.5),
+        lambda g: LOW @ g + 1.5 * np.sqrt(g @ np.linalg.solve(SPD, g)),
+    ),
+    "Ellipsoid of a diagonal": (sets.Ellipsoid(RAMP), lambda g: np.sqrt(g @ (g / RAMP))),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_lmo_reaches_the_dual_norm(name, backend):
+    C, dual = SMOOTH[name]
+    on = moved(backend, C)
+    G = gradients(300, (4,))
+    found = host(compiled(backend, on.lmo)(send(backend, G)))
+    support = host(compiled(backend, on.support)(send(backend, G)))
+    for g, v, most in zip(G, found, support, strict=True):
+        slack = 40 * EPS * np.abs(g).sum() * (1 + np.abs(v).max())
+        assert inner(g, v) == pytest.approx(-dual(-g), rel=0, abs=slack)
+        assert most == pytest.approx(dual(g), rel=0, abs=slack)
+        assert float(C.violation(v)) <= 10 * EPS
+        assert np.linalg.norm(v - C.lmo(-g)) <= C.diameter(g) * (1 + 1e-14)
+
+
+def test_rows_and_columns_reach_the_sum_of_dual_norms():
+    for G in gradients(50, (3, 4)):
+        assert float(sets.Rows(sets.L2Ball(2.0)).support(G)) == pytest.approx(2 * np.linalg.norm(G, axis=1).sum())
+        assert inner(G, sets.Rows().lmo(G)) == pytest.approx(-np.linalg.norm(G, axis=1).sum())
+        assert (sets.Rows(sets.L1Ball()).lmo(G) == sets.Columns(sets.L1Ball()).lmo(G.T).T).all()
+    assert sets.Rows(sets.L2Ball(2.0)).diameter(np.ones((3, 4))) == pytest.approx(4 * np.sqrt(3))
+
+
+@pytest.mark.parametrize("name", ["NonnegativeL2Ball", "LpBall", "LpBall under 2", "Ellipsoid", "GroupL12Ball"])
+def test_diameter_is_reached(name):
+    C, _ = SMOOTH[name]
+    g = np.concatenate([rng(0).normal(size=(3000, 4)), np.eye(4), -np.eye(4), signs(4)])
+    V = C.lmo(g)
+    far = max(np.linalg.norm(V - v, axis=1).max() for v in V)
+    assert C.diameter(g[0]) * 0.98 <= far <= C.diameter(g[0]) * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("p", [1.0001, 1e4])
+def test_the_ends_of_lp(p):
+    end = sets.L1Ball(2.0) if p < 2 else sets.LinfBall(2.0)
+    for g in gradients(100, (5,)):
+        for scale in (1e-30, 1.0, 1e30):
+            v = sets.LpBall(p, 2.0).lmo(scale * g)
+            assert float(sets.LpBall(p, 2.0).violation(v)) <= 10 * EPS
+            assert inner(g, v) == pytest.approx(inner(g, end.lmo(g)), rel=1e-3)
+
+
+# -- sets that are one another -----------------------------------------------------------------------------------------
+
+FIRST = np.eye(5)[0]
+TWO = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
+SAME = {
+    "l1": [
+        sets.L1Ball(1.5),
+        sets.WeightedL1Ball(1.5),
+        sets.KSparsePolytope(1, 1.5),
+        sets.OWLBall(1.0, 1.5),
+        sets.OWLBall(np.ones(5), 1.5),
+        sets.KNormBall(5, 1.5),
+        sets.GroupL12Ball(1, 1.5),
+        sets.GroupL1InfBall(1, 1.5),
+        sets.ConvexHull(1.5 * np.concatenate([np.eye(5), -np.eye(5)])),
+    ],
+    "linf": [
+        sets.LinfBall(1.5),
+        sets.Box(-1.5, 1.5),
+        sets.KSparsePolytope(5, 1.5),
+        sets.OWLBall(FIRST, 1.5),
+        sets.KNormBall(1, 1.5),
+        sets.GroupL1InfBall(5, 1.5),
+    ],
+    "k-norm": [sets.KNormBall(2, 1.5), sets.OWLBall(TWO, 1.5)],
+    "simplex": [sets.Simplex(1.5), sets.ConvexHull(1.5 * np.eye(5)), sets.Hypersimplex(1, 1.5)],
+    "capped simplex": [sets.CappedSimplex(1.5), sets.WeightedSimplex(2.0, 0.0, 3.0), sets.UnitHypersimplex(1, 1.5)],
+    "unit hypersimplex": [sets.UnitHypersimplex(2), sets.ContinuousKnapsack(1.0, 2.0)],
+    "permutations": [sets.Hypersimplex(2), sets.Permutahedron(TWO)],
+    "l2": [
+        sets.L2Ball(1.5),
+        sets.LpBall(2.0, 1.5),
+        sets.Ellipsoid(1.0, 0.0, 1.5),
+        sets.Ellipsoid(4 * np.eye(5), 0.0, 3.0),
+        sets.GroupL12Ball(5, 1.5),
+    ],
+    "groups": [sets.Groups(sets.L2Ball(1.5), 1), sets.LinfBall(1.5)],
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_equivalent_sets_agree(name):
+    first, *others = SAME[name]
+    for g in gradients(100, (5,)):
+        for C in others:
+            assert inner(g, C.lmo(g)) == pytest.approx(inner(g, first.lmo(g)), rel=0, abs=20 * EPS * np.abs(g).sum())
+            assert np.abs(C.project(g) - first.project(g)).max() <= 100 * EPS
+            assert float(C.violation(g) > 1e-12) == float(first.violation(g) > 1e-12)
+    for C in others:
+        assert C.diameter(g) == pytest.approx(first.diameter(g), rel=1e-14)
+
+
+# -- projections -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("C", PROJECTED)
+def test_one_call_of_the_lmo_certifies_a_projection(C, dtype, backend):
+    """``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``."""
+    if backend.name == "jax" and dtype == "float32":
+        pytest.skip("compiles as long as float64 and rounds as Torch does")
+    eps = np.finfo(dtype).eps
+    on = moved(backend, C, dtype)
+    shape = shape_of(C, 5)
+    size = C.diameter(np.ones(shape)) + np.linalg.norm(C.center(np.ones(shape)))
+    scales = np.repeat(10.0 ** np.arange(-12, 13, 2), 9)
+    X = (gradients(len(scales), shape) * scales.reshape(-1, *(1,) * len(shape))).astype(dtype)
+    P = compiled(backend, on.project)(send(backend, X))
+    assert backend.dtype_name(P) == dtype
+    Y = compiled(backend, on.lmo)(P - send(backend, X))
+    assert host(on.violation(P)).max() <= 20 * eps
+    for x, p, y in zip(X.astype(np.float64), host(P).astype(np.float64), host(Y).astype(np.float64), strict=True):
+        far = np.linalg.norm(x - p)
+        assert inner(x - p, y - p) <= 50 * eps * (far + size) * (np.linalg.norm(x) + size)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_projections_of_other_lengths(kind, n):
+    for C in instances(kind, n):
+        if not C.has_projection:
+            continue
+        size = C.diameter(np.ones(shape_of(C, n))) + np.linalg.norm(C.center(np.ones(shape_of(C, n))))
+        for x in gradients(6, shape_of(C, n), seed=n) * 3:
+            p = C.project(x)
+            far = np.linalg.norm(x - p)
+            assert float(C.violation(p)) <= 40 * EPS
+            assert inner(x - p, C.lmo(p - x) - p) <= 200 * EPS * (far + size) * (np.linalg.norm(x) + size)
+
+
+def pool_adjacent_violators(x):
+    blocks = []
+    for v in x:
+        blocks.append([v, 1])
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (a, i), (b, j) = blocks[-2:]
+            blocks[-2:] = [[(a * i + b * j) / (i + j), i + j]]
+    return np.concatenate([np.full(k, v) for v, k in blocks])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 33, 500])
+def test_isotonic_regression_pools_adjacent_violators(n, backend):
+    isotonic = compiled(backend, _search.isotonic)
+    draws = gradients(few(backend, 20, 2), (n,), seed=n)
+    for x in [*draws, np.arange(n, 0.0, -1.0), np.arange(0.0, n), np.ones(n), np.cumsum(draws[0])]:
+        y, mean = isotonic(send(backend, x), send(backend, x**2))
+        want = pool_adjacent_violators(x)
+        assert np.abs(host(y) - want).max() <= 20 * EPS * np.abs(x).max()
+        # what is carried is averaged over the same blocks
+        blocks = np.cumsum(np.diff(want, prepend=want[0]) > 1e-12)
+        averages = np.bincount(blocks, x**2) / np.bincount(blocks)
+        if len(np.unique(np.round(x, 9))) == n:
+            assert np.abs(host(mean) - averages[blocks]).max() <= 1e-12 * (x**2).max()
+
+
+def test_root_of_curves_that_newton_cannot_do(backend):
+    """Flat ends, a jump in slope and a pole of the slope, all in one batch, bit for bit as one by one."""
+    xp = backend.xp
+    where = np.array([0.3, -2.0, 1e-9, 7.0])
+
+    def curve(of):
+        def fun(t):
+            z = t - of
+            return -xp.sign(z) * xp.abs(z) ** 3 - xp.where(z > 0, 100 * z, 0 * z), -3 * z * z
+
+        return fun
+
+    def solve(of):
+        low = 0 * of - 10.0
+        return host(_search.root(curve(of), low, low + 20.5, low + 20.0, close=0.0, near=0.0))
+
+    got = solve(send(backend, where))
+    assert np.abs(got - where).max() <= 1e-5
+    assert (got == np.concatenate([solve(send(backend, where[i : i + 1])) for i in range(4)])).all()
+
+
+# -- complex points ----------------------------------------------------------------------------------------------------
+
+
+def complex_gradients(count, n=4, seed=0):
+    g = gradients(count, (n,), seed) + 1j * gradients(count, (n,), seed + 1)
+    g[::4, 0] = 0
+    return g
+
+
+COMPLEX = {
+    "LinfBall": (sets.LinfBall(1.5), lambda g: 1.5 * np.abs(g).sum()),
+    "L1Ball": (sets.L1Ball(1.5), lambda g: 1.5 * np.abs(g).max()),
+    "WeightedL1Ball": (sets.WeightedL1Ball(RAMP, LOW), lambda g: g.real @ LOW + (RAMP * np.abs(g)).max()),
+    "L2Ball": (sets.L2Ball(1.5), lambda g: 1.5 * np.linalg.norm(g)),
+    "L2Ball elsewhere": (sets.L2Ball(1.5, LOW), lambda g: g.real @ LOW + 1.5 * np.linalg.norm(g)),
+    "LpBall": (sets.LpBall(3.0), lambda g: np.linalg.norm(np.abs(g), 1.5)),
+    "GroupL12Ball": (sets.GroupL12Ball(GROUPS), dual_group),
+    "Groups": (sets.Groups(sets.L2Ball(), GROUPS), lambda g: sum(np.linalg.norm(g[list(s)]) for s in GROUPS)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_points(name, backend):
+    C, dual = COMPLEX[name]
+    assert C.takes_complex
+    on = moved(backend, C)
+    lmo, project, violation = (compiled(backend, f) for f in (on.lmo, on.project, on.violation))
+    G = complex_gradients(60)
+    for scale in (1e-300, 1.0, 1e200):
+        V = lmo(send(backend, scale * G))
+        assert host(violation(V)).max() <= 10 * EPS
+        for g, v in zip(G, host(V), strict=True):
+            assert inner(g, v) == pytest.approx(-dual(-g), rel=0, abs=40 * EPS * (1 + np.abs(g).sum() * 4))
+    P = project(send(backend, G))
+    assert host(violation(P)).max() <= 10 * EPS
+    Y, support = lmo(P - send(backend, G)), host(on.support(send(backend, G)))
+    for g, p, y, most in zip(G, host(P), host(Y), support, strict=True):
+        assert most == pytest.approx(dual(g), rel=1e-13, abs=1e-13)
+        assert inner(g - p, y - p) <= 100 * EPS * (1 + np.linalg.norm(g)) ** 2
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_points_of_real_numbers_are_the_real_ones(name):
+    C, _ = COMPLEX[name]
+    for g in gradients(30, (4,)):
+        assert np.abs(C.lmo(g + 0j) - C.lmo(g)).max() <= 10 * EPS
+        assert np.abs(C.project(g + 0j) - C.project(g)).max() <= 20 * EPS
+        assert float(C.violation(g + 0j)) == pytest.approx(float(C.violation(g)), rel=1e-14, abs=1e-15)
+    assert C.violation(g + 0j).dtype == np.float64
+
+
+# -- ties --------------------------------------------------------------------------------------------------------------
+
+
+def test_ties_go_to_the_first_index(backend):
+    def lmo(C, g):
+        return host(moved(backend, C).lmo(send(backend, np.array(g)))).tolist()
+
+    ones = [1.0, 1.0, 1.0, 1.0]
+    assert lmo(sets.KSparsePolytope(2), ones) == [-1.0, -1.0, 0.0, 0.0]
+    assert lmo(sets.KSparsePolytope(2), [1.0, 2.0, -1.0, 1.0]) == [-1.0, -1.0, 0.0, 0.0]
+    assert lmo(sets.Hypersimplex(2), ones) == [1.0, 1.0, 0.0, 0.0]
+    assert lmo(sets.UnitHypersimplex(2), [-1.0, -1.0, -1.0, 0.0]) == [1.0, 1.0, 0.0, 0.0]
+    assert lmo(sets.OWLBall(np.array([2.0, 1.0, 0.5, 0.5])), [-4.0, -2.0, 0.0, 0.0]) == [0.5, 0.0, 0.0, 0.0]
+    assert lmo(sets.KNormBall(2), [0.0, -2.0, 1.0, 1.0]) == [0.0, 1.0, 0.0, 0.0]
+    assert lmo(sets.Permutahedron(), ones) == [4.0, 3.0, 2.0, 1.0]
+    assert lmo(sets.OrderedBox(), [0.0, 0.0, -1.0, 0.0]) == [1.0, 1.0, 1.0, 1.0]
+    assert lmo(sets.WeightedSimplex(2.0), [-1.0, -1.0, 0.0, -1.0]) == [0.5, 0.0, 0.0, 0.0]
+    assert lmo(sets.WeightedL1Ball(2.0), ones) == [-2.0, 0.0, 0.0, 0.0]
+    assert lmo(sets.GroupL1InfBall(2), ones) == [-1.0, -1.0, 0.0, 0.0]
+    assert lmo(sets.GroupL12Ball(((3,), (1,), (2, 0))), [0.0, 1.0, 0.0, 1.0]) == [0.0, 0.0, 0.0, -1.0]
+    assert lmo(sets.ConvexHull(np.array([[1.0, 0, 0, 1], [1.0, 0, 1, 0]])), ones) == [1.0, 0.0, 0.0, 1.0]
+    assert lmo(sets.ContinuousKnapsack(1.0, 1.5), [-1.0, -1.0, -1.0, 0.0]) == [1.0, 0.5, 0.0, 0.0]
+
+
+# -- faces -------------------------------------------------------------------------------------------------------------
+
+
+FACES = {
+    "LinfBall": (sets.LinfBall(1.5), np.array([1.5, 0.2, -1.5, -0.3]), [1, 3], None),
+    "WeightedSimplex, tight": (
+        sets.WeightedSimplex(RAMP, LOW, 12.0),
+        LOW + np.array([0.25, 0.0, 0.25, 0.5]) * ROOM / RAMP,
+        [0, 2, 3],
+        RAMP,
+    ),
+    "WeightedSimplex, slack": (
+        sets.WeightedSimplex(RAMP, LOW, 12.0),
+        LOW + np.array([0.25, 0.0, 0.25, 0.25]) * ROOM / RAMP,
+        [0, 2, 3],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_faces(name, backend):
+    """A face is where the entries `free` move, orthogonally to `normal` if there is one."""
+    C, x, free, normal = FACES[name]
+    on, there = moved(backend, C), send(backend, x)
+    P = np.diag(np.isin(np.arange(4), free).astype(float))
+    if normal is not None:
+        a = P @ normal
+        P = P - np.outer(a, a) / (a @ a)
+    base = name.split(",")[0]
+    vertices = np.array(VERTICES[base][1])
+    inside = np.abs((vertices - x) @ (np.eye(4) - P)).max(axis=1) <= 1e-12
+    tangent, away, reach = (compiled(backend, f) for f in (on.tangent, on.away, on.reach))
+    for d in gradients(40, (4,)):
+        t = host(tangent(send(backend, d), there))
+        assert np.abs(t - P @ d).max() <= 20 * EPS * np.abs(d).max()
+        v = host(away(send(backend, d), there))
+        assert inner(d, v) == pytest.approx((vertices[inside] @ d).max(), rel=1e-13, abs=1e-13)
+        alpha = float(reach(send(backend, t), there))
+        if np.abs(t).max() > 1e-12:
+            assert float(C.violation(x + alpha * t)) <= 20 * EPS
+            assert float(C.violation(x + 1.01 * alpha * t)) > 1e-4 * alpha * np.abs(t).max()
+
+
+# -- wrong parameters --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sets.LinfBall(-1.0), "LinfBall: radius must be a finite number >= 0, got -1.0"),
+        (lambda: sets.LpBall(1.0), "LpBall: p must be a finite number > 1, got 1.0"),
+        (lambda: sets.LpBall(np.inf), "LpBall: p must be"),
+        (lambda: sets.LpBall(2.0, np.nan), "LpBall: radius must be"),
+        (lambda: sets.L2Ball(1.0, np.array([np.nan])), "L2Ball: offset must be finite, a number or a vector"),
+        (lambda: sets.L2Ball(1.0, "0"), "L2Ball: offset must be"),
+        (lambda: sets.L2Ball(1.0, np.ones((2, 2))), "L2Ball: offset must be"),
+        (lambda: sets.NonnegativeL2Ball(None), "NonnegativeL2Ball: radius"),
+        (lambda: sets.WeightedSimplex(0.0), "WeightedSimplex: weights must be finite and > 0"),
+        (lambda: sets.WeightedSimplex(np.ones(2), 1.0, 1.0), "needs <weights, lower> <= bound, got 2 > 1"),
+        (lambda: sets.WeightedSimplex(np.ones(2), np.ones(3)), "of one length, got 2 and 3"),
+        (lambda: sets.WeightedSimplex(bound=np.inf), "WeightedSimplex: bound"),
+        (lambda: sets.WeightedL1Ball(np.array([1.0, -1.0])), "WeightedL1Ball: widths must be finite and >= 0"),
+        (lambda: sets.ContinuousKnapsack(np.array([1.0, 0.0])), "ContinuousKnapsack: weights must be finite and > 0"),
+        (lambda: sets.ContinuousKnapsack(1.0, -1.0), "ContinuousKnapsack: bound"),
+        (lambda: sets.KSparsePolytope(0), "KSparsePolytope: k must be a whole number >= 1, got 0"),
+        (lambda: sets.KNormBall(1.5), "KNormBall: k must be"),
+        (lambda: sets.Hypersimplex(True), "Hypersimplex: k must be"),
+        (lambda: sets.UnitHypersimplex(2, -1), "UnitHypersimplex: radius"),
+        (lambda: sets.OWLBall(np.array([1.0, 2.0])), "OWLBall: weights must be finite and >= 0, not rising"),
+        (lambda: sets.OWLBall(0.0), "OWLBall: weights"),
+        (lambda: sets.Permutahedron(np.array([1.0, np.inf])), "Permutahedron: weights must be finite"),
+        (lambda: sets.OrderedBox(1.0, 0.0), "OrderedBox needs lower <= upper"),
+        (lambda: sets.OrderedBox(-np.inf, 0.0), "OrderedBox: lower"),
+        (lambda: sets.TotalVariationBall(-1.0), "TotalVariationBall: radius"),
+        (lambda: sets.ConvexHull(np.ones(3)), "ConvexHull: atoms must be a finite matrix"),
+        (lambda: sets.ConvexHull(np.array([[np.nan]])), "ConvexHull: atoms"),
+        (lambda: sets.Ellipsoid(np.ones((2, 3))), "Ellipsoid: matrix must be finite and square"),
+        (lambda: sets.Ellipsoid(np.array([[1.0, 2.0], [0.0, 1.0]])), "Ellipsoid: matrix must be symmetric"),
+        (lambda: sets.Ellipsoid(np.array([[1.0, 2.0], [2.0, 1.0]])), "positive definite, its eigenvalues are -1 to 3"),
+        (lambda: sets.Ellipsoid(-1.0), "Ellipsoid: matrix must be finite and > 0"),
+        (lambda: sets.Groups(sets.Box()), "Groups needs a set of vectors"),
+        (lambda: sets.Rows(sets.Rows()), "Rows needs a set of vectors"),
+        (lambda: sets.Groups(groups=0), "groups must be a number >= 1"),
+        (lambda: sets.GroupL12Ball(((0, 1), (1,))), "hold each of 0, 1, .. once"),
+        (lambda: sets.GroupL1InfBall(((0, 1), ())), "GroupL1InfBall: groups"),
+        (lambda: sets.GroupL1InfBall(2.5), "GroupL1InfBall: groups"),
+    ],
+)
+def test_parameters_are_checked(make, message):
+    with pytest.raises(ProblemError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("C", "message"),
+    [
+        (sets.L2Ball(1.0, LOW), "L2Ball: offset has 4 entries, theta's leaf of shape (2, 3) has 6"),
+        (sets.WeightedSimplex(RAMP, LOW, 12.0), "WeightedSimplex: weights has 4 entries"),
+        (sets.WeightedSimplex(1.0, 1.0, 5.0), "needs <weights, lower> <= bound, got 6 > 5"),
+        (sets.WeightedL1Ball(RAMP), "WeightedL1Ball: widths has 4"),
+        (sets.ContinuousKnapsack(RAMP), "ContinuousKnapsack: weights has 4"),
+        (sets.OWLBall(FALLING), "OWLBall: weights has 4"),
+        (sets.Permutahedron(FALLING), "Permutahedron: weights has 4"),
+        (sets.Hypersimplex(7), "Hypersimplex is empty for k=7 > 6"),
+        (sets.Ellipsoid(SPD), "Ellipsoid: matrix has shape (4, 4)"),
+        (sets.ConvexHull(ATOMS), "ConvexHull: atoms have 4 entries"),
+        (sets.Groups(groups=GROUPS), "Groups: groups hold 4 entries, theta's leaf of shape (2, 3) has 6"),
+        (sets.Groups(sets.Hypersimplex(3), 2), "Hypersimplex is empty for k=3 > 2"),
+        (sets.GroupL12Ball(GROUPS), "GroupL12Ball: groups hold 4"),
+    ],
+)
+def test_a_leaf_that_does_not_fit_is_refused(C, message):
+    with pytest.raises(ProblemError) as caught:
+        xv.region.resolve(C, np.ones((2, 3)))
+    assert message in str(caught.value)
+
+
+def test_rows_need_a_matrix():
+    with pytest.raises(ProblemError, match="Rows constrains a matrix"):
+        sets.Rows().check((3,))
+
+
+def test_lists_are_vectors():
+    assert sets.WeightedL1Ball([1.0, 3.0]).lmo(np.ones(2)).tolist() == [0.0, -3.0]
+    assert sets.Groups(groups=[[0], [1]]).groups == ((0,), (1,))
