@@ -22,6 +22,20 @@ def backend(request):
         yield chosen
 
 
+# Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`, as CI does.
+COMPILES_FOR_LONG = (
+    "test_combinators", "test_faces", "test_in_face", "test_active_set", "test_matrix_sets", "test_reseed",
+    "test_rivals", "test_sets", "test_stochastic", "test_vector_sets", "test_frank_wolfe_steps",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        compiled = "jax" in item.name or "compiled" in item.name
+        if compiled and item.path.stem in COMPILES_FOR_LONG:
+            item.add_marker(pytest.mark.thorough)
+
+
 def float64(backend):
     if backend.name != "jax":
         return nullcontext()

@@ -188,6 +188,68 @@ def test_description_is_plain(backend):
     assert all(isinstance(x, str | int | bool) for x in found.values())
 
 
+# -- vertices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5), (0, 5), (1,)])
+def test_one_entry_per_row(shape, dtype, backend):
+    like = rng(0).normal(size=shape).astype(dtype)
+    index, entry = rng(1).integers(0, shape[-1], size=(*shape[:-1], 1)), like[..., :1] - 7
+    want = np.where(np.arange(shape[-1]) == index, entry, 0)
+    got = backend.one_hot(*(send(backend, x) for x in (like, index, entry)))
+    assert backend.dtype_name(got) == dtype
+    assert got.shape == shape
+    assert (host(got) == want).all()
+    one = backend.one_hot(send(backend, like), send(backend, index), send(backend, entry[..., :1] * 0))
+    assert not host(one).any()
+
+
+BOUNDS = {
+    "numbers": (np.array(-1.5), np.array(2.0)),
+    "equal": (np.array(3.0), np.array(3.0)),
+    "huge": (np.array(-1e38), np.array(3e38)),
+    "vectors": (np.array([-1.0, 0.0, -0.1, -0.0, 1e-30]), np.array([0.3, 0.0, 5.0, 1.0, 2e-30])),
+    "a number and a vector": (np.array(0.0), np.array([0.3, 0.0, 5.0, 1.0, 2.0])),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_bounds_by_sign(bounds, dtype, backend):
+    """Bit for bit one bound or the other; zeros of both signs and NaN are not below zero."""
+    low, high = (b.astype(dtype) for b in BOUNDS[bounds])
+    kept = low.copy(), high.copy()
+    x = rng(0).normal(size=(6, 5)).astype(dtype)
+    x[0], x[1, :2], x[2, 3] = [0.0, -0.0, np.nan, np.inf, -np.inf], [1e-38, -1e-37], 0.0
+    for g in (x, x[0], x[:0]):
+        there = [send(backend, b) for b in (g, high, low)]
+        got = backend.by_sign(*there)
+        assert backend.dtype_name(got) == dtype
+        assert got.shape == g.shape
+        assert (host(got) == np.where(g < 0, high, low)).all()
+        assert (host(there[1]) == kept[1]).all()
+        assert (host(there[2]) == kept[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 5), (0, 5), (2, 8192), (2, 3, 20001), (1_000_000,)])
+def test_norms_keep_their_digits(shape, dtype, backend):
+    x = (1 + rng(0).uniform(size=shape)).astype(dtype)
+    got = backend.norm(send(backend, x))
+    assert backend.dtype_name(got) == dtype
+    assert got.shape == (*shape[:-1], 1)
+    want = np.linalg.norm(x.astype(np.float64), axis=-1, keepdims=True)
+    assert (np.abs(host(got) - want) <= 8 * np.finfo(dtype).eps * want).all()
+
+
+def test_norms_do_not_see_the_order_of_memory():
+    norm = backends.get("numpy").norm
+    x = rng(0).normal(size=(7, 50))
+    for view in (x[:, ::-1], x.T, x[::2, 1:]):
+        assert (norm(view) == norm(view.copy())).all()
+
+
 # -- calculus ----------------------------------------------------------------------------------------------------------
 
 

@@ -80,6 +80,9 @@ class Quadratic:
         self.H, self.b, self.offset = (self.backend.asarray(np.asarray(x, dtype=np.float64)) for x in (H, b, offset))
         self.values = self.gradients = 0
 
+    def rounding(self, value):
+        return 4 * np.finfo(np.float64).eps * abs(value)
+
     def flat(self, theta):
         return self.backend.xp.concat([self.backend.xp.reshape(x, (-1,)) for x in theta])
 

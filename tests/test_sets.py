@@ -18,7 +18,7 @@ from xvarpro import sets
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Set
 
-from .support import host, rng, send
+from .support import BACKENDS, host, rng, send
 
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
@@ -51,6 +51,19 @@ PROJECTED = [p for p in CASES if p.values[0][0].has_projection]
 COMPLEX = [p for p in CASES if p.values[0][0].takes_complex]
 each = pytest.mark.parametrize("case", CASES)
 each_projected = pytest.mark.parametrize("case", PROJECTED)
+
+
+def on_backends(cases):
+    """Every case on every backend; on JAX, which compiles each anew, one per class: parameters change no text."""
+    pairs = [
+        pytest.param(name, *case.values, id=f"{name}-{case.id}")
+        for name in BACKENDS
+        for case in cases
+        if name != "jax" or case.id.endswith("-0")
+    ]
+    return pytest.mark.parametrize(("backend", "case"), pairs, indirect=["backend"])
+
+
 each_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
@@ -109,13 +122,19 @@ def beside(backend, C):
 
 
 def compiled(backend, C, method):
-    """A method of the set as the backend runs it inside a solve."""
-    fun = getattr(beside(backend, C), method)
-    if backend.name != "jax" or not C.compiles:
-        return fun
-    import jax
+    """A method of the set as the backend runs it inside a solve, compiled once for all tests."""
+    key = (backend.name, Key(C), method)
+    if key not in COMPILED:
+        fun = getattr(beside(backend, C), method)
+        if backend.name == "jax" and C.compiles:
+            import jax
 
-    return jax.jit(fun)
+            fun = jax.jit(fun)
+        COMPILED[key] = fun
+    return COMPILED[key]
+
+
+COMPILED = {}
 
 
 def test_every_set_is_found_and_offers_examples():
@@ -134,7 +153,7 @@ def test_lmo_is_no_worse_than_any_feasible_point(case):
         assert inner(g, C.lmo(g)) <= (p @ g.ravel()).min() + rounding(C, shape) * np.abs(g).sum() * np.abs(p).max()
 
 
-@each
+@on_backends(CASES)
 @each_dtype
 def test_support_is_what_the_lmo_reaches(case, dtype, backend):
     C, shape = case
@@ -149,7 +168,7 @@ def test_support_is_what_the_lmo_reaches(case, dtype, backend):
         )
 
 
-@pytest.mark.parametrize("case", COMPLEX)
+@on_backends(COMPLEX)
 def test_complex_gradients(case, backend):
     """Optimal against feasible points turned by any phase, at the value of the support function, and feasible."""
     C, shape = case
@@ -164,7 +183,7 @@ def test_complex_gradients(case, backend):
             assert inner(g, host(v)) <= inner(g, other) + 1e-12 * np.abs(g).sum()
 
 
-@each
+@on_backends(CASES)
 @each_dtype
 def test_lmo_is_feasible_at_every_scale(case, dtype, backend):
     C, shape = case
@@ -177,7 +196,7 @@ def test_lmo_is_feasible_at_every_scale(case, dtype, backend):
             assert float(violation(v)) <= rounding(C, shape, dtype)
 
 
-@each
+@on_backends(CASES)
 def test_lmo_sees_the_direction_only(case, backend):
     C, shape = case
     lmo = compiled(backend, C, "lmo")
@@ -202,7 +221,7 @@ DEGENERATE = {
 }
 
 
-@each
+@on_backends(CASES)
 def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
     C, shape = case
     lmo = compiled(backend, C, "lmo")
@@ -228,7 +247,7 @@ def test_an_idle_gradient_still_gives_a_vertex(kind):
             assert min(np.abs(v - vertex).max() for vertex in vertices) <= 4 * EPS * C.diameter(v)
 
 
-@each
+@on_backends(CASES)
 def test_what_is_not_finite_never_passes_for_a_number(case, backend):
     C, shape = case
     g = gradients(shape, 2)[1]
@@ -259,14 +278,13 @@ def test_small_events(kind, n):
             assert float(C.violation(C.project(3 * g))) <= rounding(C, shape)
 
 
-@each
+@on_backends(CASES)
 def test_empty_batch(case, backend):
     C, shape = case
     g = send(backend, np.zeros((0, *shape)))
-    on = beside(backend, C)
-    assert on.lmo(g).shape == g.shape
+    assert compiled(backend, C, "lmo")(g).shape == g.shape
     if C.has_projection:
-        assert on.project(g).shape == g.shape
+        assert compiled(backend, C, "project")(g).shape == g.shape
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
@@ -278,7 +296,7 @@ def starts(shape, count, seed=2):
     return x
 
 
-@each_projected
+@on_backends(PROJECTED)
 @each_dtype
 def test_one_call_of_the_lmo_certifies_a_projection(case, dtype, backend):
     """``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``; near and far away."""
@@ -297,7 +315,7 @@ def test_one_call_of_the_lmo_certifies_a_projection(case, dtype, backend):
             assert inner(x64 - p64, y64 - p64) <= 4 * slack * (size + C.diameter(x))
 
 
-@each_projected
+@on_backends(PROJECTED)
 def test_projection_is_idempotent(case, backend):
     C, shape = case
     project = compiled(backend, C, "project")
@@ -343,7 +361,7 @@ def test_diameter_is_the_largest_distance_of_two_points(kind, n):
             assert far == pytest.approx(D, rel=1e-9, abs=1e-11)
 
 
-@each
+@on_backends(CASES)
 def test_center_is_in_the_relative_interior(case, backend):
     C, shape = case
     like = send(backend, np.zeros(shape))
@@ -356,7 +374,7 @@ def test_center_is_in_the_relative_interior(case, backend):
             assert inner(g, v) < inner(g, host(center)) < inner(g, C.lmo(-g))
 
 
-@each
+@on_backends(CASES)
 @each_dtype
 def test_random_points_are_feasible_and_the_same_everywhere(case, dtype, backend):
     C, shape = case
@@ -369,15 +387,15 @@ def test_random_points_are_feasible_and_the_same_everywhere(case, dtype, backend
         assert np.abs(C.random_point(like, 4) - C.random_point(like, 3)).max() > 0
 
 
-@each
+@on_backends(CASES)
 def test_batch_equals_loop(case, backend):
     """Bit for bit, ties included, over one and over two leading axes."""
     C, shape = case
     if C.event_ndim == 0:
         return  # an elementwise set has no batch axes
-    on, x = beside(backend, C), gradients(shape, 6)
+    x = gradients(shape, 6)
     for method in ("lmo", "violation", "support", *(["project"] if C.has_projection else [])):
-        fun = getattr(on, method)
+        fun = compiled(backend, C, method)
         one = np.array([host(fun(send(backend, v))) for v in x])
         two = x.reshape(2, 3, *shape)
         for batch, want in ((x, one), (two, one.reshape(2, 3, *one.shape[1:]))):
@@ -422,7 +440,7 @@ def test_compiled_equals_eager(case):
                 assert np.abs(host(jax.jit(fun)(x)) - host(fun(x))).max() <= close
 
 
-@each
+@on_backends(CASES)
 def test_backends_agree(case, backend):
     C, shape = case
     methods = ("lmo", "violation", *(["project"] if C.has_projection else []))

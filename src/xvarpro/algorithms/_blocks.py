@@ -75,6 +75,12 @@ class Sequential(Blocks):
 class Together(Sequential):
     """One alpha for both blocks (the paper).
 
+    Notes
+    -----
+    Searches : one for both blocks, one alpha
+    Per iteration : 1 gradient, 1 LMO
+    When : the paper; theta of one block
+
     Examples
     --------
     >>> import xvarpro as xv
@@ -93,6 +99,12 @@ class Separate(Sequential):
 
     A jump to a vertex then cannot be held back by a network, nor the other way round (Wang, Lu, Mazumder 2020). It
     costs one more gradient where both blocks exist.
+
+    Notes
+    -----
+    Searches : one per block, the free one first
+    Per iteration : 1 gradient, 1 LMO per block
+    When : constrained and free leaves together
 
     Examples
     --------
@@ -114,6 +126,12 @@ class Simultaneous(Blocks):
     within their blocks and f is convex (Braun, Pokutta, Woodstock 2024 for one block at a time); the value at the trial
     is checked against it, and both L are raised where it fails. An estimated pair keeps the ratio measured at the start
     for as long as only one of them is wrong: then `Separate` is the better choice.
+
+    Notes
+    -----
+    Searches : one for both blocks, an alpha each
+    Per iteration : 1 gradient, 1 LMO
+    When : gradients are dear and L of both blocks is known; with `ShortStep` alone
 
     Examples
     --------
@@ -236,6 +254,12 @@ class InTurn(Blocks):
 class Cyclic(InTurn):
     """One constrained leaf, or the leaves of one free ball, per iteration, in their order (Beck, Pauwels, Sabach 2015).
 
+    Notes
+    -----
+    Searches : one, for the leaf whose turn it is
+    Per iteration : 1 gradient, 1 LMO
+    When : several leaves of very different curvature
+
     Examples
     --------
     >>> import xvarpro as xv
@@ -262,6 +286,12 @@ class Randomised(InTurn):
     ----------
     seed : int
         >= 0.
+
+    Notes
+    -----
+    Searches : one, for a leaf that is drawn
+    Per iteration : 1 gradient, 1 LMO
+    When : as `Cyclic`, where a fixed order might go round in circles
 
     Examples
     --------

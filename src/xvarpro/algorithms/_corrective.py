@@ -57,6 +57,11 @@ class Correction(Struct):
 class AwayStep(Correction):
     """Toward the best vertex, or away from the worst atom, whichever promises more (Guelat, Marcotte 1986).
 
+    Notes
+    -----
+    Direction : ``v - x`` or ``x - a``, whichever promises more
+    When : a baseline
+
     Examples
     --------
     >>> import xvarpro as xv
@@ -72,6 +77,11 @@ class AwayStep(Correction):
 @dataclass(frozen=True)
 class Pairwise(Correction):
     """Mass from the worst atom straight to the best vertex (Lacoste-Julien, Jaggi 2015).
+
+    Notes
+    -----
+    Direction : ``v - a``
+    When : a baseline; steps may swap one atom for another
 
     Examples
     --------
@@ -90,6 +100,11 @@ class Pairwise(Correction):
 class BlendedPairwise(Correction):
     """Mass from the worst atom to the best one while that promises as much as a new vertex, then the vertex (BPCG;
     Tsuji, Tanaka, Pokutta 2022). Fewest atoms, and no step that swaps one for another.
+
+    Notes
+    -----
+    Direction : ``s - a`` while that promises as much as ``v - x``, then ``v - x``
+    When : the default of `ActiveSetFrankWolfe`: the fewest atoms
 
     Examples
     --------

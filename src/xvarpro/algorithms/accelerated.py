@@ -38,6 +38,14 @@ class AcceleratedProjectedGradient(Algorithm):
     limit : int
         Trials after which an iteration gives up.
 
+    Notes
+    -----
+    Oracle : projection; LMO for the certificate
+    Per iteration : a value and a projection per trial, 1 more value, 2 gradients, 1 LMO
+    Memory : a few vectors
+    Polytope only : no
+    When : large theta under a set that projects: dictionaries, networks
+
     Examples
     --------
     >>> import xvarpro as xv

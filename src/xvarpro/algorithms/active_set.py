@@ -50,6 +50,14 @@ class ActiveSetFrankWolfe(Corrective):
     capacity : int
         Slots per leaf, >= 2. A point of a polytope needs one more than its dimension at most.
 
+    Notes
+    -----
+    Oracle : LMO
+    Per iteration : per search: values by `step`, 1 gradient, 1 LMO, and 1 LMO where a vertex enters
+    Memory : ``capacity`` copies of the constrained leaves
+    Polytope only : no; linear convergence on polytopes alone
+    When : polytopes that are known by their LMO alone, solutions of few vertices
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv

@@ -26,6 +26,14 @@ class FrankWolfe(Algorithm):
     cap : float
         Largest step of block A, in (0, 1]: a full step to a vertex of a ball zeroes everything else.
 
+    Notes
+    -----
+    Oracle : LMO
+    Per iteration : per search of `blocks`: values by `step`, 1 gradient, 1 LMO
+    Memory : a few vectors
+    Polytope only : no
+    When : sets without a projection or faces, such as sums and images; the paper's method and its baselines
+
     Examples
     --------
     >>> import xvarpro as xv

@@ -23,6 +23,11 @@ class InFaceGradient(Correction):
 
     The steps converge as gradient descent does, whatever the angles at the vertices of the face.
 
+    Notes
+    -----
+    Direction : a gradient step bent into the faces that it meets, or ``v - x``
+    When : the default of `InFaceFrankWolfe`, and for it alone
+
     Examples
     --------
     >>> import xvarpro as xv
@@ -54,6 +59,14 @@ class InFaceFrankWolfe(Corrective):
         As in `FrankWolfe`.
     blocks : Blocks
         `Separate` or `Together`.
+
+    Notes
+    -----
+    Oracle : LMO, and the faces where the set describes them
+    Per iteration : per search: values by `step`, 1 gradient, 1 LMO, and work in the face
+    Memory : a few vectors
+    Polytope only : no; without faces its steps are those of `FrankWolfe`
+    When : sets with faces where no projection is wanted; solutions of many vertices
 
     Examples
     --------

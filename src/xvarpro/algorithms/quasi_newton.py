@@ -61,6 +61,14 @@ class ProjectedQuasiNewton(Algorithm):
     limit : int
         Trials after which the line search gives up.
 
+    Notes
+    -----
+    Oracle : projection; faces where the set describes them; LMO for the certificate
+    Per iteration : a value per trial, 1 gradient, 1 LMO, 2 projections
+    Memory : ``2 memory`` vectors, more while it works
+    Polytope only : no
+    When : the last digits: superlinear in practice once the face has settled
+
     Examples
     --------
     >>> import xvarpro as xv

@@ -49,6 +49,12 @@ class WorstSamples(OfResidual):
 
     One pass over the residual. Of a compressed target they are the columns that stand for the samples.
 
+    Notes
+    -----
+    Directions : columns of the residual, the longest first
+    Cost : one pass over the residual and a sort
+    When : the default; seeds that look like data
+
     Examples
     --------
     >>> import xvarpro as xv
@@ -69,6 +75,12 @@ class PrincipalDirections(OfResidual):
 
     They are the directions that lower the objective fastest, to the first order in the squared length of a unit;
     orthogonal, so that two units never get the same; and the same whether or not the target was compressed.
+
+    Notes
+    -----
+    Directions : left singular vectors of the residual
+    Cost : an SVD on the shorter side
+    When : several units at once; compressed targets
 
     Examples
     --------
@@ -150,6 +162,14 @@ class Reseeded(Algorithm):
         Reseedings at most, >= 0.
     seeds : Seeds
         `WorstSamples` or `PrincipalDirections`.
+
+    Notes
+    -----
+    Oracle : that of `inner`
+    Per iteration : that of `inner`; at a look at dead units a value, and per trial another and an LMO or a projection
+    Memory : that of `inner` and a few vectors
+    Polytope only : no
+    When : units die: dictionaries and networks under a budget
 
     Examples
     --------

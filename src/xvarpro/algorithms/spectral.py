@@ -37,6 +37,14 @@ class SpectralProjectedGradient(Algorithm):
     limit : int
         Trials after which the line search gives up.
 
+    Notes
+    -----
+    Oracle : projection; LMO for the certificate
+    Per iteration : a value per trial, 1 gradient, 1 LMO, 1 projection
+    Memory : a few vectors
+    Polytope only : no
+    When : few parameters under a set that projects; the objective may rise on the way
+
     Examples
     --------
     >>> import xvarpro as xv

@@ -58,6 +58,12 @@ class Momentum(Estimator):
     The noise of a batch of any fixed size averages out at the rate ``k^(-2/3)``, at one mini-batch gradient an
     iteration (Mokhtari, Hassani, Karbasi 2020). The exact gradients of the certificates are not used.
 
+    Notes
+    -----
+    Estimate : ``(1 - rho) d + rho grad_B``, ``rho = 4 / (k + 8)^(2/3)``
+    Per iteration : 1 mini-batch gradient
+    When : mini-batch gradients are dear
+
     Examples
     --------
     >>> import xvarpro as xv
@@ -96,6 +102,12 @@ class VarianceReduced(Estimator):
         True: theta_0 is the previous iterate and ``g_0`` the estimate there (SPIDER-FW: Yurtsever, Sra, Cevher 2019).
         False: theta_0 is the point of the last certificate and ``g_0`` its exact gradient (SVRF: Hazan, Luo 2016, with
         batches and epochs of fixed length).
+
+    Notes
+    -----
+    Estimate : ``g_0 + grad_B(theta) - grad_B(theta_0)``
+    Per iteration : 2 mini-batch gradients
+    When : the default
 
     Examples
     --------
@@ -158,6 +170,14 @@ class StochasticFrankWolfe(Algorithm):
         Of the draws, >= 0. NumPy makes them for every framework, so that batches are the same everywhere.
     period : int
         Independent batches drawn, >= 1; then they repeat in the same order.
+
+    Notes
+    -----
+    Oracle : LMO
+    Per iteration : mini-batch gradients by `estimator`, 1 LMO; an exact certificate every `certify` iterations
+    Memory : a few vectors, ``batch period`` indices
+    Polytope only : no
+    When : more terms than an iteration should touch, in a target that was not compressed
 
     Examples
     --------

@@ -64,6 +64,11 @@ class CuPyBackend(TapedBackend):
         scatter_add(out, key, v)
         return out
 
+    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
+        out = cp.zeros_like(like)
+        cp.put_along_axis(out, index, entry, axis=-1)
+        return out
+
     def householder_qr(self, A: Array) -> tuple[Array, Array]:
         return cp.linalg.qr(A)
 

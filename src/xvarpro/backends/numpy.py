@@ -52,6 +52,22 @@ class NumPyBackend(TapedBackend):
         np.add.at(out, key, v)
         return out
 
+    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
+        out = np.zeros_like(like)
+        np.put_along_axis(out, index, entry, axis=-1)
+        return out
+
+    def by_sign(self, x: Array, high: Array, low: Array) -> Array:
+        out = np.asarray(np.subtract(x < 0, 0.5, dtype=x.dtype))
+        out *= np.inf
+        np.maximum(out, low, out=out)
+        return np.minimum(out, high, out=out)
+
+    def norm(self, x: Array) -> Array:
+        # one pass and no array of squares, added up piece by piece; the order of memory would change the rounding
+        x = np.ascontiguousarray(x)
+        return np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]
+
     # NumPy raises LinAlgError where this protocol promises NaN
 
     def householder_qr(self, A: Array) -> tuple[Array, Array]:

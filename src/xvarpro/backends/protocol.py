@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from array_api_compat import device
 
 Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
@@ -63,6 +64,27 @@ class Backend(ABC):
     def dtype_name(self, x: Array) -> str:
         """Standard name of an array's dtype."""
         return str(x.dtype).rsplit(".", maxsplit=1)[-1]
+
+    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
+        """0 in the shape and dtype of `like`, but for `entry` at `index`; the latter two are ``(..., 1)``.
+
+        A framework that writes in place does better than to compare all indices with one.
+        """
+        xp = self.xp
+        places = xp.arange(like.shape[-1], dtype=index.dtype, device=device(index))
+        return xp.where(places == index, entry, xp.zeros((), dtype=like.dtype, device=device(like)))
+
+    def by_sign(self, x: Array, high: Array, low: Array) -> Array:
+        """`high` where ``x < 0``, `low` elsewhere, in the shape of `x`; ``low <= high`` are of its dtype and broadcast.
+
+        Processors guess the branches of a `where`, and of a gradient they guess half of them wrong: a framework does
+        better without.
+        """
+        return self.xp.where(x < 0, high, low)
+
+    def norm(self, x: Array) -> Array:
+        """Euclidean norm of a real array along the last axis, keepdims: squares may overflow, or underflow."""
+        return self.xp.sqrt(self.xp.sum(x * x, axis=-1, keepdims=True))
 
     # -- calculus ----------------------------------------------------------------------------------------------------
 

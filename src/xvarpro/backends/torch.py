@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ class TorchBackend(EagerBackend):
     autodiff = "torch.autograd"
     failures = (torch.linalg.LinAlgError,)
     xp = xp
+    _piece = 4096
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         kind = None if dtype is None else getattr(torch, dtype)
@@ -55,6 +57,25 @@ class TorchBackend(EagerBackend):
 
     def devices(self) -> list[str]:
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
+        return torch.zeros_like(like).scatter_(-1, index, entry.expand(index.shape))
+
+    def by_sign(self, x: Array, high: Array, low: Array) -> Array:
+        if x.is_cuda:
+            return torch.where(x < 0, high, low)
+        # in place: a new array of this size costs more than three passes over it
+        return (x < 0).to(x.dtype).sub_(0.5).mul_(math.inf).clamp_(low, high)
+
+    def norm(self, x: Array) -> Array:
+        # one pass and no array of squares, in pieces: one float32 sum of millions of squares keeps three digits
+        x, n = x.contiguous(), x.shape[-1]
+        if n < 2 * self._piece:
+            return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        whole = n - n % self._piece
+        pieces = torch.linalg.vector_norm(x[..., :whole].unflatten(-1, (-1, self._piece)), dim=-1)
+        rest = torch.linalg.vector_norm(x[..., whole:], dim=-1, keepdim=True)
+        return torch.linalg.vector_norm(torch.cat([pieces, rest], dim=-1), dim=-1, keepdim=True)
 
     def vjp(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from array_api_compat import array_namespace, device
@@ -9,11 +11,66 @@ from array_api_compat import array_namespace, device
 from xvarpro import backends
 from xvarpro.protocols import Array
 
+_PIECE = 4096  # entries whose maximum is taken at a time
+
 
 def first_index(x: Array, best: Array) -> Array:
-    """One-hot mask along the last axis at index `best`: a vertex that JAX accepts and ties cannot spoil."""
+    """One-hot mask along the last axis at index `best`, the smallest that may be: ties cannot spoil it."""
     xp = array_namespace(x)
     return xp.arange(x.shape[-1], device=device(x), dtype=best.dtype) == xp.expand_dims(best, axis=-1)
+
+
+def first_largest(x: Array) -> Array:
+    """Index of the largest entry along the last axis, the first of those that tie, keepdims; any where x has a NaN."""
+    xp = array_namespace(x)
+    return _first(x, lambda x: xp.max(x, axis=-1), lambda x: x)
+
+
+def first_smallest(x: Array) -> Array:
+    """As `first_largest`, of ``-x``."""
+    xp = array_namespace(x)
+    return _first(x, lambda x: -xp.min(x, axis=-1), lambda x: -x)
+
+
+def first_steepest(x: Array) -> Array:
+    """As `first_largest`, of ``|x|``, which for real x is not made: the extremes of x are those of ``|x|``."""
+    xp = array_namespace(x)
+    if xp.isdtype(x.dtype, "complex floating"):
+        return first_largest(xp.abs(x))
+    return _first(x, lambda x: xp.maximum(xp.max(x, axis=-1), -xp.min(x, axis=-1)), xp.abs)
+
+
+def _first(x: Array, peak: Callable[[Array], Array], height: Callable[[Array], Array]) -> Array:
+    """The first index of the largest ``height(x)``, whose maximum along the last axis is ``peak(x)``.
+
+    Of a long axis only the first piece that holds the peak is searched: a maximum is taken at the speed of memory,
+    its index is not on every framework.
+    """
+    xp = array_namespace(x)
+    n = x.shape[-1]
+    if n < 2 * _PIECE:
+        return xp.argmax(height(x), axis=-1, keepdims=True)
+    whole = n - n % _PIECE
+    pieces = peak(xp.reshape(x[..., :whole], (*x.shape[:-1], whole // _PIECE, _PIECE)))
+    # the last piece is as long as the others: what it shares with the one before, that one is asked for first
+    last = xp.expand_dims(peak(x[..., n - _PIECE :]), axis=-1)
+    best = xp.argmax(xp.concat([pieces, last], axis=-1), axis=-1, keepdims=True)
+    start = xp.minimum(best * _PIECE, xp.full_like(best, n - _PIECE))
+    piece = xp.take_along_axis(x, start + xp.arange(_PIECE, dtype=best.dtype, device=device(x)), axis=-1)
+    return start + xp.argmax(height(piece), axis=-1, keepdims=True)
+
+
+def one_hot(like: Array, index: Array, entry: Array | float) -> Array:
+    """0 in the shape of `like`, but for `entry` at `index`, both keepdims: a vertex."""
+    xp = array_namespace(like)
+    if isinstance(entry, float | int):
+        entry = xp.full(index.shape, entry, dtype=like.dtype, device=device(like))
+    return backends.owner(like).one_hot(like, index, entry)
+
+
+def by_sign(x: Array, high: Array | float, low: Array | float) -> Array:
+    """`high` where ``x < 0``, `low` elsewhere, in the shape of `x`, for ``low <= high``."""
+    return backends.owner(x).by_sign(x, beside(high, x), beside(low, x))
 
 
 def beside(parameter: Any, like: Array) -> Array:
@@ -78,6 +135,25 @@ def direction(x: Array) -> Array:
     unit, _ = scaled(x)
     length = xp.sqrt(xp.sum(_square(unit), axis=-1, keepdims=True))
     return unit / xp.where(length > 0, length, xp.ones_like(length))
+
+
+def of_length(x: Array, size: float) -> Array:
+    """``size x / |x|`` along the last axis, 0 where x is 0: `direction` in one pass for the length, one to divide.
+
+    Only where squares have overflowed, or have underflowed to a loss of digits, and where x is 0 or not finite, the
+    entry of largest size is taken out first.
+    """
+    xp = array_namespace(x)
+    if xp.isdtype(x.dtype, "complex floating") or 0 in x.shape or not size:
+        return size * direction(x)
+    backend, info = backends.owner(x), xp.finfo(x.dtype)
+    length = backend.norm(x)
+    divisor = length / size
+    safe = (length > math.sqrt(info.smallest_normal * x.shape[-1] / info.eps)) & (length < xp.inf)
+    safe = safe & (xp.abs(divisor) >= info.smallest_normal) & (xp.abs(divisor) < xp.inf)
+    quotient = x / xp.where(safe, divisor, xp.ones_like(divisor))
+    # row by row, lest the rows of a batch see one another
+    return backend.when(xp.any(~safe), lambda q: xp.where(safe, q, size * direction(x)), quotient)
 
 
 def _square(x: Array) -> Array:

@@ -11,7 +11,17 @@ from array_api_compat import array_namespace
 
 from xvarpro import backends, checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import direction, first_index, negligible, norm, onto_simplex, tight
+from xvarpro.sets._arithmetic import (
+    beside,
+    direction,
+    first_steepest,
+    negligible,
+    norm,
+    of_length,
+    one_hot,
+    onto_simplex,
+    tight,
+)
 from xvarpro.sets._parameters import fits, spread, vector
 from xvarpro.sets._search import excess, phase, real_part
 from xvarpro.sets.simplex import Simplex
@@ -28,6 +38,13 @@ class L1Ball(Set):
     ----------
     radius : float
         Radius, >= 0.
+
+    Notes
+    -----
+    LMO : ``-radius sign(g_i) e_i``, ``i = argmax |g|``; first index
+    Cost : O(n)
+    Diameter : ``2 radius``
+    Projection : ``|x|`` onto `Simplex` where outside
 
     Examples
     --------
@@ -46,9 +63,8 @@ class L1Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        best = xp.argmax(xp.abs(g), axis=-1)
-        steepest = xp.take_along_axis(g, xp.expand_dims(best, axis=-1), axis=-1)
-        return xp.astype(first_index(g, best), g.dtype) * (-self.radius * phase(steepest))
+        best = first_steepest(g)
+        return one_hot(g, best, -self.radius * phase(xp.take_along_axis(g, best, axis=-1)))
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -121,6 +137,13 @@ class L2Ball(Set):
     offset : float or vector
         The middle of the ball, real. Points may be complex.
 
+    Notes
+    -----
+    LMO : ``offset - radius g / |g|_2``; ``offset`` for g = 0
+    Cost : O(n)
+    Diameter : ``2 radius``
+    Projection : shorten, O(n)
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -151,7 +174,7 @@ class L2Ball(Set):
         return isinstance(self.offset, float) and self.offset == 0
 
     def lmo(self, g: Array) -> Array:
-        vertex = -self.radius * direction(g)
+        vertex = of_length(g, -self.radius)
         return vertex if self._centred else spread(self.offset, g) + vertex
 
     def support(self, g: Array) -> Array:
@@ -193,11 +216,18 @@ class NonnegativeL2Ball(Set):
     radius : float
         Radius, >= 0.
 
+    Notes
+    -----
+    LMO : ``radius p / |p|_2``, ``p = max(-g, 0)``; 0 for p = 0
+    Cost : O(n)
+    Diameter : ``sqrt(2) radius``; ``radius`` for n = 1
+    Projection : clip, then shorten, O(n)
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
     >>> C = xv.sets.NonnegativeL2Ball(10.0)
-    >>> C.lmo(np.array([-3.0, -4.0, 5.0])), C.project(np.array([-1.0, 2.0, -3.0]))
+    >>> C.lmo(np.array([-3.0, -4.0, 5.0])) + 0.0, C.project(np.array([-1.0, 2.0, -3.0]))
     (array([6., 8., 0.]), array([0., 2., 0.]))
     """
 
@@ -208,7 +238,7 @@ class NonnegativeL2Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        return self.radius * direction(xp.maximum(-g, xp.zeros_like(g)))
+        return of_length(xp.minimum(g, beside(0.0, g)), -self.radius)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

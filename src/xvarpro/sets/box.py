@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device
 from xvarpro import backends
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import beside, negligible, ratio_test
+from xvarpro.sets._arithmetic import beside, by_sign, negligible, ratio_test
 
 
 @final
@@ -23,6 +23,13 @@ class Box(Set):
     ----------
     lower, upper : float or array
         Finite bounds, ``lower <= upper``; arrays must broadcast to the shape of what they bound.
+
+    Notes
+    -----
+    LMO : ``upper`` where ``g < 0``, else ``lower``; 0 gives ``lower``
+    Cost : O(n)
+    Diameter : ``|upper - lower|_2``
+    Projection : clip, O(n)
 
     Examples
     --------
@@ -58,8 +65,7 @@ class Box(Set):
         return zero + beside(self.lower, like), zero + beside(self.upper, like)
 
     def lmo(self, g: Array) -> Array:
-        lower, upper = self._bounds(g)
-        return array_namespace(g).where(g < 0, upper, lower)
+        return by_sign(g, self.upper, self.lower)
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)

@@ -28,6 +28,11 @@ class OrderedBox(Set):
 
     Notes
     -----
+    LMO : ``lower`` before k, ``upper`` from k on, ``k = argmin (g_k + .. + g_n)``; first k
+    Cost : O(n)
+    Diameter : ``(upper - lower) sqrt(n)``
+    Projection : an isotonic regression, then clip
+
     Vertices step once from `lower` to `upper`. The projection is an isotonic regression, clipped.
 
     Examples
@@ -106,6 +111,11 @@ class TotalVariationBall(Set):
 
     Notes
     -----
+    LMO : one centred step of ``+- radius`` after k, ``k = argmax |sum_(i<=k) (g_i - mean g)|``; first k
+    Cost : O(n)
+    Diameter : ``2 radius sqrt(k (n - k) / n)``, ``k = floor(n/2)``
+    Projection : none, because its proximal operators go entry by entry
+
     Vertices step once, by the radius, up or down. No projection is offered: it is a root over total variation proximal
     operators, whose algorithms go through a sequence entry by entry.
 

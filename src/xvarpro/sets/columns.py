@@ -24,6 +24,13 @@ class Columns(Set):
     inner : Set
         A vector set or an elementwise one.
 
+    Notes
+    -----
+    LMO : that of `inner`, column by column
+    Cost : that of `inner` per column
+    Diameter : ``sqrt(columns) D``, D that of `inner`
+    Projection : that of `inner`, column by column
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv

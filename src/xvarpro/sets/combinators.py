@@ -40,6 +40,13 @@ class Product(Set):
     sizes : tuple of int, optional
         Length of each block; the default divides the axis evenly.
 
+    Notes
+    -----
+    LMO : that of each set, block by block
+    Cost : the sum of theirs
+    Diameter : ``sqrt(sum D_i^2)``
+    Projection : that of each set, block by block
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -154,6 +161,13 @@ class ShiftScale(Set):
     shift : float or array
         Broadcasts to a point of the set.
 
+    Notes
+    -----
+    LMO : ``scale v + shift``, v that of `inner`
+    Cost : that of `inner`
+    Diameter : ``scale D``, D that of `inner`
+    Projection : that of `inner`, shifted and scaled
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -260,6 +274,13 @@ class LinearImage(Set):
     shift : float or array
         Broadcasts to m.
 
+    Notes
+    -----
+    LMO : ``matrix v + shift``, v that of `inner` for ``matrix^H g``
+    Cost : two products and that of `inner`
+    Diameter : upper bound, ``|matrix|_2 D``, D that of `inner`
+    Projection : none, because it takes a program over `inner`
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -359,6 +380,13 @@ class MinkowskiSum(Set):
     sets : tuple of Set
         Sets of one kind, of vectors or of matrices; elementwise ones count as either.
 
+    Notes
+    -----
+    LMO : the sum of theirs
+    Cost : the sum of theirs
+    Diameter : upper bound, ``sum D_i``
+    Projection : none, because it takes a program over all sets
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -428,12 +456,19 @@ class HullOfUnion(Set):
     sets : tuple of Set
         Sets of one kind, of vectors or of matrices; elementwise ones count as either.
 
+    Notes
+    -----
+    LMO : the best of theirs; first set
+    Cost : the sum of theirs
+    Diameter : upper bound, ``max (|c_i - c_j|_2 + D_i + D_j)``, c the centres
+    Projection : none, because it takes a program over all sets
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> C = xv.sets.HullOfUnion((xv.sets.L1Ball(), xv.sets.Box(-0.5, 0.5)))
-    >>> C.lmo(np.array([3.0, 1.0])), C.lmo(np.array([3.0, 4.0]))
-    (array([-1., -0.]), array([-0., -1.]))
+    >>> C = xv.sets.HullOfUnion((xv.sets.L1Ball(), xv.sets.Box(-0.75, 0.75)))
+    >>> C.lmo(np.array([4.0, 1.0])) + 0.0, C.lmo(np.array([3.0, 4.0]))
+    (array([-1.,  0.]), array([-0.75, -0.75]))
     """
 
     sets: tuple[Set, ...] = field(default_factory=lambda: (L1Ball(), L2Ball(0.75)))
@@ -538,6 +573,13 @@ class Counted(Set):
     calls : Calls, optional
         Counts to go on from; a new set starts at 0.
 
+    Notes
+    -----
+    LMO : that of `inner`, counted
+    Cost : that of `inner`
+    Diameter : that of `inner`
+    Projection : that of `inner`, counted
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -641,6 +683,13 @@ class Oracle(Set):
         Whether `fun` returns one of finitely many points.
     compiled : bool
         Whether `fun` runs inside a compiled loop.
+
+    Notes
+    -----
+    LMO : ``fun(g)``; ties are its own
+    Cost : that of `fun`
+    Diameter : upper bound, ``width``; inf if not given
+    Projection : as given, else none
 
     Examples
     --------

@@ -34,6 +34,11 @@ class Ellipsoid(Set):
 
     Notes
     -----
+    LMO : ``offset - radius A^-1 g / sqrt(g^T A^-1 g)``; ``offset`` for g = 0
+    Cost : O(n); O(n^2) for a full matrix
+    Diameter : ``2 radius / sqrt(lambda_min(A))``
+    Projection : root search, O(n) a pass; O(n^2) for a full matrix
+
     In the coordinates of the principal axes the ellipsoid is a stretched ball: the linear oracle stretches twice, the
     projection is one root of a secular equation. A full matrix costs its size per point, in time and in memory.
 

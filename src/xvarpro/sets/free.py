@@ -23,6 +23,12 @@ class Free(Struct):
     radius : float
         Radius of the ball, > 0. It sets how block B's part of the gap compares with block A's, and bounds a step.
 
+    Notes
+    -----
+    Dual norm : that of `norm`
+    Direction : ``-radius u``, u that of `norm`
+    Cost : that of `norm`
+
     Examples
     --------
     >>> import xvarpro as xv

@@ -31,6 +31,13 @@ class Rows(Set):
     inner : Set
         A vector set or an elementwise one.
 
+    Notes
+    -----
+    LMO : that of `inner`, row by row
+    Cost : that of `inner` per row
+    Diameter : ``sqrt(rows) D``, D that of `inner`
+    Projection : that of `inner`, row by row
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -113,6 +120,13 @@ class Groups(Set):
     groups : int or tuple of tuples of int
         The entries of each group, every one in one group; a number makes groups of that many consecutive entries, the
         last one of what is left.
+
+    Notes
+    -----
+    LMO : that of `inner`, group by group
+    Cost : that of `inner` per group
+    Diameter : ``sqrt(sum D_G^2)``
+    Projection : that of `inner`, group by group
 
     Examples
     --------
@@ -210,6 +224,11 @@ class GroupL12Ball(Set):
 
     Notes
     -----
+    LMO : ``-radius g_G / |g_G|_2`` in the group with most ``|g_G|_2``; first group
+    Cost : O(n)
+    Diameter : ``2 radius``
+    Projection : the group norms onto `Simplex`, O(n) a pass
+
     Yuan and Lin (2006). The linear oracle spends all of the radius on the group whose gradient is the longest.
 
     Examples
@@ -280,6 +299,11 @@ class GroupL1InfBall(Set):
 
     Notes
     -----
+    LMO : ``-radius sign(g_G)`` in the group with most ``|g_G|_1``; first group
+    Cost : O(n)
+    Diameter : ``2 radius sqrt(max |G|)``
+    Projection : root search, another per group a trial
+
     Quattoni, Carreras, Collins, Darrell (2009). The projection cuts every group at a height of its own, so that all
     groups that remain lose the same sum: one root over that sum, with a simplex projection per group inside.
 

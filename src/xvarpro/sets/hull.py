@@ -29,6 +29,11 @@ class ConvexHull(Set):
 
     Notes
     -----
+    LMO : the atom with the least ``<g, a>``; first atom
+    Cost : O(k n)
+    Diameter : largest distance between two atoms
+    Projection : Wolfe's method, O(k^3) a step
+
     The linear oracle reads the atoms once per point. The projection is Wolfe's (1976): the nearest point of the
     affine hull of a few atoms, each step one eigenvalue decomposition of a k x k matrix; `violation` is the distance
     to it. Both are meant for hulls of up to some hundred atoms.

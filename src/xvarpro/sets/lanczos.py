@@ -74,6 +74,12 @@ class Lanczos(Struct):
         Whether the second bound may be used. Without it the memory stays that of the matrix and of the Krylov space,
         and ``bound`` may be far above the value on a flat spectrum.
 
+    Notes
+    -----
+    Finds : leading singular pair (`NuclearBall`), lowest eigenvector (`Spectraplex`, `UnitSpectrahedron`)
+    Cost : some ``2 width depth`` products a restart; a Gram matrix and factorisations where the cheap bound is loose
+    When : the shorter side is far above ``width depth``; below that it decomposes
+
     References
     ----------
     Golub, Luk, Overton, "A block Lanczos method for computing the singular values and corresponding singular vectors of

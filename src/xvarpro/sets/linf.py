@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import negligible, ratio_test
+from xvarpro.sets._arithmetic import by_sign, negligible, ratio_test
 from xvarpro.sets._search import excess, phase
 
 
@@ -23,6 +23,13 @@ class LinfBall(Set):
     ----------
     radius : float
         Radius, >= 0.
+
+    Notes
+    -----
+    LMO : ``-radius sign(g)``, ``sign(0) = 1``
+    Cost : O(n)
+    Diameter : ``2 radius sqrt(n)``
+    Projection : clip the moduli, O(n)
 
     Examples
     --------
@@ -42,7 +49,9 @@ class LinfBall(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        return -self.radius * phase(g)
+        if array_namespace(g).isdtype(g.dtype, "complex floating"):
+            return -self.radius * phase(g)
+        return by_sign(g, self.radius, -self.radius)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

@@ -28,6 +28,11 @@ class LpBall(Set):
 
     Notes
     -----
+    LMO : ``-radius sign(g) |g|^(q-1) / |g|_q^(q-1)``, ``1/p + 1/q = 1``; 0 for g = 0
+    Cost : O(n)
+    Diameter : ``2 radius max(1, n^(1/2 - 1/p))``
+    Projection : two root searches, one inside the other, O(n) a pass
+
     The linear oracle is the equality case of Hoelder's inequality. The projection solves ``y + t y^(p-1) = |x|`` entry
     by entry, Newton's method on whichever of y and ``y^(p-1)`` makes it convex, inside a search for the t at which y is
     as long as the radius.

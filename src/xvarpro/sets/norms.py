@@ -27,6 +27,12 @@ class Norm(Struct):
 class L2(Norm):
     """Euclidean norm of all arrays of the group together (the paper's choice).
 
+    Notes
+    -----
+    Dual norm : ``|g|_2`` of all arrays
+    Direction : ``u = g / |g|_2``
+    Cost : O(n)
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -50,6 +56,12 @@ class L2(Norm):
 class Sign(Norm):
     """Largest absolute entry; its steps are signs.
 
+    Notes
+    -----
+    Dual norm : ``|g|_1`` of all arrays
+    Direction : ``u = sign(g)``, 0 where g is
+    Cost : O(n)
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -69,6 +81,12 @@ class L1(Norm):
     """Sum of the absolute entries of all arrays of the group; a step moves the one entry with the steepest slope.
 
     Where several tie it is the first, in the order of the arrays.
+
+    Notes
+    -----
+    Dual norm : ``max |g|`` of all arrays
+    Direction : ``u = sign(g_i) e_i``, ``i = argmax |g|``; first index, 0 for g = 0
+    Cost : O(n)
 
     Examples
     --------
@@ -98,6 +116,12 @@ class ColumnNorm(Norm):
 
     Every column of a step has length 1, except where the gradient's is 0. Leading axes hold more matrices.
 
+    Notes
+    -----
+    Dual norm : sum of the lengths of the columns
+    Direction : ``u_j = g_j / |g_j|_2`` for every column
+    Cost : O(n)
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -118,6 +142,12 @@ class RowNorm(Norm):
     """Longest row of any matrix of the group; arrays with fewer than two axes count by their l2 norm.
 
     Every row of a step has length 1, except where the gradient's is 0. Leading axes hold more matrices.
+
+    Notes
+    -----
+    Dual norm : sum of the lengths of the rows
+    Direction : ``u_i = g_i / |g_i|_2`` for every row
+    Cost : O(n)
 
     Examples
     --------
@@ -140,6 +170,12 @@ class Spectral(Norm):
 
     The direction is the polar factor from a singular value decomposition, so the certificate is exact; Newton-Schulz
     iterations would leave the ball.
+
+    Notes
+    -----
+    Dual norm : sum of the singular values
+    Direction : ``u = U V^H`` of ``g = U S V^H``, 0 on null directions
+    Cost : SVD
 
     Examples
     --------

@@ -10,7 +10,17 @@ from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import centred, first_index, negligible, onto_simplex, ratio_test, tight
+from xvarpro.sets._arithmetic import (
+    by_sign,
+    centred,
+    first_index,
+    first_smallest,
+    negligible,
+    one_hot,
+    onto_simplex,
+    ratio_test,
+    tight,
+)
 
 
 @final
@@ -22,6 +32,13 @@ class Simplex(Set):
     ----------
     radius : float
         The sum, >= 0.
+
+    Notes
+    -----
+    LMO : ``radius e_i``, ``i = argmin g``; first index
+    Cost : O(n)
+    Diameter : ``sqrt(2) radius``; 0 for n = 1
+    Projection : root search, O(n) a pass
 
     Examples
     --------
@@ -38,8 +55,7 @@ class Simplex(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
-        return xp.astype(first_index(g, xp.argmin(g, axis=-1)), g.dtype) * self.radius
+        return one_hot(g, first_smallest(g), self.radius)
 
     def project(self, x: Array) -> Array:
         return onto_simplex(x, self.radius)
@@ -80,6 +96,13 @@ class CappedSimplex(Set):
     radius : float
         Largest sum, >= 0.
 
+    Notes
+    -----
+    LMO : ``radius e_i``, ``i = argmin g``, if ``g_i < 0``, else 0; first index
+    Cost : O(n)
+    Diameter : ``sqrt(2) radius``; ``radius`` for n = 1
+    Projection : clip, or onto `Simplex`
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -96,8 +119,8 @@ class CappedSimplex(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        best = first_index(g, xp.argmin(g, axis=-1)) & (g < 0)
-        return xp.astype(best, g.dtype) * self.radius
+        best = first_smallest(g)
+        return one_hot(g, best, by_sign(xp.take_along_axis(g, best, axis=-1), self.radius, 0.0))
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)

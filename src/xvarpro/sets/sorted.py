@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import first_index, scaled
+from xvarpro.sets._arithmetic import by_sign, first_index, first_steepest, one_hot, scaled
 from xvarpro.sets._parameters import fits, on_host, spread, vector, whole
 from xvarpro.sets._search import antitonic, excess, onto_slice, phase, ranked, root, top
 
@@ -28,6 +28,13 @@ class KSparsePolytope(Set):
         Entries of a vertex, >= 1; more than there are count as all.
     radius : float
         Size of each, >= 0.
+
+    Notes
+    -----
+    LMO : ``-radius sign(g_i)`` at the k largest ``|g_i|``; first indices
+    Cost : O(n log n)
+    Diameter : ``2 radius sqrt(min(k, n))``
+    Projection : clip, or root search, O(n) a pass
 
     Examples
     --------
@@ -84,6 +91,13 @@ class Hypersimplex(Set):
         Entries of a vertex that are not 0, >= 1, at most the length of x.
     radius : float
         Size of each, >= 0.
+
+    Notes
+    -----
+    LMO : ``radius`` at the k smallest ``g_i``; first indices
+    Cost : O(n log n)
+    Diameter : ``radius sqrt(2 min(k, n - k))``
+    Projection : root search, O(n) a pass
 
     Examples
     --------
@@ -149,6 +163,13 @@ class UnitHypersimplex(Set):
     radius : float
         Size of each, >= 0.
 
+    Notes
+    -----
+    LMO : ``radius`` at those of the k smallest ``g_i`` that are < 0; first indices
+    Cost : O(n log n)
+    Diameter : ``radius sqrt(min(2 k, n))``
+    Projection : clip, or root search, O(n) a pass
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -212,9 +233,15 @@ class OWLBall(Set):
 
     Notes
     -----
+    LMO : ``-radius/W_k sign(g_i)`` at the k largest ``|g_i|``, the k with most ``sum |g_i| / W_k``; first k, first
+        indices
+    Cost : O(n log n)
+    Diameter : ``2 radius max_k sqrt(k) / W_k``
+    Projection : root search, an isotonic regression a trial
+
     Ordered weighted l1 norm, Zeng and Figueiredo (2014); SLOPE, Bogdan et al. (2015). Vertices have k equal entries
-    ``+- radius / (weights_1 + .. + weights_k)``. The projection seeks the level at which the proximal operator, an
-    isotonic regression, reaches the ball.
+    ``+- radius / W_k``, ``W_k = weights_1 + .. + weights_k``. The projection seeks the level at which the proximal
+    operator, an isotonic regression, reaches the ball.
 
     Examples
     --------
@@ -322,6 +349,11 @@ class KNormBall(Set):
 
     Notes
     -----
+    LMO : the better of those of `L1Ball`, radius, and `LinfBall`, radius/k; the former
+    Cost : O(n)
+    Diameter : ``2 radius max(1, sqrt(n) / k)``
+    Projection : that of `OWLBall`
+
     The ball of the vector k-norm (Ky Fan), the OWL ball with k weights 1 and the rest 0.
 
     Examples
@@ -346,16 +378,18 @@ class KNormBall(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        size = xp.abs(scaled(g)[0])
-        best = first_index(g, xp.argmax(size, axis=-1))
+        best = first_steepest(g)
+        at = xp.take_along_axis(g, best, axis=-1)
+        peak = xp.abs(at)
+        size = xp.abs(g / xp.where(peak == 0, xp.ones_like(peak), peak))
         # one k of entries all at once only for k < n: a cube inside a l1 ball has no vertex of the hull
-        alone = xp.sum(size, axis=-1, keepdims=True) <= self.k * xp.max(size, axis=-1, keepdims=True)
+        alone = xp.sum(size, axis=-1, keepdims=True) <= xp.where(peak == 0, 0 * peak, self.k + 0 * peak)
         if self.k == 1:
-            alone = 0 * size[..., :1] > 0
+            alone = 0 * peak > 0
         if self.k >= g.shape[-1]:
-            alone = 0 * size[..., :1] <= 0
-        sign = -self.radius * phase(g)
-        return xp.where(alone, xp.where(best, sign, xp.zeros_like(g)), sign / self.k)
+            alone = 0 * peak <= 0
+        vertex = one_hot(g, best, -self.radius * phase(at))
+        return xp.where(alone, vertex, by_sign(g, self.radius / self.k, -self.radius / self.k))
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -385,6 +419,11 @@ class Permutahedron(Set):
 
     Notes
     -----
+    LMO : the largest weight where g is smallest, and so on; first index
+    Cost : O(n log n)
+    Diameter : ``|w - reversed w|_2``, w the sorted weights
+    Projection : sort, then an isotonic regression
+
     The projection is an isotonic regression (Lim and Wright, 2016; Blondel et al., 2020).
 
     Examples

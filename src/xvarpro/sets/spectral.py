@@ -49,6 +49,13 @@ class NuclearBall(_Spectral):
         Finds the leading pair of large matrices without decomposing them; `certified` and `support` then come with its
         upper bound. The default decomposes.
 
+    Notes
+    -----
+    LMO : ``-radius u v^H``, the leading singular pair of g; any pair
+    Cost : SVD; products with `Lanczos`
+    Diameter : ``2 radius``
+    Projection : SVD, values onto `Simplex` where outside
+
     References
     ----------
     Jaggi, "Revisiting Frank-Wolfe: Projection-free sparse convex optimization", ICML 2013.
@@ -122,6 +129,13 @@ class SpectralBall(_Spectral):
     radius : float
         Radius, >= 0.
 
+    Notes
+    -----
+    LMO : ``-radius U V^H`` of ``g = U S V^H``; 0 on null directions
+    Cost : SVD
+    Diameter : ``2 radius sqrt(min(m, n))``
+    Projection : SVD, values clipped
+
     References
     ----------
     Pethick et al., "Training deep learning models with norm-constrained LMOs", ICML 2025.
@@ -183,6 +197,13 @@ class SchattenBall(_Spectral):
         Exponent, ``1 < p < inf``.
     radius : float
         Radius, >= 0.
+
+    Notes
+    -----
+    LMO : ``U diag(v) V^H``, v that of `LpBall` for S; 0 for g = 0
+    Cost : SVD
+    Diameter : ``2 radius max(1, min(m, n)^(1/2 - 1/p))``
+    Projection : SVD, values onto `LpBall`
 
     Examples
     --------

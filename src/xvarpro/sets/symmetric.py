@@ -45,6 +45,13 @@ class Spectraplex(_Semidefinite):
         Finds the eigenvector of large matrices without decomposing them; `certified` and `support` then come with its
         upper bound. The default decomposes.
 
+    Notes
+    -----
+    LMO : ``radius q q^H``, q of the smallest eigenvalue of g; any q
+    Cost : eigh; products with `Lanczos`
+    Diameter : ``sqrt(2) radius``; 0 for n = 1
+    Projection : eigh, values onto `Simplex`
+
     References
     ----------
     Hazan, "Sparse approximate solutions to semidefinite programs", LATIN 2008.
@@ -112,6 +119,13 @@ class UnitSpectrahedron(_Semidefinite):
         Largest trace, >= 0.
     solver : Lanczos, optional
         As for `Spectraplex`.
+
+    Notes
+    -----
+    LMO : that of `Spectraplex` if the eigenvalue is < 0, else 0
+    Cost : eigh; products with `Lanczos`
+    Diameter : ``sqrt(2) radius``; ``radius`` for n = 1
+    Projection : eigh, values onto `CappedSimplex`
 
     Examples
     --------
@@ -186,6 +200,13 @@ class Fantope(_Semidefinite):
     ----------
     k : int
         Dimension, >= 1 and at most that of the matrices; ``Fantope(1)`` is ``Spectraplex(1.0)``.
+
+    Notes
+    -----
+    LMO : ``Q Q^H``, Q of the k smallest eigenvalues of g; any Q
+    Cost : eigh
+    Diameter : ``sqrt(2 min(k, n - k))``
+    Projection : eigh, values onto `Hypersimplex`
 
     References
     ----------

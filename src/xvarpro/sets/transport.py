@@ -47,6 +47,13 @@ class Birkhoff(_OnHost):
     BackendNotInstalledError
         SciPy is not installed.
 
+    Notes
+    -----
+    LMO : the permutation of least cost; any
+    Cost : O(n^3), SciPy on the host
+    Diameter : ``sqrt(2 n)``; 0 for n = 1
+    Projection : none, because it takes a quadratic program
+
     References
     ----------
     Crouse, "On implementing 2D rectangular assignment algorithms", IEEE Transactions on Aerospace and Electronic
@@ -98,6 +105,13 @@ class Transport(_OnHost):
     ------
     BackendNotInstalledError
         SciPy is not installed.
+
+    Notes
+    -----
+    LMO : a plan of least cost, a vertex; any
+    Cost : a linear program, HiGHS on the host
+    Diameter : upper bound, ``sqrt(2) min(|a|_2, |b|_2)``
+    Projection : none, because it takes a quadratic program
 
     Examples
     --------

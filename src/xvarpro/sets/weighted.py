@@ -12,7 +12,17 @@ from array_api_compat import array_namespace
 from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import first_index, negligible, ratio_test, scaled
+from xvarpro.sets._arithmetic import (
+    by_sign,
+    first_index,
+    first_largest,
+    first_smallest,
+    first_steepest,
+    negligible,
+    one_hot,
+    ratio_test,
+    scaled,
+)
 from xvarpro.sets._parameters import above, fits, host, on_host, spread, vector
 from xvarpro.sets._search import onto_slice, phase, real_part
 
@@ -30,6 +40,15 @@ class WeightedSimplex(Set):
         Lower bounds, finite.
     bound : float
         Largest weighted sum, at least that of the lower bounds.
+
+    Notes
+    -----
+    LMO : ``lower + r_i e_i``, ``i = argmin r g``, if ``g_i < 0``, else ``lower``; first index
+    Cost : O(n)
+    Diameter : ``hypot`` of the two largest ``r_i``
+    Projection : clip, or root search, O(n) a pass
+
+    Here ``r = (bound - <weights, lower>) / weights``: how far each entry may rise alone.
 
     Examples
     --------
@@ -79,14 +98,18 @@ class WeightedSimplex(Set):
         """Weights, lower bounds, and the room between them and the bound, keepdims."""
         xp = array_namespace(like)
         a, low = spread(self.weights, like), spread(self.lower, like)
+        if isinstance(self.lower, float) and not self.lower:
+            return a, low, self.bound - low[:1]
         return a, low, self.bound - xp.sum(a * low, axis=-1, keepdims=True)
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        a, low, room = self._parts(g)
-        unit, _ = scaled(g)
-        best = first_index(g, xp.argmin(unit / (a / xp.max(a)), axis=-1)) & (g < 0)
-        return xp.where(best, low + room / a, low + xp.zeros_like(g))
+        a, _, room = self._parts(g)
+        # one weight for all: no need to scale what is not divided
+        even = isinstance(self.weights, float)
+        best = first_smallest(g if even else scaled(g)[0] / (a / xp.max(a)))
+        height = room / xp.reshape(xp.take(a, xp.reshape(best, (-1,)), axis=0), best.shape)
+        return _moved(one_hot(g, best, by_sign(xp.take_along_axis(g, best, axis=-1), height, 0.0)), self.lower)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -173,6 +196,13 @@ class WeightedL1Ball(Set):
     offset : float or vector
         The middle of the ball.
 
+    Notes
+    -----
+    LMO : ``offset - widths_i sign(g_i) e_i``, ``i = argmax widths |g|``; first index
+    Cost : O(n)
+    Diameter : ``2 max widths``
+    Projection : root search, O(n) a pass
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -202,10 +232,14 @@ class WeightedL1Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        widths, offset = spread(self.widths, g), spread(self.offset, g)
-        # an entry without width has no vertex of its own
-        best = first_index(g, xp.argmax(xp.where(widths > 0, xp.abs(scaled(g)[0]) * widths, -1.0), axis=-1))
-        return xp.where(best, offset - widths * phase(g), offset + xp.zeros_like(g))
+        widths = spread(self.widths, g)
+        if isinstance(self.widths, float):
+            best = first_steepest(g)
+        else:
+            # an entry without width has no vertex of its own
+            best = first_largest(xp.where(widths > 0, xp.abs(scaled(g)[0]) * widths, -1.0))
+        width = xp.reshape(xp.take(widths, xp.reshape(best, (-1,)), axis=0), best.shape)
+        return _moved(one_hot(g, best, -width * phase(xp.take_along_axis(g, best, axis=-1))), self.offset)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -258,6 +292,11 @@ class ContinuousKnapsack(Set):
 
     Notes
     -----
+    LMO : greedy by ``g / weights`` while ``g < 0``, the last in part; first index
+    Cost : O(n log n)
+    Diameter : upper bound, by a knapsack of capacity ``2 bound``
+    Projection : clip, or root search, O(n) a pass
+
     `diameter` is an upper bound: ``|x - y|^2 <= sum z`` over ``0 <= z <= 1, <weights, z> <= 2 bound``.
 
     Examples
@@ -321,6 +360,11 @@ class ContinuousKnapsack(Set):
         xp = array_namespace(like)
         total = xp.sum(spread(self.weights, like))
         return xp.zeros_like(like) + self.bound / (total + self.bound)
+
+
+def _moved(x: Array, offset: float | Array) -> Array:
+    """``offset + x``: no pass for a number that is 0."""
+    return x if isinstance(offset, float) and not offset else spread(offset, x) + x
 
 
 def _or_one(size: Array) -> Array:

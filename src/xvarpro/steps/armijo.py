@@ -30,6 +30,14 @@ class Armijo(StepRule):
     limit : int
         Trials after which the search gives up.
 
+    Notes
+    -----
+    Formula : ``alpha = cap delta^j``, the least j with ``f - f(alpha) >= gamma alpha gap``
+    Evaluations : a value per trial, no gradient
+    Monotone : yes
+    Needs : nothing
+    When : the paper's rule; not for the last digits, where values differ by rounding only
+
     Examples
     --------
     >>> import xvarpro as xv

@@ -45,6 +45,15 @@ class ExactStep(StepRule):
     limit : int
         Trials after which the search gives up, >= 5.
 
+    Notes
+    -----
+    Formula : ``alpha = argmin f(theta + alpha d)``, ``0 < alpha <= cap``
+    Evaluations : a value per trial: 2 on a parabola with `quadratic`, else until the bracket is narrow; gradients near
+        rounding only
+    Monotone : yes
+    Needs : one valley along d, or a parabola
+    When : values are cheap next to gradients, or the objective is quadratic along d
+
     Examples
     --------
     >>> import xvarpro as xv

@@ -71,6 +71,14 @@ class OpenLoop(Scheduled):
     l : float
         >= 1. More than 2 is faster on some sets (Wirth, Kerdreux, Pokutta 2023).
 
+    Notes
+    -----
+    Formula : ``alpha = l / (t + l)``
+    Evaluations : 1 value, more only while it is not finite
+    Monotone : no
+    Needs : nothing
+    When : a baseline; values too noisy or too dear to compare
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -96,6 +104,14 @@ class LogAdaptive(Scheduled):
 
     Where the objective rises it goes on; the result is the last iterate, not the best.
 
+    Notes
+    -----
+    Formula : ``alpha = (2 + ln(t + 1)) / (t + 2 + ln(t + 1))``
+    Evaluations : 1 value, more only while it is not finite
+    Monotone : no
+    Needs : nothing
+    When : a baseline where the growth of the objective is not known
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -119,6 +135,14 @@ class Constant(Scheduled):
     ----------
     alpha : float
         In (0, 1].
+
+    Notes
+    -----
+    Formula : ``alpha`` as given
+    Evaluations : 1 value, more only while it is not finite
+    Monotone : no
+    Needs : an alpha that suits the problem
+    When : a baseline; to repeat a fixed-length recipe
 
     Examples
     --------

@@ -41,6 +41,14 @@ class ShortStep(StepRule):
     limit : int
         Trials after which the search gives up.
 
+    Notes
+    -----
+    Formula : ``alpha = min(cap, gap / (L |d|^2))``
+    Evaluations : a value per trial; a gradient at the start and some near rounding, none if L is given
+    Monotone : yes
+    Needs : nothing; L of each block where it is known
+    When : the default; the only rule with a step per block
+
     Examples
     --------
     >>> import xvarpro as xv

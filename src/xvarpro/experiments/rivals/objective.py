@@ -50,6 +50,7 @@ class Joint:
 
     def __init__(self, f: Reduced) -> None:
         self.f, self.backend, self.problem = f, f.backend, f.problem
+        self.rounding = f.rounding
 
     # -- both blocks ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,145 @@
+"""Linear-time oracles against the bandwidth of memory: one read of the gradient, one write of the vertex.
+
+The limit is measured in the same process and framework, and between the runs of the oracle, so that what else the
+machine does weighs on both: the fastest of ``-x`` into an array made for it (jitted on JAX). An oracle counts with the
+median of its runs; `at best` is the share of its fastest one, which suffers less on a loaded machine. Peers that can be
+imported get the same gradient: copt on NumPy, chop on Torch. They return ``s - x`` for a point x and not the vertex s,
+which is one more pass, so xvarpro's ``lmo(g) - x`` stands beside them.
+
+    python benchmarks/oracles.py [--n 10000000] [--frameworks numpy torch jax] [--dtypes float32] [--sets Box ..]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import sets
+
+BARS = {"numpy": 0.25, "torch": 0.5, "jax": 0.5}
+PEERS = {
+    "numpy": ("copt", "constraint", {"L1Ball": "L1Ball", "Simplex": "SimplexConstraint"}),
+    "torch": ("chop", "constraints", {k: k for k in ("LinfBall", "L1Ball", "L2Ball", "Simplex")}),
+}
+
+
+def linear(n: int) -> dict[str, xv.protocols.Set]:
+    """Sets whose oracle reads the gradient a fixed number of times."""
+    ramp = np.linspace(0.5, 2.0, n)
+    return {
+        "Box": sets.Box(-1.0, 2.0),
+        "Box of arrays": sets.Box(-ramp, 2 * ramp),
+        "LinfBall": sets.LinfBall(2.0),
+        "Simplex": sets.Simplex(2.0),
+        "CappedSimplex": sets.CappedSimplex(2.0),
+        "L1Ball": sets.L1Ball(2.0),
+        "L2Ball": sets.L2Ball(2.0),
+        "NonnegativeL2Ball": sets.NonnegativeL2Ball(2.0),
+        "LpBall": sets.LpBall(3.0, 2.0),
+        "KNormBall": sets.KNormBall(3, 2.0),
+        "WeightedSimplex": sets.WeightedSimplex(1.0, 0.0, 2.0),
+        "WeightedSimplex of arrays": sets.WeightedSimplex(ramp, -ramp, 2.0),
+        "WeightedL1Ball": sets.WeightedL1Ball(2.0),
+        "WeightedL1Ball of arrays": sets.WeightedL1Ball(ramp, ramp),
+        "Groups of L2Ball": sets.Groups(sets.L2Ball(2.0), 100),
+        "GroupL12Ball": sets.GroupL12Ball(100, 2.0),
+        "GroupL1InfBall": sets.GroupL1InfBall(100, 2.0),
+    }
+
+
+def peer(framework: str, name: str) -> Any:
+    """The set of that name and of radius 2 in the framework's peer; None where it has none or does not import."""
+    package, module, names = PEERS.get(framework, ("", "", {}))
+    if name not in names:
+        return None
+    try:
+        return getattr(import_module(f"{package}.{module}"), names[name])(2.0)
+    except Exception as error:
+        return f"not installed ({error})"
+
+
+def oracle(framework: str, C: Any) -> Callable[[Any], Any]:
+    if framework != "jax":
+        return C.lmo
+    import jax
+
+    return jax.jit(C.lmo)
+
+
+def milliseconds(fun: Callable[..., Any], *args: Any) -> float:
+    began = time.perf_counter()
+    out = fun(*args)
+    getattr(out, "block_until_ready", lambda: None)()
+    return 1e3 * (time.perf_counter() - began)
+
+
+def measure(framework: str, dtype: str, name: str, C: Any, g: Any, repeats: int) -> str:
+    """One row of the table."""
+    backend = xv.backends.get(framework)
+    C = xv.trees.map_arrays(lambda a: backend.asarray(a, dtype=dtype), C)
+    lmo, rival = oracle(framework, C), peer(framework, name)
+    x = 0 * g
+    runs: dict[str, Callable[[], Any]] = {"limit": limit(framework, g), "lmo": lambda: lmo(g)}
+    if rival is not None:
+        runs["step"] = lambda: lmo(g) - x
+    if rival is not None and not isinstance(rival, str):
+        # a peer maximises, and chop wants a batch
+        u, at = (-g, x) if framework == "numpy" else (-g[None, :], x[None, :])
+        runs["peer"] = lambda: rival.lmo(u, at)
+    times: dict[str, list[float]] = {key: [] for key in runs}
+    for run in runs.values():
+        milliseconds(run)
+    for _ in range(repeats):
+        for key, run in runs.items():
+            times[key].append(milliseconds(run))
+    best, ours = min(times["limit"]), float(np.median(times["lmo"]))
+    share, calm = best / ours, best / min(times["lmo"])
+    step, theirs = (f"{np.median(times[key]):.1f}" if key in times else "" for key in ("step", "peer"))
+    met = share >= BARS[framework] and not ("peer" in times and np.median(times["peer"]) < np.median(times["step"]))
+    theirs = rival if isinstance(rival, str) else theirs
+    return (
+        f"| {framework} | {dtype} | {name} | {best:.1f} | {ours:.1f} | {share:.2f} | {calm:.2f} | {BARS[framework]} | "
+        f"{step} | {theirs} | {'yes' if met else 'no'} |"
+    )
+
+
+def limit(framework: str, g: Any) -> Callable[[], Any]:
+    if framework != "jax":
+        return lambda: -g
+    import jax
+
+    negate = jax.jit(lambda x: -x)
+    return lambda: negate(g)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=10**7)
+    parser.add_argument("--frameworks", nargs="+", default=list(BARS), choices=list(BARS))
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
+    parser.add_argument("--sets", nargs="+", help="names as the table prints them")
+    parser.add_argument("--repeats", type=int, default=9)
+    args = parser.parse_args()
+    found = linear(args.n)
+    print(f"n = {args.n}; load when begun: {' '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} cores\n")
+    print("| framework | dtype | set | limit, ms | lmo, ms | share | at best | bar | lmo - x, ms | peer, ms | met |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    g = np.random.default_rng(0).normal(size=args.n)
+    for framework in args.frameworks:
+        backend = xv.backends.get(framework)
+        for dtype in args.dtypes:
+            with backend.scope(dtype):
+                there = backend.asarray(g.astype(dtype))
+                for name in args.sets or found:
+                    print(measure(framework, dtype, name, found[name], there, args.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,435 @@
+"""The pages sets.md, steps.md and algorithms.md, from the docstrings and the properties of the classes themselves.
+
+``python docs/tables.py`` writes them; ``--check`` writes nothing and fails if one is stale. A class is on its page
+because its package exports it; the first lines of its docstring's Notes, ``Name : text``, are its row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from xvarpro import algorithms, protocols, sets, steps
+from xvarpro.algorithms._blocks import Blocks
+from xvarpro.algorithms._corrective import Correction
+from xvarpro.algorithms.reseed import Seeds
+from xvarpro.algorithms.stochastic import Estimator
+
+HERE = Path(__file__).parent
+
+
+class Kind(NamedTuple):
+    """What one table holds."""
+
+    title: str
+    label: str  # of the first column
+    of: tuple[type, ...]  # seams and classes; a class is in the first table whose `of` it derives from
+    fields: tuple[str, ...]  # columns from the docstring
+    intro: str = ""
+    derived: tuple[tuple[str, Callable[[type], str]], ...] = ()  # columns from the code
+
+
+class Page(NamedTuple):
+    """One file."""
+
+    title: str
+    modules: tuple[tuple[str, ModuleType], ...]  # prefix of the headings, and what exports the classes
+    kinds: tuple[Kind, ...]
+    intro: str
+
+
+# -- what the code knows ----------------------------------------------------------------------------------------------
+
+
+def depends(cls: type, name: str) -> bool | None:
+    """A property of a class: True or False where it is one of the class, None where it depends on its arguments."""
+    found = inspect.getattr_static(cls, name)
+    if not isinstance(found, property):
+        return bool(found)
+    seam: Any = next(base for base in reversed(cls.__mro__) if name in vars(base))
+    if vars(seam)[name] is not found:
+        return None
+    # the seam's own properties look at the class alone
+    assert found.fget is not None
+    return bool(found.fget(object.__new__(cls)))
+
+
+def nature(cls: type) -> str:
+    """What a set acts on and its properties, a letter each; in brackets those that depend on its arguments."""
+    ndim = inspect.getattr_static(cls, "event_ndim")
+    if isinstance(ndim, property):
+        on = "vectors" if vars(protocols.Set)["event_ndim"] is ndim else "varies"
+    else:
+        on = ("entries", "vectors", "matrices")[ndim]
+    known = {
+        "P": depends(cls, "polytope"),
+        "F": depends(cls, "has_faces"),
+        "C": depends(cls, "takes_complex"),
+        "H": _negated(depends(cls, "compiles")),
+    }
+    varies = " ".join(key for key, has in known.items() if has is None)
+    return " ".join([on, *(key for key, has in known.items() if has), *([f"({varies})"] if varies else [])])
+
+
+def _negated(has: bool | None) -> bool | None:
+    return None if has is None else not has
+
+
+# -- docstrings -------------------------------------------------------------------------------------------------------
+
+
+def sections(cls: Any) -> dict[str, str]:
+    """The docstring by its numpydoc sections; what comes before the first is called Summary."""
+    lines = (inspect.cleandoc(cls.__doc__ or "") + "\n").split("\n")
+    out: dict[str, list[str]] = {"Summary": []}
+    name = "Summary"
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if line and set(below) == {"-"}:
+            name = line
+            out[name] = []
+        elif not (line and set(line) == {"-"}):
+            out[name].append(line)
+    return {key: "\n".join(text).strip("\n") for key, text in out.items()}
+
+
+def notes(cls: Any) -> tuple[dict[str, str], str]:
+    """The fields at the head of the Notes, and the prose below them."""
+    text = sections(cls).get("Notes", "")
+    head, _, prose = text.partition("\n\n")
+    found: dict[str, str] = {}
+    for line in head.split("\n"):
+        match = re.fullmatch(r"([A-Z][A-Za-z ]*) : (\S.*)", line)
+        if match:
+            found[match[1]] = match[2]
+        elif found and line.startswith("    "):
+            found[list(found)[-1]] += " " + line.strip()
+        else:
+            return {}, text
+    return found, prose
+
+
+def exported(page: Page) -> Iterator[tuple[str, Any]]:
+    """Heading and object of everything on a page, in the order of ``__all__``."""
+    for prefix, module in page.modules:
+        names = getattr(module, "__all__", None) or _own(module)
+        for name in names:
+            obj = getattr(module, name)
+            if callable(obj) and not inspect.isabstract(obj):
+                yield prefix + name, obj
+
+
+def _own(module: ModuleType) -> list[str]:
+    own = [(name, obj) for name, obj in vars(module).items() if getattr(obj, "__module__", "") == module.__name__]
+    return [name for name, obj in own if isinstance(obj, type) and not name.startswith("_")]
+
+
+def kind_of(page: Page, obj: Any) -> Kind | None:
+    """The table that a class belongs in; None for functions, and for what no table holds."""
+    if not isinstance(obj, type):
+        return None
+    return next((kind for kind in page.kinds if issubclass(obj, kind.of)), None)
+
+
+# -- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def markdown(text: str, at: str, own: str = "") -> str:
+    """A docstring's text: code stays code, names of documented classes become links, the rest is no markup."""
+
+    def span(match: re.Match[str]) -> str:
+        code, name = match[1], match[2]
+        if code is not None:
+            return f"`{code}`"
+        target = targets().get(name.rpartition(".")[2])
+        if target is None or target[1] == own:
+            return f"`{name}`"
+        return f"[`{name}`]({'' if target[0] == at else target[0]}#{anchor(target[1])})"
+
+    out, last = [], 0
+    for match in re.finditer(r"``(.+?)``|`([^`]+)`", " ".join(text.split())):
+        out += [_plain(match.string[last : match.start()]), span(match)]
+        last = match.end()
+    return "".join(out) + _plain(" ".join(text.split())[last:])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([*_]|<(?=[A-Za-z/!]))", r"\\\1", text)
+
+
+def targets() -> dict[str, tuple[str, str]]:
+    """Name -> page and heading, of everything that has a section."""
+    return {h.rpartition(".")[2]: (file, h) for file, page in PAGES.items() for h, _ in exported(page)}
+
+
+def row(cells: list[str]) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def signature(obj: Any) -> str:
+    """The call, with defaults that are numbers or names."""
+    called = obj.__name__
+    if dataclasses.is_dataclass(obj):
+        parts = []
+        for field in dataclasses.fields(obj):
+            if field.init:
+                given = field.default is not dataclasses.MISSING
+                made = field.default_factory is not dataclasses.MISSING
+                parts.append(
+                    f"{field.name}={field.default!r}" if given else f"{field.name}=..." if made else field.name
+                )
+        return f"{called}({', '.join(parts)})"
+    names = [
+        name if p.default is p.empty else f"{name}={p.default!r}"
+        for name, p in inspect.signature(obj).parameters.items()
+    ]
+    return f"{called}({', '.join(names)})"
+
+
+def items(text: str, at: str, own: str) -> list[str]:
+    """Parameters, or what is laid out like them, as a list."""
+    out: list[tuple[str, str, list[str]]] = []
+    for line in text.split("\n"):
+        if line and not line.startswith(" "):
+            name, _, kind = line.partition(" : ")
+            out.append((name, kind, []))
+        elif line.strip():
+            out[-1][2].append(line)
+    rows = []
+    for name, kind, lines in out:
+        # what a function returns is a type without a name
+        names = [part if part.startswith("or ") else f"`{part}`" for part in name.split(", ")]
+        label = ", ".join(names)
+        says = markdown(" ".join(lines), at, own)
+        rows.append(f"- {label}" + (f" ({markdown(kind, at, own)})" if kind else "") + (f": {says}" if says else ""))
+    return rows
+
+
+def section(heading: str, obj: Any, at: str) -> list[str]:
+    """What a page says of one class or function."""
+    doc = sections(obj)
+    prefix = "xv." + at.removesuffix(".md") + "." + heading.rpartition(".")[0]
+    out = [f"### {heading}", "", f"`{prefix.rstrip('.')}.{signature(obj)}`", ""]
+    out += prose(doc["Summary"], at, heading)
+    for name in ("Parameters", "Returns", "Raises"):
+        if name in doc:
+            out += [f"{name}:", "", *items(doc[name], at, heading), ""]
+    out += prose(notes(obj)[1], at, heading)
+    if "References" in doc:
+        out += ["Source: " + markdown(doc["References"], at, heading), ""]
+    return [*out, "```pycon", doc["Examples"], "```", ""]
+
+
+def prose(text: str, at: str, own: str) -> list[str]:
+    """Paragraphs and lists of a docstring."""
+    out = []
+    for part in filter(None, text.split("\n\n")):
+        entries = re.split(r"(?m)^- ", part)
+        lead = [markdown(entries[0], at, own)] if entries[0] else []
+        out += [*lead, *(f"- {markdown(entry, at, own)}" for entry in entries[1:]), ""]
+    return out
+
+
+def render(file: str) -> str:
+    """The text of a page."""
+    page = PAGES[file]
+    all_of_it = list(exported(page))
+    out = [
+        f"# {page.title}",
+        "",
+        "<!-- Generated by docs/tables.py from the docstrings. -->",
+        "",
+        page.intro.strip(),
+        "",
+    ]
+    for kind in page.kinds:
+        members = [(heading, obj) for heading, obj in all_of_it if kind_of(page, obj) is kind]
+        columns = [kind.label, *kind.fields, *(name for name, _ in kind.derived)]
+        out += [f"## {kind.title}", "", *([kind.intro.strip(), ""] if kind.intro else [])]
+        out += [row(columns), row(["---"] * len(columns))]
+        for heading, obj in members:
+            found, _ = notes(obj)
+            cells = [markdown(found.get(name, ""), file, heading) for name in kind.fields]
+            out.append(row([f"[{heading}](#{anchor(heading)})", *cells, *(fun(obj) for _, fun in kind.derived)]))
+        out.append("")
+    functions = [(heading, obj) for heading, obj in all_of_it if inspect.isfunction(obj)]
+    if functions:
+        out += ["## Functions", "", row(["Function", "Makes"]), row(["---", "---"])]
+        for heading, obj in functions:
+            first = sections(obj)["Summary"].split("\n\n")[0]
+            out.append(row([f"[{heading}](#{anchor(heading)})", markdown(first, file, heading)]))
+        out.append("")
+    out += ["## One by one", ""]
+    for heading, obj in all_of_it:
+        if inspect.isfunction(obj) or kind_of(page, obj) is not None:
+            out += section(heading, obj, file)
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+# -- the pages --------------------------------------------------------------------------------------------------------
+
+SETS = """
+Constraints are given to `xv.solve(..., over=...)`: one set per constrained leaf of theta, everything else is free. What
+a set of your own has to provide is in [extending.md](extending.md).
+
+Conventions, the same for all of them:
+
+- **Argmin**: `lmo(g)` is the `v` in the set with the least `<g, v>`; pass the gradient, not its negative.
+- **Inner product**: `<g, v> = Re sum conj(g) v`.
+- **Axes**: sets of vectors act on the last axis, sets of matrices on the last two, elementwise ones on every entry; all
+  leading axes are batch. In a solve a set of vectors constrains its whole leaf, flattened: `L1Ball(1.0)` on a matrix is
+  the entrywise ball, `Columns(L1Ball(1.0))` one ball per column.
+- **Ties** go to the first index, and `lmo(0)` is a feasible point. Matrix sets that decompose, and solvers on the host,
+  return any minimiser: the table says "any".
+- **Signs**: in the table of sets `sign(x)` is -1 where x < 0, else 1, so that `sign(0) = 1`; for complex x it is
+  `x/|x|`, and 1 at 0.
+- **Complex** points are taken where the table says C. P and F then hold for real ones.
+- **NaN** in a gradient shows as NaN in the point or in the certificate; nothing is raised.
+- **Diameters** are Euclidean; those that are upper bounds say so. `violation`, `contains` and `center` come with every
+  set, and `support(g)`, the largest `<g, v>`, too.
+
+`e_i` is a unit vector, `n` the length of a vector or the side of a square matrix, `m x n` the shape of any other; SVD
+and eigh are full decompositions. A root search is Newton's method, kept inside a bracket where it needs one.
+"""
+
+SET_TABLE = """
+The letters: **P** polytope, **F** faces described, for [`InFaceFrankWolfe`](algorithms.md#infacefrankwolfe) and
+[`ProjectedQuasiNewton`](algorithms.md#projectedquasinewton), **C** complex points, **H** runs on the host and not
+inside a compiled loop; in brackets where it depends on the arguments. What follows the semicolon of an LMO is the tie,
+or what a gradient of 0 gives.
+"""
+
+NORMS = """
+A free leaf moves by a ball step, `-radius u` with `<g, u> = |g|_*`: the norm says which u, and radius times its dual
+norm is the block's part of the gap.
+"""
+
+STEPS = """
+A rule chooses alpha in `theta + alpha d`, at most `cap`, which is 1 on the way to a vertex. `gap` is `-<grad, d>`,
+`f(alpha)` the objective at the trial, t the number of steps taken. A trial is one evaluation of the reduced objective:
+one factorisation of the lower level. A gradient near rounding is asked for where two values differ by rounding only.
+How a rule of your own plugs in is in [extending.md](extending.md).
+
+Take [`ShortStep`](#shortstep) unless there is a reason not to; give it L where L is known.
+"""
+
+ALGORITHMS = """
+All of them work on the same reduced objective and report the same certificate and the same result. What one of your own
+has to provide is in [extending.md](extending.md).
+
+## Which one
+
+- **No choice**: `algorithm=None` asks [`choose`](#choose).
+- **Every set projects cheaply** (see the [table](sets.md#all-sets)): for a large theta
+  [`AcceleratedProjectedGradient`](#acceleratedprojectedgradient), for a few parameters
+  [`SpectralProjectedGradient`](#spectralprojectedgradient), for the last digits
+  [`ProjectedQuasiNewton`](#projectedquasinewton).
+- **Some set does not**, or projects by a decomposition that its LMO can do without: with faces (F)
+  [`InFaceFrankWolfe`](#infacefrankwolfe), a polytope without (P) [`ActiveSetFrankWolfe`](#activesetfrankwolfe), any
+  other [`FrankWolfe`](#frankwolfe).
+- **Free leaves beside constrained ones**: `blocks=Separate()` with the methods that take `blocks`.
+- **Too many terms** to touch all of them in an iteration: [`StochasticFrankWolfe`](#stochasticfrankwolfe).
+- **Units that die**: [`Reseeded`](#reseeded) around any of the others.
+- **The paper**: [`cr_varpro`](#cr_varpro).
+"""
+
+CORRECTIONS = """
+x is the iterate, v the vertex that the LMO finds, a the worst and s the best of the atoms, or of the vertices of the
+face, that carry x.
+"""
+
+PAGES: dict[str, Page] = {
+    "sets.md": Page(
+        "Sets",
+        (("", sets), ("norms.", sets.norms)),
+        (
+            Kind(
+                "All sets",
+                "Set",
+                (protocols.Set,),
+                ("LMO", "Cost", "Diameter", "Projection"),
+                SET_TABLE,
+                (("On, letters", nature),),
+            ),
+            Kind(
+                "Free blocks", "Block or norm", (sets.Free, sets.norms.Norm), ("Dual norm", "Direction", "Cost"), NORMS
+            ),
+            Kind("Large matrix sets", "Solver", (sets.Lanczos,), ("Finds", "Cost", "When")),
+        ),
+        SETS,
+    ),
+    "steps.md": Page(
+        "Step rules",
+        (("", steps),),
+        (Kind("All rules", "Rule", (protocols.StepRule,), ("Formula", "Evaluations", "Monotone", "Needs", "When")),),
+        STEPS,
+    ),
+    "algorithms.md": Page(
+        "Algorithms",
+        (("", algorithms),),
+        (
+            Kind(
+                "All algorithms",
+                "Algorithm",
+                (protocols.Algorithm,),
+                ("Oracle", "Per iteration", "Memory", "Polytope only", "When"),
+            ),
+            Kind(
+                "How blocks step",
+                "Blocks",
+                (Blocks,),
+                ("Searches", "Per iteration", "When"),
+                "For `FrankWolfe` and, the first two, for the methods with corrections.",
+            ),
+            Kind("Corrections", "Correction", (Correction,), ("Direction", "When"), CORRECTIONS),
+            Kind(
+                "Estimators",
+                "Estimator",
+                (Estimator,),
+                ("Estimate", "Per iteration", "When"),
+                "How mini-batch gradients become the one that a step is taken with.",
+            ),
+            Kind(
+                "New units",
+                "Seeds",
+                (Seeds,),
+                ("Directions", "Cost", "When"),
+                "What `Reseeded` revives a dead unit with.",
+            ),
+        ),
+        ALGORITHMS,
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the pages, or say which are stale."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is stale")
+    check = parser.parse_args(arguments).check
+    stale = []
+    for file in PAGES:
+        text, path = render(file), HERE / file
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(file)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    if stale:
+        print(("stale: " if check else "written: ") + ", ".join(stale))
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
