@@ -405,8 +405,6 @@ def test_equivalent_sets_agree(name):
 @pytest.mark.parametrize("C", PROJECTED)
 def test_one_call_of_the_lmo_certifies_a_projection(C, dtype, backend):
     """``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``."""
-    if backend.name == "jax" and dtype == "float32":
-        pytest.skip("compiles as long as float64 and rounds as Torch does")
     eps = np.finfo(dtype).eps
     on = moved(backend, C, dtype)
     shape = shape_of(C, 5)
@@ -684,3 +682,13 @@ def test_rows_need_a_matrix():
 def test_lists_are_vectors():
     assert sets.WeightedL1Ball([1.0, 3.0]).lmo(np.ones(2)).tolist() == [0.0, -3.0]
     assert sets.Groups(groups=[[0], [1]]).groups == ((0,), (1,))
+
+
+@pytest.mark.parametrize(
+    "wrap", [sets.Columns, sets.Rows, lambda C: sets.Groups(C, 2)], ids=["columns", "rows", "groups"]
+)
+def test_a_product_runs_where_its_factors_run(wrap):
+    """One oracle on the host keeps the whole product there."""
+    oracle = sets.Oracle(lambda g: 0 * g, compiled=False)
+    assert not wrap(oracle).compiles
+    assert wrap(sets.L2Ball()).compiles

@@ -63,6 +63,10 @@ class Rows(Set):
         """Where the inner set does."""
         return self.inner.takes_complex
 
+    @property
+    def compiles(self) -> bool:
+        return self.inner.compiles
+
     def check(self, shape: tuple[int, ...]) -> None:
         if len(shape) < 2:
             raise ProblemError(f"Rows constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}")
@@ -156,6 +160,10 @@ class Groups(Set):
     def takes_complex(self) -> bool:
         """Where the inner set does."""
         return self.inner.takes_complex
+
+    @property
+    def compiles(self) -> bool:
+        return self.inner.compiles
 
     @property
     def has_projection(self) -> bool:
