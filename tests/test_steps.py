@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from xvarpro import backends, steps
+from xvarpro import backends, protocols, steps
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import StepRule
 from xvarpro.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
@@ -65,7 +65,8 @@ class Line:
             start = rule.init(memory) if memory.ndim < start.ndim else memory
         slope = None if self.derivative is None else self.slope
         with self.backend.scope("float64"):
-            found = rule.search(self.backend, self.phi, value, gap, dd, start, cap, slope)
+            line = protocols.Line(self.backend, self.phi, value, gap, dd, self.number(cap), slope)
+            found = rule.search(line, start)
         assert int(found.n_values) == len(self.tried)
         assert int(found.n_gradients) == len(self.asked)
         return float(found.alpha), found
@@ -244,7 +245,8 @@ class Plane:
     def search(self, rule, dd, L, cap):
         memory = rule.init(np.array(L))
         numpy = backends.get("numpy")
-        return rule.search(numpy, self.phi, np.float64(0.0), self.gaps, np.array(dd), memory, np.array(cap))
+        line = protocols.Line(numpy, self.phi, np.float64(0.0), self.gaps, np.array(dd), np.array(cap))
+        return rule.search(line, memory)
 
 
 def test_short_steps_of_two_blocks_are_their_formula():
@@ -511,7 +513,7 @@ def test_compiled_search_makes_the_same_decisions(rule):
 
             def search(memory, phi=phi, gap=gap):
                 one = jnp.ones(())
-                return rule.search(backends.get("jax"), phi, one, gap * one, one, memory, 1.0)
+                return rule.search(protocols.Line(backends.get("jax"), phi, one, gap * one, one, one), memory)
 
             compiled = jax.jit(search)(rule.init(jnp.ones(())))
             assert float(compiled.alpha) == pytest.approx(alpha, rel=1e-12)

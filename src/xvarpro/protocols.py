@@ -211,6 +211,21 @@ class Operator(Struct):
         """M as an array."""
 
 
+class Line(NamedTuple):
+    """The objective along a feasible direction d from theta, as a step rule sees it.
+
+    A `separable` rule takes gap, dd and cap of shape (blocks,), and gives `phi` an alpha of that shape.
+    """
+
+    backend: Any  # for its `while_loop` and `when`
+    phi: Callable[[Array], Any]  # alpha -> the objective's `Point` at ``theta + alpha d``
+    value: Array  # f(theta)
+    gap: Array  # -<grad, d>
+    dd: Array  # <d, d>
+    cap: Array  # largest step allowed, > 0
+    slope: Callable[[Any], Array] | None = None  # `Point` -> <grad, d> there, shaped like `gap`; it costs a gradient
+
+
 class Search(NamedTuple):
     """What a step rule returns."""
 
@@ -241,36 +256,8 @@ class StepRule(Struct):
         """First memory of the rule, from an estimate `L` of the curvature along the first direction."""
 
     @abstractmethod
-    def search(
-        self,
-        backend: Any,
-        phi: Callable[[Array], Any],
-        value: Array,
-        gap: Array,
-        dd: Array,
-        memory: Array,
-        cap: Any,
-        slope: Callable[[Any], Array] | None = None,
-    ) -> Search:
-        """Choose alpha in (0, cap].
-
-        Parameters
-        ----------
-        backend : Backend
-            For its `while_loop` and `when`.
-        phi : callable
-            alpha -> `Point` of the objective at ``theta + alpha d``.
-        value, gap, dd : arrays, 0-d
-            ``f(theta)``, ``-<grad, d>`` and ``<d, d>``. A `separable` rule takes gap and dd of shape (blocks,), and
-            gives `phi` an alpha of that shape.
-        memory : array
-            What the rule returned last time.
-        cap : float or array, 0-d
-            Largest step allowed, > 0; one per block for a `separable` rule.
-        slope : callable, optional
-            `Point` -> ``<grad, d>`` there, shaped like `gap`. It costs a gradient: rules ask where the values no longer
-            tell.
-        """
+    def search(self, line: Line, memory: Array) -> Search:
+        """Choose alpha in (0, cap]; `memory` is what the rule returned last time."""
 
 
 class System(NamedTuple):

@@ -17,7 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, LowerSolver, System
-from xvarpro.trees import Skeleton, array_namespace, inner, partition, sum_, unflatten
+from xvarpro.trees import Skeleton, array_namespace, inner, partition, rounding, sum_, unflatten
 
 
 class Parts(NamedTuple):
@@ -82,7 +82,7 @@ class Reduced:
         """
         xp = array_namespace(value)
         size = xp.abs(value)
-        return (4 * xp.finfo(value.dtype).eps) * (size + xp.sqrt(size) * self.energy**0.5)
+        return rounding(size + xp.sqrt(size) * self.energy**0.5)
 
     def solver(self, M: Any) -> LowerSolver:
         level = self.problem.lower

@@ -165,3 +165,9 @@ def select(condition: Array, a: Any, b: Any) -> Any:
         parts = [select(condition, x, y) for x, y in zip(a, b, strict=True)]
         return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
     return array_api_compat.array_namespace(a).where(condition, a, b)
+
+
+def rounding(value: Array) -> Array:
+    """What two computed objectives near `value` may differ by without meaning anything."""
+    xp = array_namespace(value)
+    return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)

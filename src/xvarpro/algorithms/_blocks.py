@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from xvarpro.algorithms._common import add, curvature, moved, start, status
+from xvarpro.algorithms._common import along, arrived, measured, moved, start, status
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Iterate, Leaves, Search, StepRule, Struct
-from xvarpro.trees import axpy, dot, sum_
+from xvarpro.protocols import Array, Iterate, Leaves, Line, StepRule, Struct
+from xvarpro.trees import dot, sum_
 
 
 class State(NamedTuple):
@@ -48,22 +48,24 @@ class Sequential(Blocks):
         iterate, grad, d = start(f, region, theta)
         memory = []
         for pair in self.searches(region):
-            L, iterate = _measured(rule, f, grad, _masked(region, d, pair), iterate)
-            memory.append(_rule(rule, pair).init(L))
+            L, iterate = measured(rule, f, grad, masked(region, d, pair), iterate)
+            memory.append(of_pair(rule, pair).init(L))
         return State(iterate, d, tuple(memory))
 
     def advance(self, rule: StepRule, cap: float, f: Any, region: Any, state: State) -> State:
         iterate, d, memory = state.iterate, state.d, list(state.memory)
+        xp = array_namespace(iterate.value)
         alpha = {True: 0 * iterate.value, False: 0 * iterate.value}
         progress = alpha[True] > 0
         for i, (A, B) in enumerate(self.searches(region)):
-            along, before = _masked(region, d, (A, B)), iterate.theta
-            dd = dot(along, along)
+            step, before = masked(region, d, (A, B)), iterate.theta
+            dd = dot(step, step)
             gap = iterate.gap_A + iterate.gap_B if A and B else iterate.gap_A if A else iterate.gap_B
-            largest = cap if A and region.constrained else 1.0
-            found = _search(_rule(rule, (A, B)), f, iterate, along, gap, dd, memory[i], largest)
+            largest = xp.full_like(dd, cap if A and region.constrained else 1.0)
+            line = along(f, iterate, step, gap, dd, largest)
+            found = of_pair(rule, (A, B)).search(line, memory[i])
             progress = progress | moved(found.alpha, dd, before)
-            iterate, _, d = _arrived(f, region, iterate, found)
+            iterate, _, d = arrived(f, region, iterate, found)
             memory[i] = found.memory
             alpha |= {block: found.alpha for block, steps in ((True, A), (False, B)) if steps}
         iterate = iterate._replace(alpha_A=alpha[True], alpha_B=alpha[False], status=status(iterate.value, progress))
@@ -144,15 +146,15 @@ class Simultaneous(Blocks):
         iterate, grad, d = start(f, region, theta)
         memory = []
         for pair in _present(region):
-            L, iterate = _measured(rule, f, grad, _masked(region, d, pair), iterate)
-            memory.append(_rule(rule, pair).init(L))
+            L, iterate = measured(rule, f, grad, masked(region, d, pair), iterate)
+            memory.append(of_pair(rule, pair).init(L))
         return State(iterate, d, array_namespace(iterate.value).stack(memory, axis=-1))
 
     def advance(self, rule: StepRule, cap: float, f: Any, region: Any, state: State) -> State:
         iterate, d = state.iterate, state.d
         xp, theta = array_namespace(iterate.value), iterate.theta
         present = _present(region)
-        parts = [_masked(region, d, pair) for pair in present]
+        parts = [masked(region, d, pair) for pair in present]
         gap = xp.stack([iterate.gap_A if A else iterate.gap_B for A, _ in present])
         dd = xp.stack([dot(part, part) for part in parts])
         caps = _array([cap if A else 1.0 for A, _ in present], iterate.value)
@@ -166,12 +168,12 @@ class Simultaneous(Blocks):
             return xp.stack([dot(grad, part) for part in parts])
 
         inflated = len(parts) * dd
-        found = rule.search(f.backend, point, iterate.value, gap, inflated, state.memory, caps, slope)
+        found = rule.search(Line(f.backend, point, iterate.value, gap, inflated, caps, slope), state.memory)
         zero = xp.zeros_like(iterate.value)
         alpha = {A: found.alpha[i, ...] for i, (A, _) in enumerate(present)}
         length = xp.sum(found.alpha * found.alpha * dd)
         progress = moved(xp.ones_like(length), length, theta)
-        iterate, _, d = _arrived(f, region, iterate, found)
+        iterate, _, d = arrived(f, region, iterate, found)
         iterate = iterate._replace(
             alpha_A=alpha.get(True, zero), alpha_B=alpha.get(False, zero), status=status(zero, progress)
         )
@@ -206,7 +208,7 @@ class InTurn(Blocks):
         xp, parts = array_namespace(iterate.value), _parts(region)
         memory = []
         for i, (_, free) in enumerate(parts):
-            L, iterate = _measured(rule, f, grad, _only(region, d, i), iterate)
+            L, iterate = measured(rule, f, grad, _only(region, d, i), iterate)
             memory.append(rule.of_block(free).init(L))
         turn = Turn(
             xp.asarray(self.first(), dtype=xp.int32, device=device(iterate.value)),
@@ -225,17 +227,17 @@ class InTurn(Blocks):
             rows = xp.reshape(chosen, (len(parts), *(1,) * (table.ndim - 1)))
             return xp.sum(xp.where(rows, table, xp.zeros_like(table)), axis=0)
 
-        along = list(d)
+        only = list(d)
         for i, (leaves, _) in enumerate(parts):
             for j in leaves:
-                along[j] = xp.where(chosen[i, ...], d[j], xp.zeros_like(d[j]))
-        step = tuple(along)
+                only[j] = xp.where(chosen[i, ...], d[j], xp.zeros_like(d[j]))
+        step = tuple(only)
         dd = dot(step, step)
         largest = of_chosen(_array([1.0 if free else cap for _, free in parts], iterate.value))
         mine = of_chosen(memory)
-        found = _search(rule, f, iterate, step, of_chosen(turn.gaps), dd, mine, largest)
+        found = rule.search(along(f, iterate, step, of_chosen(turn.gaps), dd, largest), mine)
         progress = moved(found.alpha, dd, iterate.theta)
-        iterate, grad, d = _arrived(f, region, iterate, found)
+        iterate, grad, d = arrived(f, region, iterate, found)
         rows = xp.reshape(chosen, (len(parts), *(1,) * (memory.ndim - 1)))
         memory = xp.where(rows, xp.expand_dims(found.memory, axis=0), memory)
         stalled = (turn.stalled | chosen) & ~progress
@@ -344,50 +346,12 @@ def _gaps(region: Any, grad: Leaves, d: Leaves) -> Array:
     return array_namespace(grad[0]).stack(rows)
 
 
-def _masked(region: Any, d: Leaves, pair: tuple[bool, bool]) -> Leaves:
+def masked(region: Any, d: Leaves, pair: tuple[bool, bool]) -> Leaves:
     return d if all(pair) else region.block(d, free=pair[1])
 
 
-def _rule(rule: StepRule, pair: tuple[bool, bool]) -> StepRule:
+def of_pair(rule: StepRule, pair: tuple[bool, bool]) -> StepRule:
     return rule if all(pair) else rule.of_block(free=pair[1])
-
-
-def _measured(rule: StepRule, f: Any, grad: Leaves, d: Leaves, iterate: Iterate) -> tuple[Array, Iterate]:
-    """An estimate of L along `d`, for a rule that wants one, and the iterate with the work counted."""
-    if not rule.uses_curvature:
-        return array_namespace(iterate.value).ones_like(iterate.value), iterate
-    L = curvature(f, iterate.theta, grad, d)
-    return L, iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-
-
-def _search(
-    rule: StepRule, f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, memory: Array, cap: Any
-) -> Search:
-    return rule.search(
-        f.backend,
-        lambda alpha: f.point(axpy(alpha, d, iterate.theta)),
-        iterate.value,
-        gap,
-        dd,
-        memory,
-        cap,
-        lambda point: dot(f.gradient(point), d),
-    )
-
-
-def _arrived(f: Any, region: Any, iterate: Iterate, found: Search) -> tuple[Iterate, Leaves, Leaves]:
-    """The iterate at the point that a search found, with its certificate; the gradient and the direction there."""
-    grad = f.gradient(found.point)
-    direction = region.blmo(found.point.theta, grad)
-    iterate = iterate._replace(
-        theta=found.point.theta,
-        value=found.point.value,
-        gap_A=direction.gap_A,
-        gap_B=direction.gap_B,
-        slack=direction.slack,
-        counts=add(iterate.counts, values=found.n_values, gradients=found.n_gradients + 1, lmos=1),
-    )
-    return iterate, grad, direction.d
 
 
 def _scaled(alpha: Array, d: Leaves) -> Leaves:

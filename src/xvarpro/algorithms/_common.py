@@ -1,4 +1,4 @@
-"""What the algorithms share: the first iterate, counting, and a first estimate of the curvature."""
+"""What the algorithms share: iterates, counting, lines to search along, and a first estimate of the curvature."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from xvarpro.protocols import Array, Counts, Iterate, Leaves
+from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, Search, StepRule
 from xvarpro.status import Status
 from xvarpro.trees import axpy, dot, sub
 
@@ -31,12 +31,6 @@ def status(like: Array, progress: Array | None = None) -> Array:
     return xp.where(progress, running, xp.full_like(running, Status.NO_DESCENT.code))
 
 
-def rounding(value: Array) -> Array:
-    """What two computed objectives near `value` may differ by without meaning anything."""
-    xp = array_namespace(value)
-    return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)
-
-
 def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
     """Whether a step alpha along d, ``dd = |d|^2``, changes theta by more than its rounding; 0 and NaN do not."""
     eps = array_namespace(alpha).finfo(alpha.dtype).eps
@@ -53,6 +47,41 @@ def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
         direction.slack,
     )  # fmt: skip
     return iterate, grad, direction.d
+
+
+def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array) -> Line:
+    """The objective along `d` from the iterate, ``gap = -<grad, d>`` and ``dd = <d, d>``, for steps up to `cap`."""
+
+    def point(alpha: Array) -> Any:
+        return f.point(axpy(alpha, d, iterate.theta))
+
+    def slope(point: Any) -> Array:
+        return dot(f.gradient(point), d)
+
+    return Line(f.backend, point, iterate.value, gap, dd, cap, slope)
+
+
+def arrived(f: Any, region: Any, iterate: Iterate, found: Search) -> tuple[Iterate, Leaves, Leaves]:
+    """The iterate at the point that a search found, with its certificate; the gradient and the direction there."""
+    grad = f.gradient(found.point)
+    direction = region.blmo(found.point.theta, grad)
+    iterate = iterate._replace(
+        theta=found.point.theta,
+        value=found.point.value,
+        gap_A=direction.gap_A,
+        gap_B=direction.gap_B,
+        slack=direction.slack,
+        counts=add(iterate.counts, values=found.n_values, gradients=found.n_gradients + 1, lmos=1),
+    )
+    return iterate, grad, direction.d
+
+
+def measured(rule: StepRule, f: Any, grad: Leaves, d: Leaves, iterate: Iterate) -> tuple[Array, Iterate]:
+    """An estimate of L along `d`, for a rule that wants one, and the iterate with the work counted."""
+    if not rule.uses_curvature:
+        return array_namespace(iterate.value).ones_like(iterate.value), iterate
+    L = curvature(f, iterate.theta, grad, d)
+    return L, iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
 
 
 def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.algorithms._blocks import Separate, Sequential
-from xvarpro.algorithms._common import add, curvature, moved, start, status
+from xvarpro.algorithms._blocks import Separate, Sequential, masked, of_pair
+from xvarpro.algorithms._common import add, along, arrived, measured, moved, start, status
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, Search, StepRule, Struct
+from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, StepRule, Struct
 from xvarpro.steps import ShortStep
-from xvarpro.trees import axpy, dot, sum_
+from xvarpro.trees import dot, sum_
 
 
 class Mix(NamedTuple):
@@ -174,12 +174,9 @@ class Corrective(Algorithm):
     def init(self, f: Any, region: Any, theta: Leaves) -> State:
         iterate, grad, d = start(f, region, theta)
         memory = []
-        for A, B in self.blocks.searches(region):
-            L = array_namespace(iterate.value).ones_like(iterate.value)
-            if self.step.uses_curvature:
-                L = curvature(f, theta, grad, _masked(region, d, A, B))
-                iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-            memory.append(self._rule(A, B).init(L))
+        for pair in self.blocks.searches(region):
+            L, iterate = measured(self.step, f, grad, masked(region, d, pair), iterate)
+            memory.append(of_pair(self.step, pair).init(L))
         return State(iterate, grad, d, tuple(memory), self.carry(region, theta))
 
     def advance(self, f: Any, region: Any, state: State) -> State:
@@ -195,26 +192,18 @@ class Corrective(Algorithm):
                 move = self.move(f, region, iterate.theta, grad, d, iterate.gap_A, carrier)
                 whole = _with_ball(region, move, d, iterate.gap_B) if B and region.free else move
             else:
-                whole = Move(_masked(region, d, A, B), iterate.gap_B, zero + 1, Mix(zero, zero, zero))
+                whole = Move(masked(region, d, (A, B)), iterate.gap_B, zero + 1, Mix(zero, zero, zero))
             dd = dot(whole.d, whole.d)
-            found = self._search(self._rule(A, B), f, iterate, whole, dd, memory[i])
+            line = along(f, iterate, whole.d, whole.gap, dd, whole.cap)
+            found = of_pair(self.step, (A, B)).search(line, memory[i])
             progress = progress | moved(found.alpha, dd, iterate.theta)
             if corrects:
                 drop = iterate.value - found.point.value
                 carrier, dropped, extra = self.settle(f, region, grad, carrier, whole, found.alpha, drop)
                 progress, lmos = progress | dropped, lmos + extra
-            grad = f.gradient(found.point)
-            direction = region.blmo(found.point.theta, grad)
-            memory[i], d = found.memory, direction.d
+            iterate, grad, d = arrived(f, region, iterate, found)
+            memory[i] = found.memory
             alpha |= {block: found.alpha for block, steps in ((True, A), (False, B)) if steps}
-            iterate = iterate._replace(
-                theta=found.point.theta,
-                value=found.point.value,
-                gap_A=direction.gap_A,
-                gap_B=direction.gap_B,
-                slack=direction.slack,
-                counts=add(iterate.counts, values=found.n_values, gradients=found.n_gradients + 1, lmos=1),
-            )
         iterate = iterate._replace(
             alpha_A=alpha[True],
             alpha_B=alpha[False],
@@ -222,18 +211,6 @@ class Corrective(Algorithm):
             counts=add(iterate.counts, lmos=lmos),
         )
         return State(iterate, grad, d, tuple(memory), carrier)
-
-    def _rule(self, A: bool, B: bool) -> StepRule:
-        return self.step if A and B else self.step.of_block(free=B)
-
-    def _search(self, rule: StepRule, f: Any, iterate: Iterate, move: Move, dd: Array, memory: Array) -> Search:
-        def phi(alpha: Array) -> Any:
-            return f.point(axpy(alpha, move.d, iterate.theta))
-
-        def slope(point: Any) -> Array:
-            return dot(f.gradient(point), move.d)
-
-        return rule.search(f.backend, phi, iterate.value, move.gap, dd, memory, move.cap, slope)
 
 
 def _with_ball(region: Any, move: Move, d: Leaves, gap: Array) -> Move:
@@ -246,7 +223,3 @@ def _with_ball(region: Any, move: Move, d: Leaves, gap: Array) -> Move:
 def combine(mix: Mix, parts: tuple[Leaves, Leaves, Leaves]) -> Leaves:
     """The direction that a mix of the three stands for."""
     return tuple(sum_(c * x for c, x in zip(mix, leaf, strict=True)) for leaf in zip(*parts, strict=True))
-
-
-def _masked(region: Any, d: Leaves, A: bool, B: bool) -> Leaves:
-    return d if A and B else region.block(d, free=B)

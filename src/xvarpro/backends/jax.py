@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import jax
@@ -130,7 +131,7 @@ class JaxBackend(Backend):
         if not self.compiled:
             return fun
         if key not in self._cache:
-            self._cache[key] = jax.jit(fun)
+            self._cache[key] = jax.jit(fun, compiler_options=_options())
             if len(self._cache) > self.kept:
                 self._cache.popitem(last=False)
         self._cache.move_to_end(key)
@@ -169,7 +170,7 @@ class JaxBackend(Backend):
         def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
             # NumPy at both ends: a scalar or a slice made by JAX is one more dispatch, as dear as a small step
             done, state, rows = compiled(operands, state, np.int32(min(n, self.chunk)))
-            return state, np.asarray(rows)[: int(done)].astype(np.float64).tolist()
+            return state, np.asarray(rows)[: np.asarray(done)].astype(np.float64).tolist()
 
         return run
 
@@ -189,3 +190,18 @@ class JaxBackend(Backend):
             "matmul precision": "highest",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+@cache
+def _options() -> dict[str, str] | None:
+    """What XLA is asked for, one compilation at a time; None where this version of it does not know the option.
+
+    On a CPU it would order a loop so that its kernels may run side by side: small ones then pay for a thread pool, up
+    to a third of an iteration, and large ones have all threads anyway.
+    """
+    options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=options)(np.float32(0))
+    except jax.errors.JaxRuntimeError:
+        return None
+    return options

@@ -1,13 +1,51 @@
-"""The one loop that every rule with trials shares."""
+"""The loops that every rule with trials shares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
-from xvarpro.protocols import Array, Search
+from xvarpro.protocols import Array, Line, Search
+from xvarpro.trees import rounding
+
+
+def backtrack(
+    line: Line,
+    propose: Callable[[Array], Array],
+    accept: Callable[[Array, Any, Array], Array],
+    worsen: Callable[[Array], Array],
+    memory: Array,
+    limit: int,
+    trials: Array | None = None,
+) -> Search:
+    """Try ``alpha = propose(memory)``, ``memory = worsen(memory)`` until ``accept(alpha, point, memory)``.
+
+    After `limit` trials the step is 0: the point is then the one that the search started from, so that a failed
+    search hands back a consistent state without keeping a second copy of it, and the memory is the one it began with.
+    Acceptance tests must let NaN fail. The memory handed back is otherwise the one whose proposal was accepted.
+
+    `trials` made before count as if made here.
+    """
+    xp = array_namespace(line.value)
+    one = xp.ones_like(line.value)
+
+    def trial(memory: Array, n: Array) -> tuple[Array, Array, Any, Array]:
+        alpha = _proposed(propose, memory, n, limit)
+        return alpha, memory, line.phi(alpha), n
+
+    # judged in the condition, not carried: a compiled loop over small arrays pays for every scalar of its state
+    def rejected(state: tuple[Array, Array, Any, Array]) -> Array:
+        alpha, memory, point, n = state
+        return (n <= limit) & ~(accept(alpha, point, memory) & xp.isfinite(point.value))
+
+    def again(state: tuple[Array, Array, Any, Array]) -> tuple[Array, Array, Any, Array]:
+        return trial(worsen(state[1]), state[3] + 1)
+
+    first = trial(memory, one if trials is None else trials + 1)
+    alpha, last, point, n = line.backend.while_loop(rejected, again, first)
+    return Search(alpha, point, xp.where(n > limit, memory, last), n, xp.zeros_like(n))
 
 
 class _Trial(NamedTuple):
@@ -22,50 +60,40 @@ class _Trial(NamedTuple):
     promised: Array  # the decrease that alpha * gap had promised there
 
 
-def backtrack(
-    backend: Any,
-    phi: Callable[[Array], Any],
-    value: Array,
-    gap: Array,
+def backtrack_by_slope(
+    line: Line,
     propose: Callable[[Array], Array],
     accept: Callable[[Array, Any, Array], Array],
     worsen: Callable[[Array], Array],
     memory: Array,
     limit: int,
-    *,
-    slope: Callable[[Any], Array] | None = None,
-    done: Array | None = None,
+    trials: Array | None = None,
     rise: Array | None = None,
     promised: Array | None = None,
 ) -> Search:
-    """Try ``alpha = propose(memory)``, ``memory = worsen(memory)`` until ``accept(alpha, point, memory)``.
+    """`backtrack`, but near rounding the sign of the slope at a trial decides, not `accept`.
 
-    After `limit` trials the step is 0: the point is then the one that the search started from, so that a failed
-    search hands back a consistent state without keeping a second copy of it, and the memory is the one it began with.
-    Acceptance tests must let NaN fail. The memory handed back is otherwise the one whose proposal was accepted.
+    The difference of two values that are equal up to rounding says nothing (Hager, Zhang 2005; Pokutta 2023). A
+    gradient that does not belong to the objective would pass that test for ever; so it has to explain the rise that an
+    earlier, longer trial of the same search has seen.
 
-    With `slope`, a trial whose value is the start's up to rounding is judged by the sign of the slope there, not by
-    `accept`: the difference of two such values says nothing (Hager, Zhang 2005; Pokutta 2023). A gradient that does not
-    belong to the objective would pass that test for ever; so it has to explain the rise that an earlier, longer trial
-    of the same search has seen.
-
-    `done`, `rise` and `promised` continue a search: trials made so far, and the last of them that rose.
+    A line without a slope is searched by its values alone. `rise` and `promised` are those of the last trial made
+    before that rose.
     """
+    slope, value = line.slope, line.value
+    if slope is None:
+        return backtrack(line, propose, accept, worsen, memory, limit, trials)
     xp = array_namespace(value)
     zero, one = xp.zeros_like(value), xp.ones_like(value)
 
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
-        proposed = propose(memory)
-        alpha = xp.where(n > limit, xp.zeros_like(proposed), proposed)
-        point = phi(alpha)
-        accepted = accept(alpha, point, memory) & xp.isfinite(point.value)
-        pending = accepted & ~accepted
-        if slope is not None:
-            change, promise = point.value - value, xp.sum(alpha * gap)
-            pending = (xp.abs(change) <= rounding(value)) & (promise > 0)
-            accepted = accepted & ~pending
-            worse = xp.isfinite(change) & (change > rounding(value))
-            rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
+        alpha = _proposed(propose, memory, n, limit)
+        point = line.phi(alpha)
+        change, promise = point.value - value, xp.sum(alpha * line.gap)
+        pending = (xp.abs(change) <= rounding(value)) & (promise > 0)
+        accepted = accept(alpha, point, memory) & xp.isfinite(point.value) & ~pending
+        worse = xp.isfinite(change) & (change > rounding(value))
+        rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
         return _Trial(alpha, memory, point, n, n_gradients, accepted, pending, rise, promised)
 
     def again(t: _Trial) -> _Trial:
@@ -73,32 +101,23 @@ def backtrack(
 
     def ask(t: _Trial) -> _Trial:
         # the parabola with the slopes -promise at 0 and `end` at 1 has to pass above half of the earlier trial's rise
-        assert slope is not None
-        promise, end = xp.sum(t.alpha * gap), xp.sum(t.alpha * slope(t.point))
+        promise, end = xp.sum(t.alpha * line.gap), xp.sum(t.alpha * slope(t.point))
         far = t.promised / promise
         explained = far * (0.5 * far * (end + promise) - promise) >= 0.5 * t.rise
         accepted = (end <= 0) & ((t.rise == 0) | explained)
         return t._replace(accepted=accepted, pending=t.pending & ~t.pending, n_gradients=t.n_gradients + 1)
 
     def more(t: _Trial) -> _Trial:
-        if slope is None:
-            return again(t)
-        t = backend.when(t.pending, ask, t)
-        return backend.when(~t.accepted & (t.n <= limit), again, t)
+        t = line.backend.when(t.pending, ask, t)
+        return line.backend.when(~t.accepted & (t.n <= limit), again, t)
 
-    n = one if done is None else done + 1
+    n = one if trials is None else trials + 1
     first = trial(memory, n, zero, zero if rise is None else rise, zero if promised is None else promised)
-    last = backend.while_loop(lambda t: t.pending | ((t.n <= limit) & ~t.accepted), more, first)
+    last = line.backend.while_loop(lambda t: t.pending | ((t.n <= limit) & ~t.accepted), more, first)
     kept = xp.where(last.n > limit, memory, last.memory)
     return Search(last.alpha, last.point, kept, last.n, last.n_gradients)
 
 
-def bounded(cap: Any, like: Array) -> Array:
-    """The largest step allowed, a number or an array, in the framework, dtype and device of `like`."""
-    return array_namespace(like).asarray(cap, dtype=like.dtype, device=device(like))
-
-
-def rounding(value: Array) -> Array:
-    """What two computed objectives near `value` may differ by without meaning anything."""
-    xp = array_namespace(value)
-    return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)
+def _proposed(propose: Callable[[Array], Array], memory: Array, n: Array, limit: int) -> Array:
+    alpha = propose(memory)
+    return array_namespace(alpha).where(n > limit, 0 * alpha, alpha)

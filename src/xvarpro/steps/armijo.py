@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack, bounded
+from xvarpro.protocols import Array, Line, Search, StepRule
+from xvarpro.steps._backtrack import backtrack
 
 
 @final
@@ -60,26 +59,12 @@ class Armijo(StepRule):
     def init(self, L: Array) -> Array:
         return array_namespace(L).ones_like(L)
 
-    def search(
-        self,
-        backend: Any,
-        phi: Callable[[Array], Any],
-        value: Array,
-        gap: Array,
-        dd: Array,
-        memory: Array,
-        cap: Any,
-        slope: Callable[[Any], Array] | None = None,
-    ) -> Search:
-        largest = bounded(cap, value)
-        first = array_namespace(value).minimum(largest, memory / self.delta) if self.warm else largest
+    def search(self, line: Line, memory: Array) -> Search:
+        first = array_namespace(memory).minimum(line.cap, memory / self.delta) if self.warm else line.cap
         return backtrack(
-            backend,
-            phi,
-            value,
-            gap,
+            line,
             propose=lambda alpha: alpha,
-            accept=lambda alpha, point, _: value - point.value >= (self.gamma * alpha) * gap,
+            accept=lambda alpha, point, _: line.value - point.value >= (self.gamma * alpha) * line.gap,
             worsen=lambda alpha: alpha * self.delta,
             memory=first,
             limit=self.limit,

@@ -10,8 +10,9 @@ from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack, bounded, rounding
+from xvarpro.protocols import Array, Line, Search, StepRule
+from xvarpro.steps._backtrack import backtrack_by_slope
+from xvarpro.trees import rounding
 
 GOLDEN = 0.38196601125010515  # (3 - sqrt 5) / 2: the smaller part of an interval
 
@@ -76,24 +77,15 @@ class ExactStep(StepRule):
     def init(self, L: Array) -> Array:
         return array_namespace(L).zeros_like(L)
 
-    def search(
-        self,
-        backend: Any,
-        phi: Callable[[Array], Any],
-        value: Array,
-        gap: Array,
-        dd: Array,
-        memory: Array,
-        cap: Any,
-        slope: Callable[[Any], Array] | None = None,
-    ) -> Search:
+    def search(self, line: Line, memory: Array) -> Search:
+        value, gap = line.value, line.gap
         xp = array_namespace(value)
 
         def trial(alpha: Array) -> Array:
-            found = phi(alpha).value
+            found = line.phi(alpha).value
             return xp.where(xp.isfinite(found), found, xp.full_like(found, xp.inf))
 
-        right, at_right, n = self._finite(backend, trial, bounded(cap, value))
+        right, at_right, n = self._finite(line.backend, trial, line.cap)
         vertex = _vertex(right, at_right, value, gap)
         best = xp.minimum(vertex, right)
         rise = promised = xp.zeros_like(value)
@@ -101,25 +93,21 @@ class ExactStep(StepRule):
             middle = xp.where(vertex < right, vertex, (1 - self.tol) * right)
             zero = xp.zeros_like(value)
             bracket = _Bracket(zero, value, middle, trial(middle), right, at_right, n + 1)
-            bracket = self._descend(backend, trial, bracket, gap)
+            bracket = self._descend(line.backend, trial, bracket, gap)
             rose = bracket.at_right - value
             doubtless = xp.isfinite(rose) & (rose > rounding(value))
             rise = xp.where(doubtless, rose, rise)
             promised = xp.where(doubtless, gap * bracket.right, promised)
-            bracket = self._narrow(backend, trial, bracket)
+            bracket = self._narrow(line.backend, trial, bracket)
             best, n = xp.where(at_right < bracket.at_middle, right, bracket.middle), bracket.n
-        return backtrack(
-            backend,
-            phi,
-            value,
-            gap,
+        return backtrack_by_slope(
+            line,
             propose=lambda alpha: alpha,
             accept=lambda alpha, point, _: point.value < value,
             worsen=lambda alpha: 0.5 * alpha,
             memory=xp.where(gap > 0, best, xp.zeros_like(best)),
             limit=self.limit,
-            slope=slope,
-            done=n,
+            trials=n,
             rise=rise,
             promised=promised,
         )._replace(memory=memory)

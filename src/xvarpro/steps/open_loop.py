@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from array_api_compat import array_namespace
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack, bounded
+from xvarpro.protocols import Array, Line, Search, StepRule
+from xvarpro.steps._backtrack import backtrack
 
 LIMIT = 60  # halvings of a step at whose end the objective is not finite
 
@@ -33,27 +32,14 @@ class Scheduled(StepRule):
     def init(self, L: Array) -> Array:
         return array_namespace(L).zeros_like(L)
 
-    def search(
-        self,
-        backend: Any,
-        phi: Callable[[Array], Any],
-        value: Array,
-        gap: Array,
-        dd: Array,
-        memory: Array,
-        cap: Any,
-        slope: Callable[[Any], Array] | None = None,
-    ) -> Search:
-        xp = array_namespace(value)
+    def search(self, line: Line, memory: Array) -> Search:
+        xp = array_namespace(memory)
         found = backtrack(
-            backend,
-            phi,
-            value,
-            gap,
+            line,
             propose=lambda alpha: alpha,
             accept=lambda alpha, point, _: xp.isfinite(point.value),
             worsen=lambda alpha: 0.5 * alpha,
-            memory=xp.minimum(bounded(cap, value), self.at(memory)),
+            memory=xp.minimum(line.cap, self.at(memory)),
             limit=LIMIT,
         )
         return found._replace(memory=memory + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -11,8 +11,9 @@ from array_api_compat import array_namespace, device
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Search, StepRule
-from xvarpro.steps._backtrack import backtrack, bounded, rounding
+from xvarpro.protocols import Array, Line, Search, StepRule
+from xvarpro.steps._backtrack import backtrack, backtrack_by_slope
+from xvarpro.trees import rounding
 
 
 @final
@@ -84,27 +85,17 @@ class ShortStep(StepRule):
             L = xp.asarray(self.L, dtype=L.dtype, device=device(L))
         return xp.stack([L, xp.zeros_like(L)])
 
-    def search(
-        self,
-        backend: Any,
-        phi: Callable[[Array], Any],
-        value: Array,
-        gap: Array,
-        dd: Array,
-        memory: Array,
-        cap: Any,
-        slope: Callable[[Any], Array] | None = None,
-    ) -> Search:
+    def search(self, line: Line, memory: Array) -> Search:
+        value, gap, dd, cap = line.value, line.gap, line.dd, line.cap
         xp = array_namespace(value)
-        largest = bounded(cap, value)
         L, decrease = memory[0, ...], memory[1, ...]
         given = self.L is not None
         first = L if given else self._warm(L, decrease, gap, dd)
 
         def propose(L: Array) -> Array:
             curved = L * dd
-            short = xp.minimum(largest, xp.where(gap > 0, gap, xp.zeros_like(gap)) / _positive(curved))
-            return xp.where(curved > 0, short, largest)
+            short = xp.minimum(cap, xp.where(gap > 0, gap, xp.zeros_like(gap)) / _positive(curved))
+            return xp.where(curved > 0, short, cap)
 
         def accept(alpha: Array, point: Any, L: Array) -> Array:
             # differences, not values: a promise too small to see in a value is not kept by standing still
@@ -115,12 +106,12 @@ class ShortStep(StepRule):
             # an L that is given has the benefit of the doubt, until a value has contradicted it
             return kept | (xp.all(first >= L) & (value - point.value >= promised - rounding(value)))
 
-        slope = None if given else slope
-        found = backtrack(
-            backend, phi, value, gap, propose, accept, lambda L: L * self.grow, first, self.limit, slope=slope
-        )
+        def worsen(L: Array) -> Array:
+            return L * self.grow
+
         if given:
-            return found._replace(memory=memory)
+            return backtrack(line, propose, accept, worsen, first, self.limit)._replace(memory=memory)
+        found = backtrack_by_slope(line, propose, accept, worsen, first, self.limit)
         fell = xp.broadcast_to(value - found.point.value, L.shape)
         estimate = xp.where(found.n_values > self.limit, L, found.memory)
         return found._replace(memory=xp.stack([estimate, fell]))

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace
 
-from xvarpro.algorithms._common import curvature, rounding
+from xvarpro.algorithms._common import curvature
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.rivals._common import Periodic, Step, positive, whole
 from xvarpro.experiments.rivals.objective import Joint, Point, top
 from xvarpro.protocols import Array, Leaves
 from xvarpro.region import Region
-from xvarpro.trees import axpy, dot, sub
+from xvarpro.trees import axpy, dot, rounding, sub
 
 _SHRINK, _GROW, _LIMIT = 0.8, 2.0, 60  # of a backtracked L, as in the package's accelerated method
 
