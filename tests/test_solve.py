@@ -169,9 +169,9 @@ class Fixed(xv.steps.StepRule):
     def init(self, L):
         return L
 
-    def search(self, backend, phi, value, gap, dd, memory, cap, slope=None):
-        alpha = 0 * value + 0.25
-        return xv.steps.Search(alpha, phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
+    def search(self, line, memory):
+        alpha = 0 * line.value + 0.25
+        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
 
 
 def test_objective_that_stops_being_finite_mid_way(backend):

@@ -74,6 +74,9 @@ class Reduced:
         self.blank = blank
         self.judge: Level = problem.upper or problem.lower
         self._constants, self._data = partition(problem.data)
+        # Held until the next one exists, nothing else: were both freed in between, the allocator would return the
+        # memory of a large residual to the system and fault it in again, page by page, at every step.
+        self._latest: Point | None = None
 
     def rounding(self, value: Array) -> Array:
         """What two computed objectives near `value` may differ by without meaning anything.
@@ -184,7 +187,8 @@ class Reduced:
         if not system.lam:
             xp = array_namespace(value)
             value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
-        return Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
+        self._latest = Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
+        return self._latest
 
     def _lower(self, parts: Parts) -> tuple[LowerSolver, System, Array]:
         level = self.problem.lower
