@@ -54,11 +54,9 @@ def depends(cls: type, name: str) -> bool | None:
     if not isinstance(found, property):
         return bool(found)
     seam: Any = next(base for base in reversed(cls.__mro__) if name in vars(base))
-    if vars(seam)[name] is not found:
-        return None
-    # the seam's own properties look at the class alone
-    assert found.fget is not None
-    return bool(found.fget(object.__new__(cls)))
+    # the seam's own properties look at the class alone, and no argument gives a class a method that it lacks
+    own = bool(vars(seam)[name].fget(object.__new__(cls)))
+    return own if vars(seam)[name] is found or (name.startswith("has_") and not own) else None
 
 
 def nature(cls: type) -> str:

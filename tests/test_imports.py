@@ -110,13 +110,18 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
     """An extension is a new file and an export line: shared pieces are private modules, or named here."""
     shared = {
         ("sets.balls", "sets.simplex"),
-        ("sets.columns", "sets.balls"),
         ("sets.free", "sets.norms"),
-        ("sets.groups", "sets.balls"),
+        ("sets.largest", "sets.sorted"),
         ("sets.spectral", "sets.lanczos"),
         ("sets.spectral", "sets.lp"),
         ("sets.symmetric", "sets.lanczos"),
-        *(("sets.combinators", f"sets.{name}") for name in ("balls", "box", "free", "linf", "simplex")),
+        *(("sets.between", f"sets.{name}") for name in ("box", "free", "linf")),
+        *(
+            (f"sets.{made}", f"sets.{name}")
+            for made in ("combinators", "products")
+            for name in ("balls", "box", "simplex")
+        ),
+        *(("sets.oracle", f"sets.{name}") for name in ("balls", "simplex")),
         ("algorithms.reseed", "algorithms.frank_wolfe"),
     }
     for module, target in edges():

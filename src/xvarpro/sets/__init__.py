@@ -3,28 +3,22 @@
 from xvarpro.protocols import Set
 from xvarpro.sets import norms
 from xvarpro.sets.balls import L1Ball, L2Ball, NonnegativeL2Ball
+from xvarpro.sets.between import bounds
 from xvarpro.sets.box import Box
 from xvarpro.sets.chains import OrderedBox, TotalVariationBall
-from xvarpro.sets.columns import Columns
-from xvarpro.sets.combinators import (
-    Counted,
-    HullOfUnion,
-    LinearImage,
-    MinkowskiSum,
-    Oracle,
-    Product,
-    ShiftScale,
-    bounds,
-)
+from xvarpro.sets.combinators import HullOfUnion, LinearImage, MinkowskiSum, ShiftScale
 from xvarpro.sets.ellipsoid import Ellipsoid
 from xvarpro.sets.free import Free
-from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball, Groups, Rows
+from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball
 from xvarpro.sets.hull import ConvexHull
 from xvarpro.sets.lanczos import Lanczos
+from xvarpro.sets.largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
 from xvarpro.sets.linf import LinfBall
 from xvarpro.sets.lp import LpBall
+from xvarpro.sets.oracle import Counted, Oracle
+from xvarpro.sets.products import Columns, Groups, Product, Rows
 from xvarpro.sets.simplex import CappedSimplex, Simplex
-from xvarpro.sets.sorted import Hypersimplex, KNormBall, KSparsePolytope, OWLBall, Permutahedron, UnitHypersimplex
+from xvarpro.sets.sorted import OWLBall, Permutahedron
 from xvarpro.sets.spectral import NuclearBall, SchattenBall, SpectralBall
 from xvarpro.sets.symmetric import Fantope, Spectraplex, UnitSpectrahedron
 from xvarpro.sets.transport import Birkhoff, Transport

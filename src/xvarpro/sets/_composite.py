@@ -1,0 +1,157 @@
+"""What the sets that are made of other sets share: what they pass on, and how they check what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from xvarpro import backends
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Set
+from xvarpro.sets._arithmetic import beside
+from xvarpro.sets._parameters import host
+
+
+class Around(Set):
+    """A set made of another one, `inner`, whose properties it has where it has the methods that they speak of."""
+
+    inner: Set
+
+    @property
+    def event_ndim(self) -> int:
+        return self.inner.event_ndim
+
+    @property
+    def polytope(self) -> bool:
+        return self.inner.polytope
+
+    @property
+    def takes_complex(self) -> bool:
+        return self.inner.takes_complex
+
+    @property
+    def compiles(self) -> bool:
+        return self.inner.compiles
+
+    @property
+    def has_projection(self) -> bool:
+        return super().has_projection and self.inner.has_projection
+
+    @property
+    def has_faces(self) -> bool:
+        return super().has_faces and self.inner.has_faces
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        self.inner.check(shape)
+
+
+class Several(Set):
+    """A set made of several, `sets`, that has a property where all of them do and it has the methods."""
+
+    sets: tuple[Set, ...]
+
+    @property
+    def event_ndim(self) -> int:
+        return max(1, *(C.event_ndim for C in self.sets))
+
+    @property
+    def polytope(self) -> bool:
+        return all(C.polytope for C in self.sets)
+
+    @property
+    def takes_complex(self) -> bool:
+        return all(C.takes_complex for C in self.sets)
+
+    @property
+    def compiles(self) -> bool:
+        return all(C.compiles for C in self.sets)
+
+    @property
+    def has_projection(self) -> bool:
+        return super().has_projection and all(C.has_projection for C in self.sets)
+
+    @property
+    def has_faces(self) -> bool:
+        return super().has_faces and all(C.has_faces for C in self.sets)
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        for C in self.sets:
+            C.check(shape)
+
+
+def is_set(owner: object, inner: object) -> None:
+    if not isinstance(inner, Set):
+        raise ProblemError(f"{type(owner).__name__} needs a set such as xv.sets.Simplex(), got {inner!r}")
+
+
+def members(owner: Any, most: int) -> None:
+    """Refuse what is no tuple of sets on the same axes, at most `most` of them."""
+    if not isinstance(owner.sets, tuple | list) or not owner.sets:
+        raise ProblemError(f"{type(owner).__name__} needs a tuple of sets, got {owner.sets!r}")
+    for C in owner.sets:
+        is_set(owner, C)
+    object.__setattr__(owner, "sets", tuple(owner.sets))
+    kinds = {C.event_ndim for C in owner.sets} - {0}
+    if len(kinds) > 1 or max(kinds, default=1) > most:
+        what = "sets of vectors" if most == 1 else "sets of vectors or sets of matrices, not both"
+        raise ProblemError(f"{type(owner).__name__} needs {what}, got {owner.sets!r}")
+
+
+def finite(owner: Any, name: str) -> np.ndarray:
+    value = getattr(owner, name)
+    try:
+        numbers = host(value)
+    except (TypeError, ValueError):
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "iufc" or not np.isfinite(numbers).all():
+        raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {value!r}")
+    if numbers.ndim == 0:
+        object.__setattr__(owner, name, numbers.item())
+    elif backends.of(value) is None:
+        object.__setattr__(owner, name, numbers)
+    return numbers
+
+
+def broadcasts(owner: object, name: str, value: Any, shape: tuple[int, ...]) -> None:
+    got = tuple(getattr(value, "shape", ()))
+    try:
+        fits = np.broadcast_shapes(got, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ProblemError(
+            f"{type(owner).__name__}: {name} of shape {got} does not broadcast to a point of shape {shape}"
+        )
+
+
+def alongside(parameter: Any, like: Array) -> Array:
+    """A parameter in the framework, device and dtype of `like`: complex where that is, so that products take it."""
+    xp = array_namespace(like)
+    if not xp.isdtype(like.dtype, "complex floating"):
+        return beside(parameter, like)
+    owner = backends.of(parameter)
+    kind = isinstance(parameter, complex) if owner is None else owner.dtype_name(parameter).startswith("complex")
+    if not kind:
+        return xp.astype(beside(parameter, like), like.dtype)
+    backend = backends.owner(like)
+    if owner is backend:
+        return xp.astype(parameter, like.dtype)
+    return backend.asarray(host(parameter), dtype=backend.dtype_name(like), device=backend.device_of(like))
+
+
+def one(C: Set, like: Array) -> np.ndarray:
+    """An event on the host: an elementwise set takes all axes of what it is given for one."""
+    return np.zeros(tuple(like.shape[like.ndim - C.event_ndim :]))
+
+
+def total(terms: list[Any]) -> Any:
+    """Sum of what there is; None where there is nothing."""
+    there = [x for x in terms if x is not None]
+    if not there:
+        return None
+    total = there[0]
+    for x in there[1:]:
+        total = total + x
+    return total

@@ -1,0 +1,203 @@
+"""Any function as a set, and a set that counts its calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from xvarpro import checks
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Set
+from xvarpro.sets._composite import Around, is_set
+from xvarpro.sets._separation import distance_bound
+from xvarpro.sets.balls import L1Ball, L2Ball
+from xvarpro.sets.simplex import Simplex
+
+
+class Calls:
+    """How often a `Counted` set was asked."""
+
+    def __init__(self) -> None:
+        self.lmo = self.project = 0
+
+    def __repr__(self) -> str:
+        return f"Calls(lmo={self.lmo}, project={self.project})"
+
+
+@final
+@dataclass(frozen=True)
+class Counted(Around):
+    """A set that counts the calls of its oracle and of its projection, in ``calls.lmo`` and ``calls.project``.
+
+    The counts are kept on the host: a compiled loop calls once per compilation, whatever the number of its iterations,
+    and a call counts once whatever its batch. ``result.counts`` says what a solve did on every backend.
+
+    Parameters
+    ----------
+    inner : Set
+    calls : Calls, optional
+        Counts to go on from; a new set starts at 0.
+
+    Notes
+    -----
+    LMO : that of `inner`, counted
+    Cost : that of `inner`
+    Diameter : that of `inner`
+    Projection : that of `inner`, counted
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.Counted(xv.sets.Simplex())
+    >>> _ = C.lmo(np.ones(3)), C.lmo(np.ones((5, 3)))
+    >>> C.calls
+    Calls(lmo=2, project=0)
+    """
+
+    inner: Set = field(default_factory=L2Ball)
+    calls: Calls = field(default_factory=Calls, compare=False)
+
+    def __post_init__(self) -> None:
+        is_set(self, self.inner)
+
+    def lmo(self, g: Array) -> Array:
+        self.calls.lmo += 1
+        return self.inner.lmo(g)
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        self.calls.lmo += 1
+        return self.inner.certified(g)
+
+    def support(self, g: Array) -> Array:
+        return self.inner.support(g)
+
+    def project(self, x: Array) -> Array:
+        self.calls.project += 1
+        return self.inner.project(x)
+
+    def diameter(self, like: Array) -> float:
+        return self.inner.diameter(like)
+
+    def violation(self, x: Array) -> Array:
+        return self.inner.violation(x)
+
+    def center(self, like: Array) -> Array:
+        return self.inner.center(like)
+
+    def random_point(self, like: Array, seed: int = 0) -> Array:
+        return self.inner.random_point(like, seed)
+
+    def away(self, g: Array, x: Array) -> Array:
+        return self.inner.away(g, x)
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return self.inner.tangent(d, x)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        return self.inner.reach(d, x)
+
+
+@final
+@dataclass(frozen=True)
+class Oracle(Set):
+    """Any function ``g -> argmin <g, v>`` as a set.
+
+    What is not given is derived from the function: `violation` is a lower bound on the distance, 0 inside; `center` is
+    a mixture of eight vertices, which is feasible.
+
+    Parameters
+    ----------
+    fun : callable
+        Takes a gradient and returns a point of the set of its shape, framework and dtype. Leading axes are batch axes.
+    width : float, optional
+        An upper bound on the diameter, >= 0; inf if not given.
+    outside : callable, optional
+        ``x -> violation``, batch shape.
+    projection : callable, optional
+        ``x -> nearest point``.
+    ndim : int
+        Trailing axes that make one point: 1 for vectors, 2 for matrices.
+    vertices : bool
+        Whether `fun` returns one of finitely many points.
+    compiled : bool
+        Whether `fun` runs inside a compiled loop.
+
+    Notes
+    -----
+    LMO : ``fun(g)``; ties are its own
+    Cost : that of `fun`
+    Diameter : upper bound, ``width``; inf if not given
+    Projection : as given, else none
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.Oracle(lambda g: -np.sign(g), width=2.0)
+    >>> C.lmo(np.array([3.0, -1.0]))
+    array([-1.,  1.])
+    """
+
+    fun: Callable[[Array], Array]
+    width: float | None = None
+    outside: Callable[[Array], Array] | None = None
+    projection: Callable[[Array], Array] | None = None
+    ndim: int = 1
+    vertices: bool = False
+    compiled: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("fun", "outside", "projection"):
+            value = getattr(self, name)
+            if not callable(value) and (name == "fun" or value is not None):
+                raise ProblemError(f"Oracle: {name} must be a function of one array, got {value!r}")
+        if self.width is not None:
+            checks.nonnegative(self, "width")
+        if self.ndim not in (1, 2):
+            raise ProblemError(f"Oracle: ndim must be 1 for vectors or 2 for matrices, got {self.ndim!r}")
+        for name in ("vertices", "compiled"):
+            if not isinstance(getattr(self, name), bool):
+                raise ProblemError(f"Oracle: {name} must be True or False, got {getattr(self, name)!r}")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        C = L1Ball(2.0)
+        given = cls(C.lmo, C.diameter(np.zeros(shape)), C.violation, C.project, vertices=True)
+        return given, cls(Simplex().lmo, Simplex().diameter(np.zeros(shape)), vertices=True)
+
+    @property
+    def event_ndim(self) -> int:
+        return self.ndim
+
+    @property
+    def polytope(self) -> bool:
+        return self.vertices
+
+    @property
+    def compiles(self) -> bool:
+        return self.compiled
+
+    @property
+    def has_projection(self) -> bool:
+        return self.projection is not None
+
+    def lmo(self, g: Array) -> Array:
+        return self.fun(g)
+
+    def project(self, x: Array) -> Array:
+        return Set.project(self, x) if self.projection is None else self.projection(x)
+
+    def diameter(self, like: Array) -> float:
+        """As given: an upper bound."""
+        return math.inf if self.width is None else self.width
+
+    def violation(self, x: Array) -> Array:
+        if self.outside is not None:
+            return self.outside(x)
+        return distance_bound(self, x) / (self.width or 1.0)
+
+    def center(self, like: Array) -> Array:
+        return self.random_point(like)

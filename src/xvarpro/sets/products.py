@@ -1,0 +1,338 @@
+"""Products: a set per block of a vector, per column or row of a matrix, per group of entries."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from numbers import Integral
+from typing import Any, final
+
+from array_api_compat import array_namespace
+
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import Array, Set
+from xvarpro.sets._composite import Around, Several, members, one, total
+from xvarpro.sets._grouping import Grouping, fitting, grouping, groupings, join, split
+from xvarpro.sets.balls import L1Ball, L2Ball
+from xvarpro.sets.box import Box
+from xvarpro.sets.simplex import Simplex
+
+
+@final
+@dataclass(frozen=True)
+class Product(Several):
+    """Product of sets over consecutive blocks of the last axis.
+
+    For blocks that are arrays of their own no set is needed: ``over=`` takes a tree of sets beside a tree of arrays.
+
+    Parameters
+    ----------
+    sets : tuple of Set
+        One vector set, or elementwise one, per block.
+    sizes : tuple of int, optional
+        Length of each block; the default divides the axis evenly.
+
+    Notes
+    -----
+    LMO : that of each set, block by block
+    Cost : the sum of theirs
+    Diameter : ``sqrt(sum D_i^2)``
+    Projection : that of each set, block by block
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.Product((xv.sets.Simplex(), xv.sets.Box(-1.0, 1.0)), (3, 2))
+    >>> C.lmo(np.array([1.0, 0.0, 2.0, 1.0, -1.0]))
+    array([ 0.,  1.,  0., -1.,  1.])
+    """
+
+    sets: tuple[Set, ...] = field(default_factory=lambda: (Simplex(),))
+    sizes: tuple[int, ...] | None = None
+
+    event_ndim = 1
+
+    def __post_init__(self) -> None:
+        members(self, most=1)
+        if self.sizes is None:
+            return
+        sizes: Any = self.sizes
+        whole = isinstance(sizes, tuple | list) and all(_is_length(n) for n in sizes)
+        if not whole or len(sizes) != len(self.sets):
+            raise ProblemError(
+                f"Product: sizes must be {len(self.sets)} whole numbers >= 1, one per set, got {self.sizes!r}"
+            )
+        object.__setattr__(self, "sizes", tuple(int(n) for n in sizes))
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = shape[-1]
+        if n < 2:
+            return (cls(),)
+        return cls(), cls((Simplex(2.0), Box(-1.0, 2.0)), (n - 1, 1)), cls((L2Ball(0.5), L1Ball()), (1, n - 1))
+
+    def _cuts(self, n: int) -> list[tuple[Set, slice]]:
+        sizes = self.sizes or (n // len(self.sets),) * len(self.sets)
+        if sum(sizes) != n:
+            raise ProblemError(f"Product: blocks of sizes {sizes} do not make up an axis of length {n}")
+        ends = list(accumulate(sizes))
+        return [(C, slice(end - size, end)) for C, size, end in zip(self.sets, sizes, ends, strict=True)]
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        for C, at in self._cuts(math.prod(shape)):
+            C.check((at.stop - at.start,))
+
+    def _blocks(self, method: str, *arrays: Array) -> Array:
+        """A method of every set on its block of the arrays, side by side."""
+        cuts = self._cuts(arrays[0].shape[-1])
+        parts = [getattr(C, method)(*(x[..., at] for x in arrays)) for C, at in cuts]
+        return array_namespace(*arrays).concat(parts, axis=-1)
+
+    def lmo(self, g: Array) -> Array:
+        return self._blocks("lmo", g)
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        parts = [C.certified(g[..., at]) for C, at in self._cuts(g.shape[-1])]
+        return array_namespace(g).concat([v for v, _ in parts], axis=-1), total([slack for _, slack in parts])
+
+    def project(self, x: Array) -> Array:
+        return self._blocks("project", x)
+
+    def diameter(self, like: Array) -> float:
+        event = one(self, like)
+        return math.sqrt(sum(C.diameter(event[at]) ** 2 for C, at in self._cuts(event.shape[-1])))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        parts = [_by_event(C, "violation", x[..., at]) for C, at in self._cuts(x.shape[-1])]
+        return xp.max(xp.stack(parts), axis=0)
+
+    def center(self, like: Array) -> Array:
+        return self._blocks("center", like)
+
+    def away(self, g: Array, x: Array) -> Array:
+        return self._blocks("away", g, x)
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return self._blocks("tangent", d, x)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(x)
+        parts = [_by_event(C, "reach", d[..., at], x[..., at]) for C, at in self._cuts(x.shape[-1])]
+        return xp.min(xp.stack(parts), axis=0)
+
+
+class Repeated(Around):
+    """The product of one `inner` per vector that a point is made of."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Set) or self.inner.event_ndim > 1:
+            raise ProblemError(f"{type(self).__name__} needs a set of vectors, got {self.inner!r}")
+
+    @abstractmethod
+    def _vectors(self, x: Array) -> list[Array]:
+        """The vectors of `x` on the last axis, the others before it: one array per length."""
+
+    @abstractmethod
+    def _whole(self, parts: list[Array]) -> Array:
+        """Inverse of `_vectors`."""
+
+    def _each(self, fun: Callable[..., Any], *arrays: Array) -> list[Any]:
+        return [fun(*part) for part in zip(*(self._vectors(x) for x in arrays), strict=True)]
+
+    def _reduced(self, reduce: str, numbers: list[Array]) -> Array:
+        """Of one number per vector; an elementwise `inner` has reduced all of them."""
+        xp = array_namespace(*numbers)
+        whole = xp.concat(numbers, axis=-1) if numbers[0].ndim else xp.stack(numbers)
+        return getattr(xp, reduce)(whole, axis=-1)
+
+    def lmo(self, g: Array) -> Array:
+        return self._whole(self._each(self.inner.lmo, g))
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        parts = self._each(self.inner.certified, g)
+        hidden = [slack for _, slack in parts]
+        return self._whole([v for v, _ in parts]), None if hidden[0] is None else self._reduced("sum", hidden)
+
+    def support(self, g: Array) -> Array:
+        return self._reduced("sum", self._each(self.inner.support, g))
+
+    def project(self, x: Array) -> Array:
+        return self._whole(self._each(self.inner.project, x))
+
+    def diameter(self, like: Array) -> float:
+        parts = self._vectors(like)
+        return math.sqrt(sum(part.shape[-2] * self.inner.diameter(part[..., 0, :]) ** 2 for part in parts))
+
+    def violation(self, x: Array) -> Array:
+        return self._reduced("max", self._each(self.inner.violation, x))
+
+    def center(self, like: Array) -> Array:
+        return self._whole(self._each(self.inner.center, like))
+
+    def away(self, g: Array, x: Array) -> Array:
+        return self._whole(self._each(self.inner.away, g, x))
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return self._whole(self._each(self.inner.tangent, d, x))
+
+    def reach(self, d: Array, x: Array) -> Array:
+        return self._reduced("min", self._each(self.inner.reach, d, x))
+
+
+@final
+@dataclass(frozen=True)
+class Columns(Repeated):
+    """Matrices each of whose columns lies in `inner`: the product of one `inner` per column.
+
+    Parameters
+    ----------
+    inner : Set
+        A vector set or an elementwise one.
+
+    Notes
+    -----
+    LMO : that of `inner`, column by column
+    Cost : that of `inner` per column
+    Diameter : ``sqrt(columns) D``, D that of `inner`
+    Projection : that of `inner`, column by column
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Columns(xv.sets.Simplex()).lmo(np.array([[0.0, 2.0], [1.0, 1.0]]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    inner: Set = field(default_factory=L2Ball)
+
+    event_ndim = 2
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        _is_matrix(self, shape)
+        self.inner.check((shape[-2],))
+
+    def _vectors(self, x: Array) -> list[Array]:
+        return [array_namespace(x).matrix_transpose(x)]
+
+    def _whole(self, parts: list[Array]) -> Array:
+        return array_namespace(*parts).matrix_transpose(parts[0])
+
+
+@final
+@dataclass(frozen=True)
+class Rows(Repeated):
+    """Matrices each of whose rows lies in `inner`: the product of one `inner` per row.
+
+    Parameters
+    ----------
+    inner : Set
+        A vector set or an elementwise one.
+
+    Notes
+    -----
+    LMO : that of `inner`, row by row
+    Cost : that of `inner` per row
+    Diameter : ``sqrt(rows) D``, D that of `inner`
+    Projection : that of `inner`, row by row
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Rows(xv.sets.Simplex()).lmo(np.array([[0.0, 2.0], [1.0, -1.0]]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    inner: Set = field(default_factory=L2Ball)
+
+    event_ndim = 2
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        _is_matrix(self, shape)
+        self.inner.check((shape[-1],))
+
+    def _vectors(self, x: Array) -> list[Array]:
+        return [x]
+
+    def _whole(self, parts: list[Array]) -> Array:
+        return parts[0]
+
+
+@final
+@dataclass(frozen=True)
+class Groups(Repeated):
+    """Vectors each of whose groups of entries lies in `inner`: the product of one `inner` per group.
+
+    Parameters
+    ----------
+    inner : Set
+        A vector set.
+    groups : int or tuple of tuples of int
+        The entries of each group, every one in one group; a number makes groups of that many consecutive entries, the
+        last one of what is left.
+
+    Notes
+    -----
+    LMO : that of `inner`, group by group
+    Cost : that of `inner` per group
+    Diameter : ``sqrt(sum D_G^2)``
+    Projection : that of `inner`, group by group
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Groups(xv.sets.L2Ball(), ((0, 2), (1,))).lmo(np.array([3.0, 7.0, -4.0]))
+    array([-0.6, -1. ,  0.8])
+    """
+
+    inner: Set = field(default_factory=L2Ball)
+    groups: Grouping = 2
+
+    event_ndim = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Set) or self.inner.event_ndim != 1:
+            raise ProblemError(f"Groups needs a set of vectors, got {self.inner!r}")
+        grouping(self)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return (cls(), *(cls(L2Ball(2.0), groups) for groups in groupings(shape)))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        for entries in fitting(self, shape).entries:
+            self.inner.check((entries.shape[1],))
+
+    def _vectors(self, x: Array) -> list[Array]:
+        return split(self.groups, x)
+
+    def _whole(self, parts: list[Array]) -> Array:
+        return join(self.groups, parts)
+
+
+def _is_length(n: Any) -> bool:
+    return isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= 1
+
+
+def _is_matrix(owner: Set, shape: tuple[int, ...]) -> None:
+    if len(shape) < 2:
+        name = type(owner).__name__
+        raise ProblemError(f"{name} constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}")
+
+
+def _by_event(C: Set, method: str, *arrays: Array) -> Array:
+    """A method that reduces vectors to numbers. An elementwise set reduces the whole array: one vector at a time."""
+    fun = getattr(C, method)
+    batch = arrays[0].shape[:-1]
+    if C.event_ndim or not batch:
+        return fun(*arrays)
+    xp = array_namespace(*arrays)
+    if 0 in batch:
+        return xp.sum(arrays[0], axis=-1)
+    rows = [xp.reshape(x, (-1, x.shape[-1])) for x in arrays]
+    return xp.reshape(xp.stack([fun(*(x[i, :] for x in rows)) for i in range(rows[0].shape[0])]), batch)
