@@ -155,6 +155,12 @@ class Set(Struct):
         """
         raise NotImplementedError(f"{type(self).__name__} does not describe its faces")
 
+    def slide(self, d: Array, x: Array) -> Array | None:
+        """Where a way of length 1 from `x` along `d` ends that stays in the smallest face of `x`, and in each face that
+        it meets; None where it has to be walked from one to the next, with `tangent` and `reach`.
+        """
+        return None
+
     # -- parameters ----------------------------------------------------------------------------------------------------
 
     def check(self, shape: tuple[int, ...]) -> None:

@@ -14,6 +14,8 @@ from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Leaves, Set, Struct, Tree
 from xvarpro.sets import Free
 
+BENDS = 128  # faces that one way may run into
+
 
 class Direction(NamedTuple):
     """``d = BLMO(theta, grad) - theta``, the two parts of ``-<grad, d>``, and what inexact oracles may hide of them."""
@@ -88,6 +90,20 @@ class Region(Struct):
                 out[i] = xp.reshape(C.tangent(rows, x), v.shape)
         return tuple(out)
 
+    def slide(self, backend: Any, d: Leaves, theta: Leaves) -> Leaves:
+        """Where a way of length 1 along `d` ends that turns into each face it meets; leaves without faces stay.
+
+        One evaluation of the objective then pays for all the faces that end sooner, of which dense points have many.
+        """
+        out = [x + v for x, v in zip(theta, d, strict=True)]
+        for i, C in self.constrained:
+            out[i] = theta[i]
+            if C.has_faces:
+                x, v = _event(C, theta[i]), _event(C, d[i])
+                end = C.slide(v, x)
+                out[i] = array_namespace(x).reshape(_walk(backend, C, v, x) if end is None else end, theta[i].shape)
+        return tuple(out)
+
     def violation(self, theta: Leaves) -> Array:
         """Largest relative violation of any set, 0-d."""
         worst = _zero(theta)
@@ -104,6 +120,24 @@ class Region(Struct):
 
 def _event(C: Set, x: Array) -> Array:
     return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
+
+
+def _walk(backend: Any, C: Set, d: Array, x: Array) -> Array:
+    """`Set.slide`, face by face."""
+    xp = array_namespace(x)
+
+    def going(state: tuple[Array, ...]) -> Array:
+        _, left, moves, n = state
+        return (left > 0) & moves & (n < BENDS)
+
+    def bend(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        x, left, _, n = state
+        along = C.tangent(d, x)
+        step = xp.minimum(xp.min(C.reach(along, x)), left)
+        return x + step * along, left - step, xp.any(along != 0), n + 1
+
+    one = xp.ones((), dtype=x.dtype, device=device(x))
+    return backend.while_loop(going, bend, (x, one, one > 0, 0 * one))[0]
 
 
 def _on_event(fun: Any, C: Set, x: Array) -> Array:

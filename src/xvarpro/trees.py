@@ -145,6 +145,16 @@ def sub(a: Leaves, b: Leaves) -> Leaves:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
+def plus(a: Leaves, b: Leaves) -> Leaves:
+    """``a + b``."""
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def scaled(alpha: Any, d: Leaves) -> Leaves:
+    """``alpha d``."""
+    return tuple(alpha * x for x in d)
+
+
 def corner(x: Array) -> Array:
     """The first entry of an array, 0-d: something to take dtype and device from."""
     return x[(0,) * x.ndim]

@@ -8,7 +8,7 @@ from xvarpro.algorithms.accelerated import AcceleratedProjectedGradient
 from xvarpro.algorithms.active_set import ActiveSetFrankWolfe
 from xvarpro.algorithms.frank_wolfe import FrankWolfe, cr_varpro
 from xvarpro.algorithms.in_face import InFaceFrankWolfe, InFaceGradient
-from xvarpro.algorithms.quasi_newton import ProjectedQuasiNewton
+from xvarpro.algorithms.quasi_newton import InFaceQuasiNewton, ProjectedQuasiNewton
 from xvarpro.algorithms.reseed import PrincipalDirections, Reseeded, WorstSamples
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
 from xvarpro.algorithms.stochastic import Momentum, StochasticFrankWolfe, VarianceReduced
@@ -24,6 +24,7 @@ __all__ = [
     "FrankWolfe",
     "InFaceFrankWolfe",
     "InFaceGradient",
+    "InFaceQuasiNewton",
     "Momentum",
     "Pairwise",
     "PrincipalDirections",

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, device
 from xvarpro.algorithms._common import along, arrived, measured, moved, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Iterate, Leaves, Line, StepRule, Struct
-from xvarpro.trees import dot, sum_
+from xvarpro.trees import dot, scaled, sum_
 
 
 class State(NamedTuple):
@@ -160,7 +160,7 @@ class Simultaneous(Blocks):
         caps = _array([cap if A else 1.0 for A, _ in present], iterate.value)
 
         def point(alpha: Array) -> Any:
-            steps = [_scaled(alpha[i, ...], part) for i, part in enumerate(parts)]
+            steps = [scaled(alpha[i, ...], part) for i, part in enumerate(parts)]
             return f.point(tuple(sum_((x, *step)) for x, *step in zip(theta, *steps, strict=True)))
 
         def slope(point: Any) -> Array:
@@ -352,10 +352,6 @@ def masked(region: Any, d: Leaves, pair: tuple[bool, bool]) -> Leaves:
 
 def of_pair(rule: StepRule, pair: tuple[bool, bool]) -> StepRule:
     return rule if all(pair) else rule.of_block(free=pair[1])
-
-
-def _scaled(alpha: Array, d: Leaves) -> Leaves:
-    return tuple(alpha * x for x in d)
 
 
 def _array(numbers: list[float], like: Array) -> Array:

@@ -10,9 +10,7 @@ from array_api_compat import array_namespace
 from xvarpro.algorithms._common import moved
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, Move, combine, either
 from xvarpro.protocols import Array, Leaves, Set
-from xvarpro.trees import corner, dot, select, sum_
-
-BENDS = 128  # faces that one gradient step may run into
+from xvarpro.trees import corner, dot, select, sub, sum_
 
 
 @final
@@ -144,31 +142,12 @@ def _vertices(region: Any, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]
 
 
 def _path(f: Any, region: Any, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
-    """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets.
-
-    One evaluation of the objective then pays for all the faces that end sooner, of which dense points have many.
-    """
+    """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets."""
     xp = array_namespace(*theta)
+    length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
+    end = region.slide(f.backend, tuple(-length * g for g in grad), theta)
     none = tuple(xp.zeros_like(x) for x in theta)
-    inner = list(none)
-    for i, C in _with_faces(region):
-        x, g = _event(C, theta[i]), _event(C, grad[i])
-
-        def bend(state: tuple[Array, ...], C: Set = C, g: Array = g) -> tuple[Array, ...]:
-            x, left, _, n = state
-            d = C.tangent(-g, x)
-            step = xp.minimum(xp.min(C.reach(d, x)), left)
-            return x + step * d, left - step, xp.any(d != 0), n + 1
-
-        length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
-        end, *_ = f.backend.while_loop(_going, bend, (x, length, length > 0, xp.zeros_like(L)))
-        inner[i] = xp.reshape(end - x, theta[i].shape)
-    return none, tuple(inner)
-
-
-def _going(state: tuple[Array, ...]) -> Array:
-    _, left, moves, n = state
-    return (left > 0) & moves & (n < BENDS)
+    return none, region.block(sub(end, theta), free=False)
 
 
 def _reach(region: Any, d: Leaves, theta: Leaves) -> Array:

@@ -99,6 +99,11 @@ class L1Ball(Set):
         sign = phase(x)
         return xp.where(self._tight(x), sign * Simplex(self.radius).tangent(sign * d, xp.abs(x)), d)
 
+    def slide(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        sign, y = phase(x), x + self.tangent(d, x)
+        return xp.where(self._tight(x), sign * onto_simplex(sign * y, self.radius), self.project(y))
+
     def reach(self, d: Array, x: Array) -> Array:
         """Newton's method from the right on ``|x + alpha d|_1 = radius``, which is convex and piecewise linear."""
         xp = array_namespace(d)

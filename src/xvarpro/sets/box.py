@@ -108,6 +108,10 @@ class Box(Set):
         lower, upper = self._bounds(x)
         return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
 
+    def slide(self, d: Array, x: Array) -> Array:
+        # what is at its bound stays there: the projection only ever takes from what moves
+        return self.project(x + self.tangent(d, x))
+
 
 def _host(bound: Any) -> np.ndarray:
     owner = backends.of(bound)

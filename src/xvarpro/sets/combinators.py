@@ -104,6 +104,10 @@ class ShiftScale(Around):
     def reach(self, d: Array, x: Array) -> Array:
         return self.inner.reach(d / self.scale, self._in(x))
 
+    def slide(self, d: Array, x: Array) -> Array | None:
+        end = self.inner.slide(d / self.scale, self._in(x))
+        return None if end is None else self._out(end)
+
 
 @final
 @dataclass(frozen=True)

@@ -83,3 +83,7 @@ class LinfBall(Set):
     def reach(self, d: Array, x: Array) -> Array:
         xp = array_namespace(d)
         return ratio_test(xp.where(d < 0, self.radius + x, self.radius - x), xp.abs(d))
+
+    def slide(self, d: Array, x: Array) -> Array:
+        # what is at its bound stays there: the projection only ever takes from what moves
+        return self.project(x + self.tangent(d, x))

@@ -100,6 +100,9 @@ class Counted(Around):
     def reach(self, d: Array, x: Array) -> Array:
         return self.inner.reach(d, x)
 
+    def slide(self, d: Array, x: Array) -> Array | None:
+        return self.inner.slide(d, x)
+
 
 @final
 @dataclass(frozen=True)

@@ -124,6 +124,11 @@ class Product(Several):
         parts = [_by_event(C, "reach", d[..., at], x[..., at]) for C, at in self._cuts(x.shape[-1])]
         return xp.min(xp.stack(parts), axis=0)
 
+    def slide(self, d: Array, x: Array) -> Array | None:
+        parts = [C.slide(d[..., at], x[..., at]) for C, at in self._cuts(x.shape[-1])]
+        there = [part for part in parts if part is not None]
+        return array_namespace(x).concat(there, axis=-1) if len(there) == len(parts) else None
+
 
 class Repeated(Around):
     """The product of one `inner` per vector that a point is made of."""
@@ -181,6 +186,10 @@ class Repeated(Around):
 
     def reach(self, d: Array, x: Array) -> Array:
         return self._reduced("min", self._each(self.inner.reach, d, x))
+
+    def slide(self, d: Array, x: Array) -> Array | None:
+        parts = self._each(self.inner.slide, d, x)
+        return None if parts[0] is None else self._whole(parts)
 
 
 @final

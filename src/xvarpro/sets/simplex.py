@@ -85,6 +85,10 @@ class Simplex(Set):
     def reach(self, d: Array, x: Array) -> Array:
         return ratio_test(x, -d)
 
+    def slide(self, d: Array, x: Array) -> Array:
+        # what is at its bound stays there: the projection only ever takes from what moves
+        return self.project(x + self.tangent(d, x))
+
 
 @final
 @dataclass(frozen=True)
@@ -159,6 +163,10 @@ class CappedSimplex(Set):
         # what rounding leaves of a direction that keeps the sum
         rise = xp.where(negligible(rise, xp.sum(xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
         return ratio_test(self._with_slack(x), xp.concat([-d, rise], axis=-1))
+
+    def slide(self, d: Array, x: Array) -> Array:
+        # what is at its bound stays there: the projection only ever takes from what moves
+        return self.project(x + self.tangent(d, x))
 
     def _with_slack(self, x: Array) -> Array:
         """What is left of the cap as the last entry: the coordinate of the vertex 0."""

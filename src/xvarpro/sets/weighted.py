@@ -183,6 +183,10 @@ class WeightedSimplex(Set):
         slack = room - xp.sum(a * (x - low), axis=-1, keepdims=True)
         return ratio_test(xp.concat([x - low, slack], axis=-1), xp.concat([-d, rise], axis=-1))
 
+    def slide(self, d: Array, x: Array) -> Array:
+        # what is at its bound stays there: the projection only ever takes from what moves
+        return self.project(x + self.tangent(d, x))
+
 
 @final
 @dataclass(frozen=True)
