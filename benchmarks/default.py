@@ -17,6 +17,9 @@ import xvarpro as xv
 ALGORITHMS = {
     "spectral": xv.algorithms.SpectralProjectedGradient(),
     "accelerated": xv.algorithms.AcceleratedProjectedGradient(),
+    "quasi-Newton, spectral": xv.algorithms.ProjectedQuasiNewton(),
+    "quasi-Newton, accelerated": xv.algorithms.ProjectedQuasiNewton(base=xv.algorithms.AcceleratedProjectedGradient()),
+    "quasi-Newton, in the face": xv.algorithms.InFaceQuasiNewton(),
     "Frank-Wolfe, estimated L": xv.algorithms.FrankWolfe(),
     "Frank-Wolfe, separate": xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate()),
     "Frank-Wolfe, warm Armijo": xv.algorithms.FrankWolfe(xv.steps.Armijo(warm=True)),
@@ -88,7 +91,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for name, (problem, theta0, over) in problems().items():
         size = sum(x.size for x in (theta0.values() if isinstance(theta0, dict) else [theta0]))
-        default = xv.algorithms.choose(True, size)
+        sets = [] if over is None else list(over.values()) if isinstance(over, dict) else [over]
+        free = over is None or (isinstance(over, dict) and len(over) < len(theta0))
+        default = xv.algorithms.choose(sets, size, free)
         fits = {
             label: xv.solve(
                 problem, theta0, over=over, algorithm=algorithm, tol=1e-10, max_iter=args.iterations,

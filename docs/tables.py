@@ -330,12 +330,11 @@ has to provide is in [extending.md](extending.md).
 ## Which one
 
 - **No choice**: `algorithm=None` asks [`choose`](#choose).
-- **Every set projects cheaply** (see the [table](sets.md#all-sets)): for a large theta
-  [`AcceleratedProjectedGradient`](#acceleratedprojectedgradient), for a few parameters
-  [`SpectralProjectedGradient`](#spectralprojectedgradient), for the last digits
-  [`ProjectedQuasiNewton`](#projectedquasinewton).
+- **Every set projects cheaply** (see the [table](sets.md#all-sets)): [`ProjectedQuasiNewton`](#projectedquasinewton),
+  with spectral steps as its `base` for a few parameters, accelerated ones for more or where some leaves are free;
+  [`AcceleratedProjectedGradient`](#acceleratedprojectedgradient) alone for more than ten thousand entries.
 - **Some set does not**, or projects by a decomposition that its LMO can do without: with faces (F)
-  [`InFaceFrankWolfe`](#infacefrankwolfe), a polytope without (P) [`ActiveSetFrankWolfe`](#activesetfrankwolfe), any
+  [`InFaceQuasiNewton`](#infacequasinewton), a polytope without (P) [`ActiveSetFrankWolfe`](#activesetfrankwolfe), any
   other [`FrankWolfe`](#frankwolfe).
 - **Free leaves beside constrained ones**: `blocks=Separate()` with the methods that take `blocks`.
 - **Too many terms** to touch all of them in an iteration: [`StochasticFrankWolfe`](#stochasticfrankwolfe).

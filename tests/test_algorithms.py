@@ -19,7 +19,7 @@ from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, L2Ball, Simplex
 from xvarpro.status import Status
 from xvarpro.steps import Armijo, ShortStep
 
-from .support import decay_problem, dictionary_problem, dictionary_start, error, rng, vector
+from .support import decay_problem, decays, dictionary_problem, dictionary_start, error, rng, vector
 
 EXPORTED = [getattr(algorithms, name) for name in algorithms.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Algorithm) and not inspect.isabstract(x)]
@@ -30,6 +30,11 @@ VARIANTS = {
     "separate": FrankWolfe(blocks=Separate()),
     "capped": FrankWolfe(Armijo(), cap=0.2),
     "monotone spectral": algorithms.SpectralProjectedGradient(memory=1),
+    "quasi-Newton at once": algorithms.ProjectedQuasiNewton(settle=0),
+    "quasi-Newton, accelerated": algorithms.ProjectedQuasiNewton(
+        settle=3, base=algorithms.AcceleratedProjectedGradient()
+    ),
+    "quasi-Newton in the face at once": algorithms.InFaceQuasiNewton(settle=0),
 }
 ARMIJO = [name for name, a in VARIANTS.items() if isinstance(getattr(a, "step", None), Armijo)]
 MONOTONE = {name: a for name, a in VARIANTS.items() if getattr(a, "memory", 1) == 1}
@@ -250,6 +255,59 @@ def test_converges_on_a_free_block(name):
     assert error(last.theta[0], np.linalg.solve(f.H, f.b)) <= 1e-5
 
 
+POLISHED = {
+    "spectral": algorithms.ProjectedQuasiNewton(settle=5),
+    "accelerated": algorithms.ProjectedQuasiNewton(settle=5, base=algorithms.AcceleratedProjectedGradient()),
+    "in the face": algorithms.InFaceQuasiNewton(settle=5),
+}
+
+
+def iterations(algorithm, f, region, theta, gap):
+    """Until the gap is that small."""
+    run = states(algorithm, f, region, theta, 1500)
+    return next(n for n, iterate in enumerate(run) if float(iterate.gap_A + iterate.gap_B) <= gap)
+
+
+@pytest.mark.parametrize("over", [Simplex(), L1Ball(), CappedSimplex(), Box(-0.1, 0.3)], ids=repr)
+def test_a_polish_ends_a_solve_in_few_iterations(over):
+    """Condition 1e4, eight digits: a small multiple of the dimension, whatever the base would take."""
+    n = 20
+    Q, _ = np.linalg.qr(rng(0).normal(size=(n, n)))
+    f = Quadratic((Q * np.geomspace(1e-2, 1e2, n)) @ Q.T, rng(1).normal(size=n), offset=10.0)
+    theta = (np.full(n, 1 / n),)
+    region = resolve(over, theta[0])
+    needed = {name: iterations(algorithm, f, region, theta, 1e-8) for name, algorithm in POLISHED.items()}
+    assert max(needed.values()) <= 6 * n, needed
+    assert needed["accelerated"] < 0.5 * iterations(POLISHED["accelerated"].first_order, f, region, theta, 1e-8)
+
+
+@pytest.mark.parametrize("name", POLISHED)
+def test_the_end_is_superlinear_where_the_memory_covers_the_face(name):
+    """Three decays that hardly differ (Lanczos): the condition of the Hessian is beyond 1e6."""
+    t = np.linspace(0.0, 1.15, 24)
+    y = 0.0951 * np.exp(-t) + 0.8607 * np.exp(-3 * t) + 1.5576 * np.exp(-5 * t)
+    problem = xv.separable(decays, np.round(y, 4), data={"t": t})
+    fit = xv.solve(problem, np.array([0.7, 2.5, 6.0]), over=Box(0.0, 10.0), algorithm=POLISHED[name], tol=1e-8)
+    assert fit.status is Status.CONVERGED
+    assert fit.n_iter <= 100
+    gaps = fit.trace.gap_A[-6:]
+    assert np.min(gaps[1:] / gaps[:-1]) <= 0.05
+    slow = xv.solve(
+        problem, np.array([0.7, 2.5, 6.0]), over=Box(0.0, 10.0), algorithm=POLISHED[name].first_order, tol=1e-8,
+        max_iter=150,
+    )  # fmt: skip
+    assert slow.status is not Status.CONVERGED
+
+
+def test_a_polish_waits_until_the_face_has_settled():
+    """Up to then every iterate is the base's, bit for bit."""
+    f, region, theta = mixed()
+    for name, algorithm in POLISHED.items():
+        first, alone = (list(states(a, f, region, theta, 5)) for a in (algorithm, algorithm.first_order))
+        for a, b in zip(first, alone, strict=True):
+            assert vector(a.theta).tolist() == vector(b.theta).tolist(), name
+
+
 @pytest.mark.parametrize("power", [-40, 40])
 def test_units_of_the_objective_change_nothing(algorithm, power):
     """``2^power f``, from 1e-12 to 1e12: the same iterates bit for bit, so there is no absolute number anywhere."""
@@ -374,7 +432,7 @@ def test_spectral_and_sign_balls_descend():
 L1 = L1Ball(4.0)
 
 
-def dictionary_fit(backend, algorithm, max_iter=50):
+def dictionary_fit(backend, algorithm, max_iter=40):
     return xv.solve(
         dictionary_problem(),
         dictionary_start(),
@@ -475,14 +533,27 @@ def test_methods_head_for_the_same_minimum(algorithm):
 
 
 def test_the_default_follows_the_sets():
-    class NoProjection(type(L1)):  # a set with an LMO and nothing else
-        project = xv.sets.Set.project
+    class NoProjection(type(L1)):  # faces, and an LMO
+        project, slide = xv.sets.Set.project, xv.sets.Set.slide
 
-    lmo_only = algorithms.choose(not resolve(NoProjection(), np.ones(2)).without_projection, 2)
-    assert isinstance(lmo_only, FrankWolfe)
-    assert not isinstance(algorithms.choose(True, 2), FrankWolfe)
-    fit = xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), max_iter=3)
-    assert fit.algorithm == repr(lmo_only)
+    class LMOAlone(NoProjection):
+        tangent = xv.sets.Set.tangent
+
+    class Smooth(LMOAlone):
+        polytope = False
+
+    choose = algorithms.choose
+    assert choose([L1], 100) == algorithms.ProjectedQuasiNewton(base=algorithms.SpectralProjectedGradient())
+    accelerated = algorithms.AcceleratedProjectedGradient()
+    for sets, size, free in (([L1], 2_000, False), ([L1], 100, True), ([], 100, True)):
+        assert choose(sets, size, free) == algorithms.ProjectedQuasiNewton(base=accelerated)
+    assert choose([L1], 100_000) == choose([xv.sets.NuclearBall()], 2_000) == accelerated
+    assert choose([L1, NoProjection()], 2) == algorithms.InFaceQuasiNewton()
+    assert choose([L1, LMOAlone()], 2) == algorithms.ActiveSetFrankWolfe()
+    assert choose([L1, Smooth()], 2) == FrankWolfe(blocks=algorithms.Separate())
+    for over in (L1, NoProjection(), LMOAlone(), Smooth()):
+        fit = xv.solve(dictionary_problem(), dictionary_start(), over=over, max_iter=3)
+        assert fit.algorithm == repr(choose([over], dictionary_start().size))
 
 
 def test_projection_methods_refuse_a_set_without_projection():
@@ -504,6 +575,11 @@ def test_projection_methods_refuse_a_set_without_projection():
         (lambda: FrankWolfe(step=Armijo), "step must be one of xvarpro.steps"),
         (lambda: FrankWolfe(blocks="together"), "blocks must be"),
         (lambda: algorithms.SpectralProjectedGradient(memory=0), "memory >= 1, got 0"),
+        (lambda: algorithms.ProjectedQuasiNewton(memory=0), "memory >= 1, got 0"),
+        (lambda: algorithms.ProjectedQuasiNewton(settle=-1), "settle >= 0, got -1"),
+        (lambda: algorithms.ProjectedQuasiNewton(trust=1.0), "0 < trust < 1, got 1.0"),
+        (lambda: algorithms.InFaceQuasiNewton(gamma=0.5), "0 < gamma < 1/2, got 0.5"),
+        (lambda: algorithms.ProjectedQuasiNewton(base=FrankWolfe()), "base must be SpectralProjectedGradient"),
         (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), "0 < gamma < 1/2, got 0.6"),
         (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "shrink <= 1 < grow"),
         (lambda: cr_varpro(delta=2.0), "0 < delta < 1"),

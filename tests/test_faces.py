@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 from xvarpro import backends
-from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
+from xvarpro.region import _walk
+from xvarpro.sets import (
+    Box,
+    CappedSimplex,
+    Columns,
+    Counted,
+    L1Ball,
+    LinfBall,
+    Product,
+    ShiftScale,
+    Simplex,
+    WeightedSimplex,
+)
 
 from .support import host, rng, send
 
@@ -157,6 +169,39 @@ def test_reach_of_no_direction_is_infinite(case):
     C, vertices = case
     for x, _ in points(vertices, 5):
         assert float(C.reach(np.zeros(N), x)) == np.inf
+
+
+def test_slide_ends_where_the_walk_from_face_to_face_does(case):
+    C, vertices = case
+    size = np.abs(vertices).max()
+    for seed, (x, _) in enumerate(points(vertices)):
+        d = 10.0 ** rng(seed).uniform(-2, 1) * np.ptp(np.asarray(vertices)) * rng(seed + 1).normal(size=N)
+        end = C.slide(d, x)
+        assert end == pytest.approx(_walk(backends.get("numpy"), C, d, x), abs=1e-11 * size)
+        assert float(C.violation(end)) <= 1e-14
+        assert C.tangent(end - x, x) == pytest.approx(end - x, abs=1e-11 * size), "it left the face"
+
+
+@pytest.mark.parametrize(
+    ("C", "shape"),
+    [
+        (Columns(L1Ball(2.0)), (N, 3)),
+        (Product((Simplex(), Box(-1.0, 1.0)), (3, 2)), (N,)),
+        (ShiftScale(L1Ball(), 2.0, 1.0), (N,)),
+        (Counted(CappedSimplex()), (4, N)),
+        (LinfBall(2.0), (N,)),
+        (WeightedSimplex(np.linspace(1.0, 2.0, N)), (N,)),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_sets_of_sets_slide_part_by_part(C, shape):
+    for seed in range(5):
+        like = np.zeros(shape)
+        x = C.lmo(rng(seed).normal(size=shape)) if seed % 2 else C.random_point(like, seed)
+        d = rng(seed).normal(size=shape)
+        short = C.slide(1e-9 * d, x)
+        assert short == pytest.approx(x + 1e-9 * C.tangent(d, x), abs=1e-15)
+        assert float(np.max(C.violation(C.slide(5.0 * d, x)))) <= 1e-14
 
 
 def test_a_step_of_reach_ends_in_a_smaller_face(case):

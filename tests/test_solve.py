@@ -315,7 +315,7 @@ def test_provenance(backend):
 
 
 def test_the_algorithm_that_ran_is_named():
-    assert solve(max_iter=0).algorithm == repr(xv.algorithms.choose(True, 2))
+    assert solve(max_iter=0).algorithm == repr(xv.algorithms.choose([BOX], 2))
     assert solve(max_iter=0, algorithm=PAPER).algorithm == repr(PAPER)
 
 

@@ -211,8 +211,9 @@ def solve(
     _check_options(tol, max_iter, time_limit, algorithm, callback)
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
     size = sum(math.prod(x.shape) for x in prepared.theta)
-    without = prepared.region.without_projection
-    chosen = algorithm or algorithms.choose(not without, size)
+    region = prepared.region
+    without = region.without_projection
+    chosen = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
     if chosen.needs_projection and without:
         raise ProblemError(f"{type(chosen).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
     run = _Run(prepared, chosen, tol)

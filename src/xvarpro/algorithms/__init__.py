@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xvarpro.algorithms._blocks import Cyclic, Randomised, Separate, Simultaneous, Together
 from xvarpro.algorithms._corrective import AwayStep, BlendedPairwise, Pairwise
 from xvarpro.algorithms.accelerated import AcceleratedProjectedGradient
@@ -12,7 +14,7 @@ from xvarpro.algorithms.quasi_newton import InFaceQuasiNewton, ProjectedQuasiNew
 from xvarpro.algorithms.reseed import PrincipalDirections, Reseeded, WorstSamples
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
 from xvarpro.algorithms.stochastic import Momentum, StochasticFrankWolfe, VarianceReduced
-from xvarpro.protocols import Algorithm
+from xvarpro.protocols import Algorithm, Set
 
 __all__ = [
     "AcceleratedProjectedGradient",
@@ -43,31 +45,42 @@ __all__ = [
 ]
 
 
-SMALL = 64  # entries of theta up to which the spectral method was the faster one
+# entries of theta: up to which spectral steps are the faster ones, and from which on a face does not settle in time
+SMALL, LARGE = 1_000, 10_000
 
 
-def choose(has_projection: bool, size: int) -> Algorithm:
-    """The default, by the sets and the number of entries of theta.
+def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
+    """The default, by what the sets offer and by the number of entries of theta.
 
-    Spectral projected gradient for a few rates or weights, where it needs a third of the evaluations; accelerated
-    projected gradient for dictionaries and networks, where it ends lower; Frank-Wolfe with an estimated L where some
-    set has no projection. ``benchmarks/default.py`` prints the measurements behind the rule.
+    Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for a few
+    parameters under sets; accelerated ones for more, or with free leaves, where they end in better minima; those alone
+    for very many, or for more than a few under sets that do not describe their faces. Where some set does not project,
+    what its faces or its vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
+    measurements behind the rule.
 
     Parameters
     ----------
-    has_projection : bool
-        Whether every set offers a projection.
+    sets : sequence of Set
+        Those of the constrained leaves.
     size : int
         Entries of theta.
+    free : bool
+        Whether some leaves are free.
 
     Examples
     --------
     >>> import xvarpro as xv
-    >>> xv.algorithms.choose(has_projection=True, size=3)
+    >>> xv.algorithms.choose([xv.sets.Box(0.0, 10.0)], size=3).base
     SpectralProjectedGradient(memory=10, gamma=0.0001, limit=40)
-    >>> xv.algorithms.choose(has_projection=True, size=100_000)
+    >>> xv.algorithms.choose([xv.sets.L1Ball()], size=100_000)
     AcceleratedProjectedGradient(shrink=0.8, grow=2.0, limit=60)
     """
-    if not has_projection:
-        return FrankWolfe(blocks=Separate())
-    return SpectralProjectedGradient() if size <= SMALL else AcceleratedProjectedGradient()
+    faces = all(C.has_faces for C in sets)
+    if not all(C.has_projection for C in sets):
+        if faces:
+            return InFaceQuasiNewton()
+        return ActiveSetFrankWolfe() if all(C.polytope for C in sets) else FrankWolfe(blocks=Separate())
+    if size <= SMALL and not free:
+        return ProjectedQuasiNewton(base=SpectralProjectedGradient())
+    accelerated = AcceleratedProjectedGradient()
+    return ProjectedQuasiNewton(base=accelerated) if faces and size <= LARGE else accelerated

@@ -65,7 +65,7 @@ class Sequential(Blocks):
             line = along(f, iterate, step, gap, dd, largest)
             found = of_pair(rule, (A, B)).search(line, memory[i])
             progress = progress | moved(found.alpha, dd, before)
-            iterate, _, d = arrived(f, region, iterate, found)
+            iterate, _, d = arrived(f, region, iterate, found.point, found.n_values, found.n_gradients)
             memory[i] = found.memory
             alpha |= {block: found.alpha for block, steps in ((True, A), (False, B)) if steps}
         iterate = iterate._replace(alpha_A=alpha[True], alpha_B=alpha[False], status=status(iterate.value, progress))
@@ -173,7 +173,7 @@ class Simultaneous(Blocks):
         alpha = {A: found.alpha[i, ...] for i, (A, _) in enumerate(present)}
         length = xp.sum(found.alpha * found.alpha * dd)
         progress = moved(xp.ones_like(length), length, theta)
-        iterate, _, d = arrived(f, region, iterate, found)
+        iterate, _, d = arrived(f, region, iterate, found.point, found.n_values, found.n_gradients)
         iterate = iterate._replace(
             alpha_A=alpha.get(True, zero), alpha_B=alpha.get(False, zero), status=status(zero, progress)
         )
@@ -237,7 +237,7 @@ class InTurn(Blocks):
         mine = of_chosen(memory)
         found = rule.search(along(f, iterate, step, of_chosen(turn.gaps), dd, largest), mine)
         progress = moved(found.alpha, dd, iterate.theta)
-        iterate, grad, d = arrived(f, region, iterate, found)
+        iterate, grad, d = arrived(f, region, iterate, found.point, found.n_values, found.n_gradients)
         rows = xp.reshape(chosen, (len(parts), *(1,) * (memory.ndim - 1)))
         memory = xp.where(rows, xp.expand_dims(found.memory, axis=0), memory)
         stalled = (turn.stalled | chosen) & ~progress

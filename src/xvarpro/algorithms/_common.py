@@ -6,7 +6,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, Search, StepRule
+from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, StepRule
 from xvarpro.status import Status
 from xvarpro.trees import axpy, dot, sub
 
@@ -61,17 +61,19 @@ def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array
     return Line(f.backend, point, iterate.value, gap, dd, cap, slope)
 
 
-def arrived(f: Any, region: Any, iterate: Iterate, found: Search) -> tuple[Iterate, Leaves, Leaves]:
-    """The iterate at the point that a search found, with its certificate; the gradient and the direction there."""
-    grad = f.gradient(found.point)
-    direction = region.blmo(found.point.theta, grad)
+def arrived(
+    f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0, projections: Any = 0
+) -> tuple[Iterate, Leaves, Leaves]:
+    """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
+    grad = f.gradient(point)
+    direction = region.blmo(point.theta, grad)
     iterate = iterate._replace(
-        theta=found.point.theta,
-        value=found.point.value,
+        theta=point.theta,
+        value=point.value,
         gap_A=direction.gap_A,
         gap_B=direction.gap_B,
         slack=direction.slack,
-        counts=add(iterate.counts, values=found.n_values, gradients=found.n_gradients + 1, lmos=1),
+        counts=add(iterate.counts, values=values, gradients=gradients + 1, lmos=1, projections=projections),
     )
     return iterate, grad, direction.d
 

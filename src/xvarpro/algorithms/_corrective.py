@@ -201,7 +201,7 @@ class Corrective(Algorithm):
                 drop = iterate.value - found.point.value
                 carrier, dropped, extra = self.settle(f, region, grad, carrier, whole, found.alpha, drop)
                 progress, lmos = progress | dropped, lmos + extra
-            iterate, grad, d = arrived(f, region, iterate, found)
+            iterate, grad, d = arrived(f, region, iterate, found.point, found.n_values, found.n_gradients)
             memory[i] = found.memory
             alpha |= {block: found.alpha for block, steps in ((True, A), (False, B)) if steps}
         iterate = iterate._replace(

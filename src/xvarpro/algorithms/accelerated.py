@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, final
 from array_api_compat import array_namespace
 
 from xvarpro import checks
-from xvarpro.algorithms._common import add, curvature, moved, start, status
+from xvarpro.algorithms._common import add, arrived, curvature, moved, start, status
+from xvarpro.algorithms._polish import Projecting
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
+from xvarpro.protocols import Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, select, sub
 
 
@@ -18,6 +19,7 @@ class State(NamedTuple):
     """The iterate, the extrapolated point z, the momentum parameter t and the estimate of L."""
 
     iterate: Iterate
+    grad: Leaves
     z: Leaves
     t: Array
     L: Array
@@ -25,7 +27,7 @@ class State(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class AcceleratedProjectedGradient(Algorithm):
+class AcceleratedProjectedGradient(Projecting):
     """FISTA (Beck, Teboulle 2009) made monotone: a step that raises the objective is dropped and momentum restarts.
 
     Momentum restarts as well where the gradient at the new iterate points against the step (O'Donoghue, Candes 2015);
@@ -57,8 +59,6 @@ class AcceleratedProjectedGradient(Algorithm):
     grow: float = 2.0
     limit: int = 60
 
-    needs_projection = True
-
     def __post_init__(self) -> None:
         checks.limit(self, self.limit)
         if not (0 < self.shrink <= 1 < self.grow):
@@ -68,10 +68,10 @@ class AcceleratedProjectedGradient(Algorithm):
         iterate, grad, d = start(f, region, theta)
         L = curvature(f, theta, grad, d)
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-        return State(iterate, theta, array_namespace(L).ones_like(L), L)
+        return State(iterate, grad, theta, array_namespace(L).ones_like(L), L)
 
     def advance(self, f: Any, region: Any, state: State) -> State:
-        iterate, z, t, _ = state
+        iterate, old, z, t, _ = state
         x = iterate.theta
         xp = array_namespace(t)
         point, alpha, L, trials = self._descend(f, region, z, state.L)
@@ -85,16 +85,27 @@ class AcceleratedProjectedGradient(Algorithm):
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         theta = select(better, point.theta, x)
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        value, gap_A, gap_B, slack = select(
+        (value, gap_A, gap_B, slack), kept = select(
             better,
-            (point.value, direction.gap_A, direction.gap_B, direction.slack),
-            (iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack),
+            ((point.value, direction.gap_A, direction.gap_B, direction.slack), grad),
+            ((iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack), old),
         )
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
         outcome = status(t, progress | (t > 1))
         work = add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials)
         iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack)
-        return State(iterate, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
+        return State(iterate, kept, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
+
+    def length(self, state: State) -> Array:
+        return 1 / state.L
+
+    def resumed(
+        self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any, projections: Any
+    ) -> State:
+        before = state.iterate.theta
+        iterate, grad, _ = arrived(f, region, state.iterate, point, values, projections=projections)
+        iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
+        return State(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
 
     def _descend(self, f: Any, region: Any, z: Leaves, L: Array) -> tuple[Any, Array, Array, Array]:
         """Projected gradient step from z; L grows until the quadratic model is an upper bound."""

@@ -4,162 +4,167 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
 from xvarpro import checks
-from xvarpro.algorithms._common import (
-    add,
-    bounded,
-    curvature,
-    feasible_search,
-    moved,
-    spectral_length,
-    start,
-    status,
-)
+from xvarpro.algorithms._common import add, feasible_search, status
+from xvarpro.algorithms._polish import FirstOrder
+from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
-from xvarpro.trees import dot, inner, plus, scaled, select, sub
+from xvarpro.status import Status
+from xvarpro.trees import dot, inner, sub
 
 
 class State(NamedTuple):
-    """The iterate, its gradient, the Barzilai-Borwein length; steps S and changes of the gradient Y, one per row.
-
-    `vertex` is the direction of Algorithm 2 where the method uses it, and `stalled` counts the iterations since value
-    or gap last fell by more than rounding.
-    """
+    """What an iteration goes on from; `rest` is the first-order method's state without its iterate."""
 
     iterate: Iterate
-    grad: Leaves
-    vertex: Leaves
-    length: Array
-    S: Array
-    Y: Array
-    stalled: Array
+    rest: Any
+    S: Array  # steps, one per row
+    Y: Array  # changes of the gradient
+    probe: Leaves  # a fixed direction
+    face: Leaves  # the part of it that lies in the face: what tells one face from another
+    calm: Array  # iterations since the face last changed
+    lowest: tuple[Array, Array]  # objective and gap so far
+    stalled: Array  # iterations since one of them fell by more than rounding
 
 
 @dataclass(frozen=True)
 class QuasiNewton(Algorithm):
-    """L-BFGS in the affine hull of the active face, and some other step to change the face."""
+    """L-BFGS in the affine hull of the active face once it has settled, first-order steps before that and across."""
 
     memory: int = 10
+    settle: int = 20
     trust: float = 0.5
     gamma: float = 1e-4
     limit: int = 40
 
-    patience = 3
+    patience = 40
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         checks.limit(self, self.limit)
         if self.memory < 1:
             raise ProblemError(f"{name} needs memory >= 1, got {self.memory!r}")
+        if self.settle < 0:
+            raise ProblemError(f"{name} needs settle >= 0, got {self.settle!r}")
         if not 0 < self.trust < 1:
             raise ProblemError(f"{name} needs 0 < trust < 1, got {self.trust!r}")
         if not 0 < self.gamma < 0.5:
             raise ProblemError(f"{name} needs 0 < gamma < 1/2, got {self.gamma!r}")
 
+    @property
     @abstractmethod
-    def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
-        """The part of a direction along which the quasi-Newton model is made."""
-
-    @abstractmethod
-    def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
-        """The feasible direction that stands for `d`."""
-
-    @abstractmethod
-    def across(self, f: Any, region: Any, state: State) -> Leaves:
-        """A feasible direction of descent that may leave the face, to be followed up to a step of 1."""
-
-    def vertex(self, d: Leaves) -> Leaves:
-        """What `across` needs of Algorithm 2's direction."""
-        return ()
+    def first_order(self) -> FirstOrder:
+        """The method that quasi-Newton steps take turns with."""
 
     def init(self, f: Any, region: Any, theta: Leaves) -> State:
-        iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
-        xp = array_namespace(L)
-        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-        size = sum(math.prod(x.shape) for x in theta)
-        empty = xp.zeros((self.memory, size), dtype=L.dtype, device=device(L))
-        return State(iterate, grad, self.vertex(d), 1 / L, empty, empty, 0 * L)
+        base = self.first_order.init(f, region, theta)
+        like = base.iterate.value
+        xp = array_namespace(like)
+        zero, probe = xp.zeros_like(like), _probe(theta)
+        empty = xp.zeros((self.memory, sum(math.prod(x.shape) for x in theta)), dtype=like.dtype, device=device(like))
+        face = self.first_order.tangent(region, probe, theta)
+        lowest = like, _gap(base.iterate)
+        return State(base.iterate, base._replace(iterate=()), empty, empty, probe, face, zero, lowest, zero)
 
     def advance(self, f: Any, region: Any, state: State) -> State:
-        iterate, grad, _, length, S, Y, stalled = state
+        old, method = state.iterate, self.first_order
+        before = state.rest._replace(iterate=old)
+        settled = state.calm >= self.settle
+        base, taken = f.backend.when(settled, partial(self._inside, f, region, state), (before, settled & ~settled))
+        base = f.backend.when(~taken, partial(method.advance, f, region), base)
+        iterate = base.iterate
+        xp = array_namespace(old.value)
+
+        def remember(pairs: tuple[Array, Array]) -> tuple[Array, Array]:
+            step, change = sub(iterate.theta, old.theta), sub(base.grad, before.grad)
+            return _push(pairs[0], _flat(step)), _push(pairs[1], _flat(change))
+
+        # before that, a pair would be gone again by the time it is wanted
+        pairs = f.backend.when(state.calm + self.memory >= self.settle, remember, (state.S, state.Y))
+        # a model that led nowhere is forgotten; a first-order step that did has the last word
+        running = xp.full_like(iterate.status, Status.RUNNING.code)
+        ended = iterate.status != running
+        failed = taken & ended
+        S, Y = (xp.where(failed, xp.zeros_like(P), P) for P in pairs)
+        face = method.tangent(region, state.probe, iterate.theta)
+        same = ~xp.any(xp.stack([xp.any(x != z) for x, z in zip(face, state.face, strict=True)]))
+        calm = xp.where(ended, -xp.ones_like(state.calm), xp.where(same, state.calm + 1, xp.zeros_like(state.calm)))
+        value, gap = state.lowest
+        better = (value - iterate.value > f.rounding(iterate.value)) | (_gap(iterate) < 0.5 * gap)
+        lowest = xp.minimum(value, iterate.value), xp.minimum(gap, _gap(iterate))
+        stalled = xp.where(better, xp.zeros_like(calm), state.stalled + 1)
+        code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), status(value, stalled < 0))
+        iterate = iterate._replace(status=code)
+        return State(iterate, base._replace(iterate=()), S, Y, state.probe, face, calm, lowest, stalled)
+
+    def _inside(self, f: Any, region: Any, state: State, now: tuple[Any, Array]) -> tuple[Any, Array]:
+        """A quasi-Newton step in the face, unless most of what a first-order step promises lies outside of it."""
+        method, grad = self.first_order, now[0].grad
+        work = add(now[0].iterate.counts, projections=2 * method.needs_projection)
+        iterate = now[0].iterate._replace(counts=work)
+        base = now[0]._replace(iterate=iterate)
         theta = iterate.theta
-        xp = array_namespace(length)
-        q = _flat(self.tangent(region, grad, theta))
-        S_in, Y_in = (_flat(self.tangent(region, _unflat(P, theta), theta), rows=1) for P in (S, Y))
-        newton = _unflat(-_inverse_hessian(f.backend, S_in, Y_in, q, length), theta)
-        a, b = self.toward(f, region, newton, theta), self.across(f, region, state)
-        slope_a, slope_b = dot(grad, a), dot(grad, b)
-        # the share of the other step that stays in the face, by the decrease that it promises
-        steep = slope_a < -(xp.finfo(q.dtype).eps ** 0.5) * xp.sqrt(dot(grad, grad) * dot(a, a))
-        inside = steep & (inner(q, _flat(b)) <= self.trust * slope_b)
-        d, slope = select(inside, a, b), xp.where(inside, slope_a, slope_b)
-        value, slack = iterate.value, f.rounding(iterate.value)
-        alpha, point, trials = feasible_search(f, theta, d, slope, value, value + slack, self.gamma, self.limit)
-        new = f.gradient(point)
-        direction = region.blmo(point.theta, new)
-        dd = dot(d, d)
-        progress = moved(alpha, dd, theta)
-        gap, old_gap = direction.gap_A + direction.gap_B, iterate.gap_A + iterate.gap_B
-        better = (value - point.value > slack) | (gap < 0.5 * old_gap)
-        stalled = xp.where(better, 0 * stalled, stalled + 1)
-        # a model that led nowhere is forgotten; a gradient step that did has the last word
-        going = (progress | xp.any(S != 0)) & (stalled < self.patience)
-        change = sub(new, grad)
-        s, y = alpha * _flat(d), _flat(change)
-        S, Y = (_push(xp.where(progress, P, xp.zeros_like(P)), row) for P, row in ((S, s), (Y, y)))
-        iterate = Iterate(
-            point.theta,
-            point.value,
-            direction.gap_A,
-            direction.gap_B,
-            alpha,
-            alpha,
-            status(slope, going),
-            add(iterate.counts, values=trials, gradients=1, lmos=1, projections=2 * self.needs_projection),
-            direction.slack,
-        )
-        next_length = bounded(spectral_length(alpha, d, dd, change, length), point.theta, dd, new)
-        next_length = xp.where(progress, next_length, length)
-        return State(iterate, new, self.vertex(direction.d), next_length, S, Y, stalled)
+        b = method.direction(f, region, base)
+        q = _flat(method.tangent(region, grad, theta))
+        S, Y = (_flat(method.tangent(region, _unflat(P, theta), theta), rows=1) for P in (state.S, state.Y))
+        newton = _unflat(-_inverse_hessian(f.backend, S, Y, q, method.length(base)), theta)
+        a = method.toward(f, region, newton, theta)
+        slope = dot(grad, a)
+        xp = array_namespace(slope)
+        steep = slope < -(xp.finfo(q.dtype).eps ** 0.5) * xp.sqrt(dot(grad, grad) * dot(a, a))
+        inside = steep & (inner(q, _flat(b)) <= self.trust * dot(grad, b))
+
+        def step(base: Any) -> Any:
+            value = iterate.value
+            worst = value + f.rounding(value)
+            alpha, point, trials = feasible_search(f, theta, a, slope, value, worst, self.gamma, self.limit)
+            return method.resumed(f, region, base, a, alpha, point, trials, 0)
+
+        return f.backend.when(inside, step, base), inside
 
 
 @final
 @dataclass(frozen=True)
 class ProjectedQuasiNewton(QuasiNewton):
-    """L-BFGS in the affine hull of the active face, projected; a spectral projected gradient step to change the face.
+    """A polish for projected gradient methods: L-BFGS inside the active face, once that has settled.
 
-    Every pair of the memory is projected on the directions of the current face before it is used, so that the model
-    outlives a change of the face; once the face has settled this is L-BFGS inside it, and the end of a solve is
-    superlinear in practice. The step goes to the projection of the quasi-Newton point, a feasible direction, where at
-    least the share `trust` of what a projected gradient step promises lies inside the face, else along that projected
-    gradient step (Bertsekas 1982; Schmidt, Kim, Sra 2012; Hager, Zhang 2006). Sets that do not describe their faces are
-    treated by projection alone.
+    Until the face has been the same for `settle` iterations, `base` steps: the faces that a solve meets early are not
+    those of a good minimum, and a fast method would end in them. Then the step goes to the projection of the
+    quasi-Newton point, a feasible direction, as long as at least the share `trust` of what a projected gradient step
+    promises lies inside the face, and `base` takes the other steps (Bertsekas 1982; Schmidt, Kim, Sra 2012; Hager,
+    Zhang 2006). The end of a solve is superlinear in practice where `memory` covers the face. Every pair of the memory
+    is projected on the directions of the face before it is used. Sets that do not describe their faces are treated by
+    projection alone.
 
     Parameters
     ----------
     memory : int
         Pairs kept, >= 1.
+    settle : int
+        Iterations without a change of the face before the model is used, >= 0.
     trust : float
-        In (0, 1).
+        Share of a first-order step's promise that has to lie in the face, in (0, 1).
     gamma : float
         Share of the predicted decrease that is asked for, in (0, 1/2).
     limit : int
         Trials after which the line search gives up.
+    base : SpectralProjectedGradient or AcceleratedProjectedGradient
+        What steps otherwise: the former for a few parameters, the latter where some of them are free or many.
 
     Notes
     -----
     Oracle : projection; faces where the set describes them; LMO for the certificate
-    Per iteration : a value per trial, 1 gradient, 1 LMO, 2 projections
+    Per iteration : those of `base`; in the face a value per trial, 1 gradient, 1 LMO, two projections
     Memory : ``2 memory`` vectors, more while it works
     Polytope only : no
-    When : the last digits: superlinear in practice once the face has settled
+    When : the default; the last digits
 
     Examples
     --------
@@ -168,16 +173,21 @@ class ProjectedQuasiNewton(QuasiNewton):
     5
     """
 
+    base: FirstOrder = field(default_factory=SpectralProjectedGradient)
+
     needs_projection = True
 
-    def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
-        return region.tangent(d, theta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.base, FirstOrder) and self.base.needs_projection):
+            raise ProblemError(
+                "ProjectedQuasiNewton: base must be SpectralProjectedGradient() or AcceleratedProjectedGradient(), "
+                f"got {self.base!r}"
+            )
 
-    def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
-        return sub(region.project(plus(theta, d)), theta)
-
-    def across(self, f: Any, region: Any, state: State) -> Leaves:
-        return self.toward(f, region, scaled(-state.length, state.grad), state.iterate.theta)
+    @property
+    def first_order(self) -> FirstOrder:
+        return self.base
 
 
 @final
@@ -185,17 +195,20 @@ class ProjectedQuasiNewton(QuasiNewton):
 class InFaceQuasiNewton(QuasiNewton):
     """L-BFGS inside the smallest face of the iterate, without projections: Frank-Wolfe with a superlinear end.
 
-    The quasi-Newton step, or a spectral gradient step, turns into each face that it meets. Where Algorithm 2's vertex
-    promises to descend further by the curvature that the last step met, and most of that lies outside of the face, the
-    step goes there. Free leaves are part of the model, whatever the constrained ones do. A set that does not describe
-    its faces (`Set.has_faces`) takes Frank-Wolfe steps.
+    Until the face has been the same for `settle` iterations, steps are gradient steps of Barzilai-Borwein length that
+    turn into each face they meet, or go toward Algorithm 2's vertex where that promises to descend further. Then they
+    are quasi-Newton steps inside the face, as long as at least the share `trust` of what the other ones promise lies
+    there. Free leaves are part of the model. A set that does not describe its faces (`Set.has_faces`) takes
+    Frank-Wolfe steps.
 
     Parameters
     ----------
     memory : int
         Pairs kept, >= 1.
+    settle : int
+        Iterations without a change of the face before the model is used, >= 0.
     trust : float
-        Share of the other step that has to lie in the face for a quasi-Newton step, in (0, 1).
+        Share of a first-order step's promise that has to lie in the face, in (0, 1).
     gamma : float
         Share of the predicted decrease that is asked for, in (0, 1/2).
     limit : int
@@ -224,37 +237,9 @@ class InFaceQuasiNewton(QuasiNewton):
     array([0.3333, 0.3333, 0.3333])
     """
 
-    def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
-        d = region.tangent(d, theta)
-        without = {i for i, C in region.constrained if not C.has_faces}
-        return tuple(0 * x if i in without else x for i, x in enumerate(d))
-
-    def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
-        return sub(region.slide(f.backend, d, theta), theta)
-
-    def across(self, f: Any, region: Any, state: State) -> Leaves:
-        length, grad = state.length, state.grad
-        down = self.toward(f, region, scaled(-length, grad), state.iterate.theta)
-        if not region.constrained:
-            return down
-        inside, vertex = region.block(down, free=False), region.block(state.vertex, free=False)
-        step, most = _parabola(grad, vertex, length)
-        _, least = _parabola(grad, inside, length)
-        ahead = select(most > least, scaled(step, vertex), inside)
-        return plus(ahead, region.block(down, free=True))
-
-    def vertex(self, d: Leaves) -> Leaves:
-        return d
-
-
-def _parabola(grad: Leaves, d: Leaves, length: Array) -> tuple[Array, Array]:
-    """The step up to 1 that is best along `d` for a curvature of 1 / length, and the decrease that it promises."""
-    xp = array_namespace(length)
-    gap, dd = -dot(grad, d), dot(d, d)
-    full = length * gap >= dd
-    alpha = xp.where(full, xp.ones_like(dd), length * gap / xp.where(dd > 0, dd, xp.ones_like(dd)))
-    alpha = xp.where(gap > 0, alpha, xp.zeros_like(alpha))
-    return alpha, alpha * gap - 0.5 * alpha * alpha * dd / length
+    @property
+    def first_order(self) -> FirstOrder:
+        return SpectralInFace()
 
 
 def _inverse_hessian(backend: Any, S: Array, Y: Array, q: Array, length: Array) -> Array:
@@ -299,6 +284,20 @@ def _unflat(v: Array, like: Leaves) -> Leaves:
     return tuple(out)
 
 
+def _gap(iterate: Iterate) -> Array:
+    return iterate.gap_A + iterate.gap_B
+
+
+def _probe(theta: Leaves) -> Leaves:
+    """A direction that no face other than its own leaves as it is, for all that one can see."""
+    out = []
+    for x in theta:
+        xp = array_namespace(x)
+        n = xp.arange(math.prod(x.shape), dtype=x.dtype, device=device(x))
+        out.append(xp.reshape(xp.sin(n + 1), x.shape))
+    return tuple(out)
+
+
 def _push(rows: Array, row: Array) -> Array:
     xp = array_namespace(rows)
-    return xp.concat([rows[1:, :], xp.expand_dims(row, axis=0)])
+    return xp.concat([rows[1:, ...], xp.expand_dims(row, axis=0)])

@@ -1,31 +1,97 @@
-"""Spectral projected gradient on the reduced objective."""
+"""Spectral gradient steps on the reduced objective: projected, or inside the faces of the sets."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
 
 from xvarpro import checks
-from xvarpro.algorithms._common import add, bounded, curvature, feasible_search, moved, spectral_length, start, status
+from xvarpro.algorithms._common import (
+    add,
+    arrived,
+    bounded,
+    curvature,
+    feasible_search,
+    moved,
+    spectral_length,
+    start,
+    status,
+)
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
-from xvarpro.trees import axpy, dot, sub
+from xvarpro.protocols import Array, Iterate, Leaves
+from xvarpro.trees import dot, plus, scaled, select, sub
 
 
 class State(NamedTuple):
-    """The iterate, its gradient, the Barzilai-Borwein length and the values that the line search compares with."""
+    """The iterate, its gradient, the direction of Algorithm 2 where it is used, the Barzilai-Borwein length, and the
+    values that the line search compares with.
+    """
 
     iterate: Iterate
     grad: Leaves
+    vertex: Leaves
     length: Array
     recent: Array
 
 
+@dataclass(frozen=True)
+class Spectral(FirstOrder):
+    """Steps of Barzilai-Borwein length with a nonmonotone line search."""
+
+    memory: int = 10
+    gamma: float = 1e-4
+    limit: int = 40
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        checks.limit(self, self.limit)
+        if self.memory < 1:
+            raise ProblemError(f"{name} needs memory >= 1, got {self.memory!r}")
+        if not 0 < self.gamma < 0.5:
+            raise ProblemError(f"{name} needs 0 < gamma < 1/2, got {self.gamma!r}")
+
+    @abstractmethod
+    def kept(self, d: Leaves) -> Leaves:
+        """What `direction` needs of Algorithm 2's."""
+
+    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+        iterate, grad, d = start(f, region, theta)
+        L = curvature(f, theta, grad, d)
+        xp = array_namespace(L)
+        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+        recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
+        return State(iterate, grad, self.kept(d), 1 / L, _push(recent, iterate.value))
+
+    def advance(self, f: Any, region: Any, state: State) -> State:
+        iterate = state.iterate
+        d = self.direction(f, region, state)
+        worst = array_namespace(state.recent).max(state.recent)
+        alpha, point, trials = feasible_search(
+            f, iterate.theta, d, dot(state.grad, d), iterate.value, worst, self.gamma, self.limit
+        )
+        return self.resumed(f, region, state, d, alpha, point, trials, 1 * self.needs_projection)
+
+    def resumed(
+        self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any, projections: Any
+    ) -> State:
+        before, dd = state.iterate.theta, dot(d, d)
+        iterate, grad, vertex = arrived(f, region, state.iterate, point, values, projections=projections)
+        iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dd, before)))
+        length = spectral_length(alpha, d, dd, sub(grad, state.grad), state.length)
+        length = bounded(length, point.theta, dd, grad)
+        return State(iterate, grad, self.kept(vertex), length, _push(state.recent, point.value))
+
+    def length(self, state: State) -> Array:
+        return state.length
+
+
 @final
 @dataclass(frozen=True)
-class SpectralProjectedGradient(Algorithm):
+class SpectralProjectedGradient(Projecting, Spectral):
     """Projected gradient with Barzilai-Borwein lengths and a nonmonotone line search (Birgin, Martinez, Raydan 2000).
 
     Parameters
@@ -52,49 +118,38 @@ class SpectralProjectedGradient(Algorithm):
     1
     """
 
-    memory: int = 10
-    gamma: float = 1e-4
-    limit: int = 40
+    def kept(self, d: Leaves) -> Leaves:
+        return ()
 
-    needs_projection = True
 
-    def __post_init__(self) -> None:
-        checks.limit(self, self.limit)
-        if self.memory < 1:
-            raise ProblemError(f"SpectralProjectedGradient needs memory >= 1, got {self.memory!r}")
-        if not 0 < self.gamma < 0.5:
-            raise ProblemError(f"SpectralProjectedGradient needs 0 < gamma < 1/2, got {self.gamma!r}")
+@final
+@dataclass(frozen=True)
+class SpectralInFace(InFace, Spectral):
+    """Gradient steps of that length inside the face, or toward the vertex of Algorithm 2, whichever promises more."""
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
-        iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
-        xp = array_namespace(L)
-        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-        recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
-        return State(iterate, grad, 1 / L, _push(recent, iterate.value))
+    def kept(self, d: Leaves) -> Leaves:
+        return d
 
-    def advance(self, f: Any, region: Any, state: State) -> State:
-        iterate, grad, length, recent = state
-        theta = iterate.theta
-        d = sub(region.project(axpy(-length, grad, theta)), theta)
-        slope, dd = dot(grad, d), dot(d, d)
-        worst = array_namespace(recent).max(recent)
-        alpha, point, trials = feasible_search(f, theta, d, slope, iterate.value, worst, self.gamma, self.limit)
-        new = f.gradient(point)
-        direction = region.blmo(point.theta, new)
-        iterate = Iterate(
-            point.theta,
-            point.value,
-            direction.gap_A,
-            direction.gap_B,
-            alpha,
-            alpha,
-            status(slope, moved(alpha, dd, theta)),
-            add(iterate.counts, values=trials, gradients=1, lmos=1, projections=1),
-            direction.slack,
-        )
-        next_length = spectral_length(alpha, d, dd, sub(new, grad), length)
-        return State(iterate, new, bounded(next_length, point.theta, dd, new), _push(recent, point.value))
+    def direction(self, f: Any, region: Any, state: State) -> Leaves:
+        length, grad = state.length, state.grad
+        down = self.toward(f, region, scaled(-length, grad), state.iterate.theta)
+        if not region.constrained:
+            return down
+        inside, vertex = region.block(down, free=False), region.block(state.vertex, free=False)
+        step, most = _parabola(grad, vertex, length)
+        _, least = _parabola(grad, inside, length)
+        ahead = select(most > least, scaled(step, vertex), inside)
+        return plus(ahead, region.block(down, free=True))
+
+
+def _parabola(grad: Leaves, d: Leaves, length: Array) -> tuple[Array, Array]:
+    """The step up to 1 that is best along `d` for a curvature of 1 / length, and the decrease that it promises."""
+    xp = array_namespace(length)
+    gap, dd = -dot(grad, d), dot(d, d)
+    full = length * gap >= dd
+    alpha = xp.where(full, xp.ones_like(dd), length * gap / xp.where(dd > 0, dd, xp.ones_like(dd)))
+    alpha = xp.where(gap > 0, alpha, xp.zeros_like(alpha))
+    return alpha, alpha * gap - 0.5 * alpha * alpha * dd / length
 
 
 def _push(recent: Array, value: Array) -> Array:

@@ -100,9 +100,14 @@ class L1Ball(Set):
         return xp.where(self._tight(x), sign * Simplex(self.radius).tangent(sign * d, xp.abs(x)), d)
 
     def slide(self, d: Array, x: Array) -> Array:
+        # straight to the boundary, where signs do not count; then in the face that was met, a simplex in ``|x|``
         xp = array_namespace(d)
-        sign, y = phase(x), x + self.tangent(d, x)
-        return xp.where(self._tight(x), sign * onto_simplex(sign * y, self.radius), self.project(y))
+        one = xp.ones_like(d[..., :1])
+        step = xp.minimum(xp.expand_dims(self.reach(d, x), axis=-1), one)
+        step = xp.where(self._tight(x), 0 * one, step)
+        y = x + step * d
+        sign = phase(y)
+        return xp.where(step < 1, sign * onto_simplex(sign * (y + (1 - step) * self.tangent(d, y)), self.radius), y)
 
     def reach(self, d: Array, x: Array) -> Array:
         """Newton's method from the right on ``|x + alpha d|_1 = radius``, which is convex and piecewise linear."""
