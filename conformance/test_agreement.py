@@ -17,6 +17,7 @@ ALGORITHMS = (
     xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate()),
     xv.algorithms.AcceleratedProjectedGradient(),
     xv.algorithms.SpectralProjectedGradient(),
+    xv.algorithms.ProjectedQuasiNewton(base=xv.algorithms.AcceleratedProjectedGradient()),
 )
 
 

@@ -216,6 +216,12 @@ def solve(
     chosen = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
     if chosen.needs_projection and without:
         raise ProblemError(f"{type(chosen).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
+    hosted = [C for _, C in region.constrained if not C.compiles]
+    if prepared.backend.compiled and hosted:
+        raise ProblemError(
+            f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
+            "use another backend, or for debugging one that does not compile"
+        )
     run = _Run(prepared, chosen, tol)
     with prepared.backend.scope(prepared.dtype):
         run.warm_up()

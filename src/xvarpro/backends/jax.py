@@ -114,15 +114,18 @@ class JaxBackend(Backend):
 
     # -- control flow
 
+    # Of a call outside of a compiled function, as a set's projection by itself, only the single operations are compiled:
+    # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
+
     def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
-        if self.compiled:
+        if _tracing():
             return jax.lax.while_loop(cond, body, state)
         while bool(cond(state)):
             state = body(state)
         return state
 
     def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
-        if self.compiled:
+        if _tracing():
             return jax.lax.cond(condition, fun, lambda state: state, state)
         return fun(state) if bool(condition) else state
 
@@ -190,6 +193,11 @@ class JaxBackend(Backend):
             "matmul precision": "highest",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+def _tracing() -> bool:
+    """Whether a function is being compiled: then every operation is part of it."""
+    return isinstance(xp.zeros(()), jax.core.Tracer)
 
 
 @cache
