@@ -114,7 +114,7 @@ class JaxBackend(Backend):
 
     # -- control flow
 
-    # Of a call outside of a compiled function, as a set's projection by itself, only the single operations are compiled:
+    # Of a call outside of a compiled function, as a set's projection by itself, only single operations are compiled:
     # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
 
     def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
