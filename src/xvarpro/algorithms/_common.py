@@ -62,7 +62,7 @@ def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array
 
 
 def arrived(
-    f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0, projections: Any = 0
+    f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0
 ) -> tuple[Iterate, Leaves, Leaves]:
     """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
     grad = f.gradient(point)
@@ -73,7 +73,7 @@ def arrived(
         gap_A=direction.gap_A,
         gap_B=direction.gap_B,
         slack=direction.slack,
-        counts=add(iterate.counts, values=values, gradients=gradients + 1, lmos=1, projections=projections),
+        counts=add(iterate.counts, values=values, gradients=gradients + 1, lmos=1),
     )
     return iterate, grad, direction.d
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+from xvarpro.algorithms._common import add
 from xvarpro.protocols import Algorithm, Array, Leaves
-from xvarpro.trees import axpy, sub
+from xvarpro.trees import axpy, scaled, sub
 
 
 class FirstOrder(Algorithm):
@@ -25,14 +26,18 @@ class FirstOrder(Algorithm):
         """The length of a gradient step from here."""
 
     @abstractmethod
-    def direction(self, f: Any, region: Any, state: Any) -> Leaves:
-        """A feasible direction of descent that may leave the face."""
+    def direction(self, f: Any, region: Any, state: Any) -> tuple[Leaves, Any]:
+        """A feasible direction of descent that may leave the face, and the state with its work counted."""
 
     @abstractmethod
-    def resumed(
-        self, f: Any, region: Any, state: Any, d: Leaves, alpha: Array, point: Any, values: Any, projections: Any
-    ) -> Any:
-        """The state after a step alpha along d to `point`, found with that many values and projections."""
+    def resumed(self, f: Any, region: Any, state: Any, d: Leaves, alpha: Array, point: Any, values: Any) -> Any:
+        """The state after a step alpha along d to `point`, found with that many values."""
+
+
+def worked(state: Any, **work: Any) -> Any:
+    """The state with work counted."""
+    iterate = state.iterate
+    return state._replace(iterate=iterate._replace(counts=add(iterate.counts, **work)))
 
 
 class Projecting(FirstOrder):
@@ -46,9 +51,9 @@ class Projecting(FirstOrder):
     def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
         return sub(region.project(axpy(1.0, d, theta)), theta)
 
-    def direction(self, f: Any, region: Any, state: Any) -> Leaves:
-        step = tuple(-self.length(state) * g for g in state.grad)
-        return self.toward(f, region, step, state.iterate.theta)
+    def direction(self, f: Any, region: Any, state: Any) -> tuple[Leaves, Any]:
+        d = self.toward(f, region, scaled(-self.length(state), state.grad), state.iterate.theta)
+        return d, worked(state, projections=1)
 
 
 class InFace(FirstOrder):

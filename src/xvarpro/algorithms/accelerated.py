@@ -99,11 +99,9 @@ class AcceleratedProjectedGradient(Projecting):
     def length(self, state: State) -> Array:
         return 1 / state.L
 
-    def resumed(
-        self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any, projections: Any
-    ) -> State:
+    def resumed(self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any) -> State:
         before = state.iterate.theta
-        iterate, grad, _ = arrived(f, region, state.iterate, point, values, projections=projections)
+        iterate, grad, _ = arrived(f, region, state.iterate, point, values)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
         return State(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, final
 from array_api_compat import array_namespace, device
 
 from xvarpro import checks
-from xvarpro.algorithms._common import add, feasible_search, status
-from xvarpro.algorithms._polish import FirstOrder
+from xvarpro.algorithms._common import feasible_search, status
+from xvarpro.algorithms._polish import FirstOrder, worked
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
@@ -107,11 +107,10 @@ class QuasiNewton(Algorithm):
     def _inside(self, f: Any, region: Any, state: State, now: tuple[Any, Array]) -> tuple[Any, Array]:
         """A quasi-Newton step in the face, unless most of what a first-order step promises lies outside of it."""
         method, grad = self.first_order, now[0].grad
-        work = add(now[0].iterate.counts, projections=2 * method.needs_projection)
-        iterate = now[0].iterate._replace(counts=work)
-        base = now[0]._replace(iterate=iterate)
+        b, base = method.direction(f, region, now[0])
+        base = worked(base, projections=1 * method.needs_projection)
+        iterate = base.iterate
         theta = iterate.theta
-        b = method.direction(f, region, base)
         q = _flat(method.tangent(region, grad, theta))
         S, Y = (_flat(method.tangent(region, _unflat(P, theta), theta), rows=1) for P in (state.S, state.Y))
         newton = _unflat(-_inverse_hessian(f.backend, S, Y, q, method.length(base)), theta)
@@ -125,7 +124,7 @@ class QuasiNewton(Algorithm):
             value = iterate.value
             worst = value + f.rounding(value)
             alpha, point, trials = feasible_search(f, theta, a, slope, value, worst, self.gamma, self.limit)
-            return method.resumed(f, region, base, a, alpha, point, trials, 0)
+            return method.resumed(f, region, base, a, alpha, point, trials)
 
         return f.backend.when(inside, step, base), inside
 
@@ -196,8 +195,9 @@ class InFaceQuasiNewton(QuasiNewton):
     """L-BFGS inside the smallest face of the iterate, without projections: Frank-Wolfe with a superlinear end.
 
     Until the face has been the same for `settle` iterations, steps are gradient steps of Barzilai-Borwein length that
-    turn into each face they meet, or go toward Algorithm 2's vertex where that promises to descend further. Then they
-    are quasi-Newton steps inside the face, as long as at least the share `trust` of what the other ones promise lies
+    turn into each face they meet, or go toward Algorithm 2's vertex, and up to 20 more that bring the step closer to
+    the gradient (Combettes, Pokutta 2020), where that promises to descend further. Then they are quasi-Newton steps
+    inside the face, as long as at least the share `trust` of what the other ones promise lies
     there. Free leaves are part of the model. A set that does not describe its faces (`Set.has_faces`) takes
     Frank-Wolfe steps.
 
@@ -217,7 +217,7 @@ class InFaceQuasiNewton(QuasiNewton):
     Notes
     -----
     Oracle : LMO, and the faces where the set describes them
-    Per iteration : a value per trial, 1 gradient, 1 LMO, and work in the face
+    Per iteration : a value per trial, 1 gradient, 1 LMO, more on the way to a vertex, and work in the face
     Memory : ``2 memory`` vectors, more while it works
     Polytope only : no; without faces its steps are those of `FrankWolfe`
     When : sets with faces and no projection; the polish of Frank-Wolfe

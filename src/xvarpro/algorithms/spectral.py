@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from array_api_compat import array_namespace, device
@@ -20,7 +21,7 @@ from xvarpro.algorithms._common import (
     start,
     status,
 )
-from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, worked
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Iterate, Leaves
 from xvarpro.trees import dot, plus, scaled, select, sub
@@ -67,19 +68,17 @@ class Spectral(FirstOrder):
         return State(iterate, grad, self.kept(d), 1 / L, _push(recent, iterate.value))
 
     def advance(self, f: Any, region: Any, state: State) -> State:
+        d, state = self.direction(f, region, state)
         iterate = state.iterate
-        d = self.direction(f, region, state)
         worst = array_namespace(state.recent).max(state.recent)
         alpha, point, trials = feasible_search(
             f, iterate.theta, d, dot(state.grad, d), iterate.value, worst, self.gamma, self.limit
         )
-        return self.resumed(f, region, state, d, alpha, point, trials, 1 * self.needs_projection)
+        return self.resumed(f, region, state, d, alpha, point, trials)
 
-    def resumed(
-        self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any, projections: Any
-    ) -> State:
+    def resumed(self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any) -> State:
         before, dd = state.iterate.theta, dot(d, d)
-        iterate, grad, vertex = arrived(f, region, state.iterate, point, values, projections=projections)
+        iterate, grad, vertex = arrived(f, region, state.iterate, point, values)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dd, before)))
         length = spectral_length(alpha, d, dd, sub(grad, state.grad), state.length)
         length = bounded(length, point.theta, dd, grad)
@@ -125,21 +124,65 @@ class SpectralProjectedGradient(Projecting, Spectral):
 @final
 @dataclass(frozen=True)
 class SpectralInFace(InFace, Spectral):
-    """Gradient steps of that length inside the face, or toward the vertex of Algorithm 2, whichever promises more."""
+    """Gradient steps of that length inside the face, or toward vertices, whichever promises more.
+
+    A single vertex seldom lies down the gradient; up to `chase` of them together come close (Combettes, Pokutta 2020).
+    """
+
+    chase: int = 20
+    aligned: float = 1e-3  # gain of the cosine that one more vertex has to bring
 
     def kept(self, d: Leaves) -> Leaves:
         return d
 
-    def direction(self, f: Any, region: Any, state: State) -> Leaves:
+    def direction(self, f: Any, region: Any, state: State) -> tuple[Leaves, State]:
         length, grad = state.length, state.grad
         down = self.toward(f, region, scaled(-length, grad), state.iterate.theta)
         if not region.constrained:
-            return down
+            return down, state
         inside, vertex = region.block(down, free=False), region.block(state.vertex, free=False)
         step, most = _parabola(grad, vertex, length)
         _, least = _parabola(grad, inside, length)
-        ahead = select(most > least, scaled(step, vertex), inside)
-        return plus(ahead, region.block(down, free=True))
+        zero = array_namespace(length).zeros_like(length)
+        ahead, calls = f.backend.when(most > least, partial(self._chased, f, region, state, step), (inside, zero))
+        return plus(ahead, region.block(down, free=True)), worked(state, lmos=calls)
+
+    def _chased(self, f: Any, region: Any, state: State, step: Array, _: Any) -> tuple[Leaves, Array]:
+        """The step toward vertices, and calls of the LMO: a sum of ways to vertices, over the sum of its weights."""
+        theta, grad = state.iterate.theta, region.block(state.grad, free=False)
+        vertex = region.block(state.vertex, free=False)
+        xp = array_namespace(step)
+        size = xp.sqrt(dot(grad, grad))
+
+        def cosine(d: Leaves) -> Array:
+            return -dot(grad, d) / (size * xp.sqrt(dot(d, d)))
+
+        def more(chase: _Chase) -> _Chase:
+            rest = plus(grad, chase.d)
+            u = region.block(region.blmo(theta, rest).d, free=False)
+            gap, dd = -dot(rest, u), dot(u, u)
+            weight = gap / xp.where(dd > 0, dd, xp.ones_like(dd))
+            d = plus(chase.d, scaled(weight, u))
+            now = cosine(d)
+            better = (gap > 0) & (now - chase.cosine >= self.aligned)
+            found = _Chase(d, chase.total + weight, now, chase.n + 1, better)
+            return select(better, found, chase._replace(n=chase.n + 1, going=better))
+
+        weight = -dot(grad, vertex) / dot(vertex, vertex)
+        d = scaled(weight, vertex)
+        first = _Chase(d, weight, cosine(d), xp.zeros_like(step), weight > 0)
+        last = f.backend.while_loop(lambda chase: chase.going & (chase.n < self.chase - 1), more, first)
+        ahead = scaled(1 / last.total, last.d)
+        step, _ = _parabola(state.grad, ahead, state.length)
+        return scaled(step, ahead), last.n
+
+
+class _Chase(NamedTuple):
+    d: Leaves
+    total: Array  # of the weights
+    cosine: Array  # with the way down
+    n: Array
+    going: Array
 
 
 def _parabola(grad: Leaves, d: Leaves, length: Array) -> tuple[Array, Array]:
