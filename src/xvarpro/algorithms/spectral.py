@@ -141,17 +141,17 @@ class SpectralInFace(InFace, Spectral):
         if not region.constrained:
             return down, state
         inside, vertex = region.block(down, free=False), region.block(state.vertex, free=False)
-        step, most = _parabola(grad, vertex, length)
+        _, most = _parabola(grad, vertex, length)
         _, least = _parabola(grad, inside, length)
         zero = array_namespace(length).zeros_like(length)
-        ahead, calls = f.backend.when(most > least, partial(self._chased, f, region, state, step), (inside, zero))
+        ahead, calls = f.backend.when(most > least, partial(self._chased, f, region, state), (inside, zero))
         return plus(ahead, region.block(down, free=True)), worked(state, lmos=calls)
 
-    def _chased(self, f: Any, region: Any, state: State, step: Array, _: Any) -> tuple[Leaves, Array]:
+    def _chased(self, f: Any, region: Any, state: State, _: Any) -> tuple[Leaves, Array]:
         """The step toward vertices, and calls of the LMO: a sum of ways to vertices, over the sum of its weights."""
         theta, grad = state.iterate.theta, region.block(state.grad, free=False)
         vertex = region.block(state.vertex, free=False)
-        xp = array_namespace(step)
+        xp = array_namespace(state.length)
         size = xp.sqrt(dot(grad, grad))
 
         def cosine(d: Leaves) -> Array:
@@ -170,7 +170,7 @@ class SpectralInFace(InFace, Spectral):
 
         weight = -dot(grad, vertex) / dot(vertex, vertex)
         d = scaled(weight, vertex)
-        first = _Chase(d, weight, cosine(d), xp.zeros_like(step), weight > 0)
+        first = _Chase(d, weight, cosine(d), xp.zeros_like(weight), weight > 0)
         last = f.backend.while_loop(lambda chase: chase.going & (chase.n < self.chase - 1), more, first)
         ahead = scaled(1 / last.total, last.d)
         step, _ = _parabola(state.grad, ahead, state.length)
