@@ -48,7 +48,7 @@ class LeastSquares:
         self.backend = backends.get("numpy")
         self.A, self.y = A.astype(dtype), y.astype(dtype)
 
-    def point(self, theta):
+    def point(self, theta, ahead=False):
         r = self.A @ np.concatenate([x.ravel() for x in theta]) - self.y
         return Point(theta, 0.5 * (r @ r))
 

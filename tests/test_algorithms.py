@@ -77,7 +77,7 @@ class Quadratic:
     def L(self):
         return np.abs(np.linalg.eigvalsh(self.H)).max()
 
-    def point(self, theta):
+    def point(self, theta, ahead=False):
         self.values += 1
         x = vector(theta)
         return Point(theta, np.float64(0.5 * x @ self.H @ x - self.b @ x + self.offset))

@@ -86,7 +86,7 @@ class Quadratic:
     def flat(self, theta):
         return self.backend.xp.concat([self.backend.xp.reshape(x, (-1,)) for x in theta])
 
-    def point(self, theta):
+    def point(self, theta, ahead=False):
         self.values += 1
         x = self.flat(theta)
         return Point(theta, 0.5 * (x @ (self.H @ x)) - self.b @ x + self.offset)

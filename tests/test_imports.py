@@ -18,6 +18,7 @@ ON_DEMAND = (*FRAMEWORKS, "scipy", "sklearn", "matplotlib", "typer", "rich", "tq
 ROOT_MODULE = ""  # the public names; what is built with the package, not part of it, may import them
 # from the leaves to the roof: a module imports from the lines above its own only
 LAYERS = [
+    ("_namespace",),
     ("_version", "errors", "status", "protocols"),
     ("checks",),
     ("backends",),

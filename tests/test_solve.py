@@ -290,16 +290,29 @@ def test_counts_are_those_of_the_last_iterate(backend):
     assert (fit.trace.alpha_A[1:] == 0.5 ** (trials - 1)).all()
 
 
-def test_model_calls_are_what_the_counts_say():
+@pytest.mark.parametrize(
+    ("algorithm", "start", "shared"),
+    [
+        (PAPER, 1, 0),
+        (xv.algorithms.SpectralProjectedGradient(), 2, 1),
+        (xv.algorithms.AcceleratedProjectedGradient(), 2, 2),
+    ],
+    ids=["paper", "spectral", "accelerated"],
+)
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_model_calls_are_what_the_counts_say(algorithm, start, shared, backend):
+    """Gradients at the start reuse its value; so does, per iteration, the gradient where the last trial was."""
     calls = []
 
     def counted(theta, data):
         calls.append(1)
         return decays(theta, data)
 
-    fit = solve(xv.separable(counted, SIGNAL + T, data={"t": T}), algorithm=PAPER, max_iter=6, tol=0.0)
-    start_gradient_reuses_its_value, shapes, verification = 1, 1, 1
-    expected = fit.counts.values + fit.counts.gradients - start_gradient_reuses_its_value + shapes + verification
+    problem = xv.separable(counted, SIGNAL + T, data={"t": T})
+    fit = solve(problem, algorithm=algorithm, max_iter=6, tol=0.0, backend=backend)
+    shapes, verification = 1, 1
+    reused = start + shared * fit.n_iter
+    expected = fit.counts.values + fit.counts.gradients - reused + shapes + verification
     assert len(calls) == expected
 
 

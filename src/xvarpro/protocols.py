@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import optree
-from array_api_compat import array_namespace, device
+
+from xvarpro._namespace import array_namespace, device
 
 Array: TypeAlias = Any  # an array of any framework; the array API standard gives it no nominal type
 Tree: TypeAlias = Any  # an array or any nesting of dicts, lists, tuples and named tuples of arrays

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from array_api_compat import device
-
 from xvarpro import lower
+from xvarpro._namespace import device
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
 from xvarpro.operators import Dense, as_operator
@@ -77,6 +76,7 @@ class Reduced:
         # Held until the next one exists, nothing else: were both freed in between, the allocator would return the
         # memory of a large residual to the system and fault it in again, page by page, at every step.
         self._latest: Point | None = None
+        self._ahead: tuple[Leaves, Parts, Any] | None = None
 
     def rounding(self, value: Array) -> Array:
         """What two computed objectives near `value` may differ by without meaning anything.
@@ -161,13 +161,21 @@ class Reduced:
         parts = self.evaluate(theta, self._constants)
         return parts, *self._lower(parts)
 
-    def point(self, theta: Leaves) -> Point:
-        """Value at theta: one factorisation, one product."""
-        return self._point(theta, self._evaluate_or_nan(theta))
+    def point(self, theta: Leaves, ahead: bool = False) -> Point:
+        """Value at theta: one factorisation, one product.
 
-    def _evaluate_or_nan(self, theta: Leaves) -> Parts:
+        With `ahead` the gradient there is likely to be asked for next, and the user's functions are recorded on the
+        way: evaluated once for both, unless a compiled loop lies between.
+        """
+        return self._point(theta, self.evaluate_or_nan(theta, ahead))
+
+    def evaluate_or_nan(self, theta: Leaves, ahead: bool = False) -> Parts:
         """A model that inverts a singular matrix at a trial point has no value there, whatever its framework raises."""
+        self._ahead = None
         try:
+            if ahead and not self.backend.compiled:
+                self._ahead = (theta, *self.linearise(theta))
+                return self._ahead[1]
             return self.evaluate(theta, self._constants)
         except self.backend.failures:
             if self.blank is None:
@@ -221,6 +229,10 @@ class Reduced:
 
     def linearise(self, theta: Leaves) -> tuple[Parts, Any]:
         """What the user's functions return at theta, and the pull-back from `Parts` of cotangents to theta."""
+        if self._ahead is not None and all(x is y for x, y in zip(theta, self._ahead[0], strict=True)):
+            _, *recorded = self._ahead
+            self._ahead = None  # a pull-back can be used once
+            return tuple(recorded)
         structure: Any = None
 
         def flat(*arrays: Array) -> Leaves:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from xvarpro import algorithms, trees
+from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError

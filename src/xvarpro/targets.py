@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from xvarpro import backends
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Struct
 

@@ -9,6 +9,7 @@ from typing import Any
 import array_api_compat
 import optree
 
+from xvarpro import _namespace
 from xvarpro.protocols import NAMESPACE, Array, Leaves, Tree
 
 is_array = array_api_compat.is_array_api_obj
@@ -37,11 +38,11 @@ def array_namespace(*trees: Tree) -> Any:
     """
     first = trees[0] if trees else None
     if len(trees) == 1 and is_array(first):
-        return array_api_compat.array_namespace(first)
+        return _namespace.array_namespace(first)
     arrays = [x for tree in trees for x in leaves(tree) if is_array(x)]
     if not arrays:
         raise TypeError("array_namespace() needs at least one array; got " + ", ".join(type(t).__name__ for t in trees))
-    return array_api_compat.array_namespace(*arrays)
+    return _namespace.array_namespace(*arrays)
 
 
 def leaves(tree: Tree) -> list[Any]:
@@ -128,7 +129,7 @@ def dot(a: Leaves, b: Leaves) -> Array:
 
 def inner(x: Array, y: Array) -> Array:
     """``<x, y>`` of two real arrays of one shape, without a temporary of their size."""
-    xp = array_api_compat.array_namespace(x)
+    xp = _namespace.array_namespace(x)
     if x.ndim != 1:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
@@ -174,10 +175,10 @@ def select(condition: Array, a: Any, b: Any) -> Any:
     if isinstance(a, tuple):
         parts = [select(condition, x, y) for x, y in zip(a, b, strict=True)]
         return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
-    return array_api_compat.array_namespace(a).where(condition, a, b)
+    return _namespace.array_namespace(a).where(condition, a, b)
 
 
 def rounding(value: Array) -> Array:
     """What two computed objectives near `value` may differ by without meaning anything."""
-    xp = array_namespace(value)
+    xp = _namespace.array_namespace(value)
     return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)

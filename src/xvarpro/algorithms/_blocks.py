@@ -8,8 +8,8 @@ from numbers import Integral
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
+from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms._common import along, arrived, measured, moved, start, status
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Iterate, Leaves, Line, StepRule, Struct

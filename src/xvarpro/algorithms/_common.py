@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from array_api_compat import array_namespace, device
-
+from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, StepRule
 from xvarpro.status import Status
 from xvarpro.trees import axpy, dot, sub
@@ -118,7 +117,7 @@ def feasible_search(
 
     def trial(alpha: Array, n: Array) -> tuple[Array, Any, Array]:
         alpha = xp.where((n > limit) | ~(slope < 0), 0 * alpha, alpha)
-        return alpha, f.point(axpy(alpha, d, theta)), n
+        return alpha, f.point(axpy(alpha, d, theta), ahead=True), n
 
     def rejected(state: tuple[Array, Any, Array]) -> Array:
         alpha, point, _ = state

@@ -10,8 +10,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, final
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._blocks import Separate, Sequential, masked, of_pair
 from xvarpro.algorithms._common import add, along, arrived, measured, moved, start, status
 from xvarpro.errors import ProblemError

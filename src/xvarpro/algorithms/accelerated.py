@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import add, arrived, curvature, moved, start, status
 from xvarpro.algorithms._polish import Projecting
 from xvarpro.errors import ProblemError
@@ -112,7 +111,7 @@ class AcceleratedProjectedGradient(Projecting):
         slack = f.rounding(at_z.value)
 
         def trial(L: Array, n: Array) -> tuple[Array, Any, Array]:
-            return L, f.point(region.project(axpy(-1 / L, grad, z))), n
+            return L, f.point(region.project(axpy(-1 / L, grad, z)), ahead=True), n
 
         def rejected(state: tuple[Array, Any, Array]) -> Array:
             L, point, n = state

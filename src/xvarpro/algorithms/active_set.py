@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace, device
-
+from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms._common import add
 from xvarpro.algorithms._corrective import Corrective, Mix, Move, combine
 from xvarpro.errors import ProblemError

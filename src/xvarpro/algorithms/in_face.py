@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import moved
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, Move, combine, either
 from xvarpro.protocols import Array, Leaves, Set

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms._common import feasible_search, status
 from xvarpro.algorithms._polish import FirstOrder, worked
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient

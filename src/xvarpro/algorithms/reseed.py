@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import add
 from xvarpro.algorithms.frank_wolfe import FrankWolfe
 from xvarpro.errors import ProblemError

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms._common import (
     add,
     arrived,

@@ -12,8 +12,8 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
+from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms._common import add, start
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, Struct

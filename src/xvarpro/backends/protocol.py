@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from array_api_compat import device
+
+from xvarpro._namespace import device
 
 Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]

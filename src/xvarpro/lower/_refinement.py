@@ -14,8 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.lower._stack import padded
 from xvarpro.protocols import Array
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from array_api_compat import array_namespace, device
-
+from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array
 
 

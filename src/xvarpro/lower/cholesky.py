@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace, device
-
+from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._stack import condition_of
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 

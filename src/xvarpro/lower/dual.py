@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.lower._refinement import Augmented, refine
 from xvarpro.lower._stack import condition_of, deficient, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System

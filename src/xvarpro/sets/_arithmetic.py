@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import backends
+from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array
 
 _PIECE = 4096  # entries whose maximum is taken at a time

@@ -7,9 +7,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from xvarpro import backends
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array
 from xvarpro.sets._arithmetic import beside

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import backends
+from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array
 from xvarpro.sets._arithmetic import first_index, norm
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from xvarpro import backends
+from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array
 from xvarpro.sets._arithmetic import real_dtype
 

@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import final
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._composite import Around, Several, alongside, broadcasts, finite, is_set, members, one, total

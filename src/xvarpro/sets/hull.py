@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
 from xvarpro import backends
+from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._arithmetic import beside, first_index, norm, scaled

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
 from xvarpro import backends
+from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Struct
 from xvarpro.sets._arithmetic import real_dtype

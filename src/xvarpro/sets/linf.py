@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from array_api_compat import array_namespace
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._arithmetic import by_sign, negligible, ratio_test
 from xvarpro.sets._search import excess, phase

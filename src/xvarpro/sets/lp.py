@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from array_api_compat import array_namespace
-
 from xvarpro import backends, checks
+from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._arithmetic import scaled
 from xvarpro.sets._parameters import above

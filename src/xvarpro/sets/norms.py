@@ -6,9 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import final
 
-from array_api_compat import array_namespace
-
 from xvarpro import backends
+from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Leaves, Struct
 from xvarpro.sets._arithmetic import direction, first_index, norm
 from xvarpro.trees import sum_

@@ -10,8 +10,7 @@ from itertools import accumulate
 from numbers import Integral
 from typing import Any, final
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._composite import Around, Several, members, one, total

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, final
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._arithmetic import onto_simplex

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from xvarpro import backends
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._arithmetic import beside

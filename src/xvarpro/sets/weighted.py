@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
 from xvarpro.sets._arithmetic import (

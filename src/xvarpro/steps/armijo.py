@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from array_api_compat import array_namespace
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Line, Search, StepRule
 from xvarpro.steps._backtrack import backtrack

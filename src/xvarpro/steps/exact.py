@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Line, Search, StepRule
 from xvarpro.steps._backtrack import backtrack_by_slope

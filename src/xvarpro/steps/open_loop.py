@@ -6,9 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from array_api_compat import array_namespace
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Line, Search, StepRule
 from xvarpro.steps._backtrack import backtrack

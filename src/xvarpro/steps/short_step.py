@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Line, Search, StepRule
 from xvarpro.steps._backtrack import backtrack, backtrack_by_slope

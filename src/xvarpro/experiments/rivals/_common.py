@@ -6,9 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from array_api_compat import array_namespace
-
 from xvarpro import checks
+from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import add, counts, status
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.rivals.objective import Joint, lift

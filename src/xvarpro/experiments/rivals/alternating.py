@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from array_api_compat import array_namespace
-
+from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import curvature
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.rivals._common import Periodic, Step, positive, whole

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from array_api_compat import array_namespace, device
-
 from xvarpro import lower
+from xvarpro._namespace import array_namespace, device
 from xvarpro.operators import Dense
 from xvarpro.problem import Level
 from xvarpro.protocols import Array, Leaves, System
@@ -54,10 +53,9 @@ class Joint:
 
     # -- both blocks ---------------------------------------------------------------------------------------------------
 
-    def point(self, z: Leaves) -> Point:
+    def point(self, z: Leaves, ahead: bool = False) -> Point:
         """J at `z`."""
-        parts = self.f.lower_level(z[:-1])[0]
-        return self._point(parts, z)
+        return self._point(self.f.evaluate_or_nan(z[:-1], ahead), z)
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point: one VJP of the user's functions, and products with M for w."""

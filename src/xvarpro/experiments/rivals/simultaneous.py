@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
 from xvarpro import backends
+from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms import AcceleratedProjectedGradient
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.rivals._common import JointMethod, Periodic, Step, positive, whole
