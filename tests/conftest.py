@@ -32,7 +32,8 @@ COMPILES_FOR_LONG = (
 def pytest_collection_modifyitems(items):
     for item in items:
         compiled = "jax" in item.name or "compiled" in item.name
-        if compiled and item.path.stem in COMPILES_FOR_LONG:
+        variant = "quasi-Newton" in item.name  # of a method that runs in any case, and compiles for longer than others
+        if compiled and (variant or item.path.stem in COMPILES_FOR_LONG):
             item.add_marker(pytest.mark.thorough)
 
 
