@@ -19,6 +19,10 @@ class EagerBackend(Backend):
     def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
         return fun(state) if bool(condition) else state
 
+    def divided(self, x: Array, divisor: Array) -> Array:
+        x /= divisor
+        return x
+
     def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)
 

@@ -58,8 +58,11 @@ class NumPyBackend(TapedBackend):
         return out
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
-        out = np.asarray(np.subtract(x < 0, 0.5, dtype=x.dtype))
-        out *= np.inf
+        # less than any number: 0 is not < 0
+        out = np.asarray(np.subtract(-np.finfo(x.dtype).smallest_subnormal, x))
+        if high.ndim == low.ndim == 0 and low == -high:
+            return np.copysign(high, out, out=out)
+        np.copysign(x.dtype.type(np.inf), out, out=out)
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)
 

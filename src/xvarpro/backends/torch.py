@@ -64,8 +64,10 @@ class TorchBackend(EagerBackend):
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
         if x.is_cuda:
             return torch.where(x < 0, high, low)
-        # in place: a new array of this size costs more than three passes over it
-        return (x < 0).to(x.dtype).sub_(0.5).mul_(math.inf).clamp_(low, high)
+        # in place: a new array of this size costs more than three passes over it; less than any number, 0 is not < 0
+        info = torch.finfo(x.dtype)
+        out = torch.sub(x.new_tensor(-info.smallest_normal * info.eps), x.detach())
+        return torch.copysign(x.new_tensor(math.inf), out, out=out).clamp_(low, high)
 
     def norm(self, x: Array) -> Array:
         # one pass and no array of squares, in pieces: one float32 sum of millions of squares keeps three digits

@@ -136,8 +136,10 @@ def direction(x: Array) -> Array:
     return unit / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def of_length(x: Array, size: float) -> Array:
+def of_length(x: Array, size: float, spent: bool = False) -> Array:
     """``size x / |x|`` along the last axis, 0 where x is 0: `direction` in one pass for the length, one to divide.
+
+    An x that is `spent` is nobody else's, and may be written to.
 
     Only where squares have overflowed, or have underflowed to a loss of digits, and where x is 0 or not finite, the
     entry of largest size is taken out first.
@@ -150,9 +152,14 @@ def of_length(x: Array, size: float) -> Array:
     divisor = length / size
     safe = (length > math.sqrt(info.smallest_normal * x.shape[-1] / info.eps)) & (length < xp.inf)
     safe = safe & (xp.abs(divisor) >= info.smallest_normal) & (xp.abs(divisor) < xp.inf)
-    quotient = x / xp.where(safe, divisor, xp.ones_like(divisor))
-    # row by row, lest the rows of a batch see one another
-    return backend.when(xp.any(~safe), lambda q: xp.where(safe, q, size * direction(x)), quotient)
+
+    def rescued(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        # row by row, lest the rows of a batch see one another
+        x, divisor = pair
+        return xp.where(safe, x, size * direction(x)), xp.where(safe, divisor, xp.ones_like(divisor))
+
+    x, divisor = backend.when(xp.any(~safe), rescued, (x, divisor))
+    return backend.divided(x, divisor) if spent else x / divisor
 
 
 def _square(x: Array) -> Array:

@@ -248,7 +248,7 @@ class NonnegativeL2Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        return of_length(xp.minimum(g, beside(0.0, g)), -self.radius)
+        return of_length(xp.minimum(g, beside(0.0, g)), -self.radius, spent=True)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
