@@ -58,11 +58,12 @@ class NumPyBackend(TapedBackend):
         return out
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
-        # less than any number: 0 is not < 0
-        out = np.asarray(np.subtract(-np.finfo(x.dtype).smallest_subnormal, x))
         if high.ndim == low.ndim == 0 and low == -high:
+            # less than any number is taken off: 0 is not < 0
+            out = np.asarray(np.subtract(-np.finfo(x.dtype).smallest_subnormal, x))
             return np.copysign(high, out, out=out)
-        np.copysign(x.dtype.type(np.inf), out, out=out)
+        out = np.asarray(np.subtract(x < 0, 0.5, dtype=x.dtype))
+        out *= np.inf
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)
 
