@@ -347,7 +347,7 @@ Seconds to within 1 % of the best value that any method came to, set-up included
 machine, 2026-11-20, medians of three starts (`python benchmarks/algorithms.py --seconds 10`, with MNIST at hand; it
 prints 0.1 % and 1e-6 as well, and every method). Where a method did not get there, how far above the best it ended.
 
-| problem | best of the package | default | best without a projection | best joint method, tuned | the same, given our compression |
+| problem | best of the package | default | best without a projection | best joint, tuned | with our compression |
 |---|---|---|---|---|---|
 | dictionary of digits, 32 atoms, rho = 1 | 0.13 | 0.16 | 1.0 % | 0.64 | 0.22 |
 | the same in other units, rho = 1000 | 0.13 | 0.16 | 1.0 % | 1.0 % | 0.23 |
