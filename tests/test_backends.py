@@ -208,6 +208,8 @@ def test_one_entry_per_row(shape, dtype, backend):
 BOUNDS = {
     "numbers": (np.array(-1.5), np.array(2.0)),
     "equal": (np.array(3.0), np.array(3.0)),
+    "symmetric": (np.array(-0.3), np.array(0.3)),
+    "symmetric and huge": (np.array(-3e38), np.array(3e38)),
     "huge": (np.array(-1e38), np.array(3e38)),
     "vectors": (np.array([-1.0, 0.0, -0.1, -0.0, 1e-30]), np.array([0.3, 0.0, 5.0, 1.0, 2e-30])),
     "a number and a vector": (np.array(0.0), np.array([0.3, 0.0, 5.0, 1.0, 2.0])),

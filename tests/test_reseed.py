@@ -197,9 +197,9 @@ class Counted:
                 counter["values"] += 1
                 return super()._point(*args)
 
-            def linearise(self, *args):
+            def _cotangents(self, *args):
                 counter["gradients"] += 1
-                return super().linearise(*args)
+                return super()._cotangents(*args)
 
         class Sets(type(ready.region)):
             def blmo(self, *args):

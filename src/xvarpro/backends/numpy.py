@@ -58,11 +58,10 @@ class NumPyBackend(TapedBackend):
         return out
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
-        if high.ndim == low.ndim == 0 and low == -high:
-            # less than any number is taken off: 0 is not < 0
-            out = np.asarray(np.subtract(-np.finfo(x.dtype).smallest_subnormal, x))
-            return np.copysign(high, out, out=out)
         out = np.asarray(np.subtract(x < 0, 0.5, dtype=x.dtype))
+        if high.ndim == low.ndim == 0 and low == -high and abs(high) < 0.25 * np.finfo(x.dtype).max:
+            out *= 2 * high
+            return out
         out *= np.inf
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)

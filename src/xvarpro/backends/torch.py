@@ -64,9 +64,11 @@ class TorchBackend(EagerBackend):
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
         if x.is_cuda:
             return torch.where(x < 0, high, low)
-        # in place: a new array of this size costs more than three passes over it; less than any number, 0 is not < 0
+        # in place: a new array of this size costs more than three passes over it
         info = torch.finfo(x.dtype)
+        # with less than any number taken off 0 has the sign of what is not < 0; NaN is given it
         out = torch.sub(x.new_tensor(-info.smallest_normal * info.eps), x.detach())
+        out.nan_to_num_(nan=-1.0, posinf=math.inf, neginf=-math.inf)
         return torch.copysign(x.new_tensor(math.inf), out, out=out).clamp_(low, high)
 
     def norm(self, x: Array) -> Array:
