@@ -360,6 +360,9 @@ prints 0.1 % and 1e-6 as well, and every method). Where a method did not get the
 | network, free weights and gates in a simplex | 0.18 | 0.18 | 0.34 | 0.30 | |
 | the same, judged on a second sample | 0.59 | 0.59 | 1.6 % | another problem | |
 
+What is called without a projection there is mostly `InFaceQuasiNewton`: it calls none of the set, but on l1 balls and
+simplices its steps turn into faces by a search like that of a projection, inside the face.
+
 On the small problems elimination buys less than a factor of two: there are few weights to eliminate, and Python's part
 of an iteration is the same. On dictionaries the value that a method ends in depends on the start by a per cent or so.
 """

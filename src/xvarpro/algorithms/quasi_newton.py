@@ -197,8 +197,8 @@ class InFaceQuasiNewton(QuasiNewton):
     turn into each face they meet, or go toward Algorithm 2's vertex, and up to 20 more that bring the step closer to
     the gradient (Combettes, Pokutta 2020), where that promises to descend further. Then they are quasi-Newton steps
     inside the face, as long as at least the share `trust` of what the other ones promise lies
-    there. Free leaves are part of the model. A set that does not describe its faces (`Set.has_faces`) takes
-    Frank-Wolfe steps.
+    there. Free leaves are part of the model. Under a set that does not describe its faces (`Set.has_faces`) all
+    steps go toward vertices.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class InFaceQuasiNewton(QuasiNewton):
     Oracle : LMO, and the faces where the set describes them
     Per iteration : a value per trial, 1 gradient, 1 LMO, more on the way to a vertex, and work in the face
     Memory : ``2 memory`` vectors, more while it works
-    Polytope only : no; without faces its steps are those of `FrankWolfe`
+    Polytope only : no; without faces all steps go toward vertices
     When : sets with faces and no projection; the polish of Frank-Wolfe
 
     On boxes, simplices and l1 balls a step turns into all faces at once, for about the price of a projection inside the
