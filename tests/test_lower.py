@@ -137,7 +137,7 @@ def test_argmin_solves_the_normal_equations(kind, shape, lam, weighted, k, dtype
 def test_adjoint_is_what_dense_algebra_gives(kind, shape, lam, weighted, k, dtype, backend):
     """``-<dM w, q> - sum <s, dM v> over pairs`` has to be ``-<dM w, M v> - <M w - y, dM v>`` for every dM."""
     dense = Dense64(shape, lam, weighted, k)
-    q, pairs = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).adjoint(dense.c, dense.y)
+    q, pairs, _ = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).adjoint(dense.c, dense.y)
     tolerance = 100 * EPS[dtype] * dense.kappa**2
     assert error(q, dense.A @ dense.v) <= tolerance
     r = dense.A @ dense.w - dense.y
@@ -245,7 +245,7 @@ def test_nan_never_raises_and_never_passes(shape, lam, bad, solver, backend):
 @pytest.mark.parametrize(("shape", "lam"), [((9, 4), 0.0), ((9, 4), 0.1), ((4, 4), 0.0), ((4, 9), 0.1)])
 def test_the_choice_by_shape_solves_the_level(shape, lam, backend):
     A, y = rng(0).normal(size=shape), rng(1).normal(size=(shape[0], 2))
-    w = Solved(backend, lower.choose(shape, lam), A, lam).argmin(y)
+    w = Solved(backend, lower.choose(Dense(A), lam), A, lam).argmin(y)
     padded = np.vstack([y, np.zeros((shape[1] * bool(lam), 2))])
     assert error(w, np.linalg.lstsq(stacked(A, lam), padded)[0]) <= 1e-12
 
@@ -264,9 +264,9 @@ def test_factors_cross_a_compiled_loop(solver):
 def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     """The n x n system is singular at lam = 0; the dual form has the minimum-norm limit."""
     A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
-    level = Solved(backend, lower.choose(A.shape, 1e-20), A, 1e-20)
+    level = Solved(backend, lower.choose(Dense(A), 1e-20), A, 1e-20)
     w = level.argmin(y)
-    q, pairs = level.adjoint(c, y)
+    q, pairs, _ = level.adjoint(c, y)
     P = np.linalg.pinv(A)
     assert error(w, P @ y) <= 1e-12
     assert error(q, P.T @ c) <= 1e-12

@@ -190,16 +190,25 @@ def _real_product(g: Array, v: Array) -> Array:
 
 
 class Operator(Struct):
-    """A design ``M``, an m x n matrix that may be known through its products only. `w` and `r` are matrices."""
+    """A design ``M``, an m x n matrix that may be known through its products only. `w` and `r` are matrices.
+
+    Arrays may be complex: then so is `w`, `rmatvec` is the conjugate transpose, and inner products are real parts. The
+    arrays that make up an operator are its fields: `theta` reaches it through them alone.
+    """
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
         """``(m, n)``."""
 
+    @property
+    def columns(self) -> int | None:
+        """How many right-hand sides the operator is made for, each with a matrix of its own; None for one matrix."""
+        return None
+
     @abstractmethod
     def matvec(self, w: Array) -> Array:
-        """``M w``."""
+        """``M w``, column by column."""
 
     def residual(self, w: Array, y: Array) -> Array:
         """``M w - y``."""
@@ -207,15 +216,19 @@ class Operator(Struct):
 
     @abstractmethod
     def rmatvec(self, r: Array) -> Array:
-        """``M^T r``."""
+        """``M^H r``, column by column."""
 
     @abstractmethod
     def outer(self, r: Array, w: Array) -> Operator:
-        """Gradient of ``<r, M w>`` with respect to the arrays that make up M, in the same structure."""
+        """Gradient of ``Re <r, M w>`` with respect to the arrays that make up M, in the same structure."""
 
     @abstractmethod
     def dense(self) -> Array:
-        """M as an array."""
+        """M as an array (m, n); as (columns, m, n) where each column has a matrix of its own."""
+
+    def solver(self, lam: Any, Omega: Array | None) -> LowerSolver | None:
+        """The solver that fits the structure, for a ridge of that kind; None leaves the choice to `lower.choose`."""
+        return None
 
 
 class Line(NamedTuple):
@@ -271,8 +284,13 @@ class System(NamedTuple):
     """What a lower level has to solve: ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``; None is the identity."""
 
     M: Operator
-    lam: float
+    lam: Any  # a number, or a 0-d array > 0 where the upper level chooses it
     Omega: Array | None
+
+    @property
+    def ridged(self) -> bool:
+        """Whether there is a ridge, which does not depend on theta."""
+        return not isinstance(self.lam, int | float) or self.lam > 0
 
 
 class LowerSolver(Struct):
@@ -311,10 +329,14 @@ class LowerSolver(Struct):
 
 
 class Adjoint(NamedTuple):
-    """The lower level's part of the reduced gradient: ``-<dM w - dy, q> - sum <s, dM v> over (s, v) in pairs``."""
+    """The lower level's part of the reduced gradient: ``-<dM w - dy, q> - sum <s, dM v> over (s, v) in pairs``.
+
+    A ridge that depends on theta adds ``-dlam <Omega w, Omega v>``.
+    """
 
     q: Array  # M v
     pairs: tuple[tuple[Array, Array], ...]
+    v: Array | None = None  # H^-1 c; a solver that does not support a ridge chosen by theta leaves it out
 
 
 class Counts(NamedTuple):

@@ -89,7 +89,7 @@ class Reduced:
 
     def solver(self, M: Any) -> LowerSolver:
         level = self.problem.lower
-        return level.solver or lower.choose(M.shape, level.lam)
+        return level.solver or lower.choose(M, level.lam, level.Omega)
 
     @property
     def target_shape(self) -> tuple[int, int]:
@@ -258,7 +258,7 @@ class Reduced:
         c, judge = parts.M_U.rmatvec(r), self.judge
         if judge.lam:
             c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
-        q, pairs = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
+        q, pairs, _ = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
         terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
         M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
         return Parts(M_L, _target(1, q, parts.y_L), parts.M_U.outer(r, w), _target(-1, r, parts.y_U), R)

@@ -128,12 +128,22 @@ def dot(a: Leaves, b: Leaves) -> Array:
 
 
 def inner(x: Array, y: Array) -> Array:
-    """``<x, y>`` of two real arrays of one shape, without a temporary of their size."""
+    """``Re <x, y>`` of two arrays of one shape and dtype, without a temporary of their size where they are real."""
     xp = _namespace.array_namespace(x)
     if x.ndim != 1:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
-    return x @ y
+    return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
+
+
+def is_complex(x: Array) -> bool:
+    """Whether the dtype of `x` is complex."""
+    return _namespace.array_namespace(x).isdtype(x.dtype, "complex floating")
+
+
+def adjoint(A: Array) -> Array:
+    """``A^H``: transpose and conjugate of the last two axes."""
+    return _namespace.array_namespace(A).conj(A.mT) if is_complex(A) else A.mT
 
 
 def axpy(alpha: Any, d: Leaves, theta: Leaves) -> Leaves:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
-from xvarpro.protocols import LowerSolver
+from xvarpro.protocols import Array, LowerSolver, Operator, System
 
 __all__ = ["QR", "SVD", "Cholesky", "DualQR", "LowerSolver", "choose"]
 
 
-def choose(shape: tuple[int, int], lam: float) -> LowerSolver:
-    """The solver for a design of that shape: QR, or its dual when a ridged design is wide.
+def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:
+    """The solver for a design: its own where it has one, else QR, or its dual when a ridged design is wide.
+
+    Parameters
+    ----------
+    M : Operator
+    lam : float or array, 0-d
+        Ridge; an array is taken to be > 0.
+    Omega : array, shape (n, n), optional
 
     Examples
     --------
-    >>> import xvarpro as xv
-    >>> xv.lower.choose((10, 512), 1e-3)
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), 1e-3)
     DualQR()
     """
-    m, n = shape
-    return DualQR() if n > m and lam > 0 else QR()
+    own = M.solver(lam, Omega)
+    if own is not None:
+        return own
+    m, n = M.shape
+    return DualQR() if n > m and System(M, lam, Omega).ridged else QR()

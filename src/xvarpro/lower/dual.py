@@ -29,8 +29,8 @@ class DualQR(LowerSolver):
 
     Examples
     --------
-    >>> import xvarpro as xv
-    >>> xv.lower.choose((10, 512), lam=1e-3)
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), lam=1e-3)
     DualQR()
     """
 

@@ -1,0 +1,34 @@
+"""What structured designs share: the gradient of a product, taken by the framework's own derivative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xvarpro import backends, trees
+from xvarpro._namespace import array_namespace
+from xvarpro.protocols import Array, Leaves, Operator
+
+
+@dataclass(frozen=True)
+class Structured(Operator):
+    """A design whose `matvec` is written with array-API functions of its fields: its gradient needs no formula."""
+
+    def outer(self, r: Array, w: Array) -> Operator:
+        arrays, skeleton = trees.partition(self)
+        moving = tuple(x for x in arrays if _differentiable(x))
+        held = tuple(x for x in arrays if not _differentiable(x))
+
+        def product(*given: Array) -> Leaves:
+            own, rest = iter(given[: len(moving)]), iter(given[len(moving) : -1])
+            filled = skeleton.fill([next(own) if _differentiable(x) else next(rest) for x in arrays])
+            return (filled.matvec(given[-1]),)
+
+        _, pullback = backends.owner(r).vjp(product, moving, (*held, w))
+        gradients, rest = iter(pullback((r,))), iter(held)
+        # indices have no gradient, and stand for themselves
+        return skeleton.fill([next(gradients) if _differentiable(x) else next(rest) for x in arrays])
+
+
+def _differentiable(x: Array) -> bool:
+    xp = array_namespace(x)
+    return xp.isdtype(x.dtype, ("real floating", "complex floating"))
