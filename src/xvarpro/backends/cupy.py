@@ -85,7 +85,7 @@ class CuPyBackend(TapedBackend):
         return cp.where(good[..., None, None], L, cp.nan).astype(A.dtype, copy=False)
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        return solve_triangular(R, B, lower=lower, trans=1 if transpose else 0, check_finite=False)
+        return solve_triangular(R, B, lower=lower, trans=2 if transpose else 0, check_finite=False)
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

@@ -110,7 +110,7 @@ class JaxBackend(Backend):
         return xp.linalg.cholesky(A, symmetrize_input=False)
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        return jax.scipy.linalg.solve_triangular(R, B, lower=lower, trans=1 if transpose else 0)
+        return jax.scipy.linalg.solve_triangular(R, B, lower=lower, trans=2 if transpose else 0)
 
     # -- control flow
 

@@ -9,6 +9,7 @@ from typing import Any
 import array_api_compat.numpy as xp
 import numpy as np
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
 
@@ -97,7 +98,7 @@ class NumPyBackend(TapedBackend):
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
         # substitution is one pass of order n^2 k, and SciPy is not needed
         try:
-            return np.linalg.solve(R.mT if transpose else R, B)
+            return np.linalg.solve(adjoint(R) if transpose else R, B)
         except np.linalg.LinAlgError:
             return np.full_like(B, np.nan)
 

@@ -133,7 +133,7 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        """Solve ``R X = B`` (or ``R^T X = B``) for triangular `R` and a matrix `B`."""
+        """Solve ``R X = B`` (or ``R^H X = B``) for triangular `R` and a matrix `B`."""
 
     # -- control flow ------------------------------------------------------------------------------------------------
 

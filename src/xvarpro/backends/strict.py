@@ -9,6 +9,7 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
 
@@ -75,7 +76,7 @@ class StrictBackend(TapedBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         try:
-            return xp.linalg.solve(R.mT if transpose else R, B)
+            return xp.linalg.solve(adjoint(R) if transpose else R, B)
         except np.linalg.LinAlgError:
             return xp.full_like(B, xp.nan)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import array_api_compat
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.protocol import Array, Pullback
@@ -49,17 +50,17 @@ class TapedBackend(EagerBackend):
         ``|Q^T Q - I| < 1`` (Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015), which is looked at. Here it is three to
         five times as fast, for Householder's panels are products with vectors.
         """
-        m, n = A.shape
-        if m < self._aspect * n or m * n < self._entries:
+        m, n = A.shape[-2:]
+        if A.ndim > 2 or m < self._aspect * n or m * n < self._entries:
             return self.householder_qr(A)
         xp = self.xp
-        R = self.cholesky(A.mT @ A).mT
-        Q = self.solve_triangular(R, A.mT, transpose=True).mT
-        gram = Q.mT @ Q
+        R = adjoint(self.cholesky(adjoint(A) @ A))
+        Q = adjoint(self.solve_triangular(R, adjoint(A), transpose=True))
+        gram = adjoint(Q) @ Q
         eye = xp.eye(n, dtype=A.dtype, device=array_api_compat.device(A))
         # NaN, from a Gram matrix that is indefinite or overflowed, is not below anything
         if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
             return self.householder_qr(A)
-        second = self.cholesky(gram).mT
+        second = adjoint(self.cholesky(gram))
         # near the identity an inverse is as good as a solve, and the product with it leaves Q in row order
         return Q @ self.solve_triangular(second, eye), second @ R

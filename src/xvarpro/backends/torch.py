@@ -128,7 +128,7 @@ class TorchBackend(EagerBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         if transpose:
-            return torch.linalg.solve_triangular(R.mT, B, upper=lower)
+            return torch.linalg.solve_triangular(R.mH, B, upper=lower)
         return torch.linalg.solve_triangular(R, B, upper=not lower)
 
     @contextmanager

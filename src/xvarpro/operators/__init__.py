@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from xvarpro.operators.dense import Dense
+from xvarpro.operators.weighted import Weighted
 from xvarpro.protocols import Array, Operator
 
-__all__ = ["Dense", "Operator", "as_operator"]
+__all__ = ["Dense", "Operator", "Weighted", "as_operator"]
 
 
 def as_operator(M: Array | Operator) -> Operator:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.protocols import Array, Operator
+from xvarpro.trees import adjoint
 
 
 @final
@@ -40,10 +41,10 @@ class Dense(Operator):
         return r
 
     def rmatvec(self, r: Array) -> Array:
-        return self.array.mT @ r
+        return adjoint(self.array) @ r
 
     def outer(self, r: Array, w: Array) -> Dense:
-        return Dense(r @ w.mT)
+        return Dense(r @ adjoint(w))
 
     def dense(self) -> Array:
         return self.array
