@@ -9,7 +9,7 @@ import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.experiments.rivals import Joint
 
-from .support import BACKENDS, central_differences, error, host, rng, vector
+from .support import BACKENDS, central_differences, error, host, no_cuda, rng, vector
 
 T = np.linspace(0.0, 2.0, 14)
 LATE = np.linspace(0.1, 1.9, 9)
@@ -18,19 +18,15 @@ Y = rng(0).normal(size=(14, 3))
 DATA = {"t": T, "late": LATE, "ramp": np.linspace(0.5, 1.5, 14)}
 
 
+def needs(name):
+    if name == "cupy" and (reason := no_cuda("cupy")):
+        pytest.skip(reason)
+
+
 @pytest.fixture(params=BACKENDS)
-def name(request, backend_named):
-    return backend_named(request.param).name
-
-
-@pytest.fixture
-def backend_named():
-    def get(name):
-        if not xv.backends.installed(name):
-            pytest.skip(f"{name} is not installed")
-        return xv.backends.get(name)
-
-    return get
+def name(request):
+    needs(request.param)
+    return request.param
 
 
 def decays(theta, data):
@@ -134,8 +130,18 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+# every case compiles a program of its own there
+ON_JAX = ("complex, two levels", "mask", "ridge by theta, two levels")
+CASES = [
+    pytest.param(kind, name, marks=[pytest.mark.thorough] if name == "jax" and kind not in ON_JAX else [])
+    for kind in PROBLEMS
+    for name in BACKENDS
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_gradient_is_what_differences_give(kind, name):
+    needs(name)
     problem = PROBLEMS[kind]
     _, gradient = xv.value_and_gradient(problem, START, backend=name)
     wanted = central_differences(lambda theta: float(xv.value_and_gradient(problem, theta)[0]), START)
