@@ -14,7 +14,7 @@ from cupyx import errstate, scatter_add
 from cupyx.scipy.linalg import solve_triangular
 
 from xvarpro.backends.protocol import Array
-from xvarpro.backends.taped import TapedBackend
+from xvarpro.backends.taped import TapedBackend, adjoint
 
 
 class CuPyBackend(TapedBackend):
@@ -85,7 +85,14 @@ class CuPyBackend(TapedBackend):
         return cp.where(good[..., None, None], L, cp.nan).astype(A.dtype, copy=False)
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        return solve_triangular(R, B, lower=lower, trans=1 if transpose else 0, check_finite=False)
+        if R.ndim > 2:  # cuSOLVER's triangular solve takes one matrix; LU of a triangular matrix is itself
+            return cp.linalg.solve(adjoint(self.xp, R) if transpose else R, B)
+        return solve_triangular(R, B, lower=lower, trans=2 if transpose else 0, check_finite=False)
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        from cupyx.scipy.sparse import coo_matrix  # slow to import, and few ask
+
+        return coo_matrix((data, (rows, columns)), shape=shape).tocsr() @ w
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

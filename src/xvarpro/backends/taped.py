@@ -38,6 +38,12 @@ class TapedBackend(EagerBackend):
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         return tape.jvp(fun, primals, tangents, constants, xp=self.xp, index_add=self.index_add)
 
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        xp = self.xp
+        terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
+        zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=array_api_compat.device(w))
+        return self.index_add(zeros, rows, terms)
+
     @abstractmethod
     def householder_qr(self, A: Array) -> tuple[Array, Array]:
         """The framework's own reduced QR factorisation."""
@@ -49,17 +55,22 @@ class TapedBackend(EagerBackend):
         ``|Q^T Q - I| < 1`` (Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015), which is looked at. Here it is three to
         five times as fast, for Householder's panels are products with vectors.
         """
-        m, n = A.shape
-        if m < self._aspect * n or m * n < self._entries:
+        m, n = A.shape[-2:]
+        if A.ndim > 2 or m < self._aspect * n or m * n < self._entries:
             return self.householder_qr(A)
         xp = self.xp
-        R = self.cholesky(A.mT @ A).mT
-        Q = self.solve_triangular(R, A.mT, transpose=True).mT
-        gram = Q.mT @ Q
+        R = adjoint(xp, self.cholesky(adjoint(xp, A) @ A))
+        Q = adjoint(xp, self.solve_triangular(R, adjoint(xp, A), transpose=True))
+        gram = adjoint(xp, Q) @ Q
         eye = xp.eye(n, dtype=A.dtype, device=array_api_compat.device(A))
         # NaN, from a Gram matrix that is indefinite or overflowed, is not below anything
         if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
             return self.householder_qr(A)
-        second = self.cholesky(gram).mT
+        second = adjoint(xp, self.cholesky(gram))
         # near the identity an inverse is as good as a solve, and the product with it leaves Q in row order
         return Q @ self.solve_triangular(second, eye), second @ R
+
+
+def adjoint(xp: Any, A: Array) -> Array:
+    """``A^H``; a real array is not copied."""
+    return xp.conj(A.mT) if xp.isdtype(A.dtype, "complex floating") else A.mT
