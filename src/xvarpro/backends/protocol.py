@@ -19,8 +19,8 @@ class Backend(ABC):
     """One array framework.
 
     `xp` is its array-API namespace. None of the linear-algebra members raises on a singular or indefinite matrix: the
-    failure shows as NaN, which the solver's acceptance tests reject. All of them take leading batch axes, and NaN stands
-    for the matrices that failed, not for their neighbours.
+    failure shows as NaN, which the solver's acceptance tests reject. All of them take leading batch axes, and a matrix
+    that fails leaves its neighbours as they are.
     """
 
     name: ClassVar[str]
