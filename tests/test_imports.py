@@ -26,6 +26,7 @@ LAYERS = [
     ("sets", "steps", "operators", "targets"),
     ("lower",),
     ("region", "problem"),
+    ("levels",),
     ("reduced",),
     ("algorithms",),
     ("prepare",),

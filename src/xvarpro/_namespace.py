@@ -1,4 +1,4 @@
-"""The array-API namespace of arrays, by `array_api_compat`, remembered by type: small problems ask often."""
+"""The array-API namespace of arrays, by `array_api_compat`, and what else small problems ask often: remembered by type."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import array_api_compat
 from array_api_compat import device
 
-__all__ = ["array_namespace", "device"]
+__all__ = ["adjoint", "array_namespace", "device", "is_array", "is_complex"]
 
 _known: dict[type, Any] = {}
+_arrays: dict[type, bool] = {}
+_complex: dict[tuple[type, Any], bool] = {}
 
 
 def array_namespace(*arrays: Any) -> Any:
@@ -32,3 +34,26 @@ def array_namespace(*arrays: Any) -> Any:
     if kind.__module__.partition(".")[0] == getattr(found, "__name__", "").rpartition(".")[2]:
         _known[kind] = found
     return found
+
+
+def is_complex(x: Any) -> bool:
+    """Whether the dtype of `x` is complex."""
+    key = type(x.dtype), x.dtype  # dtypes of two frameworks are not to be compared
+    found = _complex.get(key)
+    if found is None:
+        found = _complex[key] = array_namespace(x).isdtype(x.dtype, "complex floating")
+    return found
+
+
+def is_array(x: Any) -> bool:
+    """Whether `x` is an array of a framework that follows the standard."""
+    kind = type(x)
+    found = _arrays.get(kind)
+    if found is None:
+        found = _arrays[kind] = array_api_compat.is_array_api_obj(x)
+    return found
+
+
+def adjoint(A: Any) -> Any:
+    """``A^H``: transpose and conjugate of the last two axes."""
+    return array_namespace(A).conj(A.mT) if is_complex(A) else A.mT

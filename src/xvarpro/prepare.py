@@ -14,9 +14,10 @@ import numpy as np
 from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
+from xvarpro.levels import Stated, as_matrix, scaled
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Tree
-from xvarpro.reduced import Blank, Parts, Reduced, as_matrix
+from xvarpro.reduced import Blank, Parts, Reduced
 from xvarpro.region import Region, resolve
 from xvarpro.targets import Chunks, compress
 
@@ -47,7 +48,8 @@ class Home:
         """One array, by default on the device of the first leaf."""
         device = self.devices[0] if device is None else device
         with self.backend.scope(self.dtype):
-            return exchange.move(x, self.backend, dtype=self.dtype, device=device)
+            dtype = _FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
+            return exchange.move(x, self.backend, dtype=dtype, device=device)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,13 @@ class Prepared:
         functions are kept under it.
         """
         return partial(Reduced, backend=self.backend, treedef=self.home.treedef, blank=self.blank)
+
+    def target(self, block: Array) -> Array:
+        """Columns of the caller's lower target as this solve sees them."""
+        weights = self.problem.lower.weights
+        with self.backend.scope(self.dtype):
+            mover = _Mover(self.backend, self.dtype, self.device)
+            return mover.weighed(mover(block, "y", real=True, gaps=weights is not None), weights, "y")
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         """``fun(reduced, *args)`` inside the backend's scope, compiled where it compiles. `fun` must be a module's."""
@@ -118,8 +127,8 @@ def prepare(
         _check_feasible(to, region, theta)
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
-        moved, compressed = _compressed(moved, to)
         blank = _check_model(Reduced(moved, to, treedef), problem, theta, work)
+        moved, compressed = _compressed(moved, to, blank)
     return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
 
 
@@ -200,8 +209,8 @@ class _Mover:
     def __init__(self, to: Backend, dtype: str, device: Any) -> None:
         self.to, self.dtype, self.device = to, dtype, device
 
-    def __call__(self, x: Array, name: str, real: bool = False) -> Array:
-        """`real`: whole numbers count as data for arithmetic, not as indices or labels."""
+    def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
+        """`real`: whole numbers count as data for arithmetic, not as indices or labels. `gaps`: NaN may stand there."""
         kind = exchange.dtype_name(x)
         want = None
         if kind in _BITS:
@@ -216,9 +225,13 @@ class _Mover:
         elif real:
             want = self.dtype
         moved = exchange.move(x, self.to, dtype=want, device=self.device)
-        if kind in _BITS and not bool(self.to.xp.all(self.to.xp.isfinite(moved))):
-            raise ProblemError(f"{name} contains NaN or inf")
+        if kind in _BITS and not gaps:
+            self._finite(moved, name)
         return moved
+
+    def _finite(self, x: Array, name: str) -> None:
+        if not bool(self.to.xp.all(self.to.xp.isfinite(x))):
+            raise ProblemError(f"{name} contains NaN or inf")
 
     def problem(self, problem: Problem) -> Problem:
         single = problem.is_separable
@@ -233,24 +246,49 @@ class _Mover:
         )
 
     def _level(self, level: Level, prefix: str) -> Level:
-        y, Omega = level.y, level.Omega
+        y, Omega, weights = level.y, level.Omega, level.weights
+        if weights is not None:
+            weights = as_matrix(self(weights, f"{prefix}weights", real=True))
+            if not bool(self.to.xp.all(weights >= 0)):
+                raise ProblemError(f"{prefix}weights must be >= 0: they weigh squared residuals")
         if trees.is_array(y):
-            if "complex" in exchange.dtype_name(y):
-                raise ProblemError(f"{prefix}y is complex and w is real here: stack real and imaginary parts as rows")
-            y = as_matrix(self(y, f"{prefix}y", real=True))
+            name = f"{prefix}y"
+            y = self.weighed(self(y, name, real=True, gaps=weights is not None), weights, name)
         elif isinstance(y, Chunks):
-            blocks = y
-            y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
+            if weights is not None and weights.shape[1] > 1:
+                raise ProblemError(f"{prefix}weights by entry need {prefix}y as an array: its chunks share one design")
+            blocks, gaps = y, weights is not None
+            y = Chunks(
+                lambda: (
+                    self.weighed(self(x, f"{prefix}y, chunk {i}", real=True, gaps=gaps), weights, f"chunk {i}")
+                    for i, x in enumerate(blocks)
+                )
+            )
         if Omega is not None:
             Omega = self(Omega, f"{prefix}Omega", real=True)
-        return replace(level, y=y, Omega=Omega)
+        return replace(level, y=y, Omega=Omega, weights=weights)
+
+    def weighed(self, y: Array, weights: Array | None, name: str) -> Array:
+        """A target as a matrix, its entries scaled by the roots of their weights."""
+        y = as_matrix(y)
+        if weights is None:
+            return y
+        if weights.shape[0] != y.shape[0] or weights.shape[1] not in (1, y.shape[1]):
+            raise ProblemError(
+                f"weights of shape {tuple(weights.shape)} do not fit {name} of shape {tuple(y.shape)}: "
+                "one for each row, or one for each entry"
+            )
+        xp = self.to.xp
+        y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))
+        self._finite(y, f"{name}, where its weight is not 0,")
+        return scaled(y, xp.sqrt(weights))
 
 
-def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:
+def _compressed(problem: Problem, backend: Backend, blank: Blank) -> tuple[Problem, bool]:
     """The problem with the k right-hand sides of both levels turned by one orthogonal matrix into few."""
     levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
     chunked = isinstance(problem.lower.y, Chunks)
-    if any(callable(level.y) for level in levels):
+    if any(callable(level.y) for level in levels) or blank.columns is not None:
         return problem, False
     if not chunked:
         columns = {level.y.shape[1] for level in levels}
@@ -286,15 +324,17 @@ def _stacked_chunks(backend: Backend, lower: Chunks, upper: Chunks) -> Iterator[
 def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -> Blank:
     """Call the user's functions once, as the gradient will, and compare what they return with what the rest expects."""
     backend = reduced.backend
-    constants = trees.partition(reduced.problem.data)[0]
+    constants = reduced.constants
     skeleton: Any = None
     y_ndim = 2
+    columns = None
 
     def probe(*arrays: Array) -> Leaves:
-        nonlocal skeleton, y_ndim
+        nonlocal skeleton, y_ndim, columns
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
-        y_ndim = 2 if parts.y_L is None else parts.y_L.ndim
+        y_ndim = 2 if parts.lower.y is None else parts.lower.y.ndim
+        columns = next((k for k in (s.M.columns for s in _stated(parts)) if k is not None), None)
         outputs, skeleton = trees.partition(parts)
         return outputs
 
@@ -307,44 +347,58 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
-    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim)
+    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim, columns)
+
+
+def _stated(parts: Parts) -> list[Stated]:
+    return [parts.lower] + ([] if parts.upper is None else [parts.upper])
 
 
 def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:
-    upper, prefix = problem.upper, "" if problem.is_separable else "lower "
-    levels = [(prefix, problem.lower, parts.M_L, parts.y_L)]
-    if upper is not None:
-        levels.append(("upper ", upper, parts.M_U, parts.y_U))
+    single = problem.is_separable
+    levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
     unknowns, sides = {}, {}
-    for name, level, M, y in levels:
-        _check_design(name, M, theta, dtype)
-        rows, sides[f"{name}y"], shape = _check_target(name, level, y, theta, dtype)
-        unknowns[f"{name}M(theta)"] = M.shape[1]
+    for level, stated, prefix in zip(levels, _stated(parts), ("" if single else "lower ", "upper "), strict=False):
+        M = stated.M
+        _check_design(prefix, M, theta, dtype)
+        rows, sides[f"{prefix}y"], shape = _check_target(prefix, level, stated.y, theta, dtype)
+        unknowns[f"{prefix}M(theta)"] = M.shape[1]
         if rows is not None and M.shape[0] != rows:
             raise ProblemError(
-                f"{name}M(theta) has shape {tuple(M.shape)} and {name}y has shape {shape}: "
+                f"{prefix}M(theta) has shape {tuple(M.shape)} and {prefix}y has shape {shape}: "
                 "they need the same number of rows"
+            )
+        if M.columns not in (None, sides[f"{prefix}y"]):
+            raise ProblemError(
+                f"{prefix}M(theta) has a design for each of {M.columns} right-hand sides, "
+                f"and {prefix}y has shape {shape}"
             )
         if level.Omega is not None and tuple(level.Omega.shape) != (M.shape[1], M.shape[1]):
             raise ProblemError(
-                f"Omega has shape {tuple(level.Omega.shape)} and {name}M(theta) has shape {tuple(M.shape)}: "
+                f"Omega has shape {tuple(level.Omega.shape)} and {prefix}M(theta) has shape {tuple(M.shape)}: "
                 f"Omega must be {(M.shape[1], M.shape[1])}"
             )
+        if stated.lam is not None:
+            _check_scalar(stated.lam, f"the {prefix}ridge lam", theta, dtype)
     if len(set(unknowns.values())) > 1:
         raise ProblemError(f"the levels share w, but their designs have different numbers of columns: {unknowns}")
     if len({k for k in sides.values() if k is not None}) > 1:
         found = " and ".join(sorted(str(k) for k in sides.values()))
         raise ProblemError(f"the levels' targets have {found} columns: they share w, so they need the same number")
-    m, n = parts.M_L.shape
+    m, n = parts.lower.M.shape
     if n > m and not problem.lower.lam and problem.lower.solver is None:
         raise ProblemError(
             f"the lower level has more unknowns than rows ({n} > {m}) and no ridge, so w is not unique: "
             "pass lam > 0, or solver=xv.lower.SVD() for the w of minimum norm"
         )
     if parts.R is not None:
-        _check_array(parts.R, "R", theta, dtype)
-        if parts.R.ndim:
-            raise ModelError(f"R must return a scalar, got shape {tuple(parts.R.shape)}")
+        _check_scalar(parts.R, "R", theta, dtype)
+
+
+def _check_scalar(x: Any, what: str, theta: Array, dtype: str) -> None:
+    _check_array(x, what, theta, dtype)
+    if x.ndim:
+        raise ModelError(f"{what} must return a scalar, got shape {tuple(x.shape)}")
 
 
 def _check_design(name: str, M: Any, theta: Array, dtype: str) -> None:
@@ -356,7 +410,8 @@ def _check_design(name: str, M: Any, theta: Array, dtype: str) -> None:
             "stack its parts with xp.stack or xp.concat"
         )
     for array in arrays:
-        _check_array(array, f"the {name}model function M", theta, dtype)
+        if not trees.is_array(array) or "int" not in str(array.dtype):  # indices are part of a structure
+            _check_array(array, f"the {name}model function M", theta, dtype, takes_complex=True)
     if len(M.shape) != 2:
         raise ModelError(f"the {name}model function M must return a matrix (m, n), got shape {tuple(M.shape)}")
 
@@ -368,14 +423,14 @@ def _check_target(
     if isinstance(level.y, Chunks):
         return None, None, ()
     if y is not None:
-        _check_array(y, f"the {name}model function y", theta, dtype)
+        _check_array(y, f"the {name}model function y", theta, dtype, takes_complex=True)
     shape = tuple((level.y if y is None else y).shape)
     if len(shape) not in (1, 2):
         raise ModelError(f"the {name}model function y must return an array of shape (m,) or (m, k), got shape {shape}")
     return shape[0], 1 if len(shape) == 1 else shape[1], shape
 
 
-def _check_array(x: Any, what: str, theta: Array, dtype: str) -> None:
+def _check_array(x: Any, what: str, theta: Array, dtype: str, takes_complex: bool = False) -> None:
     if not trees.is_array(x):
         raise ModelError(f"{what} must return an array, got {type(x).__name__}")
     if trees.array_namespace(x) is not trees.array_namespace(theta):
@@ -384,7 +439,7 @@ def _check_array(x: Any, what: str, theta: Array, dtype: str) -> None:
             f"theta of {type(theta).__module__}.{type(theta).__name__}. Use xp = xv.array_namespace(theta)"
         )
     kind = str(x.dtype).rsplit(".", maxsplit=1)[-1]
-    if kind.startswith("complex"):
-        raise ModelError(f"{what} returned {kind}: w is real here, so stack real and imaginary parts as rows")
+    if takes_complex and kind == _FLOATS[dtype]:
+        return
     if kind != dtype:
         raise ModelError(f"{what} must return {dtype}, theta's dtype, got {kind}")

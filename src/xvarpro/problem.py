@@ -10,10 +10,11 @@ from xvarpro import checks
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
 from xvarpro.targets import Chunks
-from xvarpro.trees import is_array
+from xvarpro.trees import array_namespace, is_array
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Any  # an array, a function (theta, data) -> array, or Chunks
+Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, or Chunks
+Ridge: TypeAlias = Any  # a number, or a function (theta, data) -> scalar
 
 
 @final
@@ -21,40 +22,53 @@ Target: TypeAlias = Any  # an array, a function (theta, data) -> array, or Chunk
 class Level(Struct):
     """One regularised least-squares level, ``1/2 |M(theta) w - y(theta)|^2 + lam/2 |Omega w|^2``.
 
+    Design, target and so `w` may be complex; theta is real.
+
     Parameters
     ----------
     M : callable
-        ``M(theta, data)`` -> design, shape (m, n), written with ``xp = xv.array_namespace(theta)``.
-    y : array, callable or Chunks
-        Target, shape (m,) or (m, k) for k right-hand sides that share M; or ``y(theta, data)``; or `Chunks` of columns.
-    lam : float
-        Ridge, >= 0.
+        ``M(theta, data)`` -> design, an array of shape (m, n) or one of `xvarpro.operators`, written with
+        ``xp = xv.array_namespace(theta)``.
+    y : array, list of arrays, callable or Chunks
+        Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other; or
+        ``y(theta, data)``; or `Chunks` of columns.
+    lam : float or callable
+        Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
     Omega : array, shape (n, n), optional
-        Invertible weight of the ridge; None is the identity.
+        Invertible weight of the ridge, such as a difference operator; None is the identity.
     solver : LowerSolver, optional
-        How the level is solved; None chooses by shape (`lower.choose`). Only a lower level uses it.
+        How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
+    weights : array, shape (m,) or (m, k), optional
+        Of the squared residuals, >= 0, by row or by entry; of booleans, which entries count. Entries of weight 0 may
+        be NaN in an array `y`. Weights by entry give every right-hand side a design of its own.
     """
 
     M: Design
     y: Target
-    lam: float = 0.0
+    lam: Ridge = 0.0
     Omega: Array | None = None
     solver: LowerSolver | None = None
+    weights: Array | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.M):
             raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
+        if isinstance(self.y, list | tuple):
+            object.__setattr__(self, "y", _one_below_the_other(self.y))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks)):
             raise ProblemError(
                 f"y must be an array, a function y(theta, data) or Chunks of columns, got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
-        checks.nonnegative(self, "lam")
+        if not callable(self.lam):
+            checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]
         ):
             raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
+        if self.weights is not None and not (is_array(self.weights) and self.weights.ndim in (1, 2)):
+            raise ProblemError(f"weights must have shape (m,) or (m, k), got {_describe(self.weights)}")
         if self.solver is not None and not isinstance(self.solver, LowerSolver):
             raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(), got {self.solver!r}")
 
@@ -108,6 +122,7 @@ def separable(
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,
     solver: LowerSolver | None = None,
+    weights: Array | None = None,
     compress: bool = True,
 ) -> Problem:
     """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
@@ -116,12 +131,12 @@ def separable(
     ----------
     M : callable
         ``M(theta, data)`` -> design, shape (m, n).
-    y : array, callable or Chunks
+    y : array, list of arrays, callable or Chunks
         Target, shape (m,) or (m, k).
     data : pytree, optional
         Arrays (and anything else) that M and y read; moved to the backend once per solve.
-    lam : float
-        Ridge on w, >= 0.
+    lam : float or callable
+        Ridge on w, >= 0; of a separable problem, theta that chooses it lowers it where it can.
     Omega : array, shape (n, n), optional
         Invertible weight of the ridge; None is the identity.
     R : callable, optional
@@ -130,6 +145,8 @@ def separable(
         Its weight, >= 0.
     solver : LowerSolver, optional
         How `w` is solved for; None chooses by shape.
+    weights : array, shape (m,) or (m, k), optional
+        Of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 
@@ -154,7 +171,7 @@ def separable(
     >>> round(float(fit.theta[0]), 4)
     3.0
     """
-    return Problem(Level(M, y, lam, Omega, solver), None, R, mu, data, compress)
+    return Problem(Level(M, y, lam, Omega, solver, weights), None, R, mu, data, compress)
 
 
 def bilevel(
@@ -198,6 +215,16 @@ def bilevel(
         if not isinstance(level, Level):
             raise ProblemError(f"{name} must be a Level(M, y, ...), got {type(level).__name__}")
     return Problem(lower, upper, R, mu, data, compress)
+
+
+def _one_below_the_other(parts: Any) -> Array:
+    """Several data sets as one target."""
+    if not parts or not all(is_array(y) for y in parts) or len({y.shape[1:] for y in parts}) > 1:
+        raise ProblemError(
+            "y must be an array, a function y(theta, data), Chunks of columns, or a list of arrays of one number of "
+            f"columns; got {type(parts).__name__} of {', '.join(_describe(y) for y in parts) or 'nothing'}"
+        )
+    return array_namespace(*parts).concat(list(parts))
 
 
 def _describe(x: Any) -> str:

@@ -309,6 +309,11 @@ class System(NamedTuple):
         """Whether there is a ridge, which does not depend on theta."""
         return not isinstance(self.lam, int | float) or self.lam > 0
 
+    @property
+    def root(self) -> Any:
+        """``sqrt(lam)``; None without a ridge."""
+        return self.lam**0.5 if self.ridged else None
+
 
 class LowerSolver(Struct):
     """Factors ``H = M^T M + lam Omega^T Omega`` once; answers every question about the lower level from that.

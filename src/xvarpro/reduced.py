@@ -13,19 +13,18 @@ from xvarpro import lower
 from xvarpro._namespace import device
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
-from xvarpro.operators import Dense, as_operator
+from xvarpro.levels import Side, Stated, as_matrix, fill, like_target, state
+from xvarpro.operators import Dense
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Leaves, LowerSolver, System
-from xvarpro.trees import Skeleton, array_namespace, inner, partition, rounding, sum_, unflatten
+from xvarpro.protocols import Array, Leaves, LowerSolver
+from xvarpro.trees import Skeleton, array_namespace, partition, rounding, sum_, unflatten
 
 
 class Parts(NamedTuple):
-    """What the user's functions return at one theta. A separable problem has no upper parts; constants are None."""
+    """What the user's functions return at one theta. A separable problem has no upper part; constants are None."""
 
-    M_L: Any
-    y_L: Array | None
-    M_U: Any
-    y_U: Array | None
+    lower: Stated
+    upper: Stated | None
     R: Array | None
 
 
@@ -35,6 +34,7 @@ class Blank(NamedTuple):
     skeleton: Skeleton
     arrays: tuple[tuple[tuple[int, ...], Any], ...]
     y_ndim: int  # axes of a lower target that is a function of theta; 2 for any other
+    columns: int | None  # right-hand sides that a design of their own is made for
 
 
 class Point(NamedTuple):
@@ -43,7 +43,7 @@ class Point(NamedTuple):
     theta: Leaves
     value: Array
     w: Array
-    r: Array  # residual M_U w - y_U of the upper level
+    r: Array  # residual of the level that judges
     factor: Any  # of the lower level; condensed where there is no adjoint to solve for
 
 
@@ -72,7 +72,8 @@ class Reduced:
         self.treedef = treedef
         self.blank = blank
         self.judge: Level = problem.upper or problem.lower
-        self._constants, self._data = partition(problem.data)
+        weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
+        self.constants, self._held = partition((problem.data, weights))
         # Held until the next one exists, nothing else: were both freed in between, the allocator would return the
         # memory of a large residual to the system and fault it in again, page by page, at every step.
         self._latest: Point | None = None
@@ -87,9 +88,8 @@ class Reduced:
         size = xp.abs(value)
         return rounding(size + xp.sqrt(size) * self.energy**0.5)
 
-    def solver(self, M: Any) -> LowerSolver:
-        level = self.problem.lower
-        return level.solver or lower.choose(M, level.lam, level.Omega)
+    def solver(self, side: Side) -> LowerSolver:
+        return self.problem.lower.solver or lower.choose(side.M, side.lam, side.Omega)
 
     @property
     def target_shape(self) -> tuple[int, int]:
@@ -101,7 +101,7 @@ class Reduced:
             raise ProblemError("a target that is a function of theta has a shape only once the problem is prepared")
         else:
             parts = self.blank.skeleton.fill(self.blank.arrays)  # each array as its shape and dtype
-            shape, _ = parts.y_L if self.problem.is_separable else parts.y_U
+            shape, _ = (parts.upper or parts.lower).y
         return (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
 
     @property
@@ -127,39 +127,37 @@ class Reduced:
         def some(x: Array, axis: int) -> Array:
             return scale * array_namespace(x).take(x, indices, axis=axis)
 
-        def target(y: Any) -> Any:
-            if callable(y):
-                return lambda theta, data: some(as_matrix(y(theta, data)), along)
-            return some(as_matrix(y), along)
+        def target(theta: Any, data: Any) -> Any:
+            return some(as_matrix(state(judge, theta, data, judge.weights).y), along)
 
-        def design(theta: Any, data: Any) -> Array:
-            M = as_operator(judge.M(theta, data))
+        def design(theta: Any, data: Any) -> Any:
+            M = state(judge, theta, data, judge.weights).M
+            if along:
+                return M
             if not isinstance(M, Dense):
                 raise ProblemError(f"mini-batches of rows need M as an array, got {type(M).__name__}")
             return some(M.array, 0)
 
-        if along:
-            part = replace(problem, lower=replace(judge, y=target(judge.y)))
-        else:
-            part = replace(problem, upper=Level(design, target(judge.y), judge.lam, judge.Omega))
-        return Reduced(part, self.backend, self.treedef)
+        # weights are in what the functions return
+        y = target if callable(judge.y) else some(as_matrix(judge.y), along)
+        part = replace(judge, M=design, y=y, weights=None)
+        made = replace(problem, lower=part) if along else replace(problem, upper=part)
+        return Reduced(made, self.backend, self.treedef)
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
         """Call the user's functions; `theta` and `constants` may be traced."""
-        problem, tree, data = self.problem, unflatten(self.treedef, theta), self._data.fill(constants)
-
-        def level(level: Level | None) -> tuple[Any, Array | None]:
-            if level is None:
-                return None, None
-            return as_operator(level.M(tree, data)), level.y(tree, data) if callable(level.y) else None
+        problem, tree = self.problem, unflatten(self.treedef, theta)
+        data, (low, high) = self._held.fill(constants)
 
         penalty = problem.R(tree) if problem.R is not None and problem.mu else None
-        return Parts(*level(problem.lower), *level(problem.upper), penalty)
+        upper = None if problem.upper is None else state(problem.upper, tree, data, high)
+        return Parts(state(problem.lower, tree, data, low), upper, penalty)
 
-    def lower_level(self, theta: Leaves) -> tuple[Parts, LowerSolver, System, Array]:
-        """The lower level at theta, stated: what the user's functions returned, how it is solved, its target."""
-        parts = self.evaluate(theta, self._constants)
-        return parts, *self._lower(parts)
+    def lower_level(self, theta: Leaves) -> tuple[Parts, LowerSolver, Side]:
+        """The lower level at theta: what the user's functions returned, how it is solved, and what is solved."""
+        parts = self.evaluate(theta, self.constants)
+        side, _ = self.sides(parts)
+        return parts, self.solver(side), side
 
     def point(self, theta: Leaves, ahead: bool = False) -> Point:
         """Value at theta: one factorisation, one product.
@@ -176,7 +174,7 @@ class Reduced:
             if ahead and not self.backend.compiled:
                 self._ahead = (theta, *self.linearise(theta))
                 return self._ahead[1]
-            return self.evaluate(theta, self._constants)
+            return self.evaluate(theta, self.constants)
         except self.backend.failures:
             if self.blank is None:
                 raise
@@ -187,34 +185,25 @@ class Reduced:
             )
 
     def _point(self, theta: Leaves, parts: Parts) -> Point:
-        solver, system, y = self._lower(parts)
+        low, judge = self.sides(parts)
+        solver, system = self.solver(low), low.system
         factor = solver.factor(self.backend, system)
-        w = solver.argmin(self.backend, system, factor, y)
-        r = self._residual(parts, w)
-        value = self._objective(parts, w, r)
-        if not system.lam:
+        w = solver.argmin(self.backend, system, factor, low.y)
+        r = judge.residual(w)
+        value = judge.value(w, r)
+        if parts.R is not None:
+            value = value + (0.5 * self.problem.mu) * parts.R
+        if not system.ridged:
             xp = array_namespace(value)
             value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
         self._latest = Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
         return self._latest
 
-    def _lower(self, parts: Parts) -> tuple[LowerSolver, System, Array]:
-        level = self.problem.lower
-        y = as_matrix(level.y if parts.y_L is None else parts.y_L)
-        return self.solver(parts.M_L), System(parts.M_L, level.lam, level.Omega), y
-
-    def _residual(self, parts: Parts, w: Array) -> Array:
-        """``M_U w - y_U``."""
-        M, y = (parts.M_L, parts.y_L) if self.problem.is_separable else (parts.M_U, parts.y_U)
-        return M.residual(w, as_matrix(self.judge.y if y is None else y))
-
-    def _objective(self, parts: Parts, w: Array, r: Array) -> Array:
-        judge = self.judge
-        value = 0.5 * inner(r, r)
-        if judge.lam:
-            Ow = w if judge.Omega is None else judge.Omega @ w
-            value = value + (0.5 * judge.lam) * inner(Ow, Ow)
-        return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
+    def sides(self, parts: Parts) -> tuple[Side, Side]:
+        """The lower level and the one that judges, which is the same for a separable problem."""
+        low = fill(self.problem.lower, parts.lower)
+        upper = self.problem.upper
+        return low, low if upper is None or parts.upper is None else fill(upper, parts.upper)
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point: one VJP, and one solve with the point's factor unless the problem is separable."""
@@ -240,35 +229,28 @@ class Reduced:
             outputs, structure = partition(self.evaluate(arrays[: len(theta)], arrays[len(theta) :]))
             return outputs
 
-        outputs, pullback = self.backend.vjp(flat, theta, self._constants)
+        outputs, pullback = self.backend.vjp(flat, theta, self.constants)
         return structure.fill(outputs), lambda parts: pullback(partition(parts)[0])
 
     def _cotangents(self, point: Point, parts: Parts) -> Parts:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
-        solver, system, y = self._lower(parts)
+        low, judge = self.sides(parts)
+        solver, system = self.solver(low), low.system
         R = None
         if parts.R is not None:
             R = array_namespace(parts.R).full_like(parts.R, 0.5 * self.problem.mu)
-        if self.problem.is_separable:
-            w, r = solver.refine(self.backend, system, point.factor, y, point.w, point.r)
-            return Parts(parts.M_L.outer(r, w), _target(-1, r, parts.y_L), None, None, R)
-        condensed, r_L = solver.condense(point.factor), parts.M_L.residual(point.w, y)
-        w, r_L = solver.refine(self.backend, system, condensed, y, point.w, r_L)
-        r = self._residual(parts, w)
-        c, judge = parts.M_U.rmatvec(r), self.judge
-        if judge.lam:
-            c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
-        q, pairs, _ = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
-        terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
-        M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
-        return Parts(M_L, _target(1, q, parts.y_L), parts.M_U.outer(r, w), _target(-1, r, parts.y_U), R)
-
-
-def as_matrix(y: Array) -> Array:
-    """A target of shape (m,) as (m, 1)."""
-    return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)
-
-
-def _target(sign: int, s: Array, y: Array | None) -> Array | None:
-    """The cotangent ``sign * s`` of a target as the user's function returned it; None for one that is constant."""
-    return None if y is None else array_namespace(y).reshape(sign * s, y.shape)
+        if parts.upper is None:
+            w, r = solver.refine(self.backend, system, point.factor, low.y, point.w, point.r)
+            return Parts(low.pull(parts.lower, w, r), None, R)
+        condensed, r_L = solver.condense(point.factor), low.residual(point.w)
+        w, r_L = solver.refine(self.backend, system, condensed, low.y, point.w, r_L)
+        r = judge.residual(w)
+        q, pairs, v = solver.adjoint(self.backend, system, point.factor, judge.slope(w, r), low.y, r_L)
+        terms = [partition(low.M.outer(-s, x)) for s, x in ((q, w), *pairs)]
+        M = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
+        lam = None
+        if parts.lower.lam is not None:
+            if v is None:
+                raise ProblemError(f"{solver!r} does not support a ridge that depends on theta: use xv.lower.QR()")
+            lam = -low.coupling(w, v)
+        return Parts(Stated(M, like_target(q, parts.lower.y), lam), judge.pull(parts.upper, w, r), R)

@@ -417,18 +417,19 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
     judge, problem = reduced.judge, reduced.problem
     if not callable(judge.y):
         return 0.5 * trees.inner(judge.y, judge.y)
-    parts = reduced.evaluate(theta, trees.partition(problem.data)[0])
-    y = parts.y_L if problem.is_separable else parts.y_U
+    parts = reduced.evaluate(theta, reduced.constants)
+    y = (parts.upper or parts.lower).y
     return 0.5 * trees.inner(y, y)
 
 
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    parts, solver, system, _ = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, system)
-    A = parts.M_L.dense()
+    _, solver, side = reduced.lower_level(theta)
+    factor = solver.factor(reduced.backend, side.system)
+    A = side.M.dense()
     xp = array_namespace(A)
-    dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
-    units = xp.full_like(dead, A.shape[1])
+    peaks = xp.max(xp.reshape(xp.abs(A), (-1, A.shape[-1])), axis=0)
+    dead = xp.sum(xp.astype(peaks == 0, xp.int32))
+    units = xp.full_like(dead, A.shape[-1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
     return deficient, xp.all(xp.isfinite(A)), condition, dead, units
 

@@ -17,6 +17,7 @@ from xvarpro import backends
 from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Struct
+from xvarpro.trees import adjoint
 
 
 @final
@@ -57,7 +58,7 @@ class Chunks(Struct):
 
 
 def compress(y: Array | Chunks, backend: Any = None) -> Array:
-    """Equivalent m x m target of a target with k columns: ``L`` with ``L L^T = y y^T``.
+    """Equivalent m x m target of a target with k columns: ``L`` with ``L L^H = y y^H``.
 
     Parameters
     ----------
@@ -103,11 +104,12 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
     triangle = None
     for block in blocks:
         backend = backend or backends.owner(block)
-        rows = block.mT if triangle is None else array_namespace(block).concat([triangle, block.mT])
+        turned = adjoint(block)
+        rows = turned if triangle is None else array_namespace(block).concat([triangle, turned])
         triangle = backend.qr_r(rows)
     if triangle is None:
         raise ProblemError("Chunks gave no array: the target has no columns")
-    return triangle.mT
+    return adjoint(triangle)
 
 
 def columns(y: Array, width: int) -> Iterator[Array]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import array_api_compat
 import optree
 
 from xvarpro import _namespace
 from xvarpro.protocols import NAMESPACE, Array, Leaves, Tree
 
-is_array = array_api_compat.is_array_api_obj
+is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
 
 
 def array_namespace(*trees: Tree) -> Any:
@@ -98,14 +97,17 @@ def _bare(x: Any) -> Any:
 def partition(obj: Any) -> tuple[Leaves, Skeleton]:
     """Split anything made of `Struct` objects and containers into its arrays and a hashable rest."""
     found, treedef = optree.tree_flatten(obj, none_is_leaf=True, namespace=NAMESPACE)
-    arrays = tuple(x for x in found if is_array(x))
-    static = tuple(
-        Skeleton if is_array(x) else x if isinstance(x, Hashable) and _hashes(x) else _Identity(x) for x in found
-    )
-    return arrays, Skeleton(treedef, static)
+    arrays, static = [], []
+    for x in found:
+        if is_array(x):
+            arrays.append(x)
+            static.append(Skeleton)
+        else:
+            static.append(x if x is None or _hashes(x) else _Identity(x))
+    return tuple(arrays), Skeleton(treedef, tuple(static))
 
 
-def _hashes(x: Hashable) -> bool:
+def _hashes(x: Any) -> bool:
     try:
         hash(x)
     except TypeError:
@@ -134,16 +136,6 @@ def inner(x: Array, y: Array) -> Array:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
     return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
-
-
-def is_complex(x: Array) -> bool:
-    """Whether the dtype of `x` is complex."""
-    return _namespace.array_namespace(x).isdtype(x.dtype, "complex floating")
-
-
-def adjoint(A: Array) -> Array:
-    """``A^H``: transpose and conjugate of the last two axes."""
-    return _namespace.array_namespace(A).conj(A.mT) if is_complex(A) else A.mT
 
 
 def axpy(alpha: Any, d: Leaves, theta: Leaves) -> Leaves:

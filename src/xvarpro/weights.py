@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from xvarpro import trees
-from xvarpro.backends import exchange
 from xvarpro.prepare import Prepared
 from xvarpro.protocols import Array, Leaves
-from xvarpro.reduced import Reduced, as_matrix
+from xvarpro.reduced import Reduced
 from xvarpro.targets import Chunks, columns
 
 
@@ -29,19 +28,14 @@ def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
     """Blocks of the caller's target, on the backend; an empty one for a target that depends on theta."""
     level = prepared.problem.lower
     if isinstance(y, Chunks):
-        yield from ((_move(prepared, block),) for block in y)
+        yield from ((prepared.target(block),) for block in y)
     elif prepared.compressed:
-        yield from ((_move(prepared, block),) for block in columns(y, max(y.shape[0], 1024)))
+        yield from ((prepared.target(block),) for block in columns(y, max(y.shape[0], 1024)))
     else:
         yield () if callable(level.y) else (level.y,)
 
 
-def _move(prepared: Prepared, block: Array) -> Array:
-    with prepared.backend.scope(prepared.dtype):
-        return as_matrix(exchange.move(block, prepared.backend, dtype=prepared.dtype, device=prepared.device))
-
-
 def _solve(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    _, solver, system, own = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, system)
-    return solver.argmin(reduced.backend, system, factor, y[0] if y else own)
+    _, solver, side = reduced.lower_level(theta)
+    factor = solver.factor(reduced.backend, side.system)
+    return solver.argmin(reduced.backend, side.system, factor, y[0] if y else side.y)

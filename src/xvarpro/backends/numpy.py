@@ -12,8 +12,9 @@ from typing import Any
 import array_api_compat.numpy as xp
 import numpy as np
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
-from xvarpro.backends.taped import TapedBackend, adjoint
+from xvarpro.backends.taped import TapedBackend
 
 
 class NumPyBackend(TapedBackend):
@@ -92,7 +93,7 @@ class NumPyBackend(TapedBackend):
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
         # substitution is one pass of order n^2 k, and SciPy is not needed
-        R = adjoint(self.xp, R) if transpose else R
+        R = adjoint(R) if transpose else R
         return self.each(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:

@@ -9,8 +9,9 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
-from xvarpro.backends.taped import TapedBackend, adjoint
+from xvarpro.backends.taped import TapedBackend
 
 
 class StrictBackend(TapedBackend):
@@ -68,7 +69,7 @@ class StrictBackend(TapedBackend):
         return self.each(lambda A: (xp.linalg.cholesky(A),), lambda A: (xp.full_like(A, xp.nan),), A)[0]
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        R = adjoint(xp, R) if transpose else R
+        R = adjoint(R) if transpose else R
         return self.each(lambda R, B: (xp.linalg.solve(R, B),), lambda R, B: (xp.full_like(B, xp.nan),), R, B)[0]
 
     @contextmanager

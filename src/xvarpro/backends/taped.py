@@ -8,6 +8,7 @@ from typing import Any
 
 import array_api_compat
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.protocol import Array, Pullback
@@ -59,18 +60,13 @@ class TapedBackend(EagerBackend):
         if A.ndim > 2 or m < self._aspect * n or m * n < self._entries:
             return self.householder_qr(A)
         xp = self.xp
-        R = adjoint(xp, self.cholesky(adjoint(xp, A) @ A))
-        Q = adjoint(xp, self.solve_triangular(R, adjoint(xp, A), transpose=True))
-        gram = adjoint(xp, Q) @ Q
+        R = adjoint(self.cholesky(adjoint(A) @ A))
+        Q = adjoint(self.solve_triangular(R, adjoint(A), transpose=True))
+        gram = adjoint(Q) @ Q
         eye = xp.eye(n, dtype=A.dtype, device=array_api_compat.device(A))
         # NaN, from a Gram matrix that is indefinite or overflowed, is not below anything
         if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
             return self.householder_qr(A)
-        second = adjoint(xp, self.cholesky(gram))
+        second = adjoint(self.cholesky(gram))
         # near the identity an inverse is as good as a solve, and the product with it leaves Q in row order
         return Q @ self.solve_triangular(second, eye), second @ R
-
-
-def adjoint(xp: Any, A: Array) -> Array:
-    """``A^H``; a real array is not copied."""
-    return xp.conj(A.mT) if xp.isdtype(A.dtype, "complex floating") else A.mT

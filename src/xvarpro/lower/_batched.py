@@ -24,9 +24,7 @@ class BatchedQR(LowerSolver):
     """QR of ``[M[j]; sqrt(lam) Omega]`` for every right-hand side j, in one call."""
 
     def factor(self, backend: Any, system: System) -> BatchedFactor:
-        return BatchedFactor(
-            *backend.qr(_over(system.M.dense(), system.lam**0.5 if system.ridged else None, system.Omega))
-        )
+        return BatchedFactor(*backend.qr(_over(system.M.dense(), system.root, system.Omega)))
 
     def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
         Q, R = factor
@@ -55,7 +53,7 @@ class BatchedDualQR(LowerSolver):
         N_H = adjoint(system.M.dense())
         if system.Omega is not None:
             N_H = array_namespace(N_H).linalg.solve(adjoint(system.Omega), N_H)
-        return BatchedFactor(*backend.qr(_over(N_H, system.lam**0.5 if system.ridged else None, None)))
+        return BatchedFactor(*backend.qr(_over(N_H, system.root, None)))
 
     def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
         Q, n = factor.Q, system.M.shape[1]

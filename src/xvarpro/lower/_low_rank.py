@@ -41,7 +41,7 @@ class LowRankQR(LowerSolver):
         xp = array_namespace(U)
         d = xp.expand_dims(M.d, axis=1)
         e = xp.sqrt(xp.abs(d) ** 2 + system.lam)
-        c, s = d / e, system.lam**0.5 / e
+        c, s = d / e, system.root / e
         Q, T = backend.qr(V / xp.astype(e, V.dtype))
         UT = U @ adjoint(T)
         K1, K2 = adjoint(c).mT * UT, -s * UT

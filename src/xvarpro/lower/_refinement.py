@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from xvarpro._namespace import array_namespace
 from xvarpro.lower._stack import padded
 from xvarpro.protocols import Array
+from xvarpro.trees import adjoint, is_complex
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
@@ -84,8 +85,8 @@ def _steps(R: Array) -> Array:
 def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
     A, Q, R, f, g = system
     ahead = _doubled(([] if f is None else [padded(f, a.shape[0])]) + [-a], A, b)
-    behind = _doubled([] if g is None else [g], A.mT, a)
-    turned = Q.mT @ ahead - backend.solve_triangular(R, behind, transpose=True)
+    behind = _doubled([] if g is None else [g], adjoint(A), a)
+    turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)
 
 
@@ -93,8 +94,15 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
     """The sum of `terms` minus ``A b``: cancellation leaves three halves of the digits where it would leave none.
 
     The leading halves of A and b have an exact product, which goes into the sum with the rounding error of every
-    addition kept (Knuth); what is left of the product is small enough to be rounded.
+    addition kept (Knuth); what is left of the product is small enough to be rounded. Complex numbers are pairs of real
+    ones, and a sum of two products then one product.
     """
+    if is_complex(A):
+        xp = array_namespace(A)
+        real, imaginary = xp.real(A), xp.imag(A)
+        pairs = xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
+        halves = _doubled([_parts(x) for x in terms], pairs, _parts(b))
+        return halves[: A.shape[0], :] + 1j * halves[A.shape[0] :, :]
     A_high, b_high = _leading(A, 1), _leading(b, 0)
     small = A_high @ (b - b_high) + (A - A_high) @ b
     total, *rest = [*terms, -(A_high @ b_high)]
@@ -104,6 +112,12 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
         small = small - ((total - (larger - shadow)) + (term - shadow))
         total = larger
     return total - small
+
+
+def _parts(x: Array) -> Array:
+    """The real parts above the imaginary ones."""
+    xp = array_namespace(x)
+    return xp.concat([xp.real(x), xp.imag(x)])
 
 
 def _leading(x: Array, axis: int) -> Array:

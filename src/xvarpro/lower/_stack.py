@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array
 
 
-def stacked(A: Array, lam: float, Omega: Array | None) -> Array:
-    """``[A; sqrt(lam) Omega]``; the identity for `Omega` None.
+def stacked(A: Array, root: Any, Omega: Array | None) -> Array:
+    """``[A; root Omega]``, root the square root of the ridge, None for none; the identity for `Omega` None.
 
     Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
     """
-    if not lam:
+    if root is None:
         return padded(A, A.shape[1]) if A.shape[0] < A.shape[1] else A
     xp = array_namespace(A)
     ridge = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega
-    return xp.concat([A, math.sqrt(lam) * ridge])
+    return xp.concat([A, root * ridge])
 
 
 def padded(y: Array, rows: int) -> Array:

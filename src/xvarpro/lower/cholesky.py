@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._stack import condition_of
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
+from xvarpro.trees import adjoint
 
 
 class CholeskyFactor(NamedTuple):
@@ -32,19 +33,20 @@ class Cholesky(LowerSolver):
     """
 
     def factor(self, backend: Any, system: System) -> CholeskyFactor:
-        A, lam, Omega = system.M.dense(), system.lam, system.Omega
+        A, Omega = system.M.dense(), system.Omega
         xp = array_namespace(A)
-        H = A.mT @ A
-        if lam:
-            H = H + lam * (xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega.mT @ Omega)
+        H = adjoint(A) @ A
+        if system.ridged:
+            one = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else adjoint(Omega) @ Omega
+            H = H + system.lam * one
         return CholeskyFactor(A, backend.cholesky(H))
 
     def argmin(self, backend: Any, system: System, factor: CholeskyFactor, y: Array) -> Array:
-        return _solve(backend, factor.L, factor.A.mT @ y)
+        return _solve(backend, factor.L, adjoint(factor.A) @ y)
 
     def adjoint(self, backend: Any, system: System, factor: CholeskyFactor, c: Array, y: Array, r: Array) -> Adjoint:
         v = _solve(backend, factor.L, c)
-        return Adjoint(factor.A @ v, ((r, v),))
+        return Adjoint(factor.A @ v, ((r, v),), v)
 
     def deficient(self, backend: Any, factor: CholeskyFactor) -> Array:
         # squared distances of each column from the span of those before it, over squared lengths: rounding of H
@@ -52,7 +54,7 @@ class Cholesky(LowerSolver):
         L = factor.L
         xp = array_namespace(L)
         tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
-        return ~xp.all(xp.linalg.diagonal(L) ** 2 > tiny * xp.sum(L * L, axis=1))
+        return ~xp.all(xp.abs(xp.linalg.diagonal(L)) ** 2 > tiny * xp.sum(xp.abs(L) ** 2, axis=1))
 
     def condition(self, backend: Any, factor: CholeskyFactor) -> Array:
         return condition_of(backend, factor.L)

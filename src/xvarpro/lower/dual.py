@@ -9,10 +9,11 @@ from xvarpro._namespace import array_namespace
 from xvarpro.lower._refinement import Augmented, refine
 from xvarpro.lower._stack import condition_of, deficient, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
+from xvarpro.trees import adjoint
 
 
 class DualFactor(NamedTuple):
-    """``[N^T; sqrt(lam) I] = Q R`` with ``N = M Omega^-1``, so that ``N N^T + lam I = R^T R``."""
+    """``[N^H; sqrt(lam) I] = Q R`` with ``N = M Omega^-1``, so that ``N N^T + lam I = R^T R``."""
 
     Q: Array
     R: Array
@@ -56,12 +57,13 @@ class DualQR(LowerSolver):
     def adjoint(self, backend: Any, system: System, factor: DualFactor, c: Array, y: Array, r: Array) -> Adjoint:
         Q, R = factor.Q, factor.R
         n = system.M.shape[1]
-        c = array_namespace(Q).linalg.solve(factor.Omega[0].mT, c) if factor.Omega else c
+        c = array_namespace(Q).linalg.solve(adjoint(factor.Omega[0]), c) if factor.Omega else c
         _, a = self._multiplier(backend, system, factor, y)
-        q = backend.solve_triangular(R, Q[:n, :].mT @ c)
+        q = backend.solve_triangular(R, adjoint(Q[:n, :]) @ c)
         rest = c - Q[:n, :] @ (R @ q)
         rest, q = refine(backend, R, lambda: Augmented(_dual(system), Q, R, c, None), rest, q)
-        return Adjoint(q, ((-a, _from_dual(factor, rest)),))
+        rest = _from_dual(factor, rest)
+        return Adjoint(q, ((-a, rest),), rest / system.lam if system.ridged else None)
 
     def _multiplier(self, backend: Any, system: System, factor: DualFactor, y: Array) -> tuple[Array, Array]:
         """``N^T a`` and ``a = K^-1 y``."""
@@ -79,10 +81,10 @@ class DualQR(LowerSolver):
 
 
 def _dual(system: System) -> Array:
-    """``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
-    M_T, Omega = system.M.dense().mT, system.Omega
-    N_T = M_T if Omega is None else array_namespace(M_T).linalg.solve(Omega.mT, M_T)
-    return stacked(N_T, system.lam, None)
+    """``[N^H; sqrt(lam) I]`` with ``N = M Omega^-1``."""
+    M_H, Omega = adjoint(system.M.dense()), system.Omega
+    N_H = M_H if Omega is None else array_namespace(M_H).linalg.solve(adjoint(Omega), M_H)
+    return stacked(N_H, system.root, None)
 
 
 def _from_dual(factor: DualFactor, x: Array) -> Array:

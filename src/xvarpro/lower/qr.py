@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 from xvarpro.lower._refinement import Augmented, affordable, refine
 from xvarpro.lower._stack import condition_of, deficient, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
+from xvarpro.trees import adjoint
 
 
 class QRFactor(NamedTuple):
@@ -35,7 +36,7 @@ class QR(LowerSolver):
         return QRFactor(*backend.qr(_matrix(system)))
 
     def argmin(self, backend: Any, system: System, factor: QRFactor, y: Array) -> Array:
-        return backend.solve_triangular(factor.R, factor.Q[: y.shape[0], :].mT @ y)
+        return backend.solve_triangular(factor.R, adjoint(factor.Q[: y.shape[0], :]) @ y)
 
     def condense(self, factor: QRFactor) -> Array:
         return factor.R
@@ -57,7 +58,7 @@ class QR(LowerSolver):
         z = backend.solve_triangular(R, c, transpose=True)
         q, b = Q[: y.shape[0], :] @ z, -backend.solve_triangular(R, z)
         q, b = refine(backend, R, lambda: Augmented(_matrix(system), *factor, None, c), q, b)
-        return Adjoint(q, ((r, -b),))
+        return Adjoint(q, ((r, -b),), -b)
 
     def deficient(self, backend: Any, factor: QRFactor) -> Array:
         return deficient(backend, factor.R, factor.Q.shape[0])
@@ -67,4 +68,4 @@ class QR(LowerSolver):
 
 
 def _matrix(system: System) -> Array:
-    return stacked(system.M.dense(), system.lam, system.Omega)
+    return stacked(system.M.dense(), system.root, system.Omega)

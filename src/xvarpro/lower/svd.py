@@ -9,6 +9,7 @@ from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.lower._stack import stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
+from xvarpro.trees import adjoint
 
 
 class SVDFactor(NamedTuple):
@@ -46,27 +47,29 @@ class SVD(LowerSolver):
             raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
 
     def factor(self, backend: Any, system: System) -> SVDFactor:
-        A = stacked(system.M.dense(), system.lam, system.Omega)
+        A = stacked(system.M.dense(), system.root, system.Omega)
         xp = array_namespace(A)
         U, s, Vh = backend.svd(A)
         rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol
         # written so that NaN is not taken for a zero
         cut = s <= rtol * xp.max(s)
         inverse = xp.where(cut, xp.zeros_like(s), 1 / xp.where(cut, xp.ones_like(s), s))
-        return SVDFactor(U[: system.M.shape[0], :], s, xp.expand_dims(inverse, axis=1), Vh)
+        inverse = xp.astype(xp.expand_dims(inverse, axis=1), A.dtype)
+        return SVDFactor(U[: system.M.shape[0], :], s, inverse, Vh)
 
     def argmin(self, backend: Any, system: System, factor: SVDFactor, y: Array) -> Array:
-        return factor.Vh.mT @ (factor.inverse * (factor.U.mT @ y))
+        return adjoint(factor.Vh) @ (factor.inverse * (adjoint(factor.U) @ y))
 
     def adjoint(self, backend: Any, system: System, factor: SVDFactor, c: Array, y: Array, r: Array) -> Adjoint:
         U, _, inverse, Vh = factor
         xp = array_namespace(U)
-        kept = xp.astype(inverse > 0, U.dtype)
-        coefficients = kept * (U.mT @ y)
+        kept = xp.astype(inverse != 0, U.dtype)
+        coefficients = kept * (adjoint(U) @ y)
         z = inverse * (Vh @ c)
-        null = c - Vh.mT @ (kept * (Vh @ c))
+        null = c - adjoint(Vh) @ (kept * (Vh @ c))
         a = U @ (inverse * inverse * coefficients)
-        return Adjoint(U @ z, ((r, Vh.mT @ (inverse * z)), (-a, null)))
+        v = adjoint(Vh) @ (inverse * z)
+        return Adjoint(U @ z, ((r, v), (-a, null)), v)
 
     def deficient(self, backend: Any, factor: SVDFactor) -> Array:
         xp = array_namespace(factor.s)
@@ -74,5 +77,5 @@ class SVD(LowerSolver):
 
     def condition(self, backend: Any, factor: SVDFactor) -> Array:
         xp = array_namespace(factor.s)
-        kept = factor.inverse[:, 0] > 0
+        kept = factor.inverse[:, 0] != 0
         return xp.max(factor.s) / xp.min(xp.where(kept, factor.s, xp.max(factor.s)))

@@ -17,8 +17,8 @@ from xvarpro.trees import adjoint
 class Kronecker(Operator):
     """``A x B``, or ``A x I``: ``(A x B) vec(W) = vec(A W B^T)`` with rows of W one after the other.
 
-    ``A x I`` is A with the columns of W as right-hand sides, and is solved as that, by what fits A; ``A x B`` is solved by
-    factors of A and of B. Both without Omega: with one the dense form is taken.
+    ``A x I`` is A with the columns of W as right-hand sides, and is solved as that, by what fits A; ``A x B`` is solved
+    by factors of A and of B. Both without Omega: with one the dense form is taken.
 
     Parameters
     ----------

@@ -7,18 +7,17 @@ A point of J is a flat tuple, theta's leaves and then w.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from xvarpro import lower
 from xvarpro._namespace import array_namespace, device
+from xvarpro.levels import Side
 from xvarpro.operators import Dense
-from xvarpro.problem import Level
 from xvarpro.protocols import Array, Leaves, System
-from xvarpro.reduced import Parts, Reduced, as_matrix
+from xvarpro.reduced import Parts, Reduced
 from xvarpro.region import Region
 from xvarpro.sets import Free
-from xvarpro.trees import inner, sum_
+from xvarpro.trees import adjoint, inner, sum_
 
 
 class Point(NamedTuple):
@@ -27,14 +26,6 @@ class Point(NamedTuple):
     theta: Leaves  # w included, as the last leaf
     value: Array
     r: tuple[Array, ...]
-
-
-class Side(NamedTuple):
-    """One level at one theta."""
-
-    level: Level
-    M: Any
-    y: Array
 
 
 class Joint:
@@ -92,9 +83,9 @@ class Joint:
 
     def best_w(self, theta: Leaves) -> Array:
         """The w that minimises J at theta."""
-        parts, solver, system, y = self.f.lower_level(theta)
-        if not self.problem.is_separable:
-            solver, system, y = self._pooled(parts)
+        parts, solver, side = self.f.lower_level(theta)
+        system, y = (side.system, side.y) if parts.upper is None else self._pooled(parts)
+        solver = solver if parts.upper is None else lower.QR()
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), y)
 
     # -- dictionaries --------------------------------------------------------------------------------------------------
@@ -107,7 +98,7 @@ class Joint:
         problem = self.problem
         if len(theta) > 1 or not problem.is_separable or callable(problem.lower.y) or (problem.R and problem.mu):
             return False
-        M = self.f.lower_level(theta)[0].M_L
+        M = self.f.lower_level(theta)[2].M
         return isinstance(M, Dense) and M.array is theta[0]
 
     def hessian(self, z: Leaves, grad: Leaves, u: Leaves, dictionary: bool) -> Leaves:
@@ -118,9 +109,9 @@ class Joint:
         xp = array_namespace(*z)
         if dictionary:
             (D, W), (dD, dW) = z, u
-            level = self.problem.lower
-            E, dE = D @ W - level.y, dD @ W + D @ dW
-            return dE @ W.mT + E @ dW.mT, D.mT @ dE + dD.mT @ E + self._ridge(level, dW)
+            side = self.f.lower_level(z[:-1])[2]
+            E, dE = D @ W - side.y, dD @ W + D @ dW
+            return dE @ W.mT + E @ dW.mT, D.mT @ dE + dD.mT @ E + side.ridge(dW)
         small = xp.finfo(z[0].dtype).eps ** (1 / 3)
         one = xp.ones((), dtype=z[0].dtype, device=device(z[0]))
         h = xp.full_like(one, xp.inf)
@@ -143,73 +134,57 @@ class Joint:
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _sides(self, parts: Parts) -> list[Side]:
-        low, upper = self.problem.lower, self.problem.upper
-        sides = [Side(low, parts.M_L, as_matrix(low.y if parts.y_L is None else parts.y_L))]
-        if upper is not None:
-            sides.append(Side(upper, parts.M_U, as_matrix(upper.y if parts.y_U is None else parts.y_U)))
-        return sides
+        low, judge = self.f.sides(parts)
+        return [low] if judge is low else [low, judge]
 
     def _point(self, parts: Parts, z: Leaves) -> Point:
         sides, w = self._sides(parts), z[-1]
         r = self._residuals(parts, w)
-        value = sum_(0.5 * inner(x, x) for x in r)
-        for level in (side.level for side in sides if side.level.lam):
-            Ow = w if level.Omega is None else level.Omega @ w
-            value = value + (0.5 * level.lam) * inner(Ow, Ow)
+        value = sum_(side.value(w, x) for side, x in zip(sides, r, strict=True))
         if parts.R is not None:
             value = value + (0.5 * self.problem.mu) * parts.R
         return Point(z, value, r)
 
     def _residuals(self, parts: Parts, w: Array) -> tuple[Array, ...]:
-        return tuple(side.M.residual(w, side.y) for side in self._sides(parts))
+        return tuple(side.residual(w) for side in self._sides(parts))
 
     def _gradient(self, parts: Parts, pullback: Any, w: Array, r: tuple[Array, ...]) -> Leaves:
         return (*pullback(self._cotangents(parts, w, r)), self._slope(parts, w, r))
 
     def _slope(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
-        terms = [side.M.rmatvec(x) for side, x in zip(self._sides(parts), r, strict=True)]
-        terms += [self._ridge(side.level, w) for side in self._sides(parts) if side.level.lam]
-        return sum_(terms)
-
-    @staticmethod
-    def _ridge(level: Level, w: Array) -> Array:
-        return level.lam * (w if level.Omega is None else level.Omega.mT @ (level.Omega @ w))
+        return sum_(side.slope(w, x) for side, x in zip(self._sides(parts), r, strict=True))
 
     def _cotangents(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Parts:
-        def back(side: Side, x: Array, own: Array | None) -> tuple[Any, Array | None]:
-            return side.M.outer(x, w), None if own is None else array_namespace(x).reshape(-x, own.shape)
-
-        sides, M_U, y_U = self._sides(parts), None, None
-        M_L, y_L = back(sides[0], r[0], parts.y_L)
-        if not self.problem.is_separable:
-            M_U, y_U = back(sides[1], r[1], parts.y_U)
+        stated = [parts.lower] + ([] if parts.upper is None else [parts.upper])
+        pulled = [side.pull(own, w, x) for side, own, x in zip(self._sides(parts), stated, r, strict=True)]
         R = parts.R
         if R is not None:
             R = array_namespace(R).full_like(R, 0.5 * self.problem.mu)
-        return Parts(M_L, y_L, M_U, y_U, R)
+        return Parts(pulled[0], pulled[1] if len(pulled) > 1 else None, R)
 
     def _curvature(self, parts: Parts) -> Array:
+        """The largest eigenvalue of the Hessian in w."""
         sides = self._sides(parts)
-        flat = sum(side.level.lam for side in sides if side.level.Omega is None)
-        (m, n), single = sides[0].M.shape, len(sides) == 1 and sides[0].level.Omega is None
+        flat = sum_(side.lam for side in sides if side.Omega is None) if any(s.Omega is None for s in sides) else 0.0
+        (m, n), single = sides[0].M.shape, len(sides) == 1 and sides[0].Omega is None
+        A = sides[0].M.dense()
         if single and n > m:
-            A = sides[0].M.dense()
-            return top(A @ A.mT) + flat
-        grams = [side.M.dense().mT @ side.M.dense() for side in sides]
-        grams += [s.level.lam * (s.level.Omega.mT @ s.level.Omega) for s in sides if s.level.Omega is not None]
+            return top(A @ adjoint(A)) + flat
+        grams = [adjoint(side.M.dense()) @ side.M.dense() for side in sides]
+        grams += [s.lam * (adjoint(s.Omega) @ s.Omega) for s in sides if s.Omega is not None]
         return top(sum_(grams)) + flat
 
-    def _pooled(self, parts: Parts) -> tuple[Any, System, Array]:
+    def _pooled(self, parts: Parts) -> tuple[System, Array]:
         """The least-squares problem of w at one theta, both levels and both ridges stacked."""
         sides = self._sides(parts)
         xp = array_namespace(sides[0].y)
         rows, targets = [side.M.dense() for side in sides], [side.y for side in sides]
-        for level in (side.level for side in sides if side.level.lam):
-            n, like = rows[0].shape[1], rows[0]
-            Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if level.Omega is None else level.Omega
-            rows.append(math.sqrt(level.lam) * Omega)
+        n, like = rows[0].shape[1], rows[0]
+        for side in (side for side in sides if side.system.ridged):
+            Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if side.Omega is None else side.Omega
+            rows.append(side.lam**0.5 * Omega)
             targets.append(xp.zeros((n, targets[0].shape[1]), dtype=like.dtype, device=device(like)))
-        return lower.QR(), System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
+        return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
 
 
 def lift(region: Region, theta: Leaves) -> Region:

@@ -1,0 +1,302 @@
+"""Data as it comes: complex numbers, weights, missing entries, several sets, ridges and targets that depend on theta."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ModelError, ProblemError
+from xvarpro.experiments.rivals import Joint
+
+from .support import BACKENDS, central_differences, error, host, rng, vector
+
+T = np.linspace(0.0, 2.0, 14)
+LATE = np.linspace(0.1, 1.9, 9)
+START = np.array([0.7, 2.0, 4.5])
+Y = rng(0).normal(size=(14, 3))
+DATA = {"t": T, "late": LATE, "ramp": np.linspace(0.5, 1.5, 14)}
+
+
+@pytest.fixture(params=BACKENDS)
+def name(request, backend_named):
+    return backend_named(request.param).name
+
+
+@pytest.fixture
+def backend_named():
+    def get(name):
+        if not xv.backends.installed(name):
+            pytest.skip(f"{name} is not installed")
+        return xv.backends.get(name)
+
+    return get
+
+
+def decays(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+
+
+def late(theta, data):
+    return decays(theta, {"t": data["late"]})
+
+
+def waves(theta, data):
+    """Complex exponentials, damped by real rates."""
+    xp = xv.array_namespace(theta)
+    phase = xp.astype(xp.expand_dims(data["t"], axis=1) * theta, xp.complex128)
+    return xp.exp((-0.3 + 1j) * phase)
+
+
+def late_waves(theta, data):
+    return waves(theta, {"t": data["late"]})
+
+
+def ridge(theta, data):
+    xp = xv.array_namespace(theta)
+    return 0.1 * xp.exp(0.3 * theta[0])
+
+
+def other_ridge(theta, data):
+    return 0.05 + theta[1] ** 2
+
+
+def complex_normal(seed, *shape):
+    return rng(seed).normal(size=shape) + 1j * rng(seed + 50).normal(size=shape)
+
+
+COMPLEX = complex_normal(1, 14, 3)
+LATER = complex_normal(2, 9, 3)
+OMEGA = np.eye(3) + 0.3 * rng(4).normal(size=(3, 3))
+DIFFERENCES = np.eye(3) - np.eye(3, k=1)
+MASK = rng(5).random(size=(14, 3)) > 0.25
+HOLES = np.where(MASK, Y, np.nan)
+WEIGHTS = rng(6).uniform(0.2, 3.0, size=14)
+SETS = [rng(7).normal(size=(14, 2)), rng(8).normal(size=(9, 2))]
+
+
+def both(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.concat([decays(theta, data), late(theta, data)])
+
+
+def moving(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.sin(data["t"] * xp.sum(theta))
+
+
+def complex_moving(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(1j * xp.astype(data["t"] * theta[0], xp.complex128))
+
+
+def two(M=decays, N=late, y=Y, z=Y[:9], **options):
+    return xv.bilevel(lower=xv.Level(M, y, **options), upper=xv.Level(N, z), data=DATA)
+
+
+PROBLEMS = {
+    "complex": xv.separable(waves, COMPLEX, data=DATA, lam=1e-2),
+    "complex, no ridge": xv.separable(waves, COMPLEX[:, 0], data=DATA),
+    "complex, Omega": xv.separable(waves, COMPLEX, data=DATA, lam=1e-2, Omega=OMEGA),
+    "complex design, real target": xv.separable(waves, Y, data=DATA, lam=1e-2),
+    "real design, complex target": xv.separable(decays, COMPLEX, data=DATA, lam=1e-2, Omega=OMEGA),
+    "complex, two levels": two(waves, late_waves, COMPLEX, LATER, lam=1e-2, Omega=OMEGA),
+    "complex, wide": xv.bilevel(
+        lower=xv.Level(late_waves, LATER[:2], lam=1e-2), upper=xv.Level(waves, COMPLEX), data=DATA | {"late": LATE[:2]}
+    ),
+    "complex, SVD": two(waves, late_waves, COMPLEX, LATER, solver=xv.lower.SVD()),
+    "complex, Cholesky": two(waves, late_waves, COMPLEX, LATER, lam=1e-1, solver=xv.lower.Cholesky()),
+    "complex, moving target": xv.separable(waves, complex_moving, data=DATA, lam=1e-2),
+    "complex design, moving real target": xv.separable(waves, moving, data=DATA, lam=1e-2),
+    "row weights": xv.separable(decays, Y, data=DATA, lam=1e-2, weights=WEIGHTS),
+    "row weights, moving target": xv.separable(decays, moving, data=DATA, lam=1e-2, weights=WEIGHTS),
+    "row weights, two levels": xv.bilevel(
+        lower=xv.Level(decays, Y, lam=1e-2, weights=WEIGHTS),
+        upper=xv.Level(late, Y[:9], weights=WEIGHTS[:9]),
+        data=DATA,
+    ),
+    "mask": xv.separable(decays, HOLES, data=DATA, lam=1e-2, weights=MASK),
+    "mask, two levels": two(y=HOLES, lam=1e-2, weights=MASK),
+    "weights by entry, complex": xv.separable(waves, COMPLEX, data=DATA, lam=1e-2, weights=MASK * 0.5),
+    "two sets": xv.separable(both, SETS, data=DATA, lam=1e-2),
+    "ridge by theta": xv.separable(decays, Y, data=DATA, lam=ridge),
+    "ridge by theta, Omega": xv.separable(decays, Y, data=DATA, lam=ridge, Omega=DIFFERENCES),
+    "ridge by theta, two levels": two(lam=ridge, Omega=OMEGA),
+    "ridge by theta, complex": two(waves, late_waves, COMPLEX, LATER, lam=ridge),
+    "ridge by theta, SVD": two(lam=ridge, solver=xv.lower.SVD()),
+    "ridge by theta, Cholesky": two(lam=ridge, solver=xv.lower.Cholesky()),
+    "ridge by theta, wide": xv.bilevel(
+        lower=xv.Level(late, Y[:2], lam=ridge, Omega=OMEGA),
+        upper=xv.Level(decays, Y, lam=other_ridge, Omega=DIFFERENCES),
+        data=DATA | {"late": LATE[:2]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_gradient_is_what_differences_give(kind, name):
+    problem = PROBLEMS[kind]
+    _, gradient = xv.value_and_gradient(problem, START, backend=name)
+    wanted = central_differences(lambda theta: float(xv.value_and_gradient(problem, theta)[0]), START)
+    assert error(gradient, wanted) <= 2e-8
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_value_is_that_of_dense_algebra(kind):
+    """One least-squares problem per right-hand side, of all rows and the ridge, weights included."""
+    problem = PROBLEMS[kind]
+    low, judge = problem.lower, problem.upper or problem.lower
+    M, y, weights, lam = stated(low, problem.data)
+    n = M.shape[1]
+    Omega = np.eye(n) if low.Omega is None else low.Omega
+    w = np.stack(
+        [
+            np.linalg.lstsq(
+                np.vstack([np.sqrt(weights[:, j : j + 1]) * M, np.sqrt(lam) * Omega]),
+                np.concatenate([np.sqrt(weights[:, j]) * y[:, j], np.zeros(n)]),
+            )[0]
+            for j in range(y.shape[1])
+        ],
+        axis=1,
+    )
+    N, z, heavy, mu = stated(judge, problem.data)
+    over = np.eye(n) if judge.Omega is None else judge.Omega
+    value = 0.5 * np.sum(heavy * np.abs(N @ w - z) ** 2) + 0.5 * mu * np.sum(np.abs(over @ w) ** 2)
+    assert float(xv.value_and_gradient(problem, START)[0]) == pytest.approx(value, rel=1e-12)
+    fit = xv.solve(problem, START, max_iter=0)
+    assert error(np.abs(np.reshape(fit.w, w.shape)), np.abs(w)) <= 1e-10
+    assert np.iscomplexobj(fit.w) == np.iscomplexobj(w)
+
+
+def stated(level, data):
+    """Design, target, weights of all entries and ridge of a level at the start, as NumPy arrays without holes."""
+    M = level.M(START, data)
+    y = level.y(START, data) if callable(level.y) else level.y
+    y = y[:, None] if y.ndim == 1 else y
+    weights = np.ones(y.shape)
+    if level.weights is not None:
+        weights = weights * (level.weights if level.weights.ndim == 2 else level.weights[:, None])
+    lam = level.lam(START, data) if callable(level.lam) else level.lam
+    return M, np.where(weights > 0, y, 0.0), weights, lam
+
+
+def test_complex_equals_stacked_real_and_imaginary_parts(name):
+    def stacked(theta, data):
+        xp = xv.array_namespace(theta)
+        M = waves(theta, data)
+        real, imaginary = xp.real(M), xp.imag(M)
+        return xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
+
+    twin = xv.separable(stacked, np.concatenate([COMPLEX.real, COMPLEX.imag]), data=DATA, lam=1e-2)
+    got, want = (xv.value_and_gradient(p, START, backend=name) for p in (PROBLEMS["complex"], twin))
+    assert error(got, want) <= 1e-12
+
+
+def test_whole_weights_repeat_rows(name):
+    times = np.array([1, 2, 3] * 5)[:14]
+    again = {"t": np.repeat(T, times)}
+    got = xv.value_and_gradient(xv.separable(decays, Y, data=DATA, weights=times), START, backend=name)
+    want = xv.value_and_gradient(xv.separable(decays, np.repeat(Y, times, axis=0), data=again), START, backend=name)
+    assert error(got, want) <= 1e-12
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_row_weights_leave_compression_exact(chunked):
+    y = rng(9).normal(size=(14, 40))
+    target = xv.Chunks([y[:, :25], y[:, 25:]]) if chunked else y
+    small, whole = (
+        xv.solve(xv.separable(decays, z, data=DATA, lam=1e-2, weights=WEIGHTS, compress=z is target), START, max_iter=3)
+        for z in (target, y.copy())
+    )
+    assert small.provenance["compressed"]
+    assert not whole.provenance["compressed"]
+    assert error(small.theta, whole.theta) <= 1e-9
+    assert error(small.w, whole.w) <= 1e-9
+
+
+def test_weights_by_entry_are_never_compressed():
+    y = rng(9).normal(size=(14, 40))
+    problem = xv.separable(decays, y, data=DATA, lam=1e-2, weights=rng(1).random(size=y.shape) > 0.5)
+    assert not xv.solve(problem, START, max_iter=1).provenance["compressed"]
+
+
+@pytest.mark.parametrize("kind", ["complex", "mask", "ridge by theta, two levels"])
+def test_solves_descend_on_every_backend(kind, name):
+    fit = xv.solve(PROBLEMS[kind], START, over=xv.sets.Box(0.1, 8.0), backend=name, max_iter=30)
+    assert fit.status in (xv.Status.CONVERGED, xv.Status.MAX_ITER, xv.Status.NO_DESCENT)
+    assert fit.value < fit.trace.value[0]
+    assert fit.verified.violation <= 1e-12
+
+
+def test_the_upper_level_chooses_a_ridge():
+    """Weights that noise has spoilt: the second sample wants a ridge, and finds the best one."""
+    A, B = rng(0).normal(size=(12, 8)), rng(1).normal(size=(30, 8))
+    w = rng(2).normal(size=8)
+    y, z = A @ w + rng(3).normal(size=12), B @ w
+
+    def lam(theta, data):
+        return xv.array_namespace(theta).exp(theta[0])
+
+    problem = xv.bilevel(
+        lower=xv.Level(lambda theta, data: data["A"], y, lam=lam),
+        upper=xv.Level(lambda theta, data: data["B"], z),
+        data={"A": A, "B": B},
+    )
+    fit = xv.solve(problem, np.array([0.0]), over=xv.sets.Box(-12.0, 8.0), tol=1e-12)
+    grid = np.linspace(-12.0, 8.0, 4001)
+    values = [0.5 * np.sum((B @ np.linalg.solve(A.T @ A + np.exp(s) * np.eye(8), A.T @ y) - z) ** 2) for s in grid]
+    assert fit.theta[0] == pytest.approx(grid[np.argmin(values)], abs=6e-3)
+
+
+def test_joint_objective_of_weighted_and_complex_levels():
+    for kind in ("row weights", "mask", "ridge by theta"):
+        problem = PROBLEMS[kind]
+        fit = xv.solve(problem, START, max_iter=0)
+        prepared = xv.prepare.prepare(problem, START)
+        J = Joint(prepared.assemble(prepared.problem))
+        with prepared.backend.scope("float64"):
+            w = J.best_w(prepared.theta)
+            point, gradient = J.value_and_gradient((*prepared.theta, w))
+        assert float(point.value) == pytest.approx(fit.value, rel=1e-12)
+        assert error(gradient[0], xv.value_and_gradient(problem, START)[1]) <= 1e-9
+        assert np.linalg.norm(gradient[1]) <= 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": -WEIGHTS}, "weights must be >= 0"),
+        ({"weights": WEIGHTS[:5]}, r"weights of shape \(5, 1\) do not fit y of shape \(14, 3\)"),
+        ({"weights": np.ones((14, 2))}, "one for each row, or one for each entry"),
+        ({"weights": np.full(14, np.nan)}, "weights contains NaN"),
+        ({"weights": 3.0}, r"weights must have shape \(m,\) or \(m, k\)"),
+        ({"weights": np.ones((2, 2, 2))}, "weights must have shape"),
+    ],
+)
+def test_weights_that_do_not_fit(options, message):
+    with pytest.raises(ProblemError, match=message):
+        xv.solve(xv.separable(decays, Y, data=DATA, **options), START)
+
+
+def test_a_hole_that_counts_is_refused():
+    with pytest.raises(ProblemError, match="where its weight is not 0"):
+        xv.solve(xv.separable(decays, HOLES, data=DATA, weights=np.ones((14, 3))), START)
+
+
+def test_a_ridge_that_is_no_scalar():
+    with pytest.raises(ModelError, match="the ridge lam must return a scalar"):
+        xv.solve(xv.separable(decays, Y, data=DATA, lam=lambda theta, data: theta), START)
+
+
+def test_targets_of_different_widths():
+    with pytest.raises(ProblemError, match="a list of arrays of one number of columns"):
+        xv.separable(both, [SETS[0], SETS[1][:, :1]], data=DATA)
+
+
+def test_nothing_given_is_written_to():
+    y, weights = HOLES.copy(), MASK.copy()
+    xv.solve(xv.separable(decays, y, data=DATA, lam=1e-2, weights=weights), START, max_iter=2)
+    assert np.array_equal(y, HOLES, equal_nan=True)
+    assert (weights == MASK).all()
+    assert vector(host(DATA["t"])).tolist() == T.tolist()
