@@ -455,6 +455,99 @@ def test_triangular_solve_that_fails_is_not_finite(bad, backend):
     assert not np.isfinite(x).all()
 
 
+# -- stacks of matrices, complex matrices, sparse ones -----------------------------------------------------------------
+
+
+def stack_of(shape, kind, seed=0):
+    draw = rng(seed)
+    A = draw.normal(size=shape)
+    return A + 1j * draw.normal(size=shape) if kind == "complex128" else A
+
+
+def hermitian(A):
+    return np.conj(np.swapaxes(A, -1, -2))
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (5, 4, 3), (2, 5, 3, 3), (600, 30)])
+def test_factors_of_stacks(shape, kind, backend):
+    A = stack_of(shape, kind)
+    with backend.scope("float64"):
+        Q, R = (host(x) for x in backend.qr(send(backend, A)))
+        U, s, Vh = (host(x) for x in backend.svd(send(backend, A)))
+    tolerance = 100 * EPS * np.sqrt(shape[-2])
+    assert np.abs(Q @ R - A).max() <= tolerance
+    assert np.abs(hermitian(Q) @ Q - np.eye(Q.shape[-1])).max() <= tolerance
+    assert np.abs((U * s[..., None, :]) @ Vh - A).max() <= tolerance
+    assert s.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("lead", [(), (4,)])
+def test_triangular_solves_of_stacks(lead, transpose, lower, kind, backend):
+    R = (np.tril if lower else np.triu)(stack_of((*lead, 5, 5), kind)) + 3 * np.eye(5)
+    X = stack_of((*lead, 5, 2), kind, 1)
+    B = (hermitian(R) if transpose else R) @ X
+    with backend.scope("float64"):
+        got = host(backend.solve_triangular(send(backend, R), send(backend, B), lower=lower, transpose=transpose))
+    assert np.abs(got - X).max() <= 1e-13
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_cholesky_of_stacks(kind, backend):
+    A = stack_of((3, 6, 4), kind)
+    with backend.scope("float64"):
+        L = host(backend.cholesky(send(backend, hermitian(A) @ A)))
+    assert np.abs(L @ hermitian(L) - hermitian(A) @ A).max() <= 1e-13
+
+
+def test_one_matrix_that_fails_leaves_its_neighbours(backend):
+    good = np.eye(3) + 0.1
+    A, singular, nan = (np.stack([good, x, good]) for x in (INDEFINITE["indefinite"], 0 * good, INDEFINITE["nan"]))
+    with backend.scope("float64"):
+        L = host(backend.cholesky(send(backend, A)))
+        x = host(backend.solve_triangular(send(backend, np.triu(singular)), send(backend, np.ones((3, 3, 2)))))
+        s = host(backend.svd(send(backend, nan))[1])
+    for got in (L, x, s):
+        assert [bool(np.isfinite(one).all()) for one in got] == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_sparse_product(kind, backend):
+    rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])  # places repeat, row 2 is empty
+    data, w, r = stack_of((5,), kind), stack_of((3, 2), kind, 1), stack_of((4, 2), kind, 2)
+    M = np.zeros((4, 3), dtype=kind)
+    np.add.at(M, (rows, columns), data)
+    there = [send(backend, x) for x in (rows, columns, data, w)]
+    with backend.scope("float64"):
+        got = host(backend.sparse_product(*there[:3], (4, 3), there[3]))
+    assert np.abs(got - M @ w).max() <= 1e-14
+    if backend.autodiff != "tape":
+        with backend.scope("float64"):
+            _, pull = backend.vjp(lambda d, v: (backend.sparse_product(*there[:2], d, (4, 3), v),), tuple(there[2:]))
+            in_data, in_w = (host(x) for x in pull((send(backend, r),)))
+        assert np.abs(in_w - hermitian(M) @ r).max() <= 1e-14
+        assert np.abs(in_data - (r[rows] * np.conj(w[columns])).sum(axis=1)).max() <= 1e-14
+
+
+def test_sparse_product_without_scipy_is_the_same(monkeypatch):
+    from xvarpro.backends import numpy as module
+
+    args = (np.array([0, 1, 1]), np.array([1, 0, 0]), np.array([1.0, 2.0, 3.0]), (2, 2), np.eye(2))
+    want = module.NumPyBackend().sparse_product(*args)
+    monkeypatch.setattr(module, "_scipy_sparse", lambda: None)
+    assert (module.NumPyBackend().sparse_product(*args) == want).all()
+
+
+def test_indices_among_the_outputs_have_no_gradient(backend):
+    x, i = send(backend, np.array([1.0, 2.0])), send(backend, np.array([0, 1]))
+    with backend.scope("float64"):
+        _, pull = backend.vjp(lambda x, i: (x * x, i), (x,), (i,))
+        assert host(pull((x, i))[0]).tolist() == [2.0, 8.0]
+
+
 # -- control flow ------------------------------------------------------------------------------------------------------
 
 

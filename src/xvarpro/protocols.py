@@ -226,9 +226,26 @@ class Operator(Struct):
     def dense(self) -> Array:
         """M as an array (m, n); as (columns, m, n) where each column has a matrix of its own."""
 
+    def sizes(self) -> Array | None:
+        """Sum of the absolute values of every column, shape (n,) or (columns, n): 0 where a unit is dead.
+
+        None where only the dense form would tell, and that is to be avoided.
+        """
+        A = self.dense()
+        xp = array_namespace(A)
+        return xp.sum(xp.abs(A), axis=-2)
+
     def solver(self, lam: Any, Omega: Array | None) -> LowerSolver | None:
         """The solver that fits the structure, for a ridge of that kind; None leaves the choice to `lower.choose`."""
         return None
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape.
+
+        What the contract suite tests; a class that names none of any shape is not tested.
+        """
+        return ()
 
 
 class Line(NamedTuple):

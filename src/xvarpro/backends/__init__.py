@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xvarpro.backends.protocol import Backend
 from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
 
-__all__ = ["ENTRY_POINT_GROUP", "Backend", "get", "installed", "known", "of", "owner"]
+__all__ = ["ENTRY_POINT_GROUP", "Backend", "get", "installed", "known", "of", "owner", "sparse_product"]
 
 ENTRY_POINT_GROUP = "xvarpro.backends"
 
@@ -94,6 +94,15 @@ def owner(x: Any) -> Backend:
     if found is None:
         raise UnknownBackendError(f"no backend owns arrays of type {type(x).__module__}.{type(x).__name__}")
     return found
+
+
+def sparse_product(rows: Any, columns: Any, data: Any, shape: tuple[int, int], w: Any) -> Any:
+    """`Backend.sparse_product` for arrays of any kind, those that a tape records included."""
+    found = of(data)
+    if found is not None:
+        return found.sparse_product(rows, columns, data, shape, w)
+    xp = data.__array_namespace__()
+    return xp._add_rows(xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0), rows, shape[0], 0)
 
 
 def of(x: Any) -> Backend | None:

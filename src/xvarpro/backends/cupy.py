@@ -13,6 +13,7 @@ import numpy as np
 from cupyx import errstate, scatter_add
 from cupyx.scipy.linalg import solve_triangular
 
+from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
 
@@ -85,7 +86,14 @@ class CuPyBackend(TapedBackend):
         return cp.where(good[..., None, None], L, cp.nan).astype(A.dtype, copy=False)
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        if R.ndim > 2:  # cuSOLVER's triangular solve takes one matrix; LU of a triangular matrix is itself
+            return cp.linalg.solve(adjoint(R) if transpose else R, B)
         return solve_triangular(R, B, lower=lower, trans=2 if transpose else 0, check_finite=False)
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        from cupyx.scipy.sparse import coo_matrix  # slow to import, and few ask
+
+        return coo_matrix((data, (rows, columns)), shape=shape).tocsr() @ w
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

@@ -19,6 +19,20 @@ class EagerBackend(Backend):
     def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
         return fun(state) if bool(condition) else state
 
+    def each(
+        self, fun: Callable[..., tuple[Array, ...]], fail: Callable[..., tuple[Array, ...]], *stacks: Array
+    ) -> tuple[Array, ...]:
+        """``fun(*stacks)`` for a stack of matrices; where that raises, one by one, with `fail` for those that raise."""
+        try:
+            return tuple(fun(*stacks))
+        except self.failures:
+            if stacks[0].ndim == 2:
+                return fail(*stacks)
+        xp, lead = self.xp, stacks[0].shape[:-2]
+        flat = [xp.reshape(x, (-1, *x.shape[-2:])) for x in stacks]
+        found = [self.each(fun, fail, *(x[i, ...] for x in flat)) for i in range(flat[0].shape[0])]
+        return tuple(xp.reshape(xp.stack(x), (*lead, *x[0].shape)) for x in zip(*found, strict=True))
+
     def divided(self, x: Array, divisor: Array) -> Array:
         x /= divisor
         return x

@@ -79,8 +79,12 @@ class JaxBackend(Backend):
     ) -> tuple[tuple[Array, ...], Pullback]:
         outputs, pull = jax.vjp(lambda *theta: fun(*theta, *constants), *primals)
 
+        def seed(c: Array) -> Any:
+            # what JAX wants in place of the cotangent of an index
+            return xp.conj(c) if xp.issubdtype(c.dtype, xp.inexact) else np.zeros(c.shape, jax.dtypes.float0)
+
         def pullback(cotangents: tuple[Array, ...]) -> tuple[Array, ...]:
-            return tuple(xp.conj(g) for g in pull(tuple(xp.conj(c) for c in cotangents)))
+            return tuple(xp.conj(g) for g in pull(tuple(seed(c) for c in cotangents)))
 
         return outputs, pullback
 
@@ -111,6 +115,11 @@ class JaxBackend(Backend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         return jax.scipy.linalg.solve_triangular(R, B, lower=lower, trans=2 if transpose else 0)
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        from jax.experimental.sparse import BCOO  # slow to import, and few ask
+
+        return BCOO((data, xp.stack([rows, columns], axis=1)), shape=shape) @ w
 
     # -- control flow
 

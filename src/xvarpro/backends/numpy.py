@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -81,26 +84,23 @@ class NumPyBackend(TapedBackend):
         return np.linalg.qr(A, mode="r")
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        try:
-            return np.linalg.svd(A, full_matrices=False)
-        except np.linalg.LinAlgError:
-            k = min(A.shape[-2:])
-            nan = np.full_like(A, np.nan)
-            return nan[..., :k], nan[..., 0, :k], nan[..., :k, :]
+        U, s, Vh = self.each(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, A)
+        return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:
-        try:
-            return np.linalg.cholesky(A)
-        except np.linalg.LinAlgError:
-            return np.full_like(A, np.nan)
+        return self.each(lambda A: (np.linalg.cholesky(A),), lambda A: (np.full_like(A, np.nan),), A)[0]
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
         # substitution is one pass of order n^2 k, and SciPy is not needed
-        try:
-            return np.linalg.solve(adjoint(R) if transpose else R, B)
-        except np.linalg.LinAlgError:
-            return np.full_like(B, np.nan)
+        R = adjoint(R) if transpose else R
+        return self.each(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        sparse = _scipy_sparse()
+        if sparse is None:
+            return super().sparse_product(rows, columns, data, shape, w)
+        return sparse.coo_array((data, (rows, columns)), shape=shape) @ w
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
@@ -111,3 +111,13 @@ class NumPyBackend(TapedBackend):
         config: Any = np.show_config(mode="dicts")
         blas = config.get("Build Dependencies", {}).get("blas", {})
         return {"numpy": np.__version__, "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()}
+
+
+def _no_svd(A: Array) -> tuple[Array, Array, Array]:
+    k, nan = min(A.shape), np.full_like(A, np.nan)
+    return nan[:, :k], np.full(k, np.nan, A.real.dtype), nan[:k, :]
+
+
+@cache
+def _scipy_sparse() -> Any:
+    return import_module("scipy.sparse") if find_spec("scipy") else None

@@ -19,7 +19,8 @@ class Backend(ABC):
     """One array framework.
 
     `xp` is its array-API namespace. None of the linear-algebra members raises on a singular or indefinite matrix: the
-    failure shows as NaN, which the solver's acceptance tests reject.
+    failure shows as NaN, which the solver's acceptance tests reject. All of them take leading batch axes, and a matrix
+    that fails leaves its neighbours as they are.
     """
 
     name: ClassVar[str]
@@ -133,7 +134,14 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        """Solve ``R X = B`` (or ``R^H X = B``) for triangular `R` and a matrix `B`."""
+        """Solve ``R X = B`` (or ``R^H X = B``, conjugated) for triangular `R` and a matrix `B`."""
+
+    @abstractmethod
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        """``M w`` for the m x n matrix with `data` at ``(rows, columns)``, places that repeat added up.
+
+        Differentiable with respect to `data` and `w` where the framework differentiates.
+        """
 
     # -- control flow ------------------------------------------------------------------------------------------------
 

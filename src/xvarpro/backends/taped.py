@@ -39,6 +39,12 @@ class TapedBackend(EagerBackend):
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         return tape.jvp(fun, primals, tangents, constants, xp=self.xp, index_add=self.index_add)
 
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        xp = self.xp
+        terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
+        zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=array_api_compat.device(w))
+        return self.index_add(zeros, rows, terms)
+
     @abstractmethod
     def householder_qr(self, A: Array) -> tuple[Array, Array]:
         """The framework's own reduced QR factorisation."""

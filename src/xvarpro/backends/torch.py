@@ -114,12 +114,7 @@ class TorchBackend(EagerBackend):
         return torch.linalg.qr(A, mode="r")[1]
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        try:
-            U, s, Vh = torch.linalg.svd(A, full_matrices=False)
-        except torch.linalg.LinAlgError:
-            nan = torch.full_like(A, torch.nan)
-            k = min(A.shape[-2:])
-            return nan[..., :k], nan[..., 0, :k], nan[..., :k, :]
+        U, s, Vh = self.each(lambda A: torch.linalg.svd(A, full_matrices=False), _no_svd, A)
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:
@@ -130,6 +125,11 @@ class TorchBackend(EagerBackend):
         if transpose:
             return torch.linalg.solve_triangular(R.mH, B, upper=lower)
         return torch.linalg.solve_triangular(R, B, upper=not lower)
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        # checked: an index out of range would read or write beyond the arrays
+        M = torch.sparse_coo_tensor(torch.stack([rows, columns]), data, shape, check_invariants=True)
+        return torch.sparse.mm(M, w)
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
@@ -143,6 +143,11 @@ class TorchBackend(EagerBackend):
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+def _no_svd(A: Array) -> tuple[Array, Array, Array]:
+    k, nan = min(A.shape), torch.full_like(A, torch.nan)
+    return nan[:, :k], nan.real[0, :k], nan[:k, :]
 
 
 @contextmanager

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro.lower._batched import BatchedDualQR, BatchedQR
+from xvarpro.lower._blockwise import Blockwise
+from xvarpro.lower._diagonal import Division
+from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
+from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
+from xvarpro.operators import BlockDiagonal, Dense, Diagonal, Kronecker, LowRankPlusDiagonal
 from xvarpro.protocols import Array, LowerSolver, Operator, System
 
 __all__ = ["QR", "SVD", "Cholesky", "DualQR", "LowerSolver", "choose"]
 
 
 def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:
-    """The solver for a design: its own where it has one, else QR, or its dual when a ridged design is wide.
+    """The solver for a design: its own where it has one, else one for its structure, else QR of its dense form.
+
+    A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division, and a
+    diagonal plus low rank, with a ridge, by a QR of the size of the rank. These want the identity for Omega. Designs
+    that differ from one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the
+    dense form: QR, or its dual where a ridged design is wide.
 
     Parameters
     ----------
@@ -30,7 +41,25 @@ def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:
     DualQR()
     """
     own = M.solver(lam, Omega)
+    if own is None and Omega is None:
+        own = _structured(M, lam)
     if own is not None:
         return own
     m, n = M.shape
-    return DualQR() if n > m and System(M, lam, Omega).ridged else QR()
+    wide = n > m and System(M, lam, Omega).ridged
+    if M.columns is not None:
+        return BatchedDualQR() if wide else BatchedQR()
+    return DualQR() if wide else QR()
+
+
+def _structured(M: Operator, lam: Any) -> LowerSolver | None:
+    ridged = System(M, lam, None).ridged
+    if isinstance(M, BlockDiagonal):
+        return Blockwise(tuple(choose(block, lam) for block in M.blocks))
+    if isinstance(M, Kronecker):
+        return Folded(choose(Dense(M.A), lam)) if M.B is None else KroneckerSVD() if ridged else KroneckerQR()
+    if isinstance(M, Diagonal):
+        return Division()
+    if isinstance(M, LowRankPlusDiagonal) and ridged:
+        return LowRankQR()
+    return None

@@ -31,25 +31,28 @@ def padded(y: Array, rows: int) -> Array:
 def deficient(backend: Any, R: Array, rows: int) -> Array:
     """Whether the columns of ``A = Q R``, A with `rows` rows, are dependent to working precision; 0-d bool.
 
+    Of a stack of matrices, whether those of any of them are.
+
     Columns are scaled to length 1 first, so that units do not count. ``|r_jj|`` is then the distance of column j from
     the span of those before it: where none is small, the rank is full. Small ones may be rounding or conditioning; the
     smallest singular value decides, and is computed only then.
     """
     xp = array_namespace(R)
     eps = xp.finfo(R.dtype).eps
-    length = xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=0))
+    n = R.shape[-1]
+    length = xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True))
     # written so that NaN counts as small
-    small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > (1e4 * eps * R.shape[0]) * length)
+    small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > (1e4 * eps * n) * length[..., 0, :])
 
     def decide(_: Array) -> Array:
         s = backend.svd(R / xp.astype(xp.where(length > 0, length, xp.ones_like(length)), R.dtype))[1]
-        return ~(xp.min(s) > (eps * max(rows, R.shape[0])) * xp.max(s))
+        return ~xp.all(xp.min(s, axis=-1) > (eps * max(rows, n)) * xp.max(s, axis=-1))
 
     return backend.when(small, decide, small)
 
 
 def condition_of(backend: Any, A: Array) -> Array:
-    """2-norm condition number of a small matrix, inf when singular."""
+    """2-norm condition number of a small matrix, inf when singular; the largest of a stack."""
     xp = array_namespace(A)
     s = backend.svd(A)[1]
-    return xp.max(s) / xp.min(s)
+    return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from xvarpro.operators._conversion import as_operator
+from xvarpro.operators._dottest import DotTest, dottest
+from xvarpro.operators.blocks import BlockDiagonal, Stacked
+from xvarpro.operators.combined import Composition, Sum
 from xvarpro.operators.dense import Dense
+from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
+from xvarpro.operators.kronecker import Kronecker
+from xvarpro.operators.matrix_free import MatrixFree
+from xvarpro.operators.sparse import Sparse
 from xvarpro.operators.weighted import Weighted
-from xvarpro.protocols import Array, Operator
+from xvarpro.protocols import Operator
 
-__all__ = ["Dense", "Operator", "Weighted", "as_operator"]
-
-
-def as_operator(M: Array | Operator) -> Operator:
-    """What a model returned, as an operator: arrays are dense designs."""
-    return M if isinstance(M, Operator) else Dense(M)
+__all__ = [
+    "BlockDiagonal",
+    "Composition",
+    "Dense",
+    "Diagonal",
+    "DotTest",
+    "Kronecker",
+    "LowRankPlusDiagonal",
+    "MatrixFree",
+    "Operator",
+    "Sparse",
+    "Stacked",
+    "Sum",
+    "Weighted",
+    "as_operator",
+    "dottest",
+]

@@ -15,20 +15,24 @@ class Structured(Operator):
 
     def outer(self, r: Array, w: Array) -> Operator:
         arrays, skeleton = trees.partition(self)
-        moving = tuple(x for x in arrays if _differentiable(x))
-        held = tuple(x for x in arrays if not _differentiable(x))
+        moving = tuple(x for x in arrays if floating(x))
+        held = tuple(x for x in arrays if not floating(x))
+
+        if not moving:
+            return self
 
         def product(*given: Array) -> Leaves:
             own, rest = iter(given[: len(moving)]), iter(given[len(moving) : -1])
-            filled = skeleton.fill([next(own) if _differentiable(x) else next(rest) for x in arrays])
+            filled = skeleton.fill([next(own) if floating(x) else next(rest) for x in arrays])
             return (filled.matvec(given[-1]),)
 
         _, pullback = backends.owner(r).vjp(product, moving, (*held, w))
         gradients, rest = iter(pullback((r,))), iter(held)
         # indices have no gradient, and stand for themselves
-        return skeleton.fill([next(gradients) if _differentiable(x) else next(rest) for x in arrays])
+        return skeleton.fill([next(gradients) if floating(x) else next(rest) for x in arrays])
 
 
-def _differentiable(x: Array) -> bool:
+def floating(x: Array) -> bool:
+    """Whether theta may move the entries of an array."""
     xp = array_namespace(x)
     return xp.isdtype(x.dtype, ("real floating", "complex floating"))

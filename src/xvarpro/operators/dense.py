@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from xvarpro._namespace import array_namespace
+from xvarpro.operators._arithmetic import conj, drawn, like, minus, product
 from xvarpro.protocols import Array, Operator
 from xvarpro.trees import adjoint
 
@@ -12,11 +14,12 @@ from xvarpro.trees import adjoint
 @final
 @dataclass(frozen=True)
 class Dense(Operator):
-    """A design matrix.
+    """A design matrix, or one for each right-hand side.
 
     Parameters
     ----------
-    array : array, shape (m, n)
+    array : array, shape (m, n) or (k, m, n)
+        With three axes, column j of `w` and of the target belong to ``array[j]``, and there are k columns.
 
     Examples
     --------
@@ -24,27 +27,47 @@ class Dense(Operator):
     >>> xv.operators.Dense(np.eye(2)).matvec(np.ones((2, 1)))
     array([[1.],
            [1.]])
+    >>> two = xv.operators.Dense(np.stack([np.eye(2), 3 * np.eye(2)]))
+    >>> two.columns, two.matvec(np.ones((2, 2)))
+    (2, array([[1., 3.],
+           [1., 3.]]))
     """
 
     array: Array = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.array.shape
+        shape = self.array.shape
+        return shape[1:] if len(shape) == 3 else shape
+
+    @property
+    def columns(self) -> int | None:
+        return self.array.shape[0] if self.array.ndim == 3 else None
 
     def matvec(self, w: Array) -> Array:
-        return self.array @ w
+        return product(self.array, w) if self.array.ndim == 2 else _by_column(self.array, w)
 
     def residual(self, w: Array, y: Array) -> Array:
-        r = self.array @ w
-        r -= y  # in place where the framework can: the product is ours, and y may be the largest array there is
-        return r
+        return minus(self.matvec(w), y)
 
     def rmatvec(self, r: Array) -> Array:
-        return adjoint(self.array) @ r
+        A = adjoint(self.array)
+        return product(A, r) if A.ndim == 2 else _by_column(A, r)
 
     def outer(self, r: Array, w: Array) -> Dense:
-        return Dense(r @ adjoint(w))
+        if self.array.ndim == 2:
+            return Dense(like(product(r, adjoint(w)), self.array))
+        xp = array_namespace(r)
+        return Dense(like(xp.expand_dims(r.mT, axis=2) * xp.expand_dims(conj(w).mT, axis=1), self.array))
 
     def dense(self) -> Array:
         return self.array
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        return cls(drawn(*shape)), cls(drawn(3, *shape))
+
+
+def _by_column(A: Array, w: Array) -> Array:
+    """``A[j] w[:, j]`` in column j."""
+    return product(A, array_namespace(w).expand_dims(w.mT, axis=2))[:, :, 0].mT

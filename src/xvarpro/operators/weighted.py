@@ -6,16 +6,48 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from xvarpro._namespace import array_namespace
+from xvarpro.errors import ProblemError
+from xvarpro.operators._arithmetic import conj, drawn, like
+from xvarpro.operators._conversion import as_operator
+from xvarpro.operators.dense import Dense
 from xvarpro.protocols import Array, Operator
+from xvarpro.trees import is_array
 
 
 @final
 @dataclass(frozen=True)
 class Weighted(Operator):
-    """Placeholder: merged from the branch of operators."""
+    """``diag(s) M``: the square roots of weights of rows, or of every entry of the target.
+
+    Parameters
+    ----------
+    M : operator or array, shape (m, n)
+    s : array, shape (m, 1) or (m, k)
+        With k > 1 columns every right-hand side has a design of its own.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> s = np.array([[1.0, 2.0], [0.0, 3.0]])
+    >>> M = xv.operators.Weighted(np.eye(2), s)
+    >>> M.columns, M.matvec(np.ones((2, 2)))
+    (2, array([[1., 2.],
+           [0., 3.]]))
+    """
 
     M: Any = None
     s: Array = None
+
+    def __post_init__(self) -> None:
+        if self.M is None:
+            return
+        M, s = as_operator(self.M), self.s
+        object.__setattr__(self, "M", M)
+        if not is_array(s) or s.ndim != 2 or s.shape[0] != M.shape[0]:
+            found = f"an array of shape {tuple(s.shape)}" if is_array(s) else type(s).__name__
+            raise ProblemError(f"Weighted needs s of shape ({M.shape[0]}, 1) or ({M.shape[0]}, k), got {found}")
+        if s.shape[1] > 1 and M.columns not in (None, s.shape[1]):
+            raise ProblemError(f"Weighted: M is made for {M.columns} right-hand sides and s has {s.shape[1]} columns")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -29,11 +61,20 @@ class Weighted(Operator):
         return self.s * self.M.matvec(w)
 
     def rmatvec(self, r: Array) -> Array:
-        return self.M.rmatvec(self.s * r)
+        return self.M.rmatvec(conj(self.s) * r)
 
-    def outer(self, r: Array, w: Array) -> Operator:
-        raise NotImplementedError
+    def outer(self, r: Array, w: Array) -> Weighted:
+        g = like(r * conj(self.M.matvec(w)), self.s)
+        if self.s.shape[1] == 1:
+            g = array_namespace(g).sum(g, axis=1, keepdims=True)
+        return Weighted(self.M.outer(conj(self.s) * r, w), g)
 
     def dense(self) -> Array:
-        xp = array_namespace(self.s)
-        return xp.expand_dims(self.s.mT, axis=-1) * self.M.dense()
+        A, xp = self.M.dense(), array_namespace(self.s)
+        return (self.s if self.s.shape[1] == 1 else xp.expand_dims(self.s.mT, axis=2)) * A
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        m, _ = shape
+        A = drawn(*shape)
+        return cls(A, 2 + drawn(m, 1)), cls(A, 2 + drawn(m, 3)), cls(Dense(drawn(3, *shape)), 2 + drawn(m, 1))

@@ -1,0 +1,118 @@
+"""A design for each right-hand side: many small factorisations in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from xvarpro._namespace import array_namespace, device
+from xvarpro.lower._stack import condition_of, deficient
+from xvarpro.protocols import Adjoint, Array, LowerSolver, System
+from xvarpro.trees import adjoint
+
+
+class BatchedFactor(NamedTuple):
+    """Factors ``Q[j] R[j]`` of one matrix per right-hand side."""
+
+    Q: Array
+    R: Array
+
+
+@final
+@dataclass(frozen=True)
+class BatchedQR(LowerSolver):
+    """QR of ``[M[j]; sqrt(lam) Omega]`` for every right-hand side j, in one call."""
+
+    def factor(self, backend: Any, system: System) -> BatchedFactor:
+        return BatchedFactor(*backend.qr(_over(system.M.dense(), system.root, system.Omega)))
+
+    def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
+        Q, R = factor
+        return _flat(backend.solve_triangular(R, adjoint(Q[:, : y.shape[0], :]) @ _column(y)))
+
+    def adjoint(self, backend: Any, system: System, factor: BatchedFactor, c: Array, y: Array, r: Array) -> Adjoint:
+        Q, R = factor
+        z = backend.solve_triangular(R, _column(c), transpose=True)
+        v = _flat(backend.solve_triangular(R, z))
+        return Adjoint(_flat(Q[:, : y.shape[0], :] @ z), ((r, v),), v)
+
+    def deficient(self, backend: Any, factor: BatchedFactor) -> Array:
+        return deficient(backend, factor.R, factor.Q.shape[-2])
+
+    def condition(self, backend: Any, factor: BatchedFactor) -> Array:
+        """The largest of all."""
+        return condition_of(backend, factor.R)
+
+
+@final
+@dataclass(frozen=True)
+class BatchedDualQR(LowerSolver):
+    """The dual form, as `DualQR`, for every right-hand side in one call."""
+
+    def factor(self, backend: Any, system: System) -> BatchedFactor:
+        N_H = adjoint(system.M.dense())
+        if system.Omega is not None:
+            N_H = array_namespace(N_H).linalg.solve(adjoint(system.Omega), N_H)
+        return BatchedFactor(*backend.qr(_over(N_H, system.root, None)))
+
+    def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
+        Q, n = factor.Q, system.M.shape[1]
+        z = backend.solve_triangular(factor.R, _column(y), transpose=True)
+        return _flat(_unweighed(system, Q[:, :n, :] @ z))
+
+    def condense(self, factor: BatchedFactor) -> Array:
+        return factor.R
+
+    def refine(
+        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        # the residual is of order lam: a difference would lose it
+        return w, -system.lam * _flat(_multiplier(backend, condensed, y))
+
+    def adjoint(self, backend: Any, system: System, factor: BatchedFactor, c: Array, y: Array, r: Array) -> Adjoint:
+        (Q, R), n = factor, system.M.shape[1]
+        c = _column(c)
+        if system.Omega is not None:
+            c = array_namespace(c).linalg.solve(adjoint(system.Omega), c)
+        turned = adjoint(Q[:, :n, :]) @ c
+        rest = _flat(_unweighed(system, c - Q[:, :n, :] @ turned))
+        a = _flat(_multiplier(backend, R, y))
+        v = rest / system.lam if system.ridged else None
+        return Adjoint(_flat(backend.solve_triangular(R, turned)), ((-a, rest),), v)
+
+    def deficient(self, backend: Any, factor: BatchedFactor) -> Array:
+        return deficient(backend, factor.R, factor.Q.shape[-2])
+
+    def condition(self, backend: Any, factor: BatchedFactor) -> Array:
+        """The largest of all."""
+        return condition_of(backend, factor.R)
+
+
+def _multiplier(backend: Any, R: Array, y: Array) -> Array:
+    """``(R^H R)^-1 y``."""
+    return backend.solve_triangular(R, backend.solve_triangular(R, _column(y), transpose=True))
+
+
+def _unweighed(system: System, x: Array) -> Array:
+    return x if system.Omega is None else array_namespace(x).linalg.solve(system.Omega, x)
+
+
+def _over(A: Array, root: Any, Omega: Array | None) -> Array:
+    """``[A[j]; root Omega]``; rows of zeros under wide matrices without a ridge, which show the loss of rank."""
+    xp, (k, m, n) = array_namespace(A), A.shape
+    if root is None:
+        if m >= n:
+            return A
+        return xp.concat([A, xp.zeros((k, n - m, n), dtype=A.dtype, device=device(A))], axis=1)
+    ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
+    return xp.concat([A, xp.broadcast_to(xp.astype(ridge, A.dtype), (k, n, n))], axis=1)
+
+
+def _column(y: Array) -> Array:
+    """(m, k) as k columns (k, m, 1)."""
+    return array_namespace(y).expand_dims(y.mT, axis=2)
+
+
+def _flat(x: Array) -> Array:
+    """Inverse of `_column`."""
+    return x[:, :, 0].mT

@@ -1,0 +1,57 @@
+"""Products of real with complex arrays, differences written in place, numbers for examples."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from xvarpro._namespace import array_namespace
+from xvarpro.protocols import Array
+from xvarpro.trees import is_complex
+
+
+def alike(A: Array, B: Array) -> tuple[Array, Array]:
+    """Both complex where one of them is: not every framework multiplies matrices that are real by complex ones."""
+    if A.dtype != B.dtype:
+        if is_complex(A) and not is_complex(B):
+            B = array_namespace(B).astype(B, A.dtype)
+        elif is_complex(B) and not is_complex(A):
+            A = array_namespace(A).astype(A, B.dtype)
+    return A, B
+
+
+def product(A: Array, B: Array) -> Array:
+    """``A @ B``; one may be real and the other complex."""
+    A, B = alike(A, B)
+    return A @ B
+
+
+def conj(x: Array) -> Array:
+    """Conjugate; a real array is not copied."""
+    return array_namespace(x).conj(x) if is_complex(x) else x
+
+
+def like(g: Array, x: Array) -> Array:
+    """A gradient with respect to `x`, which has no imaginary part where `x` is real."""
+    return array_namespace(g).real(g) if is_complex(g) and not is_complex(x) else g
+
+
+def minus(fresh: Array, y: Array) -> Array:
+    """``fresh - y``, in place where the framework can: `fresh` is ours, and y may be the largest array there is."""
+    if fresh.dtype != y.dtype:
+        return fresh - y
+    fresh -= y
+    return fresh
+
+
+def divisors(n: int) -> tuple[int, int]:
+    """``n = a b`` with a and b as close as they come, ``a >= b``."""
+    b = max(i for i in range(1, math.isqrt(n) + 1) if n % i == 0)
+    return n // b, b
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    """Numbers of order 1 for an example."""
+    return np.random.default_rng([seed, *shape]).normal(size=shape)

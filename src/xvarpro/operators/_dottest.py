@@ -1,0 +1,154 @@
+"""Whether an operator's products, adjoint, gradient and dense form belong to one matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from xvarpro import backends, trees
+from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
+from xvarpro.operators._structured import floating
+from xvarpro.protocols import Array, Operator
+from xvarpro.trees import inner
+
+# entries up to which the dense form is looked at, too
+DENSE = 2**20
+_REAL = {"complex64": "float32", "complex128": "float64"}
+
+
+@final
+@dataclass(frozen=True)
+class DotTest:
+    """What `dottest` found: relative errors, all small where it did not raise.
+
+    Attributes
+    ----------
+    adjoint : float
+        Of ``Re <r, M w> = Re <M^H r, w>``.
+    gradient : float
+        Of `outer` against differences of ``Re <r, M w>`` along a random direction; 0 for an operator without arrays.
+    dense : float or None
+        Of ``M.dense() w`` against ``M w``; None where M has more than 2^20 entries.
+    """
+
+    adjoint: float
+    gradient: float
+    dense: float | None
+
+
+def dottest(M: Operator, like: Array | None = None, *, seed: int = 0) -> DotTest:
+    """Certify an operator: that its adjoint, its gradient and its dense form are those of its products.
+
+    Parameters
+    ----------
+    M : Operator
+        Of this package or your own, around arrays of any framework.
+    like : array, optional
+        Decides framework, device and dtype of the random vectors; M's own arrays by default.
+    seed : int
+
+    Returns
+    -------
+    DotTest
+
+    Raises
+    ------
+    ProblemError
+        Naming the operator, and which of its methods does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> found = xv.operators.dottest(xv.operators.Kronecker(np.eye(2), np.ones((2, 3))))
+    >>> found.adjoint < 1e-14, found.gradient < 1e-8, found.dense < 1e-14
+    (True, True, True)
+    """
+    if not isinstance(M, Operator):
+        raise ProblemError(f"dottest needs an operator, got {type(M).__name__}: xv.operators.as_operator makes one")
+    arrays = [x for x in trees.partition(M)[0] if floating(x)]
+    if like is None:
+        if not arrays:
+            raise ProblemError(
+                f"{type(M).__name__} holds no floating-point array: pass like=, an array of the framework"
+            )
+        like = next((x for x in arrays if trees.is_complex(x)), arrays[0])
+    backend, name = backends.owner(like), type(M).__name__
+    kind = backend.dtype_name(like)
+    with backend.scope(_REAL.get(kind, kind)):
+        return _certified(M, name, like, np.random.default_rng(seed))
+
+
+def _certified(M: Operator, name: str, like: Array, rng: np.random.Generator) -> DotTest:
+    (m, n), k = M.shape, M.columns or 2
+    eps = array_namespace(like).finfo(like.dtype).eps
+    w, r = _random(rng, (n, k), like), _random(rng, (m, k), like)
+    Mw, Mr = _shaped(M.matvec(w), (m, k), f"{name}.matvec"), _shaped(M.rmatvec(r), (n, k), f"{name}.rmatvec")
+    scale = _length(r) * _length(Mw) + _length(Mr) * _length(w)
+    adjoint = _relative(inner(r, Mw) - inner(Mr, w), scale)
+    if not adjoint <= 1e3 * eps:
+        raise ProblemError(
+            f"{name}: rmatvec is not the adjoint of matvec: Re<r, M w> and Re<M^H r, w> differ by {adjoint:.1e}, "
+            "relative to their size. rmatvec must multiply by the conjugate transpose, and matvec must be linear"
+        )
+    gradient = _gradient(M, name, w, r, rng)
+    if not gradient <= 1e2 * eps ** (2 / 3):
+        raise ProblemError(
+            f"{name}: outer is not the gradient of Re<r, M w> with respect to its arrays: along a random "
+            f"direction it is off by {gradient:.1e}, relative to their size"
+        )
+    if m * n * k > DENSE:
+        return DotTest(adjoint, gradient, None)
+    A = _shaped(M.dense(), (m, n) if M.columns is None else (k, m, n), f"{name}.dense")
+    xp = array_namespace(A)
+    product = A @ w if A.ndim == 2 else (A @ xp.expand_dims(w.mT, axis=2))[:, :, 0].mT
+    dense = _relative(_length(product - Mw), _length(Mw))
+    if not dense <= 1e3 * eps:
+        raise ProblemError(f"{name}: dense() times w is off M w by {dense:.1e}, relative to its size")
+    return DotTest(adjoint, gradient, dense)
+
+
+def _gradient(M: Operator, name: str, w: Array, r: Array, rng: np.random.Generator) -> float:
+    """Error of `outer` along a random direction, relative to the size of its entries along it."""
+    arrays, skeleton = trees.partition(M)
+    found = trees.partition(M.outer(r, w))[0]
+    if [tuple(x.shape) for x in found] != [tuple(x.shape) for x in arrays]:
+        raise ProblemError(f"{name}.outer must return a {name} with arrays of the shapes that it holds")
+    moved, slope, scale = [], 0.0, 0.0
+    h = array_namespace(w).finfo(w.dtype).eps ** (1 / 3)
+    for x, g in zip(arrays, found, strict=True):
+        if not floating(x):
+            moved.append((x, x))
+            continue
+        size = _length(x) / max(1, np.prod(x.shape)) ** 0.5
+        d = _random(rng, tuple(x.shape), x) * size
+        moved.append((x + h * d, x - h * d))
+        slope += float(inner(g, d))
+        scale += _length(g) * _length(d)
+    if not scale:
+        return 0.0
+    ahead, behind = (inner(r, skeleton.fill(x).matvec(w)) for x in zip(*moved, strict=True))
+    return _relative(float(ahead - behind) / (2 * h) - slope, scale + float(abs(ahead)))
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
+    x: Any = rng.normal(size=shape)
+    if trees.is_complex(like):
+        x = x + 1j * rng.normal(size=shape)
+    return array_namespace(like).asarray(x, dtype=like.dtype, device=device(like))
+
+
+def _shaped(x: Array, shape: tuple[int, ...], what: str) -> Array:
+    if tuple(x.shape) != shape:
+        raise ProblemError(f"{what} must return an array of shape {shape}, got {tuple(x.shape)}")
+    return x
+
+
+def _length(x: Array) -> float:
+    return float(inner(x, x)) ** 0.5
+
+
+def _relative(error: Any, scale: float) -> float:
+    return abs(float(error)) / scale if scale else abs(float(error))

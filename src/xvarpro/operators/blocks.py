@@ -1,0 +1,172 @@
+"""Designs made of blocks: along the diagonal, or on top of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
+from xvarpro.operators._arithmetic import divisors, drawn
+from xvarpro.operators._conversion import columns, dense_forms, parts_of
+from xvarpro.operators.dense import Dense
+from xvarpro.protocols import Array, Operator
+from xvarpro.trees import sum_
+
+
+@final
+@dataclass(frozen=True)
+class BlockDiagonal(Operator):
+    """Blocks along the diagonal: data sets with weights of their own, coupled through theta alone.
+
+    For many blocks of one shape and one right-hand side, `Dense` with an array (k, m, n) says the same in one array and
+    is solved in one batch.
+
+    Parameters
+    ----------
+    blocks : sequence of operators or arrays, shapes (m_i, n_i)
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = xv.operators.BlockDiagonal([np.ones((2, 1)), np.eye(2)])
+    >>> M.shape, M.matvec(np.array([[1.0], [2.0], [3.0]]))[:, 0]
+    ((4, 3), array([1., 1., 2., 3.]))
+    """
+
+    blocks: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", parts_of("BlockDiagonal", self.blocks))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(b.shape[0] for b in self.blocks), sum(b.shape[1] for b in self.blocks)
+
+    @property
+    def columns(self) -> int | None:
+        return columns("BlockDiagonal", self.blocks)
+
+    def rows(self, x: Array) -> list[Array]:
+        """The rows of `x` that belong to each block, for an `x` with as many as M."""
+        return cut(x, [b.shape[0] for b in self.blocks])
+
+    def unknowns(self, w: Array) -> list[Array]:
+        """The rows of `w` that belong to each block."""
+        return cut(w, [b.shape[1] for b in self.blocks])
+
+    def matvec(self, w: Array) -> Array:
+        return array_namespace(w).concat([b.matvec(x) for b, x in zip(self.blocks, self.unknowns(w), strict=True)])
+
+    def residual(self, w: Array, y: Array) -> Array:
+        parts = zip(self.blocks, self.unknowns(w), self.rows(y), strict=True)
+        return array_namespace(w).concat([b.residual(x, t) for b, x, t in parts])
+
+    def rmatvec(self, r: Array) -> Array:
+        return array_namespace(r).concat([b.rmatvec(x) for b, x in zip(self.blocks, self.rows(r), strict=True)])
+
+    def outer(self, r: Array, w: Array) -> BlockDiagonal:
+        parts = zip(self.blocks, self.rows(r), self.unknowns(w), strict=True)
+        return BlockDiagonal(tuple(b.outer(s, x) for b, s, x in parts))
+
+    def dense(self) -> Array:
+        blocks = dense_forms(self.blocks)
+        xp, width, before, bands = array_namespace(blocks[0]), self.shape[1], 0, []
+        for A in blocks:
+            *lead, m, n = A.shape
+            sides = [xp.zeros((*lead, m, k), dtype=A.dtype, device=device(A)) for k in (before, width - before - n)]
+            bands.append(xp.concat([sides[0], A, sides[1]], axis=-1))
+            before += n
+        return xp.concat(bands, axis=-2)
+
+    def sizes(self) -> Array | None:
+        sizes = [b.sizes() for b in self.blocks]
+        if any(s is None for s in sizes):
+            return None
+        k = self.columns
+        xp = array_namespace(sizes[0])
+        return xp.concat([s if k is None or s.ndim == 2 else xp.broadcast_to(s, (k, *s.shape)) for s in sizes], axis=-1)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        m, n = shape
+        if min(m, n) < 2:
+            return (cls((drawn(m, n),)),)
+        tops = (m // 2, n // 2), (m - m // 2, n - n // 2)
+        return cls([drawn(*s, seed=i) for i, s in enumerate(tops)]), cls((drawn(*tops[0]), Dense(drawn(2, *tops[1]))))
+
+
+@final
+@dataclass(frozen=True)
+class Stacked(Operator):
+    """Rows on top of each other: data sets that share `w`, each with its own operator.
+
+    Parameters
+    ----------
+    blocks : sequence of operators or arrays, shapes (m_i, n)
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = xv.operators.Stacked([np.ones((1, 2)), xv.operators.Diagonal(np.array([2.0, 3.0]))])
+    >>> M.shape, M.matvec(np.ones((2, 1)))[:, 0]
+    ((3, 2), array([2., 2., 3.]))
+    """
+
+    blocks: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        blocks = parts_of("Stacked", self.blocks)
+        if len({b.shape[1] for b in blocks}) > 1:
+            raise ProblemError(f"Stacked shares w between blocks of one width, got {[tuple(b.shape) for b in blocks]}")
+        object.__setattr__(self, "blocks", blocks)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(b.shape[0] for b in self.blocks), self.blocks[0].shape[1] if self.blocks else 0
+
+    @property
+    def columns(self) -> int | None:
+        return columns("Stacked", self.blocks)
+
+    def rows(self, x: Array) -> list[Array]:
+        """The rows of `x` that belong to each block."""
+        return cut(x, [b.shape[0] for b in self.blocks])
+
+    def matvec(self, w: Array) -> Array:
+        return array_namespace(w).concat([b.matvec(w) for b in self.blocks])
+
+    def residual(self, w: Array, y: Array) -> Array:
+        return array_namespace(w).concat([b.residual(w, t) for b, t in zip(self.blocks, self.rows(y), strict=True)])
+
+    def rmatvec(self, r: Array) -> Array:
+        return sum_(b.rmatvec(s) for b, s in zip(self.blocks, self.rows(r), strict=True))
+
+    def outer(self, r: Array, w: Array) -> Stacked:
+        return Stacked(tuple(b.outer(s, w) for b, s in zip(self.blocks, self.rows(r), strict=True)))
+
+    def dense(self) -> Array:
+        blocks = dense_forms(self.blocks)
+        return array_namespace(blocks[0]).concat(blocks, axis=-2)
+
+    def sizes(self) -> Array | None:
+        sizes = [b.sizes() for b in self.blocks]
+        return None if any(s is None for s in sizes) else sum_(sizes)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        m, n = shape
+        top, bottom = divisors(m)
+        heights = (m - bottom, bottom) if top > 1 else (m,)
+        stacked = [drawn(h, n, seed=i) for i, h in enumerate(heights)]
+        return cls(stacked), cls((*stacked[:-1], Dense(drawn(2, heights[-1], n))))
+
+
+def cut(x: Array, heights: Sequence[int]) -> list[Array]:
+    """Consecutive rows of `x`."""
+    pieces, start = [], 0
+    for h in heights:
+        pieces.append(x[start : start + h, ...])
+        start += h
+    return pieces

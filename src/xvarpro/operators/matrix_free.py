@@ -1,0 +1,104 @@
+"""A design known through two functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from xvarpro import backends, trees
+from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
+from xvarpro.operators._arithmetic import drawn
+from xvarpro.operators._structured import Structured, floating
+from xvarpro.protocols import Array, Operator, Tree
+
+
+@final
+@dataclass(frozen=True)
+class MatrixFree(Structured):
+    """``matvec(p, w)`` and ``rmatvec(p, r)``, where theta enters through p alone.
+
+    Write both with ``xp = xv.array_namespace(w)``, for w of shape (n, k) and r of shape (m, k), and certify them once
+    with `dottest`. The gradient is a derivative of `matvec`.
+
+    Parameters
+    ----------
+    matvec : callable
+        ``matvec(p, w)``, linear in w.
+    rmatvec : callable or None
+        Its adjoint; None takes it from the derivative of `matvec`, at the cost of one more evaluation.
+    shape : tuple of int
+        ``(m, n)``.
+    p : pytree of arrays
+        What theta made: floating-point arrays, and any arrays of integers besides.
+
+    Notes
+    -----
+    `dense` applies `matvec` to the identity: n products, and an array of m x n.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def differences(p, w):
+    ...     return p * (w[1:, :] - w[:-1, :])
+    >>> M = xv.operators.MatrixFree(differences, None, (3, 4), np.array(2.0))
+    >>> M.rmatvec(np.ones((3, 1)))[:, 0]
+    array([-2.,  0.,  0.,  2.])
+    """
+
+    forward: Callable[[Tree, Array], Array] | None = None
+    backward: Callable[[Tree, Array], Array] | None = None
+    shape: tuple[int, int] = (0, 0)
+    p: Tree = None
+
+    def __post_init__(self) -> None:
+        if self.forward is None:
+            return
+        for name, f in (("matvec", self.forward), ("rmatvec", self.backward)):
+            if not (callable(f) or (f is None and name == "rmatvec")):
+                raise ProblemError(f"MatrixFree needs a function {name}(p, x), got {type(f).__name__}")
+        if len(self.shape) != 2:
+            raise ProblemError(f"MatrixFree needs a shape (m, n), got {self.shape!r}")
+
+    def matvec(self, w: Array) -> Array:
+        return self.forward(self.p, w)  # type: ignore[misc]
+
+    def rmatvec(self, r: Array) -> Array:
+        if self.backward is not None:
+            return self.backward(self.p, r)
+        xp = array_namespace(r)
+        zeros = xp.zeros((self.shape[1], r.shape[1]), dtype=r.dtype, device=device(r))
+        arrays, skeleton = trees.partition(self.p)
+        product = self.forward
+
+        def applied(w: Array, *arrays: Array) -> tuple[Array]:
+            return (product(skeleton.fill(arrays), w),)  # type: ignore[misc]
+
+        _, pullback = backends.owner(r).vjp(applied, (zeros,), arrays)
+        return pullback((r,))[0]
+
+    def dense(self) -> Array:
+        arrays = [x for x in trees.leaves(self.p) if trees.is_array(x) and floating(x)]
+        if not arrays:
+            raise ProblemError("MatrixFree has no floating-point array in p to tell its framework and dtype by")
+        like = next((x for x in arrays if trees.is_complex(x)), arrays[0])
+        xp = array_namespace(like)
+        return self.matvec(xp.eye(self.shape[1], dtype=like.dtype, device=device(like)))
+
+    def sizes(self) -> None:
+        return None
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        p = {"A": drawn(*shape), "s": 2 + drawn(shape[0], 1)}
+        return cls(_forward, _backward, shape, p), cls(_forward, None, shape, p)
+
+
+def _forward(p: Tree, w: Array) -> Array:
+    return p["s"] * p["s"] * (p["A"] @ w)
+
+
+def _backward(p: Tree, r: Array) -> Array:
+    s = array_namespace(r).conj(p["s"]) if trees.is_complex(r) else p["s"]
+    return trees.adjoint(p["A"]) @ (s * s * r)

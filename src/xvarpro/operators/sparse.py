@@ -1,0 +1,96 @@
+"""Sparse designs, in coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
+from xvarpro.operators._arithmetic import alike, conj, drawn, like
+from xvarpro.protocols import Array, Operator
+
+
+@final
+@dataclass(frozen=True)
+class Sparse(Operator):
+    """``M[rows[i], columns[i]] += data[i]``; theta may enter `data`.
+
+    Products go through the framework's own sparse arrays: SciPy's for NumPy where it is installed, torch's, JAX's BCOO,
+    CuPy's. The lower level is solved by the dense form.
+
+    Parameters
+    ----------
+    data : array, shape (p,)
+    rows, columns : arrays of integers, shape (p,)
+        Places, >= 0 and below the shape; what is beyond it is an error on some frameworks and nothing on others.
+    shape : tuple of int
+        ``(m, n)``.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = xv.operators.Sparse(np.array([1.0, 2.0]), np.array([0, 1]), np.array([1, 0]), (2, 2))
+    >>> M.matvec(np.array([[10.0], [1.0]]))[:, 0]
+    array([ 1., 20.])
+    """
+
+    data: Array = None
+    row_indices: Array = None
+    column_indices: Array = None
+    shape: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        if self.data is None:
+            return
+        shapes = [tuple(x.shape) for x in (self.data, self.row_indices, self.column_indices)]
+        if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+            raise ProblemError(f"Sparse needs data, rows and columns of one shape (p,), got {shapes}")
+        for name, x in (("rows", self.row_indices), ("columns", self.column_indices)):
+            if not array_namespace(x).isdtype(x.dtype, "integral"):
+                raise ProblemError(f"Sparse needs whole numbers for {name}, got {x.dtype}")
+        if len(self.shape) != 2:
+            raise ProblemError(f"Sparse needs a shape (m, n), got {self.shape!r}")
+
+    def matvec(self, w: Array) -> Array:
+        return self._product(self.row_indices, self.column_indices, self.data, self.shape, w)
+
+    def rmatvec(self, r: Array) -> Array:
+        return self._product(self.column_indices, self.row_indices, conj(self.data), self.shape[::-1], r)
+
+    @staticmethod
+    def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        data, w = alike(data, w)
+        return backends.sparse_product(rows, columns, data, shape, w)
+
+    def outer(self, r: Array, w: Array) -> Sparse:
+        xp = array_namespace(r)
+        r, w = xp.take(r, self.row_indices, axis=0), xp.take(w, self.column_indices, axis=0)
+        gradient = like(xp.sum(r * conj(w), axis=1), self.data)
+        return Sparse(gradient, self.row_indices, self.column_indices, self.shape)
+
+    def dense(self) -> Array:
+        xp = array_namespace(self.data)
+        return self.matvec(xp.eye(self.shape[1], dtype=self.data.dtype, device=device(self.data)))
+
+    def sizes(self) -> Array:
+        """Of the entries as they were given, where places repeat."""
+        xp = array_namespace(self.data)
+        entries = xp.abs(self.data)
+        ones = xp.ones((self.shape[0], 1), dtype=entries.dtype, device=device(entries))
+        return Sparse(entries, self.row_indices, self.column_indices, self.shape).rmatvec(ones)[:, 0]
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        m, n = shape
+        draw = np.random.default_rng([m, n])
+        p = 2 * max(m, n)
+        # a diagonal keeps the rank, the rest may fall on places that are taken
+        places = np.arange(max(m, n)), np.arange(max(m, n))
+        rows, columns = (np.concat([i % k, draw.integers(0, k, p)]) for i, k in zip(places, shape, strict=True))
+        data = drawn(rows.size)
+        data[: max(m, n)] += 4
+        return (cls(data, rows, columns, shape),)
