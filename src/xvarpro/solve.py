@@ -414,7 +414,7 @@ class _Run:
 
 def _energy(reduced: Reduced, theta: Leaves) -> Array:
     """``1/2 |y|^2`` of the level that judges: the scale of everything the objective is a difference of."""
-    judge, problem = reduced.judge, reduced.problem
+    judge = reduced.judge
     if not callable(judge.y):
         return 0.5 * trees.inner(judge.y, judge.y)
     parts = reduced.evaluate(theta, reduced.constants)

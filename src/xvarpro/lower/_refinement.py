@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from xvarpro._namespace import array_namespace
-from xvarpro.lower._stack import padded
+from xvarpro._namespace import array_namespace, device
+from xvarpro.lower._stack import padded, power_of_two, units
 from xvarpro.protocols import Array
 from xvarpro.trees import adjoint, is_complex
 
@@ -23,6 +23,10 @@ from xvarpro.trees import adjoint, is_complex
 LARGEST = 2**16
 # condition from which on: below it a gradient has lost four digits at most, and keeps eleven in float64
 HARD = 5e3
+# the same in float32, which has no digits to lose
+HARD_SINGLE = 100.0
+# refinements of normal equations at most: twice what their slowest convergence needs
+MOST = 12
 
 
 class Augmented(NamedTuple):
@@ -67,6 +71,56 @@ def refine(backend: Any, R: Array, state: Callable[[], Augmented], top: Array, b
     return backend.when(steps > 0, improve, (top, b))
 
 
+def converge(
+    backend: Any, A: Array, L: Array, f: Array | None, g: Array | None, b: Array | None = None, *, doubled: bool
+) -> tuple[Array, Array]:
+    """Solve the augmented system by normal equations, ``A^T A = L L^T``, and refine as long as that helps.
+
+    An error is multiplied by about ``eps cond(A)^2`` each time, of which the first correction shows the size. What is
+    left is of order ``eps cond(A)``, or eps where residuals are `doubled`.
+
+    Parameters
+    ----------
+    A, L : arrays, shapes (m, n), (n, n)
+    f, g : array or None
+        The right-hand sides, shapes (m, k), (n, k); None stands for zero, for one of them.
+    b : array, shape (n, k), optional
+        Where to start from.
+    """
+    xp = array_namespace(A)
+
+    def solve(x: Array) -> Array:
+        return backend.solve_triangular(L, backend.solve_triangular(L, x, lower=True), lower=True, transpose=True)
+
+    def minus(x: Array | None, *product: Array) -> Array:
+        return -(product[0] @ product[1]) if x is None else x - product[0] @ product[1]
+
+    def again(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        n, a, b, first, latest, _ = carry
+        ahead = (
+            _doubled(([] if f is None else [f]) + [-a], A, b) if doubled else minus(-a if f is None else f - a, A, b)
+        )
+        behind = _doubled([] if g is None else [g], adjoint(A), a) if doubled else minus(g, adjoint(A), a)
+        db = solve(adjoint(A) @ ahead - behind)
+        step = _length(db) / _length(b)
+        return n + 1, a + (ahead - A @ db), b + db, xp.where(n == 0, step, first), step, latest
+
+    def going(carry: tuple[Array, ...]) -> Array:
+        n, _, _, first, latest, before = carry
+        # false for NaN
+        return (n == 0) | ((n < MOST) & (latest * first > xp.finfo(A.dtype).eps) & (latest < 0.5 * before))
+
+    if b is None:
+        b = solve(-g if f is None else adjoint(A) @ f)
+    one = xp.ones((), dtype=xp.abs(A[:1, :1]).dtype, device=device(A))
+    start = (xp.zeros((), dtype=xp.int32, device=device(A)), minus(f, A, b), b, one, one, xp.inf * one)
+    return backend.while_loop(going, again, start)[1:3]
+
+
+def _length(x: Array) -> Array:
+    return array_namespace(x).sum(abs(x) ** 2) ** 0.5
+
+
 def affordable(m: int, b: Array) -> bool:
     """Whether a target with `m` rows is small enough to be refined."""
     return (m + b.shape[0]) * b.shape[1] <= LARGEST
@@ -75,11 +129,12 @@ def affordable(m: int, b: Array) -> bool:
 def _steps(R: Array) -> Array:
     """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
     xp = array_namespace(R)
-    pivots = xp.abs(xp.linalg.diagonal(R))
+    pivots = xp.abs(xp.linalg.diagonal(units(R)))
     large, small = xp.max(pivots), xp.min(pivots)
     one, zero = xp.ones_like(large), xp.zeros_like(large)
-    worse = xp.where(large * xp.finfo(R.dtype).eps ** 0.5 > small, one + 1, zero)
-    return xp.where(large > HARD * small, one, zero) + worse
+    eps = xp.finfo(R.dtype).eps
+    worse = xp.where(large * eps**0.5 > small, one + 1, zero)
+    return xp.where(large > (HARD if eps < 1e-12 else HARD_SINGLE) * small, one, zero) + worse
 
 
 def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
@@ -103,7 +158,7 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
         pairs = xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
         halves = _doubled([_parts(x) for x in terms], pairs, _parts(b))
         return halves[: A.shape[0], :] + 1j * halves[A.shape[0] :, :]
-    A_high, b_high = _leading(A, 1), _leading(b, 0)
+    A_high, b_high = _leading(A, b)
     small = A_high @ (b - b_high) + (A - A_high) @ b
     total, *rest = [*terms, -(A_high @ b_high)]
     for term in rest:
@@ -120,11 +175,17 @@ def _parts(x: Array) -> Array:
     return xp.concat([xp.real(x), xp.imag(x)])
 
 
-def _leading(x: Array, axis: int) -> Array:
-    """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
-    xp = array_namespace(x)
-    bits = round(1 - math.log2(xp.finfo(x.dtype).eps))
-    cut = math.ceil((bits + math.log2(x.shape[axis])) / 2)
-    top = xp.max(xp.abs(x), axis=axis, keepdims=True)
-    grid = (1.5 * 2.0**cut) * 2.0 ** xp.ceil(xp.log2(top))
-    return (x + grid) - grid
+def _leading(A: Array, b: Array) -> tuple[Array, Array]:
+    """Half of the digits of A and b, on grids whose products are one grid for all terms of an entry of ``A b``.
+
+    The grid of a column of A goes with the units of that column, and the grid of the row of b with their inverse.
+    """
+    xp = array_namespace(A)
+    bits = round(1 - math.log2(xp.finfo(A.dtype).eps))
+    cut = 1.5 * 2.0 ** math.ceil((bits + math.log2(A.shape[1])) / 2)
+    size = xp.abs(A)
+    column = power_of_two(xp.max(size, axis=0, keepdims=True))
+    grid = cut * power_of_two(xp.max(size / column, axis=1, keepdims=True)) * column
+    column = xp.matrix_transpose(column)
+    along = cut * power_of_two(xp.max(xp.abs(b) * column, axis=0, keepdims=True)) / column
+    return (A + grid) - grid, (b + along) - along

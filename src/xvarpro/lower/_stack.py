@@ -28,31 +28,51 @@ def padded(y: Array, rows: int) -> Array:
     return xp.concat([y, xp.zeros((rows - y.shape[0], y.shape[1]), dtype=y.dtype, device=device(y))])
 
 
+def power_of_two(x: Array) -> Array:
+    """The next power of two of every entry >= 0, to the last bit: a division by it loses nothing. 1 for 0."""
+    xp = array_namespace(x)
+    p = 2.0 ** xp.ceil(xp.log2(xp.where(x > 0, x, xp.ones_like(x))))
+    # what a framework's power is off by, some last digits, does not survive the larger summand
+    larger = p / xp.finfo(x.dtype).eps ** 0.5
+    return (p + larger) - larger
+
+
+def units(R: Array) -> Array:
+    """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
+    xp = array_namespace(R)
+
+    def length(x: Array) -> Array:
+        return xp.sqrt(xp.sum(x * x, axis=-2, keepdims=True))
+
+    # squares of what is left after the first division neither overflow nor vanish
+    for size in (lambda x: xp.max(x, axis=-2, keepdims=True), length):
+        scale = size(xp.abs(R))
+        R = R / xp.where(scale > 0, scale, xp.ones_like(scale))
+    return R
+
+
 def deficient(backend: Any, R: Array, rows: int) -> Array:
     """Whether the columns of ``A = Q R``, A with `rows` rows, are dependent to working precision; 0-d bool.
 
-    Of a stack of matrices, whether those of any of them are.
-
-    Columns are scaled to length 1 first, so that units do not count. ``|r_jj|`` is then the distance of column j from
-    the span of those before it: where none is small, the rank is full. Small ones may be rounding or conditioning; the
-    smallest singular value decides, and is computed only then.
+    Of a stack of matrices, whether those of any of them are. With columns of length 1 ``|r_jj|`` is the distance of
+    column j from the span of those before it: where none is small, the rank is full. Small ones may be rounding or
+    conditioning; the smallest singular value decides, and is computed only then.
     """
     xp = array_namespace(R)
-    eps = xp.finfo(R.dtype).eps
-    n = R.shape[-1]
-    length = xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True))
+    eps, n = xp.finfo(R.dtype).eps, R.shape[-1]
+    R = units(R)
     # written so that NaN counts as small
-    small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > (1e4 * eps * n) * length[..., 0, :])
+    small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > 1e4 * eps * n)
 
     def decide(_: Array) -> Array:
-        s = backend.svd(R / xp.astype(xp.where(length > 0, length, xp.ones_like(length)), R.dtype))[1]
+        s = backend.svd(R)[1]
         return ~xp.all(xp.min(s, axis=-1) > (eps * max(rows, n)) * xp.max(s, axis=-1))
 
     return backend.when(small, decide, small)
 
 
-def condition_of(backend: Any, A: Array) -> Array:
-    """2-norm condition number of a small matrix, inf when singular; the largest of a stack."""
-    xp = array_namespace(A)
-    s = backend.svd(A)[1]
+def condition_of(backend: Any, R: Array) -> Array:
+    """2-norm condition number of a small matrix, columns scaled to length 1; inf when singular; the largest of a stack."""
+    xp = array_namespace(R)
+    s = backend.svd(units(R))[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))

@@ -1,4 +1,4 @@
-"""Normal equations: half the work of QR and the square of its condition number."""
+"""Normal equations, refined: half the work of QR, and its accuracy as long as the square of the condition fits."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._stack import condition_of
+from xvarpro.lower._refinement import affordable, converge
+from xvarpro.lower._stack import condition_of, padded, power_of_two, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 from xvarpro.trees import adjoint
 
+# times eps^-1/2: the condition up to which refinement converges with certainty
+REACH = 0.1
+
 
 class CholeskyFactor(NamedTuple):
-    """``M^T M + lam Omega^T Omega = L L^T``, with M itself for the products."""
+    """``S^T S = L L^T`` with ``S = [M; sqrt(lam) Omega] / units``, whose columns are no longer than 1."""
 
-    A: Array
+    S: Array
     L: Array
+    units: Array  # (n, 1)
 
 
 @final
 @dataclass(frozen=True)
 class Cholesky(LowerSolver):
-    """Cholesky factorisation of ``M^T M + lam Omega^T Omega``.
+    """Cholesky factorisation of ``M^T M + lam Omega^T Omega``, with iterative refinement of the augmented system.
 
-    The gradient's error grows with the square of cond(M): take it when M has far more rows than columns and
-    ``cond(M)`` is known to stay below about 1e4 in float64. In float32 it is rarely accurate enough.
+    The factor alone would leave an error of order ``eps cond^2``. Refinement from residuals with M itself (Bjorck 1967)
+    makes it ``eps cond``, as that of `QR`, as long as ``cond <= 0.1 / sqrt(eps)``: 7e6 in float64, 300 in float32,
+    columns of the stacked matrix scaled to one length. Beyond that the factor is NaN, and a solve ends as
+    ``RANK_DEFICIENT``: never a gradient of a few digits. Take it for many rows and few columns, and few right-hand sides.
 
     Examples
     --------
@@ -33,32 +40,52 @@ class Cholesky(LowerSolver):
     """
 
     def factor(self, backend: Any, system: System) -> CholeskyFactor:
-        A, Omega = system.M.dense(), system.Omega
-        xp = array_namespace(A)
-        H = adjoint(A) @ A
-        if system.ridged:
-            one = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else adjoint(Omega) @ Omega
-            H = H + system.lam * one
-        return CholeskyFactor(A, backend.cholesky(H))
+        S, units = _scaled(system)
+        xp = array_namespace(S)
+        L = backend.cholesky(adjoint(S) @ S)
+        eye = xp.eye(L.shape[0], dtype=L.dtype, device=device(L))
+        inverse = backend.solve_triangular(L, eye, lower=True)
+        # lengths that columns of S have, in which L^-1 is of order cond(S); written so that NaN is out of reach
+        length = xp.sqrt(xp.sum(xp.abs(L) ** 2, axis=1, keepdims=True))
+        reached = xp.sum((xp.abs(inverse) * xp.matrix_transpose(length)) ** 2) <= REACH**2 / xp.finfo(L.dtype).eps
+        return CholeskyFactor(S, xp.where(reached, L, xp.full_like(L, xp.nan)), units)
 
     def argmin(self, backend: Any, system: System, factor: CholeskyFactor, y: Array) -> Array:
-        return _solve(backend, factor.L, adjoint(factor.A) @ y)
+        S, L, units = factor
+        return converge(backend, S, L, padded(y, S.shape[0]), None, doubled=False)[1] / units
+
+    def condense(self, factor: CholeskyFactor) -> Array:
+        return factor.L
+
+    def refine(
+        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        m = y.shape[0]
+        if not affordable(m, w):
+            return w, r
+        S, units = _scaled(system)
+        a, b = converge(backend, S, condensed, padded(y, S.shape[0]), None, w * units, doubled=True)
+        return b / units, -a[:m, :]
 
     def adjoint(self, backend: Any, system: System, factor: CholeskyFactor, c: Array, y: Array, r: Array) -> Adjoint:
-        v = _solve(backend, factor.L, c)
-        return Adjoint(factor.A @ v, ((r, v),), v)
+        S, L, units = factor
+        a, b = converge(backend, S, L, None, c / units, doubled=affordable(y.shape[0], c))
+        v = -b / units
+        return Adjoint(a[: y.shape[0], :], ((r, v),), v)
 
     def deficient(self, backend: Any, factor: CholeskyFactor) -> Array:
-        # squared distances of each column from the span of those before it, over squared lengths: rounding of H
-        # leaves up to some hundred eps of them
-        L = factor.L
-        xp = array_namespace(L)
-        tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
-        return ~xp.all(xp.abs(xp.linalg.diagonal(L)) ** 2 > tiny * xp.sum(xp.abs(L) ** 2, axis=1))
+        xp = array_namespace(factor.L)
+        return xp.any(xp.isnan(factor.L))
 
     def condition(self, backend: Any, factor: CholeskyFactor) -> Array:
-        return condition_of(backend, factor.L)
+        xp = array_namespace(factor.L)
+        kappa = condition_of(backend, adjoint(factor.L))
+        return xp.where(xp.isnan(kappa), xp.full_like(kappa, xp.inf), kappa)
 
 
-def _solve(backend: Any, L: Array, b: Array) -> Array:
-    return backend.solve_triangular(L, backend.solve_triangular(L, b, lower=True), lower=True, transpose=True)
+def _scaled(system: System) -> tuple[Array, Array]:
+    """The stacked matrix over a power of two for each column, which rounds nothing, and these."""
+    S = stacked(system.M.dense(), system.root, system.Omega)
+    xp = array_namespace(S)
+    units = power_of_two(xp.max(xp.abs(S), axis=0, keepdims=True))
+    return S / units, xp.matrix_transpose(units)

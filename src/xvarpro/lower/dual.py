@@ -50,9 +50,15 @@ class DualQR(LowerSolver):
     def refine(
         self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        factor = self.factor(backend, system)
-        x, a = self._multiplier(backend, system, factor, y)
-        return _from_dual(factor, x), -system.lam * a
+        Omega = system.Omega
+        b = -backend.solve_triangular(condensed, backend.solve_triangular(condensed, y, transpose=True))
+
+        def state() -> Augmented:
+            factor = self.factor(backend, system)
+            return Augmented(_dual(system), factor.Q, factor.R, None, y)
+
+        x, b = refine(backend, condensed, state, w if Omega is None else Omega @ w, b)
+        return x if Omega is None else array_namespace(x).linalg.solve(Omega, x), system.lam * b
 
     def adjoint(self, backend: Any, system: System, factor: DualFactor, c: Array, y: Array, r: Array) -> Adjoint:
         Q, R = factor.Q, factor.R

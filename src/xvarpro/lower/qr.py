@@ -46,6 +46,7 @@ class QR(LowerSolver):
     ) -> tuple[Array, Array]:
         if not affordable(y.shape[0], w):
             return w, r
+        w, r = _corrected(backend, system, condensed, w, r)
 
         def state() -> Augmented:
             return Augmented(_matrix(system), *self.factor(backend, system), y, None)
@@ -65,6 +66,16 @@ class QR(LowerSolver):
 
     def condition(self, backend: Any, factor: QRFactor) -> Array:
         return condition_of(backend, factor.R)
+
+
+def _corrected(backend: Any, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:
+    """One step of seminormal equations, which a derivative through the solve would take: no digit, but a factor."""
+    M, lam, Omega = system
+    g = M.rmatvec(r)
+    if system.ridged:
+        g = g + lam * (w if Omega is None else Omega.mT @ (Omega @ w))
+    dw = backend.solve_triangular(R, backend.solve_triangular(R, g, transpose=True))
+    return w - dw, r - M.matvec(dw)
 
 
 def _matrix(system: System) -> Array:

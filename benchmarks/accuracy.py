@@ -1,0 +1,322 @@
+"""How exact the reduced gradient is: every lower-level solver on every backend, next to autodiff, against 50 digits.
+
+python benchmarks/accuracy.py [--draws 8] [--write]
+
+Designs are ``M(theta) = A + sum theta_k B_k`` at theta = 0 with arrays of the dtype, so that the problem handed over is
+exact and all error is the algorithm's. The bars at the end are checked here; the exit status says whether one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mpmath as mp
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import lower
+from xvarpro.errors import XvarproError
+from xvarpro.protocols import LowerSolver
+
+ROWS, COLUMNS, UPPER_ROWS, PARAMETERS = 24, 6, 20, 5
+DIGITS = 50
+BACKENDS = ("numpy", "array-api-strict", "torch", "jax")
+CONDITIONS = {
+    "float64": (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12),
+    "float32": (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e8, 1e10, 1e12),
+}
+# with square roots that are exact: rounding them is nobody's error
+RIDGES = {"float64": 2.0**-34, "float32": 2.0**-16}
+SMALL = {"float64": 1e-8, "float32": 1e-4}
+VANISHING = (2.0**-14, 2.0**-26, 2.0**-40, 2.0**-60, 2.0**-100, 0.0)
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+
+
+class Case(NamedTuple):
+    """One kind of problem; `residual` is the size of what the lower level does not fit, next to what it does."""
+
+    bilevel: bool
+    residual: float
+    lam: float
+    dtype: str
+    wide: bool = False
+
+    def __str__(self) -> str:
+        levels = f"bilevel, lower residual {self.residual:g}" if self.bilevel else "separable"
+        ridge = f"lam = 2^{np.log2(self.lam):.0f}" if self.lam else "no ridge"
+        return f"{self.dtype}, {'wide, ' if self.wide else ''}{levels}, {ridge}"
+
+
+class Draw(NamedTuple):
+    """Arrays of the lower level, and of the upper one where there is one: design, its directions, target, its own."""
+
+    A: np.ndarray
+    B: np.ndarray
+    y: np.ndarray
+    C: np.ndarray
+    AU: np.ndarray | None = None
+    BU: np.ndarray | None = None
+    yU: np.ndarray | None = None
+    CU: np.ndarray | None = None
+
+    def condition(self, lam: float) -> float:
+        """Of the matrix that is factored, in exact arithmetic; of the dual one for a wide design."""
+        A = self.A.astype(float)
+        s = np.linalg.svd(A, compute_uv=False)
+        s = np.sqrt(s**2 + lam)
+        return float(s.max() / s.min())
+
+
+@cache
+def draw(case: Case, cond: float, seed: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    m, n = (COLUMNS, ROWS) if case.wide else (ROWS, COLUMNS)
+    k = min(m, n)
+    U = np.linalg.qr(rng.normal(size=(m, k)))[0]
+    V = np.linalg.qr(rng.normal(size=(n, k)))[0]
+    A = ((U * np.logspace(0, -np.log10(cond), k)) @ V.T).astype(case.dtype)
+    B, C = rng.normal(size=(PARAMETERS, m, n)), rng.normal(size=(PARAMETERS, m))
+    y = A @ rng.normal(size=n) + case.residual * rng.normal(size=m)
+    arrays = [A, B, y, C]
+    if case.bilevel:
+        arrays += [rng.normal(size=s) for s in ((UPPER_ROWS, n), (PARAMETERS, UPPER_ROWS, n))]
+        arrays += [rng.normal(size=s) for s in ((UPPER_ROWS,), (PARAMETERS, UPPER_ROWS))]
+    return Draw(*(x.astype(case.dtype) for x in arrays))
+
+
+# -- the reference: derivatives of w along every parameter, forwards, which no method under test computes --------------
+
+
+@cache
+def reference(case: Case, cond: float, seed: int) -> np.ndarray:
+    """The gradient from `DIGITS` digits; normal equations lose twice the digits of the condition, at most 24."""
+    with mp.workdps(DIGITS):
+        A, B, y, C, AU, BU, yU, CU = (None if x is None else _exact(x) for x in draw(case, cond, seed))
+        lam = mp.mpf(case.lam)
+        w, derivative = _wide(A, y, lam) if case.wide else _tall(A, y, lam)
+        slopes = [derivative(dA, dy) for dA, dy in zip(B, C, strict=True)]
+        r = (A if AU is None else AU) * w - (y if yU is None else yU)
+        g = []
+        for k, dw in enumerate(slopes):
+            if AU is None:
+                change, ridge = A * dw + B[k] * w - C[k], lam * _dot(w, dw)
+            else:
+                change, ridge = AU * dw + BU[k] * w - CU[k], 0
+            g.append(float(_dot(r, change) + ridge))
+        return np.array(g)
+
+
+def _exact(x: np.ndarray) -> Any:
+    """A vector or matrix in multiple precision; a list of them where there is one per parameter."""
+    x = x.astype(float)
+    if x.shape[0] == PARAMETERS:
+        return [mp.matrix(part.tolist()) for part in x]
+    return mp.matrix(x.tolist())
+
+
+def _dot(a: Any, b: Any) -> Any:
+    return mp.fsum(x * z for x, z in zip(a, b, strict=True))
+
+
+def _tall(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+    H = A.T * A + lam * mp.eye(A.cols)
+    w = mp.lu_solve(H, A.T * y)
+    r = y - A * w
+    return w, lambda dA, dy: mp.lu_solve(H, dA.T * r + A.T * (dy - dA * w))
+
+
+def _wide(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+    K = A * A.T + lam * mp.eye(A.rows)
+    a = mp.lu_solve(K, y)
+
+    def derivative(dA: Any, dy: Any) -> Any:
+        da = mp.lu_solve(K, dy - dA * (A.T * a) - A * (dA.T * a))
+        return dA.T * a + A.T * da
+
+    return A.T * a, derivative
+
+
+# -- the package -------------------------------------------------------------------------------------------------------
+
+
+def solvers() -> list[type[LowerSolver]]:
+    """What `xvarpro.lower` exports: a newcomer is measured without being named here."""
+    exported = [getattr(lower, name) for name in lower.__all__]
+    return [x for x in exported if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
+
+
+def design(theta: Any, data: Any) -> Any:
+    return _moved(theta, data["A"], data["B"])
+
+
+def target(theta: Any, data: Any) -> Any:
+    return _moved(theta, data["y"], data["C"])
+
+
+def upper_design(theta: Any, data: Any) -> Any:
+    return _moved(theta, data["AU"], data["BU"])
+
+
+def upper_target(theta: Any, data: Any) -> Any:
+    return _moved(theta, data["yU"], data["CU"])
+
+
+def _moved(theta: Any, at: Any, along: Any) -> Any:
+    xp = xv.array_namespace(theta)
+    return at + xp.sum(xp.reshape(theta, (theta.shape[0], *(1,) * at.ndim)) * along, axis=0)
+
+
+def gradient(case: Case, data: Draw, solver: LowerSolver, backend: str) -> np.ndarray:
+    """The package's gradient of the problem."""
+    arrays = {name: x for name, x in data._asdict().items() if x is not None}
+    level = xv.Level(design, target, lam=case.lam, solver=solver)
+    if case.bilevel:
+        problem = xv.bilevel(lower=level, upper=xv.Level(upper_design, upper_target), data=arrays)
+    else:
+        problem = xv.separable(design, target, data=arrays, lam=case.lam, solver=solver)
+    return xv.value_and_gradient(problem, np.zeros(PARAMETERS, case.dtype), backend=backend)[1]
+
+
+# -- autodiff through a solver -----------------------------------------------------------------------------------------
+
+
+def torch_gradient(how: str, case: Case, data: Draw) -> np.ndarray:
+    """Autodiff in Torch; no route truncates small singular values, which would only cost it digits."""
+    import torch
+
+    tensors = [None if x is None else torch.from_numpy(x) for x in data]
+    theta = torch.zeros(PARAMETERS, dtype=tensors[0].dtype, requires_grad=True)
+
+    def solve(M: Any, y: Any) -> Any:
+        if how == "pinv":
+            return torch.linalg.pinv(M, rtol=0.0) @ y
+        if how == "lstsq":
+            return torch.linalg.lstsq(M, y[:, None], driver="gels").solution[:, 0]
+        if how == "solve":
+            return torch.linalg.solve(M.T @ M, M.T @ y)
+        Q, R = torch.linalg.qr(M)
+        return torch.linalg.solve_triangular(R, (Q.T @ y)[:, None], upper=True)[:, 0]
+
+    def along(steps: Any) -> Any:
+        return torch.tensordot(theta, steps, dims=1)
+
+    _objective(torch, solve, along, case, tensors).backward()
+    return theta.grad.numpy()
+
+
+def jax_gradient(how: str, case: Case, data: Draw) -> np.ndarray:
+    import jax
+
+    with jax.enable_x64(case.dtype == "float64"), jax.default_matmul_precision("highest"):
+        return np.asarray(_jax_gradient(how, case)(np.zeros(PARAMETERS, case.dtype), tuple(data)))
+
+
+@cache
+def _jax_gradient(how: str, case: Case) -> Callable[..., Any]:
+    import jax
+    import jax.numpy as jnp
+
+    def solve(M: Any, y: Any) -> Any:
+        if how == "pinv":
+            return jnp.linalg.pinv(M, rtol=0.0) @ y
+        if how == "lstsq":
+            return jnp.linalg.lstsq(M, y, rcond=0.0)[0]
+        if how == "solve":
+            return jnp.linalg.solve(M.T @ M, M.T @ y)
+        Q, R = jnp.linalg.qr(M)
+        return jax.scipy.linalg.solve_triangular(R, Q.T @ y)
+
+    def value(theta: Any, data: Any) -> Any:
+        return _objective(jnp, solve, lambda steps: jnp.tensordot(theta, steps, axes=1), case, data)
+
+    return jax.jit(jax.grad(value))
+
+
+def _objective(xp: Any, solve: Any, along: Any, case: Case, data: Any) -> Any:
+    A, B, y, C, AU, BU, yU, CU = data
+    M, y = A + along(B), y + along(C)
+    S, f = M, y
+    if case.lam:
+        n = M.shape[1]
+        S = xp.concatenate([M, case.lam**0.5 * xp.eye(n, dtype=M.dtype)])
+        f = xp.concatenate([y, xp.zeros(n, dtype=M.dtype)])
+    w = solve(S, f)
+    if case.bilevel:
+        r = (AU + along(BU)) @ w - (yU + along(CU))
+        return 0.5 * (r * r).sum()
+    r = S @ w - f
+    return 0.5 * (r * r).sum()
+
+
+ROUTES = ("pinv", "lstsq", "solve")
+AUTODIFF: dict[str, Callable[[Case, Draw], np.ndarray]] = {
+    f"autodiff {name} {how}": (lambda case, data, run=run, how=how: run(how, case, data))
+    for name, run in (("torch", torch_gradient), ("jax", jax_gradient))
+    for how in (*ROUTES, "qr")
+}
+# the bars are about these; autodiff through a QR is shown beside them
+RIVALS = tuple(name for name in AUTODIFF if name.split()[-1] in ROUTES)
+
+
+def through_normal_pinv(case: Case, data: Draw) -> np.ndarray:
+    """The adjoint with a pseudo-inverse of the n x n normal matrix: what the dual form is there to replace."""
+    A, B, y, C, AU, BU, yU, CU = (x.astype(float) for x in data)
+    P = np.linalg.pinv(A.T @ A + case.lam * np.eye(A.shape[1]))
+    w = P @ (A.T @ y)
+    r, s = A @ w - y, AU @ w - yU
+    v = P @ (AU.T @ s)
+    return np.array([s @ (BU[k] @ w - CU[k]) - (B[k] @ w - C[k]) @ (A @ v) - r @ (B[k] @ v) for k in range(len(B))])
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def error(got: Any, want: np.ndarray) -> float:
+    """Relative error; inf where the gradient is not finite."""
+    e = np.linalg.norm(np.asarray(got, dtype=float) - want) / np.linalg.norm(want)
+    return float(e) if np.isfinite(e) else np.inf
+
+
+def measure(run: Callable[[Case, Draw], Any], case: Case, cond: float, draws: int) -> np.ndarray:
+    """Errors of a method over the draws; NaN where it does not take the problem at all."""
+    errors = []
+    for seed in range(draws):
+        try:
+            errors.append(error(run(case, draw(case, cond, seed)), reference(case, cond, seed)))
+        except XvarproError:
+            errors.append(np.nan)
+        except Exception:
+            if run not in AUTODIFF.values():
+                raise
+            # the frameworks raise what they like
+            errors.append(np.inf)
+    return np.array(errors)
+
+
+def methods() -> dict[str, Callable[[Case, Draw], Any]]:
+    ours = {
+        f"{kind.__name__} {backend}": (lambda case, data, kind=kind, b=backend: gradient(case, data, kind(), b))
+        for kind in solvers()
+        for backend in BACKENDS
+    }
+    return ours | AUTODIFF
+
+
+def tables(draws: int, dtypes: tuple[str, ...] = tuple(CONDITIONS)) -> Iterator[tuple[Case, tuple[float, ...], Any]]:
+    """For every case its conditions and, by method, an array (condition, draw) of errors."""
+    for dtype in dtypes:
+        for lam in (0.0, RIDGES[dtype]):
+            kinds = [Case(False, 1.0, lam, dtype), *(Case(True, r, lam, dtype) for r in (1.0, SMALL[dtype]))]
+            kinds.append(Case(True, 1.0, lam, dtype, wide=True))
+            for case in kinds:
+                conditions = CONDITIONS[dtype]
+                yield case, conditions, {
+                    name: np.array([measure(run, case, cond, draws) for cond in conditions])
+                    for name, run in methods().items()
+                }
