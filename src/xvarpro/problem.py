@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, final
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
+from xvarpro.lower import WeightSet
 from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
 from xvarpro.targets import Chunks
 from xvarpro.trees import is_array
@@ -33,6 +34,8 @@ class Level(Struct):
         Invertible weight of the ridge; None is the identity.
     solver : LowerSolver, optional
         How the level is solved; None chooses by shape (`lower.choose`). Only a lower level uses it.
+    W : WeightSet, optional
+        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
     """
 
     M: Design
@@ -40,6 +43,7 @@ class Level(Struct):
     lam: float = 0.0
     Omega: Array | None = None
     solver: LowerSolver | None = None
+    W: WeightSet | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.M):
@@ -57,6 +61,15 @@ class Level(Struct):
             raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
         if self.solver is not None and not isinstance(self.solver, LowerSolver):
             raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(), got {self.solver!r}")
+        if self.W is not None:
+            if not isinstance(self.W, WeightSet):
+                raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(), got {self.W!r}")
+            self.W.solver(self.solver)
+            if isinstance(self.y, Chunks) and not self.W.linear:
+                raise ProblemError(
+                    f"a target in Chunks is compressed, and {type(self.W).__name__} does not allow it: only a linear "
+                    "subspace does. Pass y as an array"
+                )
 
 
 @final
@@ -89,6 +102,8 @@ class Problem(Struct):
             raise ProblemError(f"R must be a function R(theta) -> scalar, got {type(self.R).__name__}")
         if self.mu and self.R is None:
             raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
+        if self.upper is not None and self.upper.W is not None:
+            raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
         if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
             raise ProblemError("either both levels have a target in Chunks or neither")
 
@@ -108,6 +123,7 @@ def separable(
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,
     solver: LowerSolver | None = None,
+    W: WeightSet | None = None,
     compress: bool = True,
 ) -> Problem:
     """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
@@ -130,6 +146,8 @@ def separable(
         Its weight, >= 0.
     solver : LowerSolver, optional
         How `w` is solved for; None chooses by shape.
+    W : WeightSet, optional
+        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 
@@ -154,7 +172,7 @@ def separable(
     >>> round(float(fit.theta[0]), 4)
     3.0
     """
-    return Problem(Level(M, y, lam, Omega, solver), None, R, mu, data, compress)
+    return Problem(Level(M, y, lam, Omega, solver, W), None, R, mu, data, compress)
 
 
 def bilevel(

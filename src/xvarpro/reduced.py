@@ -89,6 +89,8 @@ class Reduced:
 
     def solver(self, M: Any) -> LowerSolver:
         level = self.problem.lower
+        if level.W is not None:
+            return level.W.solver(level.solver)
         return level.solver or lower.choose(M, level.lam, level.Omega)
 
     @property
@@ -139,7 +141,8 @@ class Reduced:
             return some(M.array, 0)
 
         if along:
-            part = replace(problem, lower=replace(judge, y=target(judge.y)))
+            W = None if judge.W is None else judge.W.part(indices, scale)
+            part = replace(problem, lower=replace(judge, y=target(judge.y), W=W))
         else:
             part = replace(problem, upper=Level(design, target(judge.y), judge.lam, judge.Omega))
         return Reduced(part, self.backend, self.treedef)
@@ -258,7 +261,7 @@ class Reduced:
         c, judge = parts.M_U.rmatvec(r), self.judge
         if judge.lam:
             c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
-        q, pairs, _ = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
+        q, pairs, _ = solver.near(w).adjoint(self.backend, system, point.factor, c, y, r_L)
         terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
         M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
         return Parts(M_L, _target(1, q, parts.y_L), parts.M_U.outer(r, w), _target(-1, r, parts.y_U), R)

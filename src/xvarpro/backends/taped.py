@@ -49,8 +49,8 @@ class TapedBackend(EagerBackend):
         ``|Q^T Q - I| < 1`` (Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015), which is looked at. Here it is three to
         five times as fast, for Householder's panels are products with vectors.
         """
-        m, n = A.shape
-        if m < self._aspect * n or m * n < self._entries:
+        m, n = A.shape[-2:]
+        if A.ndim > 2 or m < self._aspect * n or m * n < self._entries:
             return self.householder_qr(A)
         xp = self.xp
         R = self.cholesky(A.mT @ A).mT

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro.lower._weights import WeightSet
+from xvarpro.lower.affine import Affine, Equality, Fixed, Shared
+from xvarpro.lower.bounded import Bounded, Nonnegative
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
 from xvarpro.protocols import Array, LowerSolver, Operator, System
 
-__all__ = ["QR", "SVD", "Cholesky", "DualQR", "LowerSolver", "choose"]
+__all__ = [
+    "QR",
+    "SVD",
+    "Affine",
+    "Bounded",
+    "Cholesky",
+    "DualQR",
+    "Equality",
+    "Fixed",
+    "LowerSolver",
+    "Nonnegative",
+    "Shared",
+    "WeightSet",
+    "choose",
+]
 
 
 def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:

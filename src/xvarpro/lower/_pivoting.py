@@ -1,0 +1,223 @@
+"""Least squares between bounds, for many right-hand sides at once, by block principal pivoting.
+
+``min 1/2 |R x - z|^2 over lower <= x <= upper``, one problem per column of z. A guess which entries are free gives x by
+an unconstrained solve, and multipliers for the rest; entries that break their bound or have a multiplier of the wrong
+sign change sides, all of them at once while that makes them fewer, else the last one alone, which ends after finitely
+many steps (Murty 1974; Judice, Pires 1994; Kim, Park 2011). Columns of R have length 1.
+
+Arrays have one problem per column, as the last axis: ``X[:, :, j]`` is the pseudo-inverse of the free columns of R in
+problem j, with zeros for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from xvarpro._namespace import array_namespace, device
+from xvarpro.protocols import Array
+
+# entries of the pseudo-inverses that are held at a time
+BLOCK = 2**22
+# block exchanges that may fail to make the violations fewer before one entry is moved at a time
+PATIENCE = 3
+REFINEMENTS = 2
+
+Inverse = Callable[[Array], Array]  # free, (n, k) of bool -> X, (n, n, k)
+
+
+class Box(NamedTuple):
+    """The problems. Bounds are (n, 1) or (n, k) and may be infinite."""
+
+    R: Array  # (n, n), upper triangular
+    z: Array  # (n, k)
+    lower: Array
+    upper: Array
+
+
+class Solution(NamedTuple):
+    """What pivoting has found; (n, k) each, but for `running`."""
+
+    x: Array
+    free: Array
+    high: Array  # of the entries that are not free: at the upper bound
+    gradient: Array  # of the objective
+    wrong: Array  # entries on the wrong side
+    running: Array  # (k,): problems that the limit of steps has left unsolved
+
+
+class _State(NamedTuple):
+    solution: Solution
+    fewest: Array  # (k,)
+    patience: Array
+    step: Array
+
+
+def pivot(backend: Any, box: Box, free: Array, high: Array) -> Solution:
+    """Solve from a first guess of the free entries and of those at the upper bound."""
+    n, k = box.z.shape
+    width = max(1, BLOCK // (n * n))
+    if k <= width:
+        return _block(backend, box, free, high)
+    parts = []
+    for start in range(0, k, width):
+        some = slice(start, start + width)
+        bounds = (b if b.shape[1] == 1 else b[:, some] for b in (box.lower, box.upper))
+        parts.append(_block(backend, Box(box.R, box.z[:, some], *bounds), free[:, some], high[:, some]))
+    xp = array_namespace(box.z)
+    return Solution(*(xp.concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+
+
+def apply(X: Array, box: Box, free: Array, u: Array) -> Array:
+    """``X u``, with the accuracy of a QR factorisation of the free columns."""
+    x = _times(X, u)
+    for _ in range(REFINEMENTS):
+        x = x + _times(X, u - box.R @ x)
+    return x
+
+
+def apply_adjoint(X: Array, box: Box, free: Array, c: Array) -> Array:
+    """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``."""
+    xp = array_namespace(X)
+    t = _transposed_times(X, c)
+    for _ in range(REFINEMENTS):
+        rest = c - box.R.mT @ t
+        t = t + _transposed_times(X, xp.where(free, rest, xp.zeros_like(rest)))
+    return t
+
+
+def inverses(backend: Any, R: Array, k: int) -> Inverse:
+    """How to invert R on the free entries of k problems.
+
+    With few unknowns there are fewer sets of entries than problems: all are factored, and looked up.
+    """
+    n = R.shape[0]
+    if 2**n <= k:
+        return _table(backend, R)
+    return _by_factoring(backend, R)
+
+
+def _times(X: Array, u: Array) -> Array:
+    xp = array_namespace(X)
+    return xp.sum(X * xp.expand_dims(u, axis=0), axis=1)
+
+
+def _transposed_times(X: Array, t: Array) -> Array:
+    xp = array_namespace(X)
+    return xp.sum(X * xp.expand_dims(t, axis=1), axis=0)
+
+
+# -- pseudo-inverses ---------------------------------------------------------------------------------------------------
+
+
+def _by_qr(backend: Any, R: Array, free: Array) -> Array:
+    """From ``[R P; I - P] = Q T``, which keeps the error at the condition of the free columns."""
+    xp = array_namespace(R)
+    n = R.shape[0]
+    mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)  # (k, 1, n)
+    eye = xp.eye(n, dtype=R.dtype, device=device(R))
+    Q, T = backend.qr(xp.concat([R * mask, eye * (1 - mask)], axis=1))
+    X = backend.solve_triangular(T, Q[:, :n, :].mT)
+    return xp.permute_dims(X * mask.mT, (1, 2, 0))
+
+
+def _by_gram(backend: Any, R: Array, free: Array) -> Array:
+    """From ``P R^T R P + I - P``: far cheaper for a batch; off by the square of the condition, which is refined away."""
+    xp = array_namespace(R)
+    n = R.shape[0]
+    mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)
+    eye = xp.eye(n, dtype=R.dtype, device=device(R))
+    L = backend.cholesky((R.mT @ R) * mask * mask.mT + eye * (1 - mask))
+    half = backend.solve_triangular(L, xp.broadcast_to(eye, L.shape), lower=True) * mask
+    return xp.permute_dims((half.mT @ half) @ R.mT, (1, 2, 0))
+
+
+def _table(backend: Any, R: Array) -> Inverse:
+    xp = array_namespace(R)
+    n = R.shape[0]
+    powers = xp.asarray([2**i for i in range(n)], dtype=xp.int64, device=device(R))
+    every = xp.arange(2**n, dtype=xp.int64, device=device(R))
+    bits = (xp.expand_dims(every, axis=0) // xp.expand_dims(powers, axis=1)) % 2
+    X = _by_qr(backend, R, bits == 1)
+
+    def look_up(free: Array) -> Array:
+        index = xp.sum(xp.astype(free, xp.int64) * xp.expand_dims(powers, axis=1), axis=0)
+        return xp.take(X, index, axis=2)
+
+    return look_up
+
+
+def _by_factoring(backend: Any, R: Array) -> Inverse:
+    """By the Gram matrix where refinement makes up for its condition, judged by the worst case, all entries free."""
+    xp = array_namespace(R)
+    s = backend.svd(R)[1]
+    eps = xp.finfo(R.dtype).eps
+    # with error e = n eps cond^2 in X, two refinements leave e^3, which has to be below eps cond; NaN is hard
+    hard = ~(xp.min(s) > (R.shape[0] ** 0.5 * eps**0.375) * xp.max(s))
+
+    def factored(free: Array) -> Array:
+        by_gram = xp.zeros((R.shape[0], *free.shape), dtype=R.dtype, device=device(R))
+        X = backend.when(~hard, lambda _: _by_gram(backend, R, free), by_gram)
+        return backend.when(hard, lambda _: _by_qr(backend, R, free), X)
+
+    return factored
+
+
+# -- pivoting ----------------------------------------------------------------------------------------------------------
+
+
+def _block(backend: Any, box: Box, free: Array, high: Array) -> Solution:
+    xp = array_namespace(box.z)
+    n, k = box.z.shape
+    limit = 100 + 10 * n
+    invert = inverses(backend, box.R, k)
+    first = _solved(invert, box, free, high)
+    whole = xp.astype(xp.sum(xp.astype(first.wrong, xp.int64), axis=0), xp.int64)
+    state = _State(first, xp.full_like(whole, n + 1), xp.full_like(whole, PATIENCE), xp.zeros_like(whole[0]))
+
+    def running(state: _State) -> Array:
+        return xp.any(state.solution.running) & (state.step < limit)
+
+    def advance(state: _State) -> _State:
+        change, fewest, patience = _exchange(state)
+        free, high, x = state.solution.free, state.solution.high, state.solution.x
+        free, high = free ^ change, xp.where(change & free, x > box.upper, high)
+        return _State(_solved(invert, box, free, high), fewest, patience, state.step + 1)
+
+    return backend.while_loop(running, advance, state).solution
+
+
+def _exchange(state: _State) -> tuple[Array, Array, Array]:
+    """Which entries change sides: those on the wrong one, or the last of them."""
+    wrong = state.solution.wrong
+    xp = array_namespace(wrong)
+    order = xp.expand_dims(xp.arange(wrong.shape[0], dtype=state.fewest.dtype, device=device(wrong)), axis=1)
+    count = xp.sum(xp.astype(wrong, state.fewest.dtype), axis=0)
+    fewer = count < state.fewest
+    together = fewer | (state.patience > 0)
+    left = xp.where(state.patience > 0, state.patience - 1, state.patience)
+    last = xp.max(xp.where(wrong, order, xp.full_like(order, -1)), axis=0)
+    change = wrong & (together | (order == last))
+    return change, xp.where(fewer, count, state.fewest), xp.where(fewer, xp.full_like(left, PATIENCE), left)
+
+
+def _solved(invert: Inverse, box: Box, free: Array, high: Array) -> Solution:
+    """x for a guess, and where the guess is wrong by more than rounding."""
+    xp = array_namespace(box.z)
+    R, z, lower, upper = box
+    held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
+    x = held + apply(invert(free), box, free, z - R @ held)
+    gradient = R.mT @ (R @ x - z)
+    small_x, small_g = rounding(z, x)
+    outside = (x < lower - small_x) | (x > upper + small_x)
+    downhill = xp.where(high, gradient > small_g, gradient < -small_g)
+    wrong = xp.where(free, outside, downhill)
+    return Solution(x, free, high, gradient, wrong, xp.any(wrong, axis=0))
+
+
+def rounding(z: Array, x: Array) -> tuple[Array, Array]:
+    """What entries of x and of the gradient may be off by, at least; (1, k)."""
+    xp = array_namespace(z)
+    unit = 10 * z.shape[0] * xp.finfo(z.dtype).eps
+    size = xp.max(xp.abs(x), axis=0, keepdims=True)
+    return unit * size, unit * (size + xp.sqrt(xp.sum(z * z, axis=0, keepdims=True)))
