@@ -245,7 +245,9 @@ class _Mover:
             Omega = self(Omega, f"{prefix}Omega", real=True)
         W = level.W
         if W is not None:
-            W = trees.map_arrays(lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device), W.resolved())
+            W = trees.map_arrays(
+                lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device), W.resolved()
+            )
         return replace(level, y=y, Omega=Omega, W=W)
 
     def _kind(self, x: Array) -> str:

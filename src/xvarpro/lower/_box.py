@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._pivoting import Box, Solution, apply, apply_adjoint, inverses, pivot, rounding
+from xvarpro.lower._pivoting import Box, Solution, inverses, pivot, rounding, solve_adjoint, solve_free
 from xvarpro.lower._stack import condition_of, deficient, padded, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
@@ -55,8 +55,8 @@ class InBox(LowerSolver):
         c = xp.real(c) if trees.is_complex(c) else c
         c = xp.where(free, c / lengths, xp.zeros_like(c))
         X = inverses(backend, box.R, c.shape[1])(free)
-        t = apply_adjoint(X, box, free, c)
-        v = _beside(apply(X, box, free, t) / lengths, y)
+        t = solve_adjoint(X, box.R, c)
+        v = _beside(solve_free(X, box.R, t) / lengths, y)
         q = _complex(factor.Q @ t, y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
 

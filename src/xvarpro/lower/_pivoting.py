@@ -5,15 +5,16 @@ an unconstrained solve, and multipliers for the rest; entries that break their b
 sign change sides, all of them at once while that makes them fewer, else the last one alone, which ends after finitely
 many steps (Murty 1974; Judice, Pires 1994; Kim, Park 2011). Columns of R have length 1.
 
-Arrays have one problem per column, as the last axis: ``X[:, :, j]`` is the pseudo-inverse of the free columns of R in
-problem j, with zeros for the others.
+Arrays have one problem per column. X stands for the pseudo-inverses of the free columns of R, one per problem, with
+zeros in the rows of the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array
 
@@ -23,7 +24,18 @@ BLOCK = 2**22
 PATIENCE = 3
 REFINEMENTS = 2
 
-Inverse = Callable[[Array], Array]  # free, (n, k) of bool -> X, (n, n, k)
+
+class Inverses(Protocol):
+    """X of k problems."""
+
+    def times(self, u: Array) -> Array:
+        """``X u``, column by column."""
+
+    def transposed(self, t: Array) -> Array:
+        """``X^T t``."""
+
+
+Invert = Callable[[Array], Inverses]  # free, (n, k) of bool -> X
 
 
 class Box(NamedTuple):
@@ -68,97 +80,114 @@ def pivot(backend: Any, box: Box, free: Array, high: Array) -> Solution:
     return Solution(*(xp.concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
 
-def apply(X: Array, box: Box, free: Array, u: Array) -> Array:
-    """``X u``, with the accuracy of a QR factorisation of the free columns."""
-    x = _times(X, u)
+def solve_free(X: Inverses, R: Array, u: Array) -> Array:
+    """``X u``, as accurate as a QR factorisation of the free columns."""
+    x = X.times(u)
     for _ in range(REFINEMENTS):
-        x = x + _times(X, u - box.R @ x)
+        x = x + X.times(u - R @ x)
     return x
 
 
-def apply_adjoint(X: Array, box: Box, free: Array, c: Array) -> Array:
-    """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``."""
-    xp = array_namespace(X)
-    t = _transposed_times(X, c)
+def solve_adjoint(X: Inverses, R: Array, c: Array) -> Array:
+    """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``; `c` is 0 where entries are not free."""
+    t = X.transposed(c)
     for _ in range(REFINEMENTS):
-        rest = c - box.R.mT @ t
-        t = t + _transposed_times(X, xp.where(free, rest, xp.zeros_like(rest)))
+        t = t + X.transposed(c - R.mT @ t)
     return t
 
 
-def inverses(backend: Any, R: Array, k: int) -> Inverse:
+def inverses(backend: Any, R: Array, k: int) -> Invert:
     """How to invert R on the free entries of k problems.
 
     With few unknowns there are fewer sets of entries than problems: all are factored, and looked up.
     """
-    n = R.shape[0]
-    if 2**n <= k:
-        return _table(backend, R)
-    return _by_factoring(backend, R)
-
-
-def _times(X: Array, u: Array) -> Array:
-    xp = array_namespace(X)
-    return xp.sum(X * xp.expand_dims(u, axis=0), axis=1)
-
-
-def _transposed_times(X: Array, t: Array) -> Array:
-    xp = array_namespace(X)
-    return xp.sum(X * xp.expand_dims(t, axis=1), axis=0)
+    return _table(backend, R) if 2 ** R.shape[0] <= k else _by_factoring(backend, R)
 
 
 # -- pseudo-inverses ---------------------------------------------------------------------------------------------------
 
 
+class _Looked(NamedTuple):
+    """X, (n, n, k), of few unknowns and many problems."""
+
+    X: Array
+
+    # written out: a compiler fuses the sum, and would fuse a product and its reduction badly
+
+    def times(self, u: Array) -> Array:
+        return trees.sum_(self.X[:, i, :] * u[i, :] for i in range(u.shape[0]))
+
+    def transposed(self, t: Array) -> Array:
+        return trees.sum_(self.X[i, :, :] * t[i, :] for i in range(t.shape[0]))
+
+
+class _Factored(NamedTuple):
+    """X, (k, n, n)."""
+
+    X: Array
+
+    def times(self, u: Array) -> Array:
+        return _each(self.X, u)
+
+    def transposed(self, t: Array) -> Array:
+        return _each(self.X.mT, t)
+
+
+def _each(X: Array, u: Array) -> Array:
+    """Matrix j times column j."""
+    return (X @ array_namespace(u).expand_dims(u.mT, axis=2))[:, :, 0].mT
+
+
 def _by_qr(backend: Any, R: Array, free: Array) -> Array:
-    """From ``[R P; I - P] = Q T``, which keeps the error at the condition of the free columns."""
+    """X, (k, n, n), from ``[R P; I - P] = Q T``: the error stays at the condition of the free columns."""
     xp = array_namespace(R)
     n = R.shape[0]
-    mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)  # (k, 1, n)
-    eye = xp.eye(n, dtype=R.dtype, device=device(R))
+    mask, eye = _mask(R, free)
     Q, T = backend.qr(xp.concat([R * mask, eye * (1 - mask)], axis=1))
-    X = backend.solve_triangular(T, Q[:, :n, :].mT)
-    return xp.permute_dims(X * mask.mT, (1, 2, 0))
+    return backend.solve_triangular(T, Q[:, :n, :].mT) * mask.mT
 
 
 def _by_gram(backend: Any, R: Array, free: Array) -> Array:
-    """From ``P R^T R P + I - P``: far cheaper for a batch; off by the square of the condition, which is refined away."""
-    xp = array_namespace(R)
-    n = R.shape[0]
-    mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)
-    eye = xp.eye(n, dtype=R.dtype, device=device(R))
+    """X from ``P R^T R P + I - P``: far cheaper for a batch; off by the square of the condition, to be refined away."""
+    mask, eye = _mask(R, free)
     L = backend.cholesky((R.mT @ R) * mask * mask.mT + eye * (1 - mask))
-    half = backend.solve_triangular(L, xp.broadcast_to(eye, L.shape), lower=True) * mask
-    return xp.permute_dims((half.mT @ half) @ R.mT, (1, 2, 0))
+    half = backend.solve_triangular(L, array_namespace(R).broadcast_to(eye, L.shape), lower=True) * mask
+    return (half.mT @ half) @ R.mT
 
 
-def _table(backend: Any, R: Array) -> Inverse:
+def _mask(R: Array, free: Array) -> tuple[Array, Array]:
+    """P as rows (k, 1, n) of zeros and ones, and the identity."""
+    xp = array_namespace(R)
+    mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)
+    return mask, xp.eye(R.shape[0], dtype=R.dtype, device=device(R))
+
+
+def _table(backend: Any, R: Array) -> Invert:
     xp = array_namespace(R)
     n = R.shape[0]
-    powers = xp.asarray([2**i for i in range(n)], dtype=xp.int64, device=device(R))
-    every = xp.arange(2**n, dtype=xp.int64, device=device(R))
+    powers = xp.asarray([2**i for i in range(n)], dtype=xp.int32, device=device(R))
+    every = xp.arange(2**n, dtype=xp.int32, device=device(R))
     bits = (xp.expand_dims(every, axis=0) // xp.expand_dims(powers, axis=1)) % 2
-    X = _by_qr(backend, R, bits == 1)
+    X = xp.permute_dims(_by_qr(backend, R, bits == 1), (1, 2, 0))
 
-    def look_up(free: Array) -> Array:
-        index = xp.sum(xp.astype(free, xp.int64) * xp.expand_dims(powers, axis=1), axis=0)
-        return xp.take(X, index, axis=2)
+    def look_up(free: Array) -> Inverses:
+        index = trees.sum_(xp.astype(free[i, :], xp.int32) * powers[i] for i in range(n))
+        return _Looked(xp.take(X, index, axis=2))
 
     return look_up
 
 
-def _by_factoring(backend: Any, R: Array) -> Inverse:
+def _by_factoring(backend: Any, R: Array) -> Invert:
     """By the Gram matrix where refinement makes up for its condition, judged by the worst case, all entries free."""
     xp = array_namespace(R)
     s = backend.svd(R)[1]
-    eps = xp.finfo(R.dtype).eps
-    # with error e = n eps cond^2 in X, two refinements leave e^3, which has to be below eps cond; NaN is hard
-    hard = ~(xp.min(s) > (R.shape[0] ** 0.5 * eps**0.375) * xp.max(s))
+    # with an error e = n eps cond^2 in X, two refinements leave e^3, which has to be below eps cond; NaN is hard
+    hard = ~(xp.min(s) > (R.shape[0] ** 0.5 * xp.finfo(R.dtype).eps ** 0.375) * xp.max(s))
 
-    def factored(free: Array) -> Array:
-        by_gram = xp.zeros((R.shape[0], *free.shape), dtype=R.dtype, device=device(R))
-        X = backend.when(~hard, lambda _: _by_gram(backend, R, free), by_gram)
-        return backend.when(hard, lambda _: _by_qr(backend, R, free), X)
+    def factored(free: Array) -> Inverses:
+        none = xp.zeros((free.shape[1], *R.shape), dtype=R.dtype, device=device(R))
+        X = backend.when(~hard, lambda _: _by_gram(backend, R, free), none)
+        return _Factored(backend.when(hard, lambda _: _by_qr(backend, R, free), X))
 
     return factored
 
@@ -172,27 +201,29 @@ def _block(backend: Any, box: Box, free: Array, high: Array) -> Solution:
     limit = 100 + 10 * n
     invert = inverses(backend, box.R, k)
     first = _solved(invert, box, free, high)
-    whole = xp.astype(xp.sum(xp.astype(first.wrong, xp.int64), axis=0), xp.int64)
-    state = _State(first, xp.full_like(whole, n + 1), xp.full_like(whole, PATIENCE), xp.zeros_like(whole[0]))
+    steps = xp.zeros((k,), dtype=xp.int32, device=device(box.z))
+    state = _State(first, steps + (n + 1), steps + PATIENCE, steps)
 
     def running(state: _State) -> Array:
-        return xp.any(state.solution.running) & (state.step < limit)
+        return state.solution.running & (state.step < limit)
 
-    def advance(state: _State) -> _State:
+    def advance(state: _State, problems: tuple[Array, ...]) -> _State:
+        box_ = Box(box.R, *problems)
         change, fewest, patience = _exchange(state)
         free, high, x = state.solution.free, state.solution.high, state.solution.x
-        free, high = free ^ change, xp.where(change & free, x > box.upper, high)
-        return _State(_solved(invert, box, free, high), fewest, patience, state.step + 1)
+        free, high = free ^ change, xp.where(change & free, x > box_.upper, high)
+        return _State(_solved(invert, box_, free, high), fewest, patience, state.step + 1)
 
-    return backend.while_loop(running, advance, state).solution
+    bounds = (xp.broadcast_to(bound, (n, k)) for bound in (box.lower, box.upper))
+    return backend.settle(running, advance, state, (box.z, *bounds)).solution
 
 
 def _exchange(state: _State) -> tuple[Array, Array, Array]:
     """Which entries change sides: those on the wrong one, or the last of them."""
     wrong = state.solution.wrong
     xp = array_namespace(wrong)
-    order = xp.expand_dims(xp.arange(wrong.shape[0], dtype=state.fewest.dtype, device=device(wrong)), axis=1)
-    count = xp.sum(xp.astype(wrong, state.fewest.dtype), axis=0)
+    order = xp.expand_dims(xp.arange(wrong.shape[0], dtype=xp.int32, device=device(wrong)), axis=1)
+    count = xp.sum(xp.astype(wrong, xp.int32), axis=0, dtype=xp.int32)
     fewer = count < state.fewest
     together = fewer | (state.patience > 0)
     left = xp.where(state.patience > 0, state.patience - 1, state.patience)
@@ -201,12 +232,12 @@ def _exchange(state: _State) -> tuple[Array, Array, Array]:
     return change, xp.where(fewer, count, state.fewest), xp.where(fewer, xp.full_like(left, PATIENCE), left)
 
 
-def _solved(invert: Inverse, box: Box, free: Array, high: Array) -> Solution:
+def _solved(invert: Invert, box: Box, free: Array, high: Array) -> Solution:
     """x for a guess, and where the guess is wrong by more than rounding."""
     xp = array_namespace(box.z)
     R, z, lower, upper = box
     held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
-    x = held + apply(invert(free), box, free, z - R @ held)
+    x = held + solve_free(invert(free), R, z - R @ held)
     gradient = R.mT @ (R @ x - z)
     small_x, small_g = rounding(z, x)
     outside = (x < lower - small_x) | (x > upper + small_x)
@@ -220,4 +251,4 @@ def rounding(z: Array, x: Array) -> tuple[Array, Array]:
     xp = array_namespace(z)
     unit = 10 * z.shape[0] * xp.finfo(z.dtype).eps
     size = xp.max(xp.abs(x), axis=0, keepdims=True)
-    return unit * size, unit * (size + xp.sqrt(xp.sum(z * z, axis=0, keepdims=True)))
+    return unit * size, unit * (size + xp.max(xp.abs(z), axis=0, keepdims=True))

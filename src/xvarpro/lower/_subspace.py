@@ -148,7 +148,6 @@ def _weighted(Omega: Array | None, w: Array) -> Array:
     return w if Omega is None else Omega @ w
 
 
-
 def _beside(x: Array, like: Array) -> Array:
     """A real array as a complex one where it meets complex numbers."""
     if trees.is_complex(like) and not trees.is_complex(x):

@@ -165,7 +165,9 @@ class Equality(_Constructed):
             off = np.abs(C @ solution - d).max()
             scale = np.abs(C).max() * np.abs(solution).max() + np.abs(d).max()
             if off > 1e3 * max(p, n) * _eps(C) * scale:
-                raise ProblemError(f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}")
+                raise ProblemError(
+                    f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}"
+                )
             raise ProblemError(
                 f"Equality: the {p} rows of C are linearly dependent (rank {rank}): leave out the equations that "
                 "follow from others"

@@ -110,9 +110,7 @@ class Bounded(_Box):
         return max((x.shape[1] for x in self._arrays if x.ndim == 2), default=None)
 
     def part(self, indices: Array, scale: float) -> Bounded:
-        lower, upper = (
-            taken(x, indices, scale) if is_array(x) else scale * x for x in (self.lower, self.upper)
-        )
+        lower, upper = (taken(x, indices, scale) if is_array(x) else scale * x for x in (self.lower, self.upper))
         return changed(self, lower=lower, upper=upper)
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
