@@ -26,6 +26,7 @@ def backend(request):
 COMPILES_FOR_LONG = (
     "test_combinators", "test_faces", "test_in_face", "test_active_set", "test_matrix_sets", "test_reseed",
     "test_rivals", "test_sets", "test_stochastic", "test_vector_sets", "test_frank_wolfe_steps",
+    "test_constrained_weights",
 )  # fmt: skip
 
 

@@ -127,6 +127,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         *(("sets.oracle", f"sets.{name}") for name in ("balls", "simplex")),
         ("algorithms.quasi_newton", "algorithms.spectral"),
         *((f"operators.{made}", "operators.dense") for made in ("_conversion", "blocks", "combined", "weighted")),
+        ("lower.affine", "lower.qr"),
         ("algorithms.reseed", "algorithms.frank_wolfe"),
     }
     for module, target in edges():

@@ -1,4 +1,4 @@
-"""Data as it comes: complex numbers, weights, missing entries, several sets, ridges and targets that depend on theta."""
+"""Data as it comes: complex numbers, weights, missing entries, several sets, ridges and targets that theta moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The array-API namespace of arrays, by `array_api_compat`, and what else small problems ask often: remembered by type."""
+"""The array-API namespace of arrays, by `array_api_compat`, and what else small problems often ask, by type."""
 
 from __future__ import annotations
 

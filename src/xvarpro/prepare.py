@@ -266,7 +266,15 @@ class _Mover:
             )
         if Omega is not None:
             Omega = self(Omega, f"{prefix}Omega", real=True)
-        return replace(level, y=y, Omega=Omega, weights=weights)
+        W = level.W
+        if W is not None:
+            W = trees.map_arrays(
+                lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device), W.resolved()
+            )
+        return replace(level, y=y, Omega=Omega, weights=weights, W=W)
+
+    def _kind(self, x: Array) -> str:
+        return _FLOATS[self.dtype] if exchange.dtype_name(x).startswith("complex") else self.dtype
 
     def weighed(self, y: Array, weights: Array | None, name: str) -> Array:
         """A target as a matrix, its entries scaled by the roots of their weights."""
@@ -288,7 +296,8 @@ def _compressed(problem: Problem, backend: Backend, blank: Blank) -> tuple[Probl
     """The problem with the k right-hand sides of both levels turned by one orthogonal matrix into few."""
     levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
     chunked = isinstance(problem.lower.y, Chunks)
-    if any(callable(level.y) for level in levels) or blank.columns is not None:
+    linear = problem.lower.W is None or problem.lower.W.linear
+    if any(callable(level.y) for level in levels) or blank.columns is not None or not linear:
         return problem, False
     if not chunked:
         columns = {level.y.shape[1] for level in levels}
@@ -386,6 +395,9 @@ def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> No
         found = " and ".join(sorted(str(k) for k in sides.values()))
         raise ProblemError(f"the levels' targets have {found} columns: they share w, so they need the same number")
     m, n = parts.lower.M.shape
+    if problem.lower.W is not None:
+        problem.lower.W.check(n, max((k for k in sides.values() if k is not None), default=None))
+        n = problem.lower.W.dimension(n)
     if n > m and not problem.lower.lam and problem.lower.solver is None:
         raise ProblemError(
             f"the lower level has more unknowns than rows ({n} > {m}) and no ridge, so w is not unique: "

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, final
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
+from xvarpro.lower import WeightSet
 from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
 from xvarpro.targets import Chunks
 from xvarpro.trees import array_namespace, is_array
@@ -41,6 +42,8 @@ class Level(Struct):
     weights : array, shape (m,) or (m, k), optional
         Of the squared residuals, >= 0, by row or by entry; of booleans, which entries count. Entries of weight 0 may
         be NaN in an array `y`. Weights by entry give every right-hand side a design of its own.
+    W : WeightSet, optional
+        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
     """
 
     M: Design
@@ -49,6 +52,7 @@ class Level(Struct):
     Omega: Array | None = None
     solver: LowerSolver | None = None
     weights: Array | None = None
+    W: WeightSet | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.M):
@@ -71,6 +75,15 @@ class Level(Struct):
             raise ProblemError(f"weights must have shape (m,) or (m, k), got {_describe(self.weights)}")
         if self.solver is not None and not isinstance(self.solver, LowerSolver):
             raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(), got {self.solver!r}")
+        if self.W is not None:
+            if not isinstance(self.W, WeightSet):
+                raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(), got {self.W!r}")
+            self.W.solver(self.solver)
+            if isinstance(self.y, Chunks) and not self.W.linear:
+                raise ProblemError(
+                    f"a target in Chunks is compressed, and {type(self.W).__name__} does not allow it: only a linear "
+                    "subspace does. Pass y as an array"
+                )
 
 
 @final
@@ -103,6 +116,8 @@ class Problem(Struct):
             raise ProblemError(f"R must be a function R(theta) -> scalar, got {type(self.R).__name__}")
         if self.mu and self.R is None:
             raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
+        if self.upper is not None and self.upper.W is not None:
+            raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
         if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
             raise ProblemError("either both levels have a target in Chunks or neither")
 
@@ -123,6 +138,7 @@ def separable(
     mu: float = 0.0,
     solver: LowerSolver | None = None,
     weights: Array | None = None,
+    W: WeightSet | None = None,
     compress: bool = True,
 ) -> Problem:
     """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
@@ -147,6 +163,8 @@ def separable(
         How `w` is solved for; None chooses by shape.
     weights : array, shape (m,) or (m, k), optional
         Of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
+    W : WeightSet, optional
+        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 
@@ -171,7 +189,7 @@ def separable(
     >>> round(float(fit.theta[0]), 4)
     3.0
     """
-    return Problem(Level(M, y, lam, Omega, solver, weights), None, R, mu, data, compress)
+    return Problem(Level(M, y, lam, Omega, solver, weights, W), None, R, mu, data, compress)
 
 
 def bilevel(

@@ -337,6 +337,10 @@ class LowerSolver(Struct):
         """`w` and the residual ``r = M w - y`` to the accuracy that the gradient is to have."""
         return w, r
 
+    def near(self, w: Array) -> LowerSolver:
+        """The same solver, told the solution or something near it: where that saves work."""
+        return self
+
     @abstractmethod
     def adjoint(self, backend: Any, system: System, factor: Any, c: Array, y: Array, r: Array) -> Adjoint:
         """What the reduced gradient needs of ``v = H^-1 c``; `r` is the lower residual."""
@@ -348,6 +352,11 @@ class LowerSolver(Struct):
     @abstractmethod
     def condition(self, backend: Any, factor: Any) -> Array:
         """2-norm condition number of the matrix that was factored, 0-d."""
+
+    def kinks(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
+        """Weights at which `argmin` is not differentiable, to working precision; 0-d, whole."""
+        xp = array_namespace(y)
+        return xp.zeros((), dtype=xp.int32, device=device(y))
 
 
 class Adjoint(NamedTuple):

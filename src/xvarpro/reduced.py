@@ -89,7 +89,10 @@ class Reduced:
         return rounding(size + xp.sqrt(size) * self.energy**0.5)
 
     def solver(self, side: Side) -> LowerSolver:
-        return self.problem.lower.solver or lower.choose(side.M, side.lam, side.Omega)
+        level = self.problem.lower
+        if level.W is not None:
+            return level.W.solver(level.solver)
+        return level.solver or lower.choose(side.M, side.lam, side.Omega)
 
     @property
     def target_shape(self) -> tuple[int, int]:
@@ -140,7 +143,8 @@ class Reduced:
 
         # weights are in what the functions return
         y = target if callable(judge.y) else some(as_matrix(judge.y), along)
-        part = replace(judge, M=design, y=y, weights=None)
+        W = judge.W.part(indices, scale) if along and judge.W is not None else judge.W
+        part = replace(judge, M=design, y=y, weights=None, W=W if along else None)
         made = replace(problem, lower=part) if along else replace(problem, upper=part)
         return Reduced(made, self.backend, self.treedef)
 
@@ -245,7 +249,7 @@ class Reduced:
         condensed, r_L = solver.condense(point.factor), low.residual(point.w)
         w, r_L = solver.refine(self.backend, system, condensed, low.y, point.w, r_L)
         r = judge.residual(w)
-        q, pairs, v = solver.adjoint(self.backend, system, point.factor, judge.slope(w, r), low.y, r_L)
+        q, pairs, v = solver.near(w).adjoint(self.backend, system, point.factor, judge.slope(w, r), low.y, r_L)
         terms = [partition(low.M.outer(-s, x)) for s, x in ((q, w), *pairs)]
         M = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
         lam = None

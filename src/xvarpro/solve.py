@@ -392,7 +392,7 @@ class _Run:
     def _verified(self, status: Status) -> tuple[Status, Verified]:
         prepared, theta = self.prepared, self.state.iterate.theta
         backend = prepared.backend
-        deficient, finite, condition, dead, units = prepared.call(_diagnose, theta)
+        deficient, finite, condition, dead, units, kinks = prepared.call(_diagnose, theta)
         kappa = backend.to_floats([condition])[0]
         if status is Status.NON_FINITE and bool(deficient) and bool(finite):
             status = Status.RANK_DEFICIENT
@@ -401,7 +401,11 @@ class _Run:
             condition=kappa,
             units=int(units),
             dead_units=int(dead),
+            kinks=int(kinks),
         )
+        # a separable objective has a gradient there as well
+        if status is Status.NO_DESCENT and verified.kinks and not prepared.problem.is_separable:
+            status = Status.KINK
         if verified.dead_units > 0:
             warnings.warn(
                 f"{verified.dead_units} of {verified.units} columns of M(theta) are exactly zero at the result. Their "
@@ -424,14 +428,16 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
 
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
     _, solver, side = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, side.system)
+    system = side.system
+    factor = solver.factor(reduced.backend, system)
     A = side.M.dense()
     xp = array_namespace(A)
     peaks = xp.max(xp.reshape(xp.abs(A), (-1, A.shape[-1])), axis=0)
     dead = xp.sum(xp.astype(peaks == 0, xp.int32))
     units = xp.full_like(dead, A.shape[-1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
+    kinks = solver.kinks(reduced.backend, system, factor, side.y)
+    return deficient, xp.all(xp.isfinite(A)), condition, dead, units, kinks
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

@@ -97,7 +97,8 @@ def _bare(x: Any) -> Any:
 def partition(obj: Any) -> tuple[Leaves, Skeleton]:
     """Split anything made of `Struct` objects and containers into its arrays and a hashable rest."""
     found, treedef = optree.tree_flatten(obj, none_is_leaf=True, namespace=NAMESPACE)
-    arrays, static = [], []
+    arrays: list[Array] = []
+    static: list[Any] = []
     for x in found:
         if is_array(x):
             arrays.append(x)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import optree
+
 from xvarpro.backends.protocol import Array, Backend
 
 
@@ -15,6 +17,28 @@ class EagerBackend(Backend):
         while bool(cond(state)):
             state = body(state)
         return state
+
+    def settle(
+        self, running: Callable[[Any], Array], advance: Callable[[Any, Any], Any], state: Any, given: Any
+    ) -> Any:
+        """On the columns that still run, once they are less than half of those at hand."""
+        held, treedef = optree.tree_flatten(state)
+        whole, index = [self.xp.asarray(x, copy=True) for x in held], None
+        while True:
+            on = running(state)
+            (left,) = self.xp.nonzero(on)
+            if left.shape[0] == 0 or 2 * left.shape[0] < on.shape[0]:
+                # state -> whole, then state shrinks
+                for x, part in zip(whole, optree.tree_leaves(state), strict=True):
+                    x[(..., slice(None) if index is None else index)] = part
+                if left.shape[0] == 0:
+                    return optree.tree_unflatten(treedef, whole)
+                index = left if index is None else index[left]
+                state, given = self._some((state, given), left)
+            state = advance(state, given)
+
+    def _some(self, tree: Any, index: Array) -> Any:
+        return optree.tree_map(lambda x: self.xp.take(x, index, axis=-1), tree)
 
     def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
         return fun(state) if bool(condition) else state

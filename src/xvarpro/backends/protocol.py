@@ -149,6 +149,16 @@ class Backend(ABC):
     def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
         """``while cond(state): state = body(state)`` for states of fixed shape."""
 
+    def settle(
+        self, running: Callable[[Any], Array], advance: Callable[[Any, Any], Any], state: Any, given: Any
+    ) -> Any:
+        """``state = advance(state, given)`` for every column by itself, while ``running(state)``, (k,) of bool, holds.
+
+        `state` and `given` are nested tuples of arrays with k as their last axis. Columns that have ended take part or
+        not, as the framework likes: `advance` leaves them as they are, but for what nobody reads.
+        """
+        return self.while_loop(lambda state: self.xp.any(running(state)), lambda state: advance(state, given), state)
+
     @abstractmethod
     def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
         """``fun(state) if condition else state`` for states of fixed shape. Compiled, it costs less than a loop."""

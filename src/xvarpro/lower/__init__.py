@@ -9,6 +9,9 @@ from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
+from xvarpro.lower._weights import WeightSet
+from xvarpro.lower.affine import Affine, Equality, Fixed, Shared
+from xvarpro.lower.bounded import Bounded, Nonnegative
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.qr import QR
@@ -16,7 +19,21 @@ from xvarpro.lower.svd import SVD
 from xvarpro.operators import BlockDiagonal, Dense, Diagonal, Kronecker, LowRankPlusDiagonal
 from xvarpro.protocols import Array, LowerSolver, Operator, System
 
-__all__ = ["QR", "SVD", "Cholesky", "DualQR", "LowerSolver", "choose"]
+__all__ = [
+    "QR",
+    "SVD",
+    "Affine",
+    "Bounded",
+    "Cholesky",
+    "DualQR",
+    "Equality",
+    "Fixed",
+    "LowerSolver",
+    "Nonnegative",
+    "Shared",
+    "WeightSet",
+    "choose",
+]
 
 
 def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:

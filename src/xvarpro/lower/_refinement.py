@@ -111,7 +111,8 @@ def converge(
         return (n == 0) | ((n < MOST) & (latest * first > xp.finfo(A.dtype).eps) & (latest < 0.5 * before))
 
     if b is None:
-        b = solve(-g if f is None else adjoint(A) @ f)
+        right: Any = g if f is None else adjoint(A) @ f
+        b = solve(-right if f is None else right)
     one = xp.ones((), dtype=xp.abs(A[:1, :1]).dtype, device=device(A))
     start = (xp.zeros((), dtype=xp.int32, device=device(A)), minus(f, A, b), b, one, one, xp.inf * one)
     return backend.while_loop(going, again, start)[1:3]

@@ -39,16 +39,18 @@ def power_of_two(x: Array) -> Array:
 
 def units(R: Array) -> Array:
     """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
-    xp = array_namespace(R)
-
-    def length(x: Array) -> Array:
-        return xp.sqrt(xp.sum(x * x, axis=-2, keepdims=True))
-
     # squares of what is left after the first division neither overflow nor vanish
-    for size in (lambda x: xp.max(x, axis=-2, keepdims=True), length):
-        scale = size(xp.abs(R))
-        R = R / xp.where(scale > 0, scale, xp.ones_like(scale))
-    return R
+    return _over(_over(R, largest=True), largest=False)
+
+
+def _over(R: Array, largest: bool) -> Array:
+    """R over the largest entry, or the length, of each of its columns."""
+    xp, size = array_namespace(R), array_namespace(R).abs(R)
+    if largest:
+        size = xp.max(size, axis=-2, keepdims=True)
+    else:
+        size = xp.sqrt(xp.sum(size * size, axis=-2, keepdims=True))
+    return R / xp.where(size > 0, size, xp.ones_like(size))
 
 
 def deficient(backend: Any, R: Array, rows: int) -> Array:
@@ -72,7 +74,7 @@ def deficient(backend: Any, R: Array, rows: int) -> Array:
 
 
 def condition_of(backend: Any, R: Array) -> Array:
-    """2-norm condition number of a small matrix, columns scaled to length 1; inf when singular; the largest of a stack."""
+    """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
     xp = array_namespace(R)
     s = backend.svd(units(R))[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))
