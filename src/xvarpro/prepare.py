@@ -242,7 +242,7 @@ class _Mover:
             blocks = y
             y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
         if Omega is not None:
-            Omega = self(Omega, f"{prefix}Omega", real=True)
+            Omega = trees.map_arrays(lambda x: self(x, f"{prefix}Omega", real=True), Omega)
         return replace(level, y=y, Omega=Omega)
 
 

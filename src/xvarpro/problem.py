@@ -29,8 +29,8 @@ class Level(Struct):
         Target, shape (m,) or (m, k) for k right-hand sides that share M; or ``y(theta, data)``; or `Chunks` of columns.
     lam : float
         Ridge, >= 0.
-    Omega : array, shape (n, n), optional
-        Invertible weight of the ridge; None is the identity.
+    Omega : array or Operator, shape (n, n), optional
+        Weight of the ridge, invertible or together with M of full rank; None is the identity.
     solver : LowerSolver, optional
         How the level is solved; None chooses by shape (`lower.choose`). Only a lower level uses it.
     """
@@ -38,7 +38,7 @@ class Level(Struct):
     M: Design
     y: Target
     lam: float = 0.0
-    Omega: Array | None = None
+    Omega: Array | Operator | None = None
     solver: LowerSolver | None = None
 
     def __post_init__(self) -> None:
@@ -52,7 +52,9 @@ class Level(Struct):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
         checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
-            is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]
+            (is_array(self.Omega) or isinstance(self.Omega, Operator))
+            and len(self.Omega.shape) == 2
+            and self.Omega.shape[0] == self.Omega.shape[1]
         ):
             raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
         if self.solver is not None and not isinstance(self.solver, LowerSolver):

@@ -212,7 +212,7 @@ class Reduced:
         judge = self.judge
         value = 0.5 * inner(r, r)
         if judge.lam:
-            Ow = w if judge.Omega is None else judge.Omega @ w
+            Ow = w if judge.Omega is None else as_operator(judge.Omega).matvec(w)
             value = value + (0.5 * judge.lam) * inner(Ow, Ow)
         return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
 
@@ -257,7 +257,8 @@ class Reduced:
         r = self._residual(parts, w)
         c, judge = parts.M_U.rmatvec(r), self.judge
         if judge.lam:
-            c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
+            Omega = None if judge.Omega is None else as_operator(judge.Omega)
+            c = c + judge.lam * (w if Omega is None else Omega.rmatvec(Omega.matvec(w)))
         q, pairs, _ = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
         terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
         M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])

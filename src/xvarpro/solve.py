@@ -16,6 +16,7 @@ from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
+from xvarpro.operators import Dense
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
@@ -425,12 +426,16 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
     parts, solver, system, _ = reduced.lower_level(theta)
     factor = solver.factor(reduced.backend, system)
-    A = parts.M_L.dense()
-    xp = array_namespace(A)
-    dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
-    units = xp.full_like(dead, A.shape[1])
+    xp = array_namespace(*theta)
+    finite = xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in trees.partition(parts.M_L)[0]]))
+    if isinstance(parts.M_L, Dense):
+        A = parts.M_L.array
+        dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
+    else:
+        dead = xp.zeros_like(finite, dtype=xp.int32)  # columns of a structured design are not units to revive
+    units = xp.full_like(dead, parts.M_L.shape[1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
+    return deficient, finite, condition, dead, units
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array
+from xvarpro.operators import as_operator
+from xvarpro.protocols import Array, Operator
 
 
-def stacked(A: Array, lam: float, Omega: Array | None) -> Array:
+def stacked(A: Array, lam: float, Omega: Array | Operator | None) -> Array:
     """``[A; sqrt(lam) Omega]``; the identity for `Omega` None.
 
     Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
@@ -17,7 +18,7 @@ def stacked(A: Array, lam: float, Omega: Array | None) -> Array:
     if not lam:
         return padded(A, A.shape[1]) if A.shape[0] < A.shape[1] else A
     xp = array_namespace(A)
-    ridge = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega
+    ridge = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else as_operator(Omega).dense()
     return xp.concat([A, math.sqrt(lam) * ridge])
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._stack import condition_of
+from xvarpro.operators import as_operator
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -32,7 +33,8 @@ class Cholesky(LowerSolver):
     """
 
     def factor(self, backend: Any, system: System) -> CholeskyFactor:
-        A, lam, Omega = system.M.dense(), system.lam, system.Omega
+        A, lam = system.M.dense(), system.lam
+        Omega = None if system.Omega is None else as_operator(system.Omega).dense()
         xp = array_namespace(A)
         H = A.mT @ A
         if lam:

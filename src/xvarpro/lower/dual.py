@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 from xvarpro._namespace import array_namespace
 from xvarpro.lower._refinement import Augmented, refine
 from xvarpro.lower._stack import condition_of, deficient, stacked
+from xvarpro.operators import as_operator
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -35,7 +36,7 @@ class DualQR(LowerSolver):
     """
 
     def factor(self, backend: Any, system: System) -> DualFactor:
-        Omega = system.Omega
+        Omega = None if system.Omega is None else as_operator(system.Omega).dense()
         Q, R = backend.qr(_dual(system))
         return DualFactor(Q, R, () if Omega is None else (Omega,))
 
@@ -80,7 +81,8 @@ class DualQR(LowerSolver):
 
 def _dual(system: System) -> Array:
     """``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
-    M_T, Omega = system.M.dense().mT, system.Omega
+    M_T = system.M.dense().mT
+    Omega = None if system.Omega is None else as_operator(system.Omega).dense()
     N_T = M_T if Omega is None else array_namespace(M_T).linalg.solve(Omega.mT, M_T)
     return stacked(N_T, system.lam, None)
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
+from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
 from xvarpro.operators.dense import Dense
 from xvarpro.protocols import Array, Operator
 
-__all__ = ["Dense", "Operator", "as_operator"]
+__all__ = [
+    "Circulant",
+    "CirculantPerColumn",
+    "Dense",
+    "FullConvolution",
+    "Operator",
+    "StackedCirculant",
+    "Toeplitz",
+    "ValidConvolution",
+    "as_operator",
+]
 
 
 def as_operator(M: Array | Operator) -> Operator:
