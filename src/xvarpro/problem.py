@@ -38,7 +38,7 @@ class Level(Struct):
     M: Design
     y: Target
     lam: float = 0.0
-    Omega: Array | Operator | None = None
+    Omega: Any = None  # an array, an `Operator`, or None
     solver: LowerSolver | None = None
 
     def __post_init__(self) -> None:

@@ -285,7 +285,7 @@ class System(NamedTuple):
 
     M: Operator
     lam: Any  # a number, or a 0-d array > 0 where the upper level chooses it
-    Omega: Array | Operator | None
+    Omega: Any  # an array, an `Operator`, or None
 
     @property
     def ridged(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from xvarpro.lower import fourier
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
-from xvarpro.lower import fourier
 from xvarpro.lower.fourier import FourierDivision
 from xvarpro.lower.preconditioner import circulant_preconditioner
 from xvarpro.lower.qr import QR

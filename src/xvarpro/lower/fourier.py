@@ -26,19 +26,18 @@ class FourierFactor(NamedTuple):
 class FourierDivision(LowerSolver):
     """Division of spectra, for the circulant designs: exact, in O(N D log D).
 
-    With ``x^ = F x``, F the forward transform *without a factor* (``F^-1 = F^H / D``), ``circ(x) = F^-1 diag(x^) F`` and
-    the transpose of a real ``circ(x)`` has the *conjugate* spectrum. For ``M = [circ(x_1); ...; circ(x_N)]`` and
+    With ``x^ = F x``, F the forward transform *without a factor* (``F^-1 = F^H / D``), ``circ(x) = F^-1 diag(x^) F``;
+    the conjugate transpose has the *conjugate* spectrum. For ``M = [circ(x_1); ...; circ(x_N)]`` and
     ``Omega = circ(o)``, ``o^ = 1`` for the identity, the minimiser is at each frequency ::
 
         w^ = sum_i conj(x_i^) y_i^ / (sum_i |x_i^|^2 + lam |o^|^2)
 
-    `lam` stands there as it is, since Parseval's factor 1/D belongs to both terms. With a unitary transform
-    ``circ(x) = sqrt(D) F^H diag(F x) F``, and the formula would need ``w^ = sum conj(x^) y^ / (sqrt(D) sum |x^|^2 + lam /
-    sqrt(D))``.
+    `lam` stands there as it is, since Parseval's factor 1/D belongs to both terms. Written with a unitary transform G,
+    ``circ(x) = sqrt(D) G^H diag(G x) G``, it is ``G w = sqrt(D) sum_i conj(G x_i) G y_i / (D sum_i |G x_i|^2 + lam)``.
 
-    Nothing is squared that could not be: ``s = |[x_1^; ...; sqrt(lam) o^]|`` is a length and ``U = x^ / s`` a unit
-    column, the QR factorisation of a matrix with one column, so that ``w^ = U^H y^ / s``, ``z = c^ / s``, ``v^ = z / s``
-    and ``(M v)^ = U z``. Errors grow with cond(M), not with its square.
+    No quotient of squares is formed: ``s = |[x_1^; ...; sqrt(lam) o^]|`` is a length and ``U = x^ / s`` a column of
+    length 1 at most, the QR factorisation of a matrix with one column. So ``w^ = U^H y^ / s``, and of the adjoint
+    ``z = c^ / s``, ``v^ = z / s``, ``(M v)^ = U z``. Errors grow with cond(M), not with its square.
 
     Examples
     --------
@@ -70,7 +69,7 @@ class FourierDivision(LowerSolver):
         return FourierFactor(X / s, s)
 
     def argmin(self, backend: Any, system: System, factor: FourierFactor, y: Array) -> Array:
-        half, grid = _half(system), system.M.grid
+        half, grid = _half(system), _periodic(system).grid
 
         def divided(y: Array) -> Array:
             Y = forward(spread(y, grid), grid, half)
@@ -80,7 +79,7 @@ class FourierDivision(LowerSolver):
         return by_parts(divided, y) if half else divided(y)
 
     def adjoint(self, backend: Any, system: System, factor: FourierFactor, c: Array, y: Array, r: Array) -> Adjoint:
-        half, grid = _half(system), system.M.grid
+        half, grid = _half(system), _periodic(system).grid
 
         def solved(c: Array) -> tuple[Array, Array]:
             Z = forward(spread(c, grid), grid, half) / factor.s
@@ -128,7 +127,7 @@ def _periodic(system: System) -> Periodic:
 
 def _half(system: System) -> bool:
     """Whether the level is real, so that the non-negative frequencies say everything."""
-    return system.M.is_real and (system.Omega is None or system.Omega.is_real)
+    return _periodic(system).is_real and (system.Omega is None or system.Omega.is_real)
 
 
 def _ridge(system: System, like: Array, half: bool) -> Array | None:

@@ -10,7 +10,7 @@ from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.operators import as_operator
 from xvarpro.operators._convolution import Convolution, flat, spread
-from xvarpro.operators._fourier import Grid, backward, by_parts, complexified, fast, forward
+from xvarpro.operators._fourier import Grid, backward, by_parts, complexified, fast, forward, part
 from xvarpro.operators.circulant import Circulant
 from xvarpro.protocols import Array, Struct, System
 
@@ -50,8 +50,8 @@ def circulant_preconditioner(system: System) -> CirculantPreconditioner:
 
     ``M^H M`` of a full convolution is the Toeplitz matrix of the kernel's autocorrelation; of a valid one it lacks the
     rows that the border cuts off, which is made up for on average. The nearest circulant matrix in the Frobenius norm
-    (T. Chan 1988) is positive semidefinite where that one is. For a circulant design it is ``M^H M`` itself. Eigenvalues
-    below ``sqrt(eps)`` of the largest are raised to that: a preconditioner has to be definite.
+    (T. Chan 1988) is positive semidefinite where that one is. For a circulant design it is ``M^H M`` itself.
+    Eigenvalues below ``sqrt(eps)`` of the largest are raised to that: a preconditioner has to be definite.
 
     Parameters
     ----------
@@ -121,8 +121,7 @@ def _normal(M: Convolution, real: bool) -> Array:
 def _folded(lags: Array, axis: int, n: int, length: int) -> Array:
     """Along an axis, ``(1 - d/n) a[d] + d/n a[d - n]`` for d from 0 to n - 1."""
     xp = array_namespace(lags)
-    before = (slice(None),) * axis
-    ahead, behind = lags[(*before, slice(0, n), ...)], lags[(*before, slice(length - n, length), ...)]
+    ahead, behind = part(lags, axis, 0, n), part(lags, axis, length - n, length)
     real = xp.real(ahead).dtype if xp.isdtype(ahead.dtype, "complex floating") else ahead.dtype
     share = xp.arange(n, dtype=real, device=device(lags)) / n
     share = xp.reshape(share, (*(1,) * axis, n, *(1,) * (lags.ndim - axis - 1)))

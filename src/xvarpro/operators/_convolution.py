@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
@@ -43,7 +43,7 @@ class Convolution(Operator):
         """The kernels as ``(blocks, *size, columns)``."""
 
     @abstractmethod
-    def _holding(self, kernels: Array) -> Self:
+    def _holding(self, kernels: Array) -> Operator:
         """An operator of this structure around what `blocks` is."""
 
     @property
@@ -77,7 +77,7 @@ class Convolution(Operator):
         correlation = backward(xp.sum(xp.conj(X) * R, axis=0, keepdims=True), layout.period, half)
         return flat(resized(correlation, layout.grid))
 
-    def outer(self, r: Array, w: Array) -> Self:
+    def outer(self, r: Array, w: Array) -> Operator:
         """Correlations of `r` with `w`: ``g[d] = sum_i r[i] conj(w[i - d])`` at the places of the kernel."""
         layout, kernels, half = self.layout, self.blocks, self._half(r, w)
         R, W = (forward(spread(x, grid), layout.period, half) for x, grid in ((r, layout.rows), (w, layout.grid)))

@@ -176,7 +176,9 @@ class Toeplitz(Convolution):
 
 def checked_grid(owner: object, grid: Any, axes: int | None) -> Grid:
     """A shape as a tuple of Python integers, or a `ProblemError`."""
-    whole = isinstance(grid, tuple | list) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in grid)
+    whole = isinstance(grid, tuple | list) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in grid
+    )
     if not whole or (axes is not None and len(grid) != axes):
         wanted = "of lengths >= 1" if axes is None else f"of {axes} lengths >= 1, one for each axis of the kernel"
         raise ProblemError(f"{type(owner).__name__} needs the shape of a signal, a tuple {wanted}, got {grid!r}")
