@@ -40,9 +40,7 @@ def main() -> None:
     parser.add_argument("--signals", type=int, default=1)
     parser.add_argument("--backend", default="numpy")
     parser.add_argument("--levels", nargs="+", default=["separable", "bilevel"], choices=["separable", "bilevel"])
-    parser.add_argument(
-        "--repeats", type=int, default=3, help="of the dense route, and ten times as many of the other"
-    )
+    parser.add_argument("--repeats", type=int, default=3, help="of the dense route, and ten times as many of the other")
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f}, {args.backend}, N = {args.signals}, float64")
     print("| levels | D | dense, ms | Fourier, ms | ratio | value differs by | gradient differs by |")

@@ -188,6 +188,14 @@ def test_what_is_no_kernel_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize("shape", [(8, 4), (6, 6), (4, 8), (1, 1), (5, 5)])
+def test_examples_have_the_shape_that_was_asked_for(shape):
+    for cls in (Circulant, StackedCirculant, CirculantPerColumn, FullConvolution, ValidConvolution, Toeplitz):
+        for M in cls.examples(shape):
+            assert M.shape == shape
+            assert np.linalg.cond(M.dense()).max() < 1e3
+
+
 # -- division ----------------------------------------------------------------------------------------------------------
 
 

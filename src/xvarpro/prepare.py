@@ -242,7 +242,11 @@ class _Mover:
             blocks = y
             y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
         if Omega is not None:
-            Omega = trees.map_arrays(lambda x: self(x, f"{prefix}Omega", real=True), Omega)
+            name = f"{prefix}Omega"
+            if trees.is_array(Omega):
+                Omega = self(Omega, name, real=True)
+            else:
+                Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         return replace(level, y=y, Omega=Omega)
 
 

@@ -6,6 +6,8 @@ import math
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
@@ -122,6 +124,13 @@ def spread(x: Array, grid: Grid) -> Array:
 def flat(x: Array) -> Array:
     """Signals as columns again."""
     return array_namespace(x).reshape(x, (-1, x.shape[-1]))
+
+
+def drawn(*shape: int) -> Any:
+    """A kernel for an example: random numbers, the first of which keeps every frequency away from zero."""
+    kernel = np.random.default_rng(shape).normal(size=shape)
+    kernel.reshape(shape[0], -1)[:, 0] += 3 * math.prod(shape[1:]) ** 0.5
+    return kernel
 
 
 def check_kernel(owner: object, kernel: Any, form: str, least: int) -> None:

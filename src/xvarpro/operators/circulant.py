@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro._namespace import array_namespace
-from xvarpro.operators._convolution import Convolution, Layout, check_kernel
+from xvarpro.operators._convolution import Convolution, Layout, check_kernel, drawn
 from xvarpro.protocols import Array
 
 
@@ -58,6 +58,13 @@ class Circulant(Periodic):
     def __post_init__(self) -> None:
         check_kernel(self, self.kernel, "of shape grid", 1)
 
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Circulant, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        flat = (cls(drawn(1, n)[0, ...]),) if m == n else ()
+        return (*flat, cls(drawn(1, 2, n // 2)[0, ...])) if flat and n % 2 == 0 else flat
+
     @property
     def blocks(self) -> Array:
         return self.kernel[None, ..., None]
@@ -104,6 +111,12 @@ class StackedCirculant(Periodic):
     def __post_init__(self) -> None:
         check_kernel(self, self.kernels, "of shape (N, *grid)", 2)
 
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[StackedCirculant, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        return (cls(drawn(m // n, n)),) if m % n == 0 else ()
+
     @property
     def blocks(self) -> Array:
         return self.kernels[..., None]
@@ -147,6 +160,12 @@ class CirculantPerColumn(Periodic):
 
     def __post_init__(self) -> None:
         check_kernel(self, self.kernels, "of shape (k, *grid)", 2)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[CirculantPerColumn, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        return (cls(drawn(3, n)),) if m == n else ()
 
     @property
     def columns(self) -> int:

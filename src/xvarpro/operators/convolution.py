@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from xvarpro.errors import ProblemError
-from xvarpro.operators._convolution import Convolution, Layout, check_kernel
+from xvarpro.operators._convolution import Convolution, Layout, check_kernel, drawn
 from xvarpro.operators._fourier import Grid, fast
 from xvarpro.protocols import Array
 
@@ -67,6 +67,12 @@ class FullConvolution(OneKernel):
     kernel: Array = None
     signal: Grid = (1,)
 
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[FullConvolution, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        return (cls(drawn(1, m - n + 1)[0, ...], (n,)),) if m >= n else ()
+
     @property
     def layout(self) -> Layout:
         rows = tuple(n + p - 1 for n, p in zip(self.signal, self.kernel.shape, strict=True))
@@ -111,6 +117,13 @@ class ValidConvolution(OneKernel):
 
     kernel: Array = None
     signal: Grid = (1,)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[ValidConvolution, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        long = cls(drawn(1, m + n - 1)[0, ...], (n,))
+        return (long, cls(drawn(1, n - m + 1)[0, ...], (n,))) if m <= n else (long,)
 
     @property
     def layout(self) -> Layout:
@@ -160,6 +173,12 @@ class Toeplitz(Convolution):
             raise ProblemError(
                 f"Toeplitz needs one vector of m + n - 1 >= n = {n} diagonals, got shape {tuple(self.diagonals.shape)}"
             )
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Toeplitz, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        return (cls(drawn(1, m + n - 1)[0, ...], n),)
 
     @property
     def layout(self) -> Layout:
