@@ -102,7 +102,7 @@ def test_imports_point_downwards(module):
 
 
 def test_seams_do_not_import_each_other():
-    """Except where one is made of another: Frank-Wolfe has a step rule; a region is made of sets."""
+    """Except where one is made of another: Frank-Wolfe has a step rule, a lower level an operator, a region sets."""
     allowed = {("algorithms", "steps"), ("lower", "operators")}
     found = {(top(a), top(b)) for a, b in edges() if top(a) in SEAMS and top(b) in SEAMS and top(a) != top(b)}
     assert found <= allowed

@@ -16,7 +16,12 @@ from xvarpro.protocols import LowerSolver, System
 from .support import error, host, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
-SOLVERS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
+FOR_ONE_STRUCTURE = (lower.FourierDivision,)  # not for arrays: what they promise stands with the operators they solve
+SOLVERS = [
+    x
+    for x in EXPORTED
+    if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x) and x not in FOR_ONE_STRUCTURE
+]
 SHAPES = {"tall": (9, 4), "square": (5, 5), "wide": (4, 9), "column": (6, 1), "row": (1, 6)}
 NUMPY = xv.backends.get("numpy")
 EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(np.float64).eps}
@@ -29,7 +34,7 @@ def solver(request):
 
 def test_every_solver_is_found():
     classes = [x for x in EXPORTED if inspect.isclass(x) and not issubclass(x, lower.WeightSet)]
-    assert len(SOLVERS) == len(classes) - 1  # the seam itself
+    assert len(SOLVERS) == len(classes) - len(FOR_ONE_STRUCTURE) - 1  # the seam itself
 
 
 def weight(n, seed=5):

@@ -8,7 +8,7 @@ from xvarpro._namespace import array_namespace
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.problem import Level
 from xvarpro.protocols import Array, Operator, System, Tree
-from xvarpro.trees import adjoint, inner, is_array, is_complex, partition
+from xvarpro.trees import inner, is_array, is_complex, partition
 
 
 class Stated(NamedTuple):
@@ -25,7 +25,7 @@ class Side(NamedTuple):
     M: Operator
     y: Array
     lam: Any
-    Omega: Array | None
+    Omega: Any  # an array, an Operator, or None
 
     @property
     def system(self) -> System:
@@ -52,7 +52,7 @@ class Side(NamedTuple):
 
     def ridge(self, w: Array) -> Array:
         """``lam Omega^H Omega w``."""
-        return self.lam * (w if self.Omega is None else adjoint(self.Omega) @ self._weighed(w))
+        return self.lam * (w if self.Omega is None else as_operator(self.Omega).rmatvec(self._weighed(w)))
 
     def coupling(self, w: Array, v: Array) -> Array:
         """``Re <Omega w, Omega v>``."""
@@ -64,7 +64,7 @@ class Side(NamedTuple):
         return Stated(self.M.outer(r, w), like_target(-r, stated.y), lam)
 
     def _weighed(self, w: Array) -> Array:
-        return w if self.Omega is None else self.Omega @ w
+        return w if self.Omega is None else as_operator(self.Omega).matvec(w)
 
 
 def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> Stated:
@@ -105,8 +105,8 @@ def fill(level: Level, stated: Stated) -> Side:
     y = as_matrix(level.y if stated.y is None else stated.y)
     Omega = level.Omega
     if is_complex_design(stated.M):
-        y, Omega = (x if x is None or is_complex(x) else _complex(x) for x in (y, Omega))
-    elif Omega is not None and is_complex(y):
+        y = y if is_complex(y) else _complex(y)
+    if is_array(Omega) and is_complex(y):
         Omega = as_kind(Omega, y)
     return Side(stated.M, y, level.lam if stated.lam is None else stated.lam, Omega)
 

@@ -265,7 +265,11 @@ class _Mover:
                 )
             )
         if Omega is not None:
-            Omega = self(Omega, f"{prefix}Omega", real=True)
+            name = f"{prefix}Omega"
+            if trees.is_array(Omega):
+                Omega = self(Omega, name, real=True)
+            else:
+                Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         W = level.W
         if W is not None:
             W = trees.map_arrays(

@@ -35,7 +35,7 @@ class Level(Struct):
         ``y(theta, data)``; or `Chunks` of columns.
     lam : float or callable
         Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
-    Omega : array, shape (n, n), optional
+    Omega : array or Operator, shape (n, n), optional
         Invertible weight of the ridge, such as a difference operator; None is the identity.
     solver : LowerSolver, optional
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
@@ -49,7 +49,7 @@ class Level(Struct):
     M: Design
     y: Target
     lam: Ridge = 0.0
-    Omega: Array | None = None
+    Omega: Any = None  # an array, an `Operator`, or None
     solver: LowerSolver | None = None
     weights: Array | None = None
     W: WeightSet | None = None
@@ -68,7 +68,9 @@ class Level(Struct):
         if not callable(self.lam):
             checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
-            is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]
+            (is_array(self.Omega) or isinstance(self.Omega, Operator))
+            and len(self.Omega.shape) == 2
+            and self.Omega.shape[0] == self.Omega.shape[1]
         ):
             raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
         if self.weights is not None and not (is_array(self.weights) and self.weights.ndim in (1, 2)):

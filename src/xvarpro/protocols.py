@@ -235,7 +235,7 @@ class Operator(Struct):
         xp = array_namespace(A)
         return xp.sum(xp.abs(A), axis=-2)
 
-    def solver(self, lam: Any, Omega: Array | None) -> LowerSolver | None:
+    def solver(self, lam: Any, Omega: Any) -> LowerSolver | None:
         """The solver that fits the structure, for a ridge of that kind; None leaves the choice to `lower.choose`."""
         return None
 
@@ -302,7 +302,7 @@ class System(NamedTuple):
 
     M: Operator
     lam: Any  # a number, or a 0-d array > 0 where the upper level chooses it
-    Omega: Array | None
+    Omega: Any  # an array, an `Operator`, or None
 
     @property
     def ridged(self) -> bool:
@@ -313,6 +313,11 @@ class System(NamedTuple):
     def root(self) -> Any:
         """``sqrt(lam)``; None without a ridge."""
         return self.lam**0.5 if self.ridged else None
+
+    @property
+    def weight(self) -> Array | None:
+        """Omega as an array."""
+        return self.Omega.dense() if isinstance(self.Omega, Operator) else self.Omega
 
 
 class LowerSolver(Struct):

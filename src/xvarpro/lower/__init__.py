@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro.lower import fourier
 from xvarpro.lower._batched import BatchedDualQR, BatchedQR
 from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
@@ -14,10 +15,21 @@ from xvarpro.lower.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.bounded import Bounded, Nonnegative
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
+from xvarpro.lower.fourier import FourierDivision
+from xvarpro.lower.preconditioner import circulant_preconditioner
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
-from xvarpro.operators import BlockDiagonal, Dense, Diagonal, Kronecker, LowRankPlusDiagonal
-from xvarpro.protocols import Array, LowerSolver, Operator, System
+from xvarpro.operators import (
+    BlockDiagonal,
+    Circulant,
+    CirculantPerColumn,
+    Dense,
+    Diagonal,
+    Kronecker,
+    LowRankPlusDiagonal,
+    StackedCirculant,
+)
+from xvarpro.protocols import LowerSolver, Operator, System
 
 __all__ = [
     "QR",
@@ -28,28 +40,31 @@ __all__ = [
     "DualQR",
     "Equality",
     "Fixed",
+    "FourierDivision",
     "LowerSolver",
     "Nonnegative",
     "Shared",
     "WeightSet",
     "choose",
+    "circulant_preconditioner",
 ]
 
 
-def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:
+def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     """The solver for a design: its own where it has one, else one for its structure, else QR of its dense form.
 
     A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division, and a
-    diagonal plus low rank, with a ridge, by a QR of the size of the rank. These want the identity for Omega. Designs
-    that differ from one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the
-    dense form: QR, or its dual where a ridged design is wide.
+    diagonal plus low rank, with a ridge, by a QR of the size of the rank. These want the identity for Omega. Circulant
+    designs are divided by in Fourier space, with an Omega that is the identity or circulant. Designs that differ from
+    one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR,
+    or its dual where a ridged design is wide.
 
     Parameters
     ----------
     M : Operator
     lam : float or array, 0-d
         Ridge; an array is taken to be > 0.
-    Omega : array, shape (n, n), optional
+    Omega : array or Operator, shape (n, n), optional
 
     Examples
     --------
@@ -58,8 +73,8 @@ def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:
     DualQR()
     """
     own = M.solver(lam, Omega)
-    if own is None and Omega is None:
-        own = _structured(M, lam)
+    if own is None:
+        own = _structured(M, lam, Omega)
     if own is not None:
         return own
     m, n = M.shape
@@ -69,7 +84,11 @@ def choose(M: Operator, lam: Any, Omega: Array | None = None) -> LowerSolver:
     return DualQR() if wide else QR()
 
 
-def _structured(M: Operator, lam: Any) -> LowerSolver | None:
+def _structured(M: Operator, lam: Any, Omega: Any) -> LowerSolver | None:
+    if isinstance(M, Circulant | CirculantPerColumn | StackedCirculant):
+        return fourier.fits(M, lam, Omega)
+    if Omega is not None:
+        return None
     ridged = System(M, lam, None).ridged
     if isinstance(M, BlockDiagonal):
         return Blockwise(tuple(choose(block, lam) for block in M.blocks))

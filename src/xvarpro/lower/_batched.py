@@ -24,7 +24,7 @@ class BatchedQR(LowerSolver):
     """QR of ``[M[j]; sqrt(lam) Omega]`` for every right-hand side j, in one call."""
 
     def factor(self, backend: Any, system: System) -> BatchedFactor:
-        return BatchedFactor(*backend.qr(_over(system.M.dense(), system.root, system.Omega)))
+        return BatchedFactor(*backend.qr(_over(system.M.dense(), system.root, system.weight)))
 
     def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
         Q, R = factor
@@ -51,8 +51,8 @@ class BatchedDualQR(LowerSolver):
 
     def factor(self, backend: Any, system: System) -> BatchedFactor:
         N_H = adjoint(system.M.dense())
-        if system.Omega is not None:
-            N_H = array_namespace(N_H).linalg.solve(adjoint(system.Omega), N_H)
+        if system.weight is not None:
+            N_H = array_namespace(N_H).linalg.solve(adjoint(system.weight), N_H)
         return BatchedFactor(*backend.qr(_over(N_H, system.root, None)))
 
     def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
@@ -72,8 +72,8 @@ class BatchedDualQR(LowerSolver):
     def adjoint(self, backend: Any, system: System, factor: BatchedFactor, c: Array, y: Array, r: Array) -> Adjoint:
         (Q, R), n = factor, system.M.shape[1]
         c = _column(c)
-        if system.Omega is not None:
-            c = array_namespace(c).linalg.solve(adjoint(system.Omega), c)
+        if system.weight is not None:
+            c = array_namespace(c).linalg.solve(adjoint(system.weight), c)
         turned = adjoint(Q[:, :n, :]) @ c
         rest = _flat(_unweighed(system, c - Q[:, :n, :] @ turned))
         a = _flat(_multiplier(backend, R, y))
@@ -94,7 +94,7 @@ def _multiplier(backend: Any, R: Array, y: Array) -> Array:
 
 
 def _unweighed(system: System, x: Array) -> Array:
-    return x if system.Omega is None else array_namespace(x).linalg.solve(system.Omega, x)
+    return x if system.weight is None else array_namespace(x).linalg.solve(system.weight, x)
 
 
 def _over(A: Array, root: Any, Omega: Array | None) -> Array:

@@ -39,7 +39,7 @@ class InBox(LowerSolver):
     w: Array | None = None
 
     def factor(self, backend: Any, system: System) -> BoxFactor:
-        return BoxFactor(*backend.qr(_real(stacked(system.M.dense(), system.root, system.Omega))))
+        return BoxFactor(*backend.qr(_real(stacked(system.M.dense(), system.root, system.weight))))
 
     def argmin(self, backend: Any, system: System, factor: BoxFactor, y: Array) -> Array:
         box, lengths = self._box(factor, _projected(factor, y))

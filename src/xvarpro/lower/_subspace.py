@@ -75,7 +75,7 @@ class InSubspace(LowerSolver):
         return self.inner.condition(backend, factor)
 
     def _reduced(self, system: System) -> System:
-        return System(_Restricted(system.M, system.lam, system.Omega, self.B), 0.0, None)
+        return System(_Restricted(system.M, system.lam, system.weight, self.B), 0.0, None)
 
     def _whole(self, a: Array) -> Array:
         w = _beside(self.B, a) @ a
@@ -90,14 +90,14 @@ class InSubspace(LowerSolver):
             y = y - system.M.matvec(w0)
         if not system.ridged:
             return y
-        below = -(system.lam**0.5) * _weighted(system.Omega, w0)
+        below = -(system.lam**0.5) * _weighted(system.weight, w0)
         return xp.concat([y, xp.broadcast_to(below, (below.shape[0], y.shape[1]))])
 
     def _residual(self, system: System, w: Array, r: Array) -> Array:
         """``[M w - y; sqrt(lam) Omega w]``."""
         if not system.ridged:
             return r
-        return array_namespace(r).concat([r, system.lam**0.5 * _weighted(system.Omega, w)])
+        return array_namespace(r).concat([r, system.lam**0.5 * _weighted(system.weight, w)])
 
 
 @final

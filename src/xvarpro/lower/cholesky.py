@@ -85,7 +85,7 @@ class Cholesky(LowerSolver):
 
 def _scaled(system: System) -> tuple[Array, Array]:
     """The stacked matrix over a power of two for each column, which rounds nothing, and these."""
-    S = stacked(system.M.dense(), system.root, system.Omega)
+    S = stacked(system.M.dense(), system.root, system.weight)
     xp = array_namespace(S)
     units = power_of_two(xp.max(xp.abs(S), axis=0, keepdims=True))
     return S / units, xp.matrix_transpose(units)

@@ -36,7 +36,7 @@ class DualQR(LowerSolver):
     """
 
     def factor(self, backend: Any, system: System) -> DualFactor:
-        Omega = system.Omega
+        Omega = system.weight
         Q, R = backend.qr(_dual(system))
         return DualFactor(Q, R, () if Omega is None else (Omega,))
 
@@ -50,7 +50,7 @@ class DualQR(LowerSolver):
     def refine(
         self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        Omega = system.Omega
+        Omega = system.weight
         b = -backend.solve_triangular(condensed, backend.solve_triangular(condensed, y, transpose=True))
 
         def state() -> Augmented:
@@ -88,7 +88,7 @@ class DualQR(LowerSolver):
 
 def _dual(system: System) -> Array:
     """``[N^H; sqrt(lam) I]`` with ``N = M Omega^-1``."""
-    M_H, Omega = adjoint(system.M.dense()), system.Omega
+    M_H, Omega = adjoint(system.M.dense()), system.weight
     N_H = M_H if Omega is None else array_namespace(M_H).linalg.solve(adjoint(Omega), M_H)
     return stacked(N_H, system.root, None)
 

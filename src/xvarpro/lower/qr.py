@@ -70,13 +70,13 @@ class QR(LowerSolver):
 
 def _corrected(backend: Any, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:
     """One step of seminormal equations, which a derivative through the solve would take: no digit, but a factor."""
-    M, lam, Omega = system
+    M, lam, Omega = system.M, system.lam, system.weight
     g = M.rmatvec(r)
     if system.ridged:
-        g = g + lam * (w if Omega is None else Omega.mT @ (Omega @ w))
+        g = g + lam * (w if Omega is None else adjoint(Omega) @ (Omega @ w))
     dw = backend.solve_triangular(R, backend.solve_triangular(R, g, transpose=True))
     return w - dw, r - M.matvec(dw)
 
 
 def _matrix(system: System) -> Array:
-    return stacked(system.M.dense(), system.root, system.Omega)
+    return stacked(system.M.dense(), system.root, system.weight)

@@ -47,7 +47,7 @@ class SVD(LowerSolver):
             raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
 
     def factor(self, backend: Any, system: System) -> SVDFactor:
-        A = stacked(system.M.dense(), system.root, system.Omega)
+        A = stacked(system.M.dense(), system.root, system.weight)
         xp = array_namespace(A)
         U, s, Vh = backend.svd(A)
         rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol

@@ -5,7 +5,9 @@ from __future__ import annotations
 from xvarpro.operators._conversion import as_operator
 from xvarpro.operators._dottest import DotTest, dottest
 from xvarpro.operators.blocks import BlockDiagonal, Stacked
+from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
 from xvarpro.operators.combined import Composition, Sum
+from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
 from xvarpro.operators.dense import Dense
 from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
 from xvarpro.operators.kronecker import Kronecker
@@ -16,17 +18,23 @@ from xvarpro.protocols import Operator
 
 __all__ = [
     "BlockDiagonal",
+    "Circulant",
+    "CirculantPerColumn",
     "Composition",
     "Dense",
     "Diagonal",
     "DotTest",
+    "FullConvolution",
     "Kronecker",
     "LowRankPlusDiagonal",
     "MatrixFree",
     "Operator",
     "Sparse",
     "Stacked",
+    "StackedCirculant",
     "Sum",
+    "Toeplitz",
+    "ValidConvolution",
     "Weighted",
     "as_operator",
     "dottest",

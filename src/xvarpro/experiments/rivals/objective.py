@@ -171,7 +171,8 @@ class Joint:
         if single and n > m:
             return top(A @ adjoint(A)) + flat
         grams = [adjoint(side.M.dense()) @ side.M.dense() for side in sides]
-        grams += [s.lam * (adjoint(s.Omega) @ s.Omega) for s in sides if s.Omega is not None]
+        weights = [(s.lam, s.system.weight) for s in sides if s.Omega is not None]
+        grams += [lam * (adjoint(weight) @ weight) for lam, weight in weights]
         return top(sum_(grams)) + flat
 
     def _pooled(self, parts: Parts) -> tuple[System, Array]:
@@ -181,7 +182,7 @@ class Joint:
         rows, targets = [side.M.dense() for side in sides], [side.y for side in sides]
         n, like = rows[0].shape[1], rows[0]
         for side in (side for side in sides if side.system.ridged):
-            Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if side.Omega is None else side.Omega
+            Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if side.Omega is None else side.system.weight
             rows.append(side.lam**0.5 * Omega)
             targets.append(xp.zeros((n, targets[0].shape[1]), dtype=like.dtype, device=device(like)))
         return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)

@@ -1,0 +1,152 @@
+"""Division in the Fourier domain: circulant designs, one small least-squares problem per frequency."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
+from xvarpro.operators._convolution import flat, spread
+from xvarpro.operators._fourier import Grid, backward, by_parts, forward
+from xvarpro.operators.circulant import Circulant, Periodic
+from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator, System
+
+
+class FourierFactor(NamedTuple):
+    """``[x_1^; ...; x_N^; sqrt(lam) o^] = [U; *] s`` at every frequency, the columns of `U` of length 1 or less."""
+
+    U: Array  # (N, *frequencies, columns)
+    s: Array  # (1, *frequencies, columns), real
+
+
+@final
+@dataclass(frozen=True)
+class FourierDivision(LowerSolver):
+    """Division of spectra, for the circulant designs: exact, in O(N D log D).
+
+    With ``x^ = F x``, F the forward transform *without a factor* (``F^-1 = F^H / D``), ``circ(x) = F^-1 diag(x^) F``;
+    the conjugate transpose has the *conjugate* spectrum. For ``M = [circ(x_1); ...; circ(x_N)]`` and
+    ``Omega = circ(o)``, ``o^ = 1`` for the identity, the minimiser is at each frequency ::
+
+        w^ = sum_i conj(x_i^) y_i^ / (sum_i |x_i^|^2 + lam |o^|^2)
+
+    `lam` stands there as it is, since Parseval's factor 1/D belongs to both terms. Written with a unitary transform G,
+    ``circ(x) = sqrt(D) G^H diag(G x) G``, it is ``G w = sqrt(D) sum_i conj(G x_i) G y_i / (D sum_i |G x_i|^2 + lam)``.
+
+    No quotient of squares is formed: ``s = |[x_1^; ...; sqrt(lam) o^]|`` is a length and ``U = x^ / s`` a column of
+    length 1 at most, the QR factorisation of a matrix with one column. So ``w^ = U^H y^ / s``, and of the adjoint
+    ``z = c^ / s``, ``v^ = z / s``, ``(M v)^ = U z``. Errors grow with cond(M), not with its square.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(
+    ...     lambda theta, data: xv.operators.StackedCirculant(theta), np.ones(8), lam=1e-3,
+    ...     solver=xv.lower.FourierDivision(),
+    ... )
+    >>> value, gradient = xv.value_and_gradient(problem, np.eye(2, 4))
+    >>> gradient.shape
+    (2, 4)
+    """
+
+    def factor(self, backend: Any, system: System) -> FourierFactor:
+        M, half = _periodic(system), _half(system)
+        X = M.spectrum(half)
+        xp = array_namespace(X)
+        lengths = xp.abs(X)
+        scale = xp.max(lengths, axis=0, keepdims=True)
+        ridge = _ridge(system, lengths, half)
+        if ridge is not None:
+            scale = xp.maximum(scale, ridge)
+        # lengths over their largest: squares of small and of large ones are out of range long before they are
+        scale = xp.where(scale > 0, scale, xp.ones_like(scale))
+        squares = xp.sum((lengths / scale) ** 2, axis=0, keepdims=True)
+        if ridge is not None:
+            squares = squares + (ridge / scale) ** 2
+        s = scale * xp.sqrt(squares)
+        return FourierFactor(X / s, s)
+
+    def argmin(self, backend: Any, system: System, factor: FourierFactor, y: Array) -> Array:
+        half, grid = _half(system), _periodic(system).grid
+
+        def divided(y: Array) -> Array:
+            Y = forward(spread(y, grid), grid, half)
+            xp = array_namespace(Y)
+            return _signals(xp.sum(xp.conj(factor.U) * Y, axis=0, keepdims=True) / factor.s, grid, half)
+
+        return by_parts(divided, y) if half else divided(y)
+
+    def adjoint(self, backend: Any, system: System, factor: FourierFactor, c: Array, y: Array, r: Array) -> Adjoint:
+        half, grid = _half(system), _periodic(system).grid
+
+        def solved(c: Array) -> tuple[Array, Array]:
+            Z = forward(spread(c, grid), grid, half) / factor.s
+            return _signals(factor.U * Z, grid, half), _signals(Z / factor.s, grid, half)
+
+        q, v = by_parts(solved, c) if half else solved(c)
+        return Adjoint(q, ((r, v),), v)
+
+    def deficient(self, backend: Any, factor: FourierFactor) -> Array:
+        """Whether a frequency is zero to the rounding of a transform, relative to the largest of its column."""
+        s = factor.s
+        xp = array_namespace(s)
+        small, large = _extremes(s)
+        rounding = 4 * xp.finfo(s.dtype).eps * (1 + math.log2(math.prod(s.shape[1:-1])))
+        # written so that NaN counts as zero
+        return ~xp.all(small > rounding * large)
+
+    def condition(self, backend: Any, factor: FourierFactor) -> Array:
+        """Largest over smallest `s`: the singular values of the stacked matrix; the worst column counts."""
+        small, large = _extremes(factor.s)
+        return array_namespace(small).max(large / small)
+
+
+def fits(M: Operator, lam: Any, Omega: Any) -> LowerSolver | None:
+    """`FourierDivision` where the ridge has a spectrum too."""
+    return FourierDivision() if Omega is None or _is_circulant(Omega, M) else None
+
+
+def _is_circulant(Omega: Any, M: Any) -> bool:
+    return isinstance(Omega, Circulant) and Omega.grid == M.grid
+
+
+def _periodic(system: System) -> Periodic:
+    M, Omega = system.M, system.Omega
+    if not isinstance(M, Periodic):
+        raise ProblemError(
+            f"FourierDivision solves circulant designs, got {type(M).__name__}: leave solver= out to have one chosen"
+        )
+    if Omega is not None and not _is_circulant(Omega, M):
+        raise ProblemError(
+            f"FourierDivision needs Omega None or a Circulant on the grid {M.grid} of w, got {type(Omega).__name__}"
+        )
+    return M
+
+
+def _half(system: System) -> bool:
+    """Whether the level is real, so that the non-negative frequencies say everything."""
+    return _periodic(system).is_real and (system.Omega is None or system.Omega.is_real)
+
+
+def _ridge(system: System, like: Array, half: bool) -> Array | None:
+    """``sqrt(lam) |o^|``, with as many axes as `like`."""
+    if not system.ridged:
+        return None
+    xp, lam = array_namespace(like), system.lam
+    size = (1,) * like.ndim
+    root = xp.full(size, lam**0.5, dtype=like.dtype, device=device(like)) if isinstance(lam, int | float) else None
+    if root is None:
+        root = xp.reshape(xp.sqrt(lam), size)
+    return root if system.Omega is None else root * xp.abs(system.Omega.spectrum(half))
+
+
+def _signals(X: Array, grid: Grid, half: bool) -> Array:
+    return flat(backward(X, grid, half))
+
+
+def _extremes(s: Array) -> tuple[Array, Array]:
+    """Smallest and largest entry of each column."""
+    xp, axes = array_namespace(s), tuple(range(s.ndim - 1))
+    return xp.min(s, axis=axes), xp.max(s, axis=axes)

@@ -1,0 +1,204 @@
+"""Convolution with zeros outside: Toeplitz designs in one or more dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from xvarpro.errors import ProblemError
+from xvarpro.operators._convolution import Convolution, Layout, check_kernel, drawn
+from xvarpro.operators._fourier import Grid, fast
+from xvarpro.protocols import Array
+
+
+class OneKernel(Convolution):
+    """A convolution of one kernel, the field `kernel`, with the signals on the field `signal`."""
+
+    kernel: Array
+    signal: Grid
+
+    def __post_init__(self) -> None:
+        check_kernel(self, self.kernel, "of shape size", 1)
+        axes = None if self.kernel is None else self.kernel.ndim
+        object.__setattr__(self, "signal", checked_grid(self, self.signal, axes))
+
+    @property
+    def blocks(self) -> Array:
+        return self.kernel[None, ..., None]
+
+    def _holding(self, kernels: Array) -> Any:
+        return type(self)(kernels[0, ..., 0], self.signal)  # type: ignore[call-arg]
+
+
+@final
+@dataclass(frozen=True)
+class FullConvolution(OneKernel):
+    """All of a convolution, the signal zero outside of its grid: ``(M w)[i] = sum_j kernel[i - j] w[j]``.
+
+    M is ``(prod(signal + size - 1), prod(signal))``, tall and of full rank for any kernel but 0.
+
+    Parameters
+    ----------
+    kernel : array, shape size
+        Real or complex.
+    signal : tuple of int
+        Shape of a signal, one length >= 1 for each axis of the kernel; a column of `w` is a signal, flattened.
+
+    Raises
+    ------
+    ProblemError
+        No floating-point array, or a shape that does not fit it.
+
+    Notes
+    -----
+    Solver : QR of the dense matrix; for a large one an iterative solver with `lower.circulant_preconditioner`
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = xv.operators.FullConvolution(np.array([1.0, -1.0]), (3,))
+    >>> M.dense()
+    array([[ 1.,  0.,  0.],
+           [-1.,  1.,  0.],
+           [ 0., -1.,  1.],
+           [ 0.,  0., -1.]])
+    """
+
+    kernel: Array = None
+    signal: Grid = (1,)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[FullConvolution, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        return (cls(drawn(1, m - n + 1)[0, ...], (n,)),) if m >= n else ()
+
+    @property
+    def layout(self) -> Layout:
+        rows = tuple(n + p - 1 for n, p in zip(self.signal, self.kernel.shape, strict=True))
+        return Layout(self.signal, rows, tuple(map(fast, rows)), (0,) * len(rows))
+
+
+@final
+@dataclass(frozen=True)
+class ValidConvolution(OneKernel):
+    """The part of a convolution for which no value outside of the data counts.
+
+    ``(M w)[i] = sum_j kernel[i - j + first] w[j]`` with ``first = min(signal, size) - 1`` along each axis; M is
+    ``(prod(|signal - size| + 1), prod(signal))``. Where the kernel is the longer of the two, as known data that an
+    unknown filter `w` is fitted to, M is tall.
+
+    Parameters
+    ----------
+    kernel : array, shape size
+        Real or complex.
+    signal : tuple of int
+        Shape of a signal, one length >= 1 for each axis of the kernel; a column of `w` is a signal, flattened.
+
+    Raises
+    ------
+    ProblemError
+        No floating-point array, or a shape that does not fit it.
+
+    Notes
+    -----
+    Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
+        `lower.circulant_preconditioner`
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = xv.operators.ValidConvolution(np.array([1.0, -1.0]), (4,))
+    >>> M.dense()
+    array([[-1.,  1.,  0.,  0.],
+           [ 0., -1.,  1.,  0.],
+           [ 0.,  0., -1.,  1.]])
+    """
+
+    kernel: Array = None
+    signal: Grid = (1,)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[ValidConvolution, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        long = cls(drawn(1, m + n - 1)[0, ...], (n,))
+        return (long, cls(drawn(1, n - m + 1)[0, ...], (n,))) if m <= n else (long,)
+
+    @property
+    def layout(self) -> Layout:
+        sizes = tuple(zip(self.signal, self.kernel.shape, strict=True))
+        rows, first = tuple(abs(n - p) + 1 for n, p in sizes), tuple(min(n, p) - 1 for n, p in sizes)
+        return Layout(self.signal, rows, tuple(fast(max(n, p)) for n, p in sizes), first)
+
+
+@final
+@dataclass(frozen=True)
+class Toeplitz(Convolution):
+    """A matrix with constant diagonals, ``M[i, j] = diagonals[i - j + n - 1]``.
+
+    Parameters
+    ----------
+    diagonals : array, shape (m + n - 1,)
+        From the one in the upper right corner to the one in the lower left: the first row backwards, then what is left
+        of the first column. Real or complex.
+    n : int
+        Columns of M, from 1 to the number of diagonals.
+
+    Raises
+    ------
+    ProblemError
+        No floating-point vector, or more columns than diagonals.
+
+    Notes
+    -----
+    Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
+        `lower.circulant_preconditioner`
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.operators.Toeplitz(np.arange(4.0), 3).dense()
+    array([[2., 1., 0.],
+           [3., 2., 1.]])
+    """
+
+    diagonals: Array = None
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        check_kernel(self, self.diagonals, "of shape (m + n - 1,)", 1)
+        (n,) = checked_grid(self, (self.n,), 1)
+        if self.diagonals is not None and (self.diagonals.ndim != 1 or self.diagonals.shape[0] < n):
+            raise ProblemError(
+                f"Toeplitz needs one vector of m + n - 1 >= n = {n} diagonals, got shape {tuple(self.diagonals.shape)}"
+            )
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Toeplitz, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
+        m, n = shape
+        return (cls(drawn(1, m + n - 1)[0, ...], n),)
+
+    @property
+    def layout(self) -> Layout:
+        count = self.diagonals.shape[0]
+        return Layout((self.n,), (count - self.n + 1,), (fast(count),), (self.n - 1,))
+
+    @property
+    def blocks(self) -> Array:
+        return self.diagonals[None, :, None]
+
+    def _holding(self, kernels: Array) -> Toeplitz:
+        return Toeplitz(kernels[0, :, 0], self.n)
+
+
+def checked_grid(owner: object, grid: Any, axes: int | None) -> Grid:
+    """A shape as a tuple of Python integers, or a `ProblemError`."""
+    whole = isinstance(grid, tuple | list) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in grid
+    )
+    if not whole or (axes is not None and len(grid) != axes):
+        wanted = "of lengths >= 1" if axes is None else f"of {axes} lengths >= 1, one for each axis of the kernel"
+        raise ProblemError(f"{type(owner).__name__} needs the shape of a signal, a tuple {wanted}, got {grid!r}")
+    return tuple(grid)
