@@ -14,6 +14,7 @@ import numpy as np
 from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
+from xvarpro.lower._stack import condition_of, deficient
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Blank, Parts, Reduced, as_matrix
@@ -194,6 +195,17 @@ def _check_feasible(backend: Backend, region: Region, theta: Leaves) -> None:
         )
 
 
+def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
+    R = backend.qr_r(Omega)
+    if bool(deficient(backend, R, R.shape[0])):
+        raise ProblemError(
+            f"{name} is singular in {backend.dtype_name(Omega)}: its condition, columns scaled to length 1, is "
+            f"{float(condition_of(backend, R)):.2g}. The ridge |Omega w|^2 needs an invertible matrix: a difference "
+            "operator needs a row for the mean, and a form w^T P w takes a factor of P = Omega^T Omega, which an "
+            "indefinite P does not have"
+        )
+
+
 class _Mover:
     """Moves the arrays of a problem, by name, so that a message can name what it is about."""
 
@@ -243,6 +255,8 @@ class _Mover:
             y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
         if Omega is not None:
             Omega = self(Omega, f"{prefix}Omega", real=True)
+            if prefix != "upper.":  # a ridge that only judges need not make anything unique
+                _check_invertible(self.to, Omega, f"{prefix}Omega")
         return replace(level, y=y, Omega=Omega)
 
 

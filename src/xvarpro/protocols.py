@@ -325,7 +325,9 @@ class LowerSolver(Struct):
 
     @abstractmethod
     def condition(self, backend: Any, factor: Any) -> Array:
-        """2-norm condition number of the matrix that was factored, 0-d."""
+        """2-norm condition number of the matrix that was factored, columns scaled to length 1 where `w` does not depend
+        on their units, 0-d.
+        """
 
 
 class Adjoint(NamedTuple):

@@ -95,9 +95,13 @@ class NumPyBackend(TapedBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
-        # substitution is one pass of order n^2 k, and SciPy is not needed
+        # substitution is one pass of order n^2 k, and SciPy is not needed. A lower one is upper from its last row on;
+        # as it stands, rows would be exchanged, by sizes that units of the unknowns decide
+        R = R.mT if transpose else R
         try:
-            return np.linalg.solve(R.mT if transpose else R, B)
+            if lower == transpose:
+                return np.linalg.solve(R, B)
+            return np.linalg.solve(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
         except np.linalg.LinAlgError:
             return np.full_like(B, np.nan)
 

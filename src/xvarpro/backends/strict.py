@@ -74,8 +74,12 @@ class StrictBackend(TapedBackend):
             return xp.full_like(A, xp.nan)
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        # as in `NumPyBackend`
+        R = R.mT if transpose else R
         try:
-            return xp.linalg.solve(R.mT if transpose else R, B)
+            if lower == transpose:
+                return xp.linalg.solve(R, B)
+            return xp.flip(xp.linalg.solve(xp.flip(R, axis=(-2, -1)), xp.flip(B, axis=-2)), axis=-2)
         except np.linalg.LinAlgError:
             return xp.full_like(B, xp.nan)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._stack import padded, power_of_two, units
 from xvarpro.protocols import Array
+from xvarpro.trees import sum_
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
@@ -91,14 +92,13 @@ def converge(
     def solve(x: Array) -> Array:
         return backend.solve_triangular(L, backend.solve_triangular(L, x, lower=True), lower=True, transpose=True)
 
-    def minus(x: Array | None, *product: Array) -> Array:
-        return -(product[0] @ product[1]) if x is None else x - product[0] @ product[1]
+    targets, slopes = [] if f is None else [f], [] if g is None else [g]
+    residual = _doubled if doubled else _rounded
 
     def again(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         n, a, b, first, latest, _ = carry
-        ahead = _doubled(([] if f is None else [f]) + [-a], A, b) if doubled else minus(-a if f is None else f - a, A, b)
-        behind = _doubled([] if g is None else [g], A.mT, a) if doubled else minus(g, A.mT, a)
-        db = solve(A.mT @ ahead - behind)
+        ahead = residual([*targets, -a], A, b)
+        db = solve(A.mT @ ahead - residual(slopes, A.mT, a))
         step = _length(db) / _length(b)
         return n + 1, a + (ahead - A @ db), b + db, xp.where(n == 0, step, first), step, latest
 
@@ -108,10 +108,15 @@ def converge(
         return (n == 0) | ((n < MOST) & (latest * first > xp.finfo(A.dtype).eps) & (latest < 0.5 * before))
 
     if b is None:
-        b = solve(-g if f is None else A.mT @ f)
+        b = solve(sum_([A.mT @ x for x in targets] + [-x for x in slopes]))
     one = xp.ones((), dtype=A.dtype, device=device(A))
-    start = (xp.zeros((), dtype=xp.int32, device=device(A)), minus(f, A, b), b, one, one, xp.inf * one)
+    start = (xp.zeros((), dtype=xp.int32, device=device(A)), _rounded(targets, A, b), b, one, one, xp.inf * one)
     return backend.while_loop(going, again, start)[1:3]
+
+
+def _rounded(terms: list[Array], A: Array, b: Array) -> Array:
+    """The sum of `terms` minus ``A b``."""
+    return sum_([*terms, -(A @ b)])
 
 
 def _length(x: Array) -> Array:
@@ -136,7 +141,11 @@ def _steps(R: Array) -> Array:
 
 def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
     A, Q, R, f, g = system
-    ahead = _doubled(([] if f is None else [padded(f, a.shape[0])]) + [-a], A, b)
+    xp = array_namespace(A)
+    # the halves of a product are cut on one grid along the columns, whose units must not matter
+    units = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
+    targets = [] if f is None else [padded(f, a.shape[0])]
+    ahead = _doubled([*targets, -a], A / units, b * xp.matrix_transpose(units))
     behind = _doubled([] if g is None else [g], A.mT, a)
     turned = Q.mT @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)
@@ -148,7 +157,7 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
     The leading halves of A and b have an exact product, which goes into the sum with the rounding error of every
     addition kept (Knuth); what is left of the product is small enough to be rounded.
     """
-    A_high, b_high = _leading(A, b)
+    A_high, b_high = _leading(A, 1), _leading(b, 0)
     small = A_high @ (b - b_high) + (A - A_high) @ b
     total, *rest = [*terms, -(A_high @ b_high)]
     for term in rest:
@@ -159,17 +168,11 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
     return total - small
 
 
-def _leading(A: Array, b: Array) -> tuple[Array, Array]:
-    """Half of the digits of A and b, on grids whose products are one grid for all terms of an entry of ``A b``.
-
-    The grid of a column of A goes with the units of that column, and the grid of the row of b with their inverse.
-    """
-    xp = array_namespace(A)
-    bits = round(1 - math.log2(xp.finfo(A.dtype).eps))
-    cut = 1.5 * 2.0 ** math.ceil((bits + math.log2(A.shape[1])) / 2)
-    size = xp.abs(A)
-    column = power_of_two(xp.max(size, axis=0, keepdims=True))
-    grid = cut * power_of_two(xp.max(size / column, axis=1, keepdims=True)) * column
-    column = xp.matrix_transpose(column)
-    along = cut * power_of_two(xp.max(xp.abs(b) * column, axis=0, keepdims=True)) / column
-    return (A + grid) - grid, (b + along) - along
+def _leading(x: Array, axis: int) -> Array:
+    """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
+    xp = array_namespace(x)
+    bits = round(1 - math.log2(xp.finfo(x.dtype).eps))
+    cut = math.ceil((bits + math.log2(x.shape[axis])) / 2)
+    top = xp.max(xp.abs(x), axis=axis, keepdims=True)
+    grid = (1.5 * 2.0**cut) * 2.0 ** xp.ceil(xp.log2(top))
+    return (x + grid) - grid

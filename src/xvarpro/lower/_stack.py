@@ -41,11 +41,11 @@ def power_of_two(x: Array) -> Array:
 def units(R: Array) -> Array:
     """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
     xp = array_namespace(R)
-    # squares of what is left after the first division neither overflow nor vanish
-    for size in (lambda x: xp.max(x, axis=0, keepdims=True), lambda x: xp.sqrt(xp.sum(x * x, axis=0, keepdims=True))):
-        length = size(xp.abs(R))
-        R = R / xp.where(length > 0, length, xp.ones_like(length))
-    return R
+    largest = xp.max(xp.abs(R), axis=0, keepdims=True)
+    # squares of what is left neither overflow nor vanish
+    R = R / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = xp.sqrt(xp.sum(R * R, axis=0, keepdims=True))
+    return R / xp.where(length > 0, length, xp.ones_like(length))
 
 
 def deficient(backend: Any, R: Array, rows: int) -> Array:
