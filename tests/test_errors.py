@@ -279,6 +279,45 @@ def test_omega_of_another_size():
     refused(ProblemError, message, decays, problem=problem)
 
 
+SINGULAR = {
+    "zero": np.zeros((2, 2)),
+    "difference operator": np.array([[-1.0, 1.0], [0.0, 0.0]]),
+    "equal columns": np.array([[1.0, 1.0], [2.0, 2.0]]),
+    "to rounding": np.array([[1.0, 1.0], [1.0, 1.0 + 1e-15]]),
+}
+
+
+@pytest.mark.parametrize("kind", SINGULAR)
+def test_a_singular_omega_is_refused_with_its_condition(kind, model, backend):
+    problem = xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=SINGULAR[kind])
+    message = r"^Omega is singular in float64: its condition, .* is (inf|nan|[0-9.]+e\+[0-9]+)\. .*invertible"
+    refused(ProblemError, message, model, problem=problem, backend=backend.name)
+    level = xv.Level(model, SIGNAL, lam=1.0, Omega=SINGULAR[kind])
+    problem = xv.bilevel(lower=level, upper=xv.Level(model, SIGNAL), data={"t": T})
+    refused(ProblemError, r"^lower\.Omega is singular", model, problem=problem, backend=backend.name)
+
+
+def test_an_omega_is_judged_in_the_dtype_of_the_solve(backend):
+    nearly = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]])
+    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=nearly)
+    assert np.isfinite(xv.value_and_gradient(problem, START, backend=backend.name)[0])
+    with pytest.warns(xv.PrecisionWarning), pytest.raises(ProblemError, match="Omega is singular in float32"):
+        xv.value_and_gradient(problem, START.astype("float32"), backend=backend.name)
+
+
+@pytest.mark.parametrize("Omega", [np.diag([1e-20, 1.0]), np.diag([1.0, -1.0]), np.array([[0.0, 1.0], [1.0, 0.0]])])
+def test_units_and_signs_make_no_omega_singular(Omega, backend):
+    """``|Omega w|^2`` asks for an inverse and for nothing else."""
+    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)
+    assert np.isfinite(xv.value_and_gradient(problem, START, backend=backend.name)[0])
+
+
+def test_the_omega_of_a_level_that_only_judges_may_be_singular():
+    upper = xv.Level(decays, SIGNAL, lam=1.0, Omega=SINGULAR["difference operator"])
+    problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
+    assert np.isfinite(xv.value_and_gradient(problem, START)[0])
+
+
 def test_wide_design_without_ridge():
     problem = xv.separable(decays, SIGNAL[:1], data={"t": T[:1]})
     message = r"more unknowns than rows \(2 > 1\) and no ridge.*lam > 0, or solver=xv.lower.SVD\(\)"

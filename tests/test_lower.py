@@ -154,11 +154,14 @@ def test_adjoint_is_what_dense_algebra_gives(kind, shape, lam, weighted, k, dtyp
 
 @pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
 def test_condition_is_that_of_the_matrix_that_was_factored(kind, shape, lam, weighted, k, dtype, backend):
-    """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``."""
+    """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``; columns of length 1, or as is."""
     dense = Dense64(shape, lam, weighted, k)
     got = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).condition
     N = dense.A if dense.Omega is None else dense.A @ np.linalg.inv(dense.Omega)
-    want = [np.linalg.cond(stacked(dense.A, lam, dense.Omega)), np.linalg.cond(stacked(N.T, lam))]
+    factored = [stacked(dense.A, lam, dense.Omega), stacked(N.T, lam)]
+    if not survives(kind()):
+        factored = [F / np.linalg.norm(F, axis=0) for F in factored]
+    want = [np.linalg.cond(F) for F in factored]
     assert min(abs(got / c - 1) for c in want) <= 100 * EPS[dtype] * max(want)
 
 
@@ -230,6 +233,31 @@ def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
     assert Solved(backend, solver(), dependent(kind) * SCALES[scale]).deficient == (kind != "full rank")
 
 
+POWERS = 2.0 ** np.array([-30, 0, 17, 3])
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.25])
+@pytest.mark.parametrize("hard", [False, True], ids=["easy", "refined"])
+@pytest.mark.parametrize("solver", [lower.QR, lower.Cholesky, lower.DualQR])
+def test_units_of_the_columns_change_no_bit(solver, hard, ridge, backend):
+    """Units that are powers of two round nothing: what depends on them has no business in a factorisation."""
+    if solver is lower.DualQR and not ridge:
+        pytest.skip("has no answer for a tall design")
+    draw = rng(0)
+    A, y, c = (draw.normal(size=s) for s in ((9, 4), (9, 2), (4, 2)))
+    if hard:
+        A[:, 1] = A[:, 0] + 1e-5 * A[:, 1]
+    Omega = np.eye(4) if ridge else None
+    plain = Solved(backend, solver(), A, ridge, Omega)
+    other = Solved(backend, solver(), A * POWERS, ridge, None if Omega is None else Omega * POWERS)
+    for one, two in zip(plain.refined(y), other.refined(y), strict=True):
+        w, moved = host(one), host(two)
+        assert np.array_equal(w, moved * POWERS[:, None] if w.shape[0] == 4 else moved)
+    mine, its = plain.adjoint(c, y), other.adjoint(c * POWERS[:, None], y)
+    assert np.array_equal(host(mine.q), host(its.q))
+    assert plain.condition == other.condition
+
+
 @pytest.mark.parametrize("lam", [1e-6, 0.3])
 def test_ridge_restores_rank(lam, solver, backend):
     assert not Solved(backend, solver, dependent("equal columns"), lam).deficient
@@ -288,3 +316,75 @@ def test_refinement_changes_nothing_but_digits(kind, shape, lam, weighted, k, dt
     assert error(w, dense.w) <= tolerance
     want = dense.A @ dense.w - dense.y
     assert np.linalg.norm(host(r) - want) <= tolerance * (np.linalg.norm(want) + np.linalg.norm(dense.y))
+
+
+# -- normal equations, refined -----------------------------------------------------------------------------------------
+
+REACHED = {"float64": 3e6, "float32": 100.0}
+
+
+def with_condition(cond, shape=(60, 5), seed=0):
+    draw = rng(seed)
+    U, V = (np.linalg.qr(draw.normal(size=(m, shape[1])))[0] for m in shape)
+    return (U * np.logspace(0, -np.log10(cond), shape[1])) @ V.T
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["doubled", "plain"])
+@pytest.mark.parametrize("dtype", REACHED)
+def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, large, backend, monkeypatch):
+    """A target that is too large for residuals of more digits is refined all the same."""
+    monkeypatch.setattr(lower._refinement, "LARGEST", 0 if large else 2**16)
+    cond, draw = REACHED[dtype], rng(1)
+    A = with_condition(cond).astype(dtype)
+    y, c = draw.normal(size=(60, 2)).astype(dtype), draw.normal(size=(5, 2)).astype(dtype)
+    level = Solved(backend, lower.Cholesky(), A, dtype=dtype)
+    w = np.linalg.lstsq(A.astype(float), y.astype(float))[0]
+    q = np.linalg.pinv(A.astype(float)).T @ c
+    assert not level.deficient
+    assert error(level.argmin(y), w) <= 10 * EPS[dtype] * cond
+    assert error(level.refined(y)[0], w) <= 10 * EPS[dtype] * cond
+    assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-20])
+@pytest.mark.parametrize("dtype", REACHED)
+def test_cholesky_gives_nothing_beyond_its_reach(dtype, lam, backend):
+    """Not even with a ridge, which nobody asks about the rank: NaN is no number to be believed."""
+    A = with_condition(100 * REACHED[dtype]).astype(dtype)
+    level = Solved(backend, lower.Cholesky(), A, lam, dtype=dtype)
+    assert level.deficient
+    assert level.condition == np.inf
+    assert np.isnan(host(level.argmin(np.ones((60, 1))))).all()
+    assert np.isnan(host(level.adjoint(np.ones((5, 1)), np.ones((60, 1))).q)).all()
+
+
+def test_a_solve_beyond_the_reach_of_cholesky_says_so(backend):
+    A = with_condition(1e9)
+    problem = xv.separable(lambda theta, A: A * theta, np.ones(60), data=A, solver=lower.Cholesky())
+    fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(0.5, 2.0), backend=backend.name)
+    assert fit.status is xv.Status.RANK_DEFICIENT
+    assert "QR()" in fit.message
+
+
+# -- one factorisation per point ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", ["separable", "bilevel"])
+@pytest.mark.parametrize("solver", [lower.QR, lower.SVD, lower.Cholesky, lower.DualQR])
+def test_one_factorisation_serves_a_point(solver, levels, monkeypatch):
+    """`argmin`, `refine` and `adjoint` share it, unless a refinement asks for it again."""
+    made = []
+
+    def watched(own):
+        return lambda self, A: made.append(own) or own(self, A)
+
+    for name in ("qr", "svd", "cholesky"):
+        monkeypatch.setattr(type(NUMPY), name, watched(getattr(type(NUMPY), name)))
+    level = xv.Level(lambda theta, A: A * theta, rng(1).normal(size=(9, 2)), lam=0.5, solver=solver())
+    if levels == "separable":
+        problem = xv.separable(level.M, level.y, data=rng(0).normal(size=(9, 4)), lam=0.5, solver=solver())
+    else:
+        upper = xv.Level(level.M, rng(2).normal(size=(9, 2)))
+        problem = xv.bilevel(lower=level, upper=upper, data=rng(0).normal(size=(9, 4)))
+    xv.value_and_gradient(problem, np.ones(1))
+    assert len(made) == 1

@@ -15,6 +15,7 @@ from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
 from xvarpro.levels import Stated, as_matrix, scaled
+from xvarpro.lower._stack import condition_of, deficient
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Blank, Parts, Reduced
@@ -203,6 +204,17 @@ def _check_feasible(backend: Backend, region: Region, theta: Leaves) -> None:
         )
 
 
+def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
+    R = backend.qr_r(Omega)
+    if bool(deficient(backend, R, R.shape[0])):
+        raise ProblemError(
+            f"{name} is singular in {backend.dtype_name(Omega)}: its condition, columns scaled to length 1, is "
+            f"{float(condition_of(backend, R)):.2g}. The ridge |Omega w|^2 needs an invertible matrix: a difference "
+            "operator needs a row for the mean, and a form w^T P w takes a factor of P = Omega^T Omega, which an "
+            "indefinite P does not have"
+        )
+
+
 class _Mover:
     """Moves the arrays of a problem, by name, so that a message can name what it is about."""
 
@@ -268,6 +280,8 @@ class _Mover:
             name = f"{prefix}Omega"
             if trees.is_array(Omega):
                 Omega = self(Omega, name, real=True)
+                if prefix != "upper.":  # a ridge that only judges need not make anything unique
+                    _check_invertible(self.to, Omega, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         W = level.W

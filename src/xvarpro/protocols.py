@@ -356,7 +356,9 @@ class LowerSolver(Struct):
 
     @abstractmethod
     def condition(self, backend: Any, factor: Any) -> Array:
-        """2-norm condition number of the matrix that was factored, 0-d."""
+        """2-norm condition number of the matrix that was factored, columns scaled to length 1 where `w` does not depend
+        on their units, 0-d.
+        """
 
     def kinks(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
         """Weights at which `argmin` is not differentiable, to working precision; 0-d, whole."""

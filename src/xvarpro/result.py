@@ -60,8 +60,9 @@ class Verified:
     violation : float
         Largest violation of a set, relative to its size.
     condition : float
-        Condition number of the matrix that the lower-level solver factored; the gradient's relative error is about
-        this times the machine epsilon.
+        Condition number of the matrix that the lower-level solver factored, its columns scaled to length 1, so that
+        the units of the unknowns do not count; as it is for `SVD`, whose minimum norm is a choice of units. The
+        gradient's relative error is at most about this times the machine epsilon. inf where the solver gave up.
     units, dead_units : int
         Columns of the lower design and those that are exactly zero: atoms or latents that contribute nothing, have zero
         gradient and never come back. -1 for a design that is not held as an array.

@@ -34,8 +34,9 @@ class Status(Enum):
     RANK_DEFICIENT = (
         6,
         (
-            "The lower level has no unique solution: the columns of M(theta) are linearly dependent to working "
-            "precision. Give it a ridge (lam > 0), or solver=xv.lower.SVD() for the solution of minimum norm."
+            "The lower level has no unique solution: the columns of M(theta) are linearly dependent to the precision "
+            "of its solver. Give it a ridge (lam > 0) or a larger one; solver=xv.lower.QR() where it is Cholesky(), "
+            "which has half of the digits; or solver=xv.lower.SVD() for the solution of minimum norm."
         ),
     )
     STOPPED = 7, "The callback stopped the solve."

@@ -92,8 +92,11 @@ class NumPyBackend(TapedBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
-        # substitution is one pass of order n^2 k, and SciPy is not needed
+        # substitution is one pass of order n^2 k, and SciPy is not needed. A lower one is upper from its last row on;
+        # as it stands, rows would be exchanged, by sizes that units of the unknowns decide
         R = adjoint(R) if transpose else R
+        if lower != transpose:
+            return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
         return self.each(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:

@@ -72,7 +72,10 @@ class StrictBackend(TapedBackend):
         return self.each(lambda A: (xp.linalg.cholesky(A),), lambda A: (xp.full_like(A, xp.nan),), A)[0]
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        # as in `NumPyBackend`
         R = adjoint(R) if transpose else R
+        if lower != transpose:
+            return xp.flip(self.solve_triangular(xp.flip(R, axis=(-2, -1)), xp.flip(B, axis=-2)), axis=-2)
         return self.each(lambda R, B: (xp.linalg.solve(R, B),), lambda R, B: (xp.full_like(B, xp.nan),), R, B)[0]
 
     @contextmanager

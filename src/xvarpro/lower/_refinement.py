@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._stack import padded, power_of_two, units
 from xvarpro.protocols import Array
-from xvarpro.trees import adjoint, is_complex
+from xvarpro.trees import adjoint, is_complex, sum_
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
@@ -92,16 +92,13 @@ def converge(
     def solve(x: Array) -> Array:
         return backend.solve_triangular(L, backend.solve_triangular(L, x, lower=True), lower=True, transpose=True)
 
-    def minus(x: Array | None, *product: Array) -> Array:
-        return -(product[0] @ product[1]) if x is None else x - product[0] @ product[1]
+    targets, slopes = [] if f is None else [f], [] if g is None else [g]
+    residual = _doubled if doubled else _rounded
 
     def again(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         n, a, b, first, latest, _ = carry
-        ahead = (
-            _doubled(([] if f is None else [f]) + [-a], A, b) if doubled else minus(-a if f is None else f - a, A, b)
-        )
-        behind = _doubled([] if g is None else [g], adjoint(A), a) if doubled else minus(g, adjoint(A), a)
-        db = solve(adjoint(A) @ ahead - behind)
+        ahead = residual([*targets, -a], A, b)
+        db = solve(adjoint(A) @ ahead - residual(slopes, adjoint(A), a))
         step = _length(db) / _length(b)
         return n + 1, a + (ahead - A @ db), b + db, xp.where(n == 0, step, first), step, latest
 
@@ -111,11 +108,15 @@ def converge(
         return (n == 0) | ((n < MOST) & (latest * first > xp.finfo(A.dtype).eps) & (latest < 0.5 * before))
 
     if b is None:
-        right: Any = g if f is None else adjoint(A) @ f
-        b = solve(-right if f is None else right)
+        b = solve(sum_([adjoint(A) @ x for x in targets] + [-x for x in slopes]))
     one = xp.ones((), dtype=xp.abs(A[:1, :1]).dtype, device=device(A))
-    start = (xp.zeros((), dtype=xp.int32, device=device(A)), minus(f, A, b), b, one, one, xp.inf * one)
+    start = (xp.zeros((), dtype=xp.int32, device=device(A)), _rounded(targets, A, b), b, one, one, xp.inf * one)
     return backend.while_loop(going, again, start)[1:3]
+
+
+def _rounded(terms: list[Array], A: Array, b: Array) -> Array:
+    """The sum of `terms` minus ``A b``."""
+    return sum_([*terms, -(A @ b)])
 
 
 def _length(x: Array) -> Array:
@@ -140,7 +141,11 @@ def _steps(R: Array) -> Array:
 
 def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
     A, Q, R, f, g = system
-    ahead = _doubled(([] if f is None else [padded(f, a.shape[0])]) + [-a], A, b)
+    xp = array_namespace(A)
+    # the halves of a product are cut on one grid along the columns, whose units must not matter
+    units = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
+    targets = [] if f is None else [padded(f, a.shape[0])]
+    ahead = _doubled([*targets, -a], A / units, b * xp.matrix_transpose(units))
     behind = _doubled([] if g is None else [g], adjoint(A), a)
     turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)
@@ -159,7 +164,7 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
         pairs = xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
         halves = _doubled([_parts(x) for x in terms], pairs, _parts(b))
         return halves[: A.shape[0], :] + 1j * halves[A.shape[0] :, :]
-    A_high, b_high = _leading(A, b)
+    A_high, b_high = _leading(A, 1), _leading(b, 0)
     small = A_high @ (b - b_high) + (A - A_high) @ b
     total, *rest = [*terms, -(A_high @ b_high)]
     for term in rest:
@@ -176,17 +181,11 @@ def _parts(x: Array) -> Array:
     return xp.concat([xp.real(x), xp.imag(x)])
 
 
-def _leading(A: Array, b: Array) -> tuple[Array, Array]:
-    """Half of the digits of A and b, on grids whose products are one grid for all terms of an entry of ``A b``.
-
-    The grid of a column of A goes with the units of that column, and the grid of the row of b with their inverse.
-    """
-    xp = array_namespace(A)
-    bits = round(1 - math.log2(xp.finfo(A.dtype).eps))
-    cut = 1.5 * 2.0 ** math.ceil((bits + math.log2(A.shape[1])) / 2)
-    size = xp.abs(A)
-    column = power_of_two(xp.max(size, axis=0, keepdims=True))
-    grid = cut * power_of_two(xp.max(size / column, axis=1, keepdims=True)) * column
-    column = xp.matrix_transpose(column)
-    along = cut * power_of_two(xp.max(xp.abs(b) * column, axis=0, keepdims=True)) / column
-    return (A + grid) - grid, (b + along) - along
+def _leading(x: Array, axis: int) -> Array:
+    """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
+    xp = array_namespace(x)
+    bits = round(1 - math.log2(xp.finfo(x.dtype).eps))
+    cut = math.ceil((bits + math.log2(x.shape[axis])) / 2)
+    top = xp.max(xp.abs(x), axis=axis, keepdims=True)
+    grid = (1.5 * 2.0**cut) * 2.0 ** xp.ceil(xp.log2(top))
+    return (x + grid) - grid

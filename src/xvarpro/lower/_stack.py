@@ -39,18 +39,12 @@ def power_of_two(x: Array) -> Array:
 
 def units(R: Array) -> Array:
     """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
-    # squares of what is left after the first division neither overflow nor vanish
-    return _over(_over(R, largest=True), largest=False)
-
-
-def _over(R: Array, largest: bool) -> Array:
-    """R over the largest entry, or the length, of each of its columns."""
-    xp, size = array_namespace(R), array_namespace(R).abs(R)
-    if largest:
-        size = xp.max(size, axis=-2, keepdims=True)
-    else:
-        size = xp.sqrt(xp.sum(size * size, axis=-2, keepdims=True))
-    return R / xp.where(size > 0, size, xp.ones_like(size))
+    xp = array_namespace(R)
+    largest = xp.max(xp.abs(R), axis=-2, keepdims=True)
+    # squares of what is left neither overflow nor vanish
+    R = R / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True))
+    return R / xp.where(length > 0, length, xp.ones_like(length))
 
 
 def deficient(backend: Any, R: Array, rows: int) -> Array:

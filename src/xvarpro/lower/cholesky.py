@@ -31,7 +31,7 @@ class Cholesky(LowerSolver):
     The factor alone would leave an error of order ``eps cond^2``. Refinement from residuals with M itself (Bjorck 1967)
     makes it ``eps cond``, as that of `QR`, as long as ``cond <= 0.1 / sqrt(eps)``: 7e6 in float64, 300 in float32,
     columns of the stacked matrix scaled to one length. Beyond that the factor is NaN, and a solve ends as
-    ``RANK_DEFICIENT``: never a gradient of a few digits. Take it for many rows, few columns and few right-hand sides.
+    ``RANK_DEFICIENT``: never a gradient of a few digits. Take it for many rows, few columns, few right-hand sides.
 
     Examples
     --------
