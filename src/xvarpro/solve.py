@@ -425,13 +425,14 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
     _, solver, side = reduced.lower_level(theta)
     factor = solver.factor(reduced.backend, side.system)
-    A = side.M.dense()
-    xp = array_namespace(A)
-    peaks = xp.max(xp.reshape(xp.abs(A), (-1, A.shape[-1])), axis=0)
-    dead = xp.sum(xp.astype(peaks == 0, xp.int32))
-    units = xp.full_like(dead, A.shape[-1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
+    xp = array_namespace(condition)
+    finite = [xp.all(xp.isfinite(x)) for x in trees.partition(side.M)[0] if not xp.isdtype(x.dtype, "integral")]
+    sizes, n = side.M.sizes(), side.M.shape[1]
+    # an operator that would not tell has none that is known to be dead
+    empty = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
+    dead = xp.sum(xp.astype(empty, xp.int32))
+    return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n)
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:
