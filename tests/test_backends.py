@@ -514,6 +514,15 @@ def test_one_matrix_that_fails_leaves_its_neighbours(backend):
         assert [bool(np.isfinite(one).all()) for one in got] == [True, False, True]
 
 
+def test_svd_of_a_square_matrix_with_an_infinite_entry_returns(backend):
+    A = rng([2, 2]).normal(size=(3, 2, 2))
+    A[1, 0, 0] = np.inf  # LAPACK never comes back from some of these
+    with backend.scope("float64"):
+        U, s, Vh = (host(x) for x in backend.svd(send(backend, A)))
+    assert [bool(np.isfinite(x).all()) for x in s] == [True, False, True]
+    assert (U.shape, Vh.shape) == ((3, 2, 2), (3, 2, 2))
+
+
 @pytest.mark.parametrize("kind", ["float64", "complex128"])
 def test_sparse_product(kind, backend):
     rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])  # places repeat, row 2 is empty

@@ -415,7 +415,7 @@ def rejects(model, kind, message, backend, y=SIGNAL, **keywords):
     ("result", "kind", "message"),
     [
         (lambda M: M[:, 0], ModelError, r"M must return a matrix \(m, n\), got shape \(40,\)"),
-        (lambda M: M[None, ...], ModelError, r"M must return a matrix \(m, n\), got shape \(1, 40, 2\)"),
+        (lambda M: M[None, None, ...], ModelError, r"M must return a matrix \(m, n\), got shape \(1, 1, 40, 2\)"),
         (lambda M: 3.0, ModelError, r"M must return an array or an operator, got|M must return an array, got float"),
         (lambda M: None, ModelError, r"M must return an array or an operator, got"),
         (lambda M: [M, M], ModelError, r"M must return an array or an operator, got"),

@@ -16,7 +16,6 @@ from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
-from xvarpro.operators import Dense
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
@@ -431,17 +430,15 @@ def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
     _, solver, side = reduced.lower_level(theta)
     system = side.system
     factor = solver.factor(reduced.backend, system)
-    xp = array_namespace(*theta)
-    finite = xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in trees.partition(side.M)[0]]))
-    if isinstance(side.M, Dense):
-        peaks = xp.max(xp.reshape(xp.abs(side.M.array), (-1, side.M.shape[1])), axis=0)
-        dead = xp.sum(xp.astype(peaks == 0, xp.int32))
-    else:
-        dead = xp.zeros_like(finite, dtype=xp.int32)  # columns of a structured design are not units to revive
-    units = xp.full_like(dead, side.M.shape[1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
+    xp = array_namespace(condition)
+    finite = [xp.all(xp.isfinite(x)) for x in trees.partition(side.M)[0] if not xp.isdtype(x.dtype, "integral")]
+    sizes, n = side.M.sizes(), side.M.shape[1]
+    # an operator that would not tell has none that is known to be dead
+    empty = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
+    dead = xp.sum(xp.astype(empty, xp.int32))
     kinks = solver.kinks(reduced.backend, system, factor, side.y)
-    return deficient, finite, condition, dead, units, kinks
+    return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

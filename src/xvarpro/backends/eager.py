@@ -57,6 +57,12 @@ class EagerBackend(Backend):
         found = [self.each(fun, fail, *(x[i, ...] for x in flat)) for i in range(flat[0].shape[0])]
         return tuple(xp.reshape(xp.stack(x), (*lead, *x[0].shape)) for x in zip(*found, strict=True))
 
+    def numbers(self, A: Array) -> Array:
+        """NaN in place of every matrix with an entry that is not finite: LAPACK's SVD may never return from an inf."""
+        xp = self.xp
+        bad = ~xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
+        return xp.where(bad, xp.full_like(A, xp.nan), A) if bool(xp.any(bad)) else A
+
     def divided(self, x: Array, divisor: Array) -> Array:
         x /= divisor
         return x

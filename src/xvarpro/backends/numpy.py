@@ -84,7 +84,7 @@ class NumPyBackend(TapedBackend):
         return np.linalg.qr(A, mode="r")
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = self.each(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, A)
+        U, s, Vh = self.each(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, self.numbers(A))
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:

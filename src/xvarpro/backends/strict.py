@@ -65,7 +65,7 @@ class StrictBackend(TapedBackend):
         return xp.linalg.qr(A)[1]
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = self.each(lambda A: xp.linalg.svd(A, full_matrices=False), _no_svd, A)
+        U, s, Vh = self.each(lambda A: xp.linalg.svd(A, full_matrices=False), _no_svd, self.numbers(A))
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:

@@ -114,7 +114,7 @@ class TorchBackend(EagerBackend):
         return torch.linalg.qr(A, mode="r")[1]
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = self.each(lambda A: torch.linalg.svd(A, full_matrices=False), _no_svd, A)
+        U, s, Vh = self.each(lambda A: torch.linalg.svd(A, full_matrices=False), _no_svd, self.numbers(A))
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:

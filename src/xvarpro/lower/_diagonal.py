@@ -51,7 +51,8 @@ class Division(LowerSolver):
         return Adjoint(d / size * z, ((-system.lam * (y / size / size), v),), v)
 
     def deficient(self, backend: Any, factor: DivisionFactor) -> Array:
-        return ~array_namespace(factor.size).all(factor.size > 0)
+        xp = array_namespace(factor.size)
+        return ~xp.all((factor.size > 0) & xp.isfinite(factor.size))
 
     def condition(self, backend: Any, factor: DivisionFactor) -> Array:
         """The largest of the right-hand sides'."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._stack import condition_of, deficient
+from xvarpro.lower._stack import spread, deficient
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 from xvarpro.trees import adjoint
 
@@ -76,8 +76,8 @@ class LowRankQR(LowerSolver):
         R, N = factor.B[1], factor.N
         (n, rank), xp = N.shape, array_namespace(N)
         if n == rank:
-            return condition_of(backend, R)
+            return spread(backend, R)
         coupling = backend.qr_r(N)
         one = xp.eye(coupling.shape[0], dtype=N.dtype, device=device(N))
         below = xp.concat([xp.zeros((rank, one.shape[0]), dtype=N.dtype, device=device(N)), R], axis=1)
-        return condition_of(backend, xp.concat([xp.concat([one, coupling], axis=1), below]))
+        return spread(backend, xp.concat([xp.concat([one, coupling], axis=1), below]))

@@ -69,6 +69,11 @@ def deficient(backend: Any, R: Array, rows: int) -> Array:
 
 def condition_of(backend: Any, R: Array) -> Array:
     """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
-    xp = array_namespace(R)
-    s = backend.svd(units(R))[1]
+    return spread(backend, units(R))
+
+
+def spread(backend: Any, A: Array) -> Array:
+    """The largest singular value over the smallest."""
+    xp = array_namespace(A)
+    s = backend.svd(A)[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))

@@ -67,6 +67,9 @@ class Convolution(Operator):
         """Transform of the kernels, shape ``(blocks, *period, columns)``, the last grid axis halved with `half`."""
         return forward(self._circular(), self.layout.period, half)
 
+    def sizes(self) -> None:
+        return None
+
     def matvec(self, w: Array) -> Array:
         layout, half = self.layout, self._half(w)
         product = self.spectrum(half) * forward(spread(w, layout.grid), layout.period, half)

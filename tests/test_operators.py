@@ -1,0 +1,525 @@
+"""What every design promises, over all that `xvarpro.operators` exports: a newcomer is found by its export."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import lower, operators, trees
+from xvarpro.errors import ProblemError
+from xvarpro.operators import Dense, Kronecker
+from xvarpro.protocols import Operator, System
+
+from .support import host, rng, send
+
+EXPORTED = [getattr(operators, name) for name in operators.__all__]
+OPERATORS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Operator) and not inspect.isabstract(x)]
+SHAPES = {"tall": (8, 4), "square": (6, 6), "wide": (4, 8)}
+CASES = {
+    f"{kind.__name__} {i}, {name}": (kind, shape, i)
+    for kind in OPERATORS
+    for name, shape in SHAPES.items()
+    for i in range(len(kind.examples(shape)))
+}
+EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(float).eps, "complex128": np.finfo(float).eps}
+NUMPY = xv.backends.get("numpy")
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return request.param
+
+
+def hermitian(A):
+    return np.conj(np.swapaxes(A, -1, -2))
+
+
+def numbers(shape, kind, seed=0):
+    draw = rng([seed, *shape])
+    x = draw.normal(size=shape)
+    return (x + 1j * draw.normal(size=shape) if kind.startswith("complex") else x).astype(kind)
+
+
+def is_index(x):
+    return np.issubdtype(x.dtype, np.integer)
+
+
+def built(case, kind="float64"):
+    """An example around NumPy arrays of a dtype."""
+    cls, shape, i = CASES[case]
+    example = cls.examples(shape)[i]
+    return trees.map_arrays(lambda x: x if is_index(x) else (x + 0.5j * numbers(x.shape, kind).imag).astype(kind)
+                            if kind.startswith("complex") else x.astype(kind), example)  # fmt: skip
+
+
+def sent(backend, M):
+    return trees.map_arrays(lambda x: send(backend, x), M)
+
+
+def eager(backend):
+    """A compiled loop would be compiled for every call here; the tests of whole solves compile."""
+    return type(backend)(compiled=False) if backend.compiled else backend
+
+
+@dataclass
+class Level:
+    """One example, dense on the host: ``A[j]`` for right-hand side j."""
+
+    case: str
+    kind: str = "float64"
+    k: int = 2
+
+    def __post_init__(self):
+        self.M = built(self.case, self.kind)
+        (self.m, self.n), self.k = self.M.shape, self.M.columns or self.k
+        wide = "complex128" if self.kind.startswith("complex") else "float64"
+        A = np.asarray(self.M.dense()).astype(wide)
+        self.A = np.broadcast_to(A, (self.k, self.m, self.n))
+        self.w, self.c = (numbers((self.n, self.k), self.kind, seed) for seed in (1, 2))
+        self.r, self.y = (numbers((self.m, self.k), self.kind, seed) for seed in (3, 4))
+
+    def times(self, A, x):
+        return np.stack([a @ x[:, j] for j, a in enumerate(A)], axis=1)
+
+    def solved(self, lam, Omega=None):
+        """w, v, the residual and the largest condition, by dense algebra."""
+        weight = np.eye(self.n) if Omega is None else Omega
+        H = hermitian(self.A) @ self.A + lam * hermitian(weight) @ weight
+        solve = [np.linalg.inv(h) for h in H]
+        w = self.times(solve, self.times(hermitian(self.A), self.y))
+        return H, w, self.times(solve, self.c), self.times(self.A, w) - self.y
+
+
+def close(got, want, tolerance, scale=None):
+    got = host(got)
+    assert got.shape == want.shape
+    assert np.linalg.norm(got - want) <= tolerance * (np.linalg.norm(want) if scale is None else scale)
+
+
+def test_every_operator_has_an_example():
+    assert {kind for kind, _, _ in CASES.values()} == set(OPERATORS)
+
+
+def test_examples_have_the_shape_asked_for():
+    for case, (_, shape, _) in CASES.items():
+        assert tuple(built(case).shape) == shape
+
+
+def test_every_operator_can_be_built_without_arguments():
+    assert all(isinstance(kind(), Operator) for kind in OPERATORS)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "complex128"])
+def test_products_are_those_of_the_dense_form(case, kind, backend):
+    level = Level(case, kind)
+    tolerance = 50 * EPS[kind]
+    M, w, r, y = sent(backend, level.M), *(send(backend, x) for x in (level.w, level.r, level.y))
+    before = [host(x) for x in (w, r, y)]
+    with backend.scope("float64"):
+        Mw, Mr, e, s = M.matvec(w), M.rmatvec(r), M.residual(w, y), M.sizes()
+        A = M.dense()
+    assert backend.dtype_name(Mw) == backend.dtype_name(Mr) == kind
+    close(A, level.A if M.columns else level.A[0], tolerance)
+    close(Mw, level.times(level.A, level.w), tolerance)
+    close(Mr, level.times(hermitian(level.A), level.r), tolerance)
+    close(e, level.times(level.A, level.w) - level.y, tolerance)
+    if s is not None and not isinstance(level.M, operators.Sparse):
+        close(s, np.abs(level.A if M.columns else level.A[0]).sum(axis=-2), tolerance)
+    assert all((host(x) == b).all() for x, b in zip((w, r, y), before, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["float32", "complex128"])
+def test_dottest_certifies(case, kind, backend):
+    with backend.scope("float64"):
+        operators.dottest(sent(backend, built(case, kind)))
+
+
+def test_real_designs_take_complex_weights_and_keep_real_gradients(case, backend):
+    level = Level(case)
+    M, w, r = sent(backend, level.M), *(send(backend, x.astype("complex128")) for x in (level.w, level.r))
+    if isinstance(level.M, operators.MatrixFree):
+        return  # its functions decide
+    with backend.scope("float64"):
+        close(M.matvec((1 + 2j) * w), (1 + 2j) * level.times(level.A, level.w), 1e-14)
+        close(M.rmatvec((1 + 2j) * r), (1 + 2j) * level.times(hermitian(level.A), level.r), 1e-14)
+        found, want = (trees.partition(x)[0] for x in (M.outer(r, w), M.outer(*map(backend.xp.real, (r, w)))))
+    for x, y in zip(found, want, strict=True):
+        assert x.dtype == y.dtype
+        close(x, host(y), 1e-13)
+
+
+@pytest.mark.parametrize("kind", ["complex128"])
+def test_outer_is_the_derivative_of_the_dense_form(case, kind, backend):
+    level = Level(case, kind)
+    M, w, r = sent(backend, level.M), send(backend, level.w), send(backend, level.r)
+    arrays, skeleton = trees.partition(M)
+    moving = [not is_index(host(x)) for x in arrays]
+
+    def dense(*given):
+        own, rest = iter(given[: sum(moving)]), iter(given[sum(moving) :])
+        return (skeleton.fill([next(own) if m else next(rest) for m in moving]).dense(),)
+
+    own, rest = ([x for x, m in zip(arrays, moving, strict=True) if m is which] for which in (True, False))
+    G = np.stack([np.outer(level.r[:, j], level.w[:, j].conj()) for j in range(level.k)])
+    G = send(backend, G if level.M.columns else G.sum(axis=0))
+    with backend.scope("float64"):
+        _, pull = backend.vjp(dense, tuple(own), tuple(rest))
+        want = pull((G,))
+        got = [x for x, m in zip(trees.partition(M.outer(r, w))[0], moving, strict=True) if m]
+    for x, y in zip(got, want, strict=True):
+        close(x, host(y), 1e-13)
+
+
+# -- the solver that fits ----------------------------------------------------------------------------------------------
+
+RIDGES = [("none", "float64"), ("none", "complex128"), ("float", "complex128"), ("float", "float32"),
+          ("array", "float64"), ("Omega", "complex128")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ridge", "kind"), RIDGES)
+def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
+    level, there = Level(case, kind), eager(backend)
+    if ridge == "none" and min(np.linalg.matrix_rank(a) for a in level.A) < level.n:
+        return  # `test_loss_of_rank_is_seen`
+    lam = 0.0 if ridge == "none" else 0.3
+    Omega = None
+    if ridge == "Omega":
+        Omega = (np.eye(level.n) + 0.2 * numbers((level.n, level.n), kind, 9)).astype(kind)
+    H, w, v, r = level.solved(lam, Omega)
+    real = "float32" if kind == "float32" else "float64"
+    M = sent(backend, level.M)
+    given = send(backend, np.array(lam, dtype=real)) if ridge == "array" else lam
+    system = System(M, given, None if Omega is None else send(backend, Omega))
+    y, c = send(backend, level.y), send(backend, level.c)
+    with backend.scope(real):
+        solver = lower.choose(M, given, system.Omega)
+        factor = solver.factor(there, system)
+        got = solver.argmin(there, system, factor, y)
+        e = M.residual(got, y)
+        refined, e = solver.refine(there, system, solver.condense(factor), y, got, e)
+        q, pairs, v_got = solver.adjoint(there, system, factor, c, y, e)
+        terms = [trees.partition(M.outer(s, x))[0] for s, x in pairs]
+        exact = trees.partition(M.outer(send(backend, r.astype(kind)), send(backend, v.astype(kind))))[0]
+        deficient, condition = solver.deficient(there, factor), float(solver.condition(there, factor))
+    kappa = max(np.linalg.cond(h) for h in H)
+    tolerance, scale = 100 * EPS[kind], np.linalg.norm(level.y)
+    assert backend.dtype_name(got) == kind
+    close(level.times(H, host(got)), level.times(hermitian(level.A), level.y), tolerance * kappa**0.5)
+    close(refined, w, tolerance * kappa)
+    close(e, r, tolerance * kappa, scale)
+    assert v_got is not None
+    close(level.times(H, host(v_got)), level.c, tolerance * kappa)
+    close(v_got, v, tolerance * kappa)
+    close(q, level.times(level.A, v), tolerance * kappa)
+    for i, x in enumerate(exact):
+        if not is_index(host(x)):
+            size = np.linalg.norm(host(x)) + scale * np.linalg.norm(v) * np.linalg.norm(level.A)
+            close(sum(host(t[i]) for t in terms), host(x), tolerance * kappa, size)
+    assert not bool(deficient)
+    assert condition * (1 + tolerance) >= 1
+    assert condition <= 1e4
+
+
+def test_structured_solvers_are_taken():
+    taken = {case: type(lower.choose(built(case), 0.3)).__name__ for case in CASES}
+    own = {"BlockDiagonal": "Blockwise", "Kronecker": ("KroneckerSVD", "Folded"), "Diagonal": "Division",
+           "LowRankPlusDiagonal": "LowRankQR", "Circulant": "FourierDivision",
+           "CirculantPerColumn": "FourierDivision", "StackedCirculant": "FourierDivision"}  # fmt: skip
+    for case, solver in taken.items():
+        M = built(case)
+        fallback = "Batched" * (M.columns is not None) + ("DualQR" if M.shape[1] > M.shape[0] else "QR")
+        assert solver in own.get(type(M).__name__, fallback)
+
+
+def answers(M, lam, y, c, backend=NUMPY):
+    """What the solver that fits has to say, as NumPy arrays."""
+    solver, system = lower.choose(M, lam), System(M, lam, None)
+    with backend.scope("float64"):
+        factor = solver.factor(backend, system)
+        w = solver.argmin(backend, system, factor, y)
+        w, r = solver.refine(backend, system, solver.condense(factor), y, w, M.residual(w, y))
+        q, pairs, _ = solver.adjoint(backend, system, factor, c, y, r)
+        return w, r, q, pairs, bool(solver.deficient(backend, factor)), float(solver.condition(backend, factor))
+
+
+def kronecker(mA, nA, mB, nB):
+    return Kronecker(numbers((mA, nA), "float64"), numbers((mB, nB), "float64", 1))
+
+
+@pytest.mark.parametrize("make", [lambda: kronecker(2, 4, 3, 5), lambda: Dense(numbers((1, 6, 15), "float64"))])
+def test_wide_structured_designs_lose_nothing_as_the_ridge_goes_to_zero(make):
+    M = make()
+    A = M.dense()[0] if M.columns else M.dense()
+    y, c = numbers((6, 1), "float64", 2), numbers((M.shape[1], 1), "float64", 3)
+    w, r, q, pairs, _, _ = answers(M, 1e-20, y, c)
+    P = np.linalg.pinv(A)
+    close(w, P @ y, 1e-12)
+    close(r / -1e-20, np.linalg.solve(A @ A.T, y), 1e-11)
+    close(q, P.T @ c, 1e-12)
+    close(sum(s @ v.T for s, v in pairs), -np.linalg.solve(A @ A.T, y) @ (c - P @ A @ c).T, 1e-11)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3])
+@pytest.mark.parametrize("shape", [(5, 2, 4, 3), (3, 3, 2, 2), (2, 4, 3, 5), (5, 2, 2, 4)])
+def test_condition_of_a_kronecker_product(shape, lam):
+    M = kronecker(*shape)
+    m, n = M.shape
+    if lam == 0 and (shape[0] < shape[1] or shape[2] < shape[3]):
+        return
+    found = answers(M, lam, np.ones((m, 1)), np.ones((n, 1)))
+    A = M.dense()
+    rows = [np.vstack([A, np.sqrt(lam) * np.eye(n)]), np.vstack([A.T, np.sqrt(lam) * np.eye(m)])]
+    wide = shape[0] <= shape[1] and shape[2] <= shape[3]
+    scaled = A / np.linalg.norm(A, axis=0)
+    assert found[5] == pytest.approx(np.linalg.cond(rows[wide] if lam else scaled), rel=1e-10)
+    assert not found[4]
+
+
+@pytest.mark.parametrize("rank", [1, 3, 6])
+def test_condition_of_a_low_rank_plus_diagonal(rank):
+    U, d, V = numbers((6, rank), "float64"), numbers((6,), "float64", 1), numbers((6, rank), "float64", 2)
+    M = operators.LowRankPlusDiagonal(U, d, V)
+    e = np.sqrt(d**2 + 0.3)
+    found = answers(M, 0.3, np.ones((6, 1)), np.ones((6, 1)))
+    assert found[5] == pytest.approx(np.linalg.cond(np.vstack([M.dense(), np.sqrt(0.3) * np.eye(6)]) / e), rel=1e-10)
+
+
+def test_low_rank_plus_a_diagonal_with_zeros_and_a_tiny_ridge():
+    """The scaling by the diagonal must not cost what the low rank gives back."""
+    n, lam = 30, 1e-14
+    U, V, d = numbers((n, 2), "float64"), numbers((n, 2), "float64", 1), 2 + numbers((n,), "float64", 2) ** 2
+    d[:2] = 0
+    M, w = operators.LowRankPlusDiagonal(U, d, V), numbers((n, 1), "float64", 3)
+    kappa = np.linalg.cond(M.dense())
+    found, *_ = answers(M, lam, M.dense() @ w, w)
+    close(found, w, 1e2 * kappa * np.finfo(float).eps + 1e2 * lam * kappa**2)
+
+
+ZERO = np.zeros((4, 2))
+ONE_BAD = np.stack([np.eye(4)[:, :2], np.ones((4, 2)), np.eye(4)[:, 2:]])
+SINGULAR = {
+    "Kronecker, left": Kronecker(np.ones((3, 2)), np.eye(2)),
+    "Kronecker, right": Kronecker(np.eye(2), np.ones((3, 2))),
+    "Kronecker, wide": Kronecker(np.ones((2, 3)), np.ones((4, 1))),
+    "A x I": Kronecker(np.ones((3, 2)), None, 4),
+    "one block": operators.BlockDiagonal([np.eye(3), np.ones((3, 2))]),
+    "one right-hand side": Dense(ONE_BAD),
+    "diagonal": operators.Diagonal(np.array([1.0, 0.0])),
+    "diagonal, one right-hand side": operators.Diagonal(np.array([[1.0, 1.0], [1.0, 0.0]])),
+}
+
+
+@pytest.mark.parametrize("kind", SINGULAR)
+def test_loss_of_rank_is_seen(kind, backend):
+    M, there = SINGULAR[kind], eager(backend)
+    k = M.columns or 2
+    M = sent(backend, M)
+    y, c = (send(backend, np.ones((size, k))) for size in M.shape)
+    assert answers(M, 0.0, y, c, there)[4]
+
+
+@pytest.mark.parametrize(("bad", "lam"), [(np.inf, 0.0), (np.nan, 0.3), (np.inf, 0.3)])
+def test_nan_never_raises_and_never_passes(case, lam, bad, backend):
+    M, there = built(case), eager(backend)
+    if lam == 0 and M.shape[0] < M.shape[1]:
+        return
+    arrays, skeleton = trees.partition(M)
+    arrays = [np.array(x) for x in arrays]
+    arrays[0].reshape(-1)[0] = bad
+    M = sent(backend, skeleton.fill(arrays))
+    k = M.columns or 1
+    y, c = (send(backend, np.ones((size, k))) for size in M.shape)
+    w, *_, deficient, _ = answers(M, lam, y, c, there)
+    assert deficient or not np.isfinite(host(w)).all()
+
+
+# -- whole objectives --------------------------------------------------------------------------------------------------
+
+
+def moved(theta, data):
+    """A design whose arrays are affine in theta."""
+    arrays = []
+    for x, slopes in zip(data["arrays"], data["slopes"], strict=True):
+        arrays.append(x if slopes is None else x + theta[0] * slopes[0, ...] + theta[1] * slopes[1, ...])
+    return data["skeleton"].obj.fill(arrays)
+
+
+class Hidden:
+    """What trees are not to look into."""
+
+    def __init__(self, obj):
+        self.obj = obj
+
+
+@lru_cache
+def objectives(case, kind):
+    level = Level(case, kind, k=1)
+    arrays, skeleton = trees.partition(level.M)
+    slopes = [None if is_index(x) else 0.3 * np.stack([numbers(x.shape, kind, s) for s in (5, 6)]) for x in arrays]
+    data = {"arrays": list(arrays), "slopes": slopes, "skeleton": Hidden(skeleton)}
+    low = xv.Level(moved, level.y, lam=0.2)
+    return {
+        "separable": xv.separable(moved, level.y, lam=0.2, data=data, compress=False),
+        "bilevel": xv.bilevel(lower=low, upper=xv.Level(moved, level.r, lam=0.1), data=data, compress=False),
+    }
+
+
+THETA = np.array([0.3, -0.2])
+
+
+@lru_cache
+def differences(case, kind, name):
+    problem, h = objectives(case, kind)[name], 1e-5
+
+    def f(theta):
+        return float(xv.value_and_gradient(problem, theta)[0])
+
+    return np.array([(f(THETA + h * e) - f(THETA - h * e)) / (2 * h) for e in np.eye(2)])
+
+
+@pytest.mark.parametrize(("name", "kind"), [("separable", "float64"), ("bilevel", "complex128")])
+def test_gradient_of_the_reduced_objective(case, name, kind, backend):
+    want = differences(case, kind, name)
+    _, gradient = xv.value_and_gradient(objectives(case, kind)[name], THETA, backend=eager(backend))
+    close(gradient, want, 1e-6, max(1.0, np.linalg.norm(want)))
+
+
+@pytest.mark.parametrize("name", ["separable", "bilevel"])
+def test_compiled_gradient_of_the_reduced_objective(case, name):
+    value, gradient = xv.value_and_gradient(objectives(case, "float64")[name], THETA, backend="jax")
+    want = xv.value_and_gradient(objectives(case, "float64")[name], THETA)
+    assert float(value) == pytest.approx(float(want[0]), rel=1e-10)
+    close(gradient, want[1], 1e-8, 1 + np.linalg.norm(want[1]))
+
+
+def decaying(theta, data):
+    xp = xv.array_namespace(theta)
+    A = xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    return A if data["copies"] is None else Kronecker(A, None, int(data["copies"].shape[0]))
+
+
+def test_a_kronecker_product_is_never_formed(backend):
+    """Its dense form has 10^11 entries."""
+    p, t = 40_000, np.linspace(0.0, 2.0, 12)
+    Y = np.exp(-np.outer(t, [1.0, 4.0])) @ rng(0).normal(size=(2, p)) + 0.01 * rng(1).normal(size=(12, p))
+    start, box = np.array([0.6, 6.0]), xv.sets.Box(0.0, 10.0)
+    fits = []
+    for y, copies in ((Y, None), (Y.reshape(-1), np.zeros(p))):
+        problem = xv.separable(decaying, y, data={"t": t, "copies": copies}, compress=False)
+        fits.append(xv.solve(problem, start, over=box, max_iter=3, backend=backend, progress=False))
+    one, two = fits
+    assert one.value == pytest.approx(two.value, rel=1e-10)
+    close(two.theta, host(one.theta), 1e-9)
+    close(np.reshape(host(two.w), (2, p)), host(one.w), 1e-8)
+    assert two.verified.units == 2 * p
+    assert two.verified.dead_units == 0
+    assert two.verified.condition == pytest.approx(one.verified.condition, rel=1e-9)
+
+
+# -- dottest -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Own(Operator):
+    """A user's operator; `wrong` names the method that lies."""
+
+    array: object = None
+    wrong: str = ""
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def matvec(self, w):
+        return self.array @ w + (1 if self.wrong == "affine" else 0)
+
+    def rmatvec(self, r):
+        if self.wrong == "shape":
+            return r
+        return (self.array.T if self.wrong == "transpose" else self.array.T.conj()) @ r
+
+    def outer(self, r, w):
+        return Own((-1 if self.wrong == "outer" else 1) * r @ w.T.conj())
+
+    def dense(self):
+        return 2 * self.array if self.wrong == "dense" else self.array
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("affine", r"Own: rmatvec is not the adjoint of matvec.*matvec must be linear"),
+        ("transpose", r"Own: rmatvec is not the adjoint of matvec.*conjugate transpose"),
+        ("shape", r"Own\.rmatvec must return an array of shape \(4, 8\), got \(6, 8\)"),
+        ("outer", r"Own: outer is not the gradient"),
+        ("dense", r"Own: dense\(\) times w is off"),
+    ],
+)
+def test_dottest_names_what_does_not_fit(wrong, said):
+    A = numbers((6, 4), "complex128")
+    found = operators.dottest(Own(A))
+    assert max(found.adjoint, found.dense) < 1e-14
+    with pytest.raises(ProblemError, match=said):
+        operators.dottest(Own(A, wrong))
+
+
+def test_dottest_finds_a_small_mistake_in_single_precision():
+    A = numbers((6, 4), "float32")
+
+    def forward(p, w):
+        return p @ w
+
+    def backward(p, r):
+        return 1.001 * (p.mT @ r)
+
+    with pytest.raises(ProblemError, match="MatrixFree: rmatvec is not the adjoint"):
+        operators.dottest(operators.MatrixFree(forward, backward, (6, 4), A))
+
+
+def test_dottest_needs_a_framework():
+    blank = operators.MatrixFree(lambda p, w: w, lambda p, r: r, (3, 3))
+    with pytest.raises(ProblemError, match="like="):
+        operators.dottest(blank)
+    with pytest.raises(ProblemError, match="needs an operator, got ndarray"):
+        operators.dottest(np.eye(2))
+
+
+def test_dottest_does_not_look_at_a_dense_form_that_is_large():
+    assert operators.dottest(operators.Diagonal(np.ones(2000))).dense is None
+
+
+# -- wrong use ---------------------------------------------------------------------------------------------------------
+
+A23, I3 = np.ones((2, 3)), np.eye(3)
+WRONG = [
+    (lambda: operators.Kronecker(np.ones(3)), r"matrices, got A of shape \(3,\)"),
+    (lambda: operators.Kronecker(A23, size=0), "size >= 1, got 0"),
+    (lambda: operators.Kronecker(A23, I3, 2), "B or the size"),
+    (lambda: operators.BlockDiagonal(A23), "sequence of arrays or operators, got ndarray"),
+    (lambda: operators.BlockDiagonal([A23, 1.0]), "part 1 must be a matrix or an operator, got float"),
+    (lambda: operators.BlockDiagonal([A23, np.ones(3)]), r"part 1 .* shape \(3,\)"),
+    (lambda: operators.Stacked([A23, np.eye(2)]), "blocks of one width"),
+    (lambda: operators.Stacked([np.ones((2, 4, 3)), np.ones((5, 4, 3))]), r"made for \['2', '5'\]"),
+    (lambda: operators.Composition(A23, A23), r"as the next is high: got \[\(2, 3\), \(2, 3\)\]"),
+    (lambda: operators.Sum(A23, I3), "terms of one shape"),
+    (lambda: operators.Diagonal(np.ones((2, 2, 2))), r"\(n,\) or \(n, k\)"),
+    (lambda: operators.LowRankPlusDiagonal(A23, np.ones(3), A23), r"U \(n, r\)"),
+    (lambda: operators.LowRankPlusDiagonal(I3, np.ones(3), 1j * I3), "all real or all complex"),
+    (lambda: operators.Weighted(A23, np.ones(2)), r"shape \(2, 1\) or \(2, k\), got .*\(2,\)"),
+    (lambda: operators.Weighted(np.ones((4, 2, 3)), np.ones((2, 3))), "made for 4 right-hand sides"),
+    (lambda: operators.Sparse(np.ones(2), np.zeros(2, int), np.zeros(3, int), (2, 2)), "one shape"),
+    (lambda: operators.Sparse(np.ones(2), np.zeros(2), np.zeros(2, int), (2, 2)), "whole numbers for rows"),
+    (lambda: operators.MatrixFree(1, None, (2, 2)), r"function matvec\(p, x\), got int"),
+    (lambda: operators.MatrixFree(lambda p, w: w, None, (2, 2)).dense(), "no floating-point array in p"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG)
+def test_wrong_use_says_what_was_required(make, said):
+    with pytest.raises(ProblemError, match=said):
+        make()
