@@ -14,10 +14,14 @@ import numpy as np
 from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
+from xvarpro.lower import QR
+from xvarpro.objective import Objective
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Blank, Parts, Reduced, as_matrix
 from xvarpro.region import Region, resolve
+from xvarpro.rows import Rows, Stream
+from xvarpro.streamed import Streamed
 from xvarpro.targets import Chunks, compress
 
 _FLOATS = {"float32": "complex64", "float64": "complex128"}
@@ -56,6 +60,7 @@ class Prepared:
 
     problem: Problem  # arrays of `backend`; targets compressed where that is exact
     backend: Backend
+    compiler: Backend  # of the parts that compile where the rest does not; else the same
     dtype: str
     device: Any
     theta: Leaves
@@ -64,13 +69,17 @@ class Prepared:
     original: Problem
     compressed: bool
     blank: Blank
+    progress: bool | None = None
 
     @property
-    def assemble(self) -> Callable[..., Reduced]:
+    def assemble(self) -> Callable[..., Objective]:
         """What makes the reduced objective of this problem from traced arrays. It holds no array itself: compiled
         functions are kept under it.
         """
-        return partial(Reduced, backend=self.backend, treedef=self.home.treedef, blank=self.blank)
+        shared = {"backend": self.backend, "treedef": self.home.treedef, "blank": self.blank}
+        if self.problem.in_rows:
+            return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
+        return partial(Reduced, **shared)
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         """``fun(reduced, *args)`` inside the backend's scope, compiled where it compiles. `fun` must be a module's."""
@@ -93,6 +102,7 @@ def prepare(
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
+    progress: bool | None = None,
 ) -> Prepared:
     """Check everything, then move it. Raises before any work; see `solve` for what."""
     if not isinstance(problem, Problem):
@@ -119,8 +129,10 @@ def prepare(
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
         moved, compressed = _compressed(moved, to)
-        blank = _check_model(Reduced(moved, to, treedef), problem, theta, work)
-    return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
+        sample = _first_rows(moved) if problem.in_rows else moved
+        blank = _check_model(Reduced(sample, to, treedef), sample if problem.in_rows else problem, theta, work)
+    around = to.uncompiled() if problem.in_rows else to  # files are read between one chunk and the next
+    return Prepared(moved, around, to, work, place, theta, region, home, problem, compressed, blank, progress)
 
 
 def _place(backend: Backend, device: Any) -> Any:
@@ -195,10 +207,10 @@ def _check_feasible(backend: Backend, region: Region, theta: Leaves) -> None:
 
 
 class _Mover:
-    """Moves the arrays of a problem, by name, so that a message can name what it is about."""
+    """Moves the arrays of a problem, by name, so that a message can name what it is about. `told`: warns no more."""
 
-    def __init__(self, to: Backend, dtype: str, device: Any) -> None:
-        self.to, self.dtype, self.device = to, dtype, device
+    def __init__(self, to: Backend, dtype: str, device: Any, told: bool = False) -> None:
+        self.to, self.dtype, self.device, self.told = to, dtype, device, told
 
     def __call__(self, x: Array, name: str, real: bool = False) -> Array:
         """`real`: whole numbers count as data for arithmetic, not as indices or labels."""
@@ -206,7 +218,7 @@ class _Mover:
         want = None
         if kind in _BITS:
             want = _FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
-            if _BITS[kind] > _BITS[self.dtype]:
+            if _BITS[kind] > _BITS[self.dtype] and not self.told:
                 warnings.warn(
                     f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
                     f"{want}. Pass theta0 in {kind} to keep its digits",
@@ -241,6 +253,10 @@ class _Mover:
         elif isinstance(y, Chunks):
             blocks = y
             y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
+        elif isinstance(y, Rows):
+            y = replace(
+                y, source=Stream(y, prefix.replace(".", " "), self, _Mover(self.to, self.dtype, self.device, True))
+            )
         if Omega is not None:
             Omega = self(Omega, f"{prefix}Omega", real=True)
         return replace(level, y=y, Omega=Omega)
@@ -250,7 +266,7 @@ def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:
     """The problem with the k right-hand sides of both levels turned by one orthogonal matrix into few."""
     levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
     chunked = isinstance(problem.lower.y, Chunks)
-    if any(callable(level.y) for level in levels):
+    if problem.in_rows or any(callable(level.y) for level in levels):
         return problem, False
     if not chunked:
         columns = {level.y.shape[1] for level in levels}
@@ -283,18 +299,44 @@ def _stacked_chunks(backend: Backend, lower: Chunks, upper: Chunks) -> Iterator[
         yield backend.xp.concat([a, b])
 
 
+def _first_rows(problem: Problem) -> Problem:
+    """The first chunk of a level in place of all of its rows, for a look at what the user's functions return."""
+    levels, data = [], []
+    for i, level in enumerate(problem.levels):
+        if isinstance(level.y, Rows):
+            source: Any = level.y.source
+            data.append(tuple(source.first()))
+            # one chunk may have fewer rows than there are unknowns, whatever all of them have
+            level = replace(level, y=level.y.y or _given, solver=QR())
+        else:
+            data.append((problem.data, None))
+        y = partial(_of_level, level.y, i) if callable(level.y) else level.y
+        levels.append(replace(level, M=partial(_of_level, level.M, i), y=y))
+    return replace(problem, lower=levels[0], upper=levels[1] if levels[1:] else None, data=tuple(data))
+
+
+def _of_level(fun: Callable[..., Any], i: int, theta: Tree, data: Any) -> Any:
+    return data[i][1] if fun is _given else fun(theta, data[i][0])
+
+
+def _given() -> None:
+    """Stands for a target that comes with its data."""
+
+
 def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -> Blank:
     """Call the user's functions once, as the gradient will, and compare what they return with what the rest expects."""
     backend = reduced.backend
     constants = trees.partition(reduced.problem.data)[0]
     skeleton: Any = None
-    y_ndim = 2
+    y_ndim, w_shape = 2, (0, 0)
 
     def probe(*arrays: Array) -> Leaves:
-        nonlocal skeleton, y_ndim
+        nonlocal skeleton, y_ndim, w_shape
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
         y_ndim = 2 if parts.y_L is None else parts.y_L.ndim
+        y = as_matrix(reduced.problem.lower.y if parts.y_L is None else parts.y_L)
+        w_shape = (parts.M_L.shape[1], y.shape[1])
         outputs, skeleton = trees.partition(parts)
         return outputs
 
@@ -307,7 +349,7 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
-    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim)
+    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim, w_shape)
 
 
 def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:

@@ -8,12 +8,14 @@ from typing import Any, TypeAlias, final
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
+from xvarpro.lower import QR, Cholesky
 from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
+from xvarpro.rows import Rows
 from xvarpro.targets import Chunks
 from xvarpro.trees import is_array
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Any  # an array, a function (theta, data) -> array, or Chunks
+Target: TypeAlias = Any  # an array, a function (theta, data) -> array, Chunks or Rows
 
 
 @final
@@ -25,8 +27,9 @@ class Level(Struct):
     ----------
     M : callable
         ``M(theta, data)`` -> design, shape (m, n), written with ``xp = xv.array_namespace(theta)``.
-    y : array, callable or Chunks
-        Target, shape (m,) or (m, k) for k right-hand sides that share M; or ``y(theta, data)``; or `Chunks` of columns.
+    y : array, callable, Chunks or Rows
+        Target, shape (m,) or (m, k) for k right-hand sides that share M; or ``y(theta, data)``; or `Chunks` of columns;
+        or `Rows`, chunks of rows that bring their own data for M.
     lam : float
         Ridge, >= 0.
     Omega : array, shape (n, n), optional
@@ -44,9 +47,9 @@ class Level(Struct):
     def __post_init__(self) -> None:
         if not callable(self.M):
             raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
-        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks)):
+        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks | Rows)):
             raise ProblemError(
-                f"y must be an array, a function y(theta, data) or Chunks of columns, got {type(self.y).__name__}"
+                f"y must be an array, a function y(theta, data), Chunks of columns or Rows, got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
@@ -91,6 +94,31 @@ class Problem(Struct):
             raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
         if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
             raise ProblemError("either both levels have a target in Chunks or neither")
+        if self.in_rows:
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        solver = self.lower.solver
+        if not (solver is None or isinstance(solver, QR | Cholesky)):
+            raise ProblemError(
+                f"rows in chunks are folded up by lower.QR() or lower.Cholesky(), and {solver!r} needs all of them at "
+                "once: leave out solver="
+            )
+        if self.data is not None and all(isinstance(level.y, Rows) for level in self.levels):
+            raise ProblemError(
+                "data is never read: where a level comes in Rows, its M is called with the data of a chunk. Give with "
+                "each chunk what M needs of it"
+            )
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The level of a separable problem, or both."""
+        return (self.lower,) if self.upper is None else (self.lower, self.upper)
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a level comes in chunks of rows."""
+        return any(isinstance(level.y, Rows) for level in self.levels)
 
     @property
     def is_separable(self) -> bool:
@@ -116,8 +144,8 @@ def separable(
     ----------
     M : callable
         ``M(theta, data)`` -> design, shape (m, n).
-    y : array, callable or Chunks
-        Target, shape (m,) or (m, k).
+    y : array, callable, Chunks or Rows
+        Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
     data : pytree, optional
         Arrays (and anything else) that M and y read; moved to the backend once per solve.
     lam : float

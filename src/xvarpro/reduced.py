@@ -13,10 +13,11 @@ from xvarpro import lower
 from xvarpro._namespace import device
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
+from xvarpro.objective import Objective, ridge_gradient, ridge_value, units
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Leaves, LowerSolver, System
-from xvarpro.trees import Skeleton, array_namespace, inner, partition, rounding, sum_, unflatten
+from xvarpro.protocols import Array, Leaves, LowerSolver, Operator, System
+from xvarpro.trees import Skeleton, array_namespace, inner, partition, sum_, unflatten
 
 
 class Parts(NamedTuple):
@@ -35,6 +36,7 @@ class Blank(NamedTuple):
     skeleton: Skeleton
     arrays: tuple[tuple[tuple[int, ...], Any], ...]
     y_ndim: int  # axes of a lower target that is a function of theta; 2 for any other
+    w_shape: tuple[int, int]
 
 
 class Point(NamedTuple):
@@ -47,7 +49,7 @@ class Point(NamedTuple):
     factor: Any  # of the lower level; condensed where there is no adjoint to solve for
 
 
-class Reduced:
+class Reduced(Objective):
     """The reduced objective of a prepared problem on one backend.
 
     Parameters
@@ -66,26 +68,14 @@ class Reduced:
     def __init__(
         self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
     ) -> None:
-        self.problem = problem
-        self.energy = energy
-        self.backend = backend
+        super().__init__(problem, backend, energy)
         self.treedef = treedef
         self.blank = blank
-        self.judge: Level = problem.upper or problem.lower
         self._constants, self._data = partition(problem.data)
         # Held until the next one exists, nothing else: were both freed in between, the allocator would return the
         # memory of a large residual to the system and fault it in again, page by page, at every step.
         self._latest: Point | None = None
         self._ahead: tuple[Leaves, Parts, Any] | None = None
-
-    def rounding(self, value: Array) -> Array:
-        """What two computed objectives near `value` may differ by without meaning anything.
-
-        A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
-        """
-        xp = array_namespace(value)
-        size = xp.abs(value)
-        return rounding(size + xp.sqrt(size) * self.energy**0.5)
 
     def solver(self, M: Any) -> LowerSolver:
         level = self.problem.lower
@@ -212,8 +202,7 @@ class Reduced:
         judge = self.judge
         value = 0.5 * inner(r, r)
         if judge.lam:
-            Ow = w if judge.Omega is None else judge.Omega @ w
-            value = value + (0.5 * judge.lam) * inner(Ow, Ow)
+            value = value + ridge_value(judge, w)
         return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
 
     def gradient(self, point: Point) -> Leaves:
@@ -243,6 +232,25 @@ class Reduced:
         outputs, pullback = self.backend.vjp(flat, theta, self._constants)
         return structure.fill(outputs), lambda parts: pullback(partition(parts)[0])
 
+    def weights(self, theta: Leaves, *y: Array) -> Array:
+        _, solver, system, own = self.lower_level(theta)
+        return solver.argmin(self.backend, system, solver.factor(self.backend, system), y[0] if y else own)
+
+    def scale(self, theta: Leaves) -> Array:
+        y: Any = self.judge.y
+        if callable(y):
+            parts = self.evaluate(theta, self._constants)
+            y = parts.y_L if self.problem.is_separable else parts.y_U
+        return 0.5 * inner(y, y)
+
+    def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
+        parts, solver, system, _ = self.lower_level(theta)
+        factor = solver.factor(self.backend, system)
+        A = parts.M_L.dense()
+        xp = array_namespace(A)
+        deficient, condition = (ask(self.backend, factor) for ask in (solver.deficient, solver.condition))
+        return deficient, xp.all(xp.isfinite(A)), condition, *units(xp.max(xp.abs(A), axis=0))
+
     def _cotangents(self, point: Point, parts: Parts) -> Parts:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
         solver, system, y = self._lower(parts)
@@ -251,17 +259,17 @@ class Reduced:
             R = array_namespace(parts.R).full_like(parts.R, 0.5 * self.problem.mu)
         if self.problem.is_separable:
             w, r = solver.refine(self.backend, system, point.factor, y, point.w, point.r)
-            return Parts(parts.M_L.outer(r, w), _target(-1, r, parts.y_L), None, None, R)
+            return Parts(parts.M_L.outer(r, w), target_cotangent(-1, r, parts.y_L), None, None, R)
         condensed, r_L = solver.condense(point.factor), parts.M_L.residual(point.w, y)
         w, r_L = solver.refine(self.backend, system, condensed, y, point.w, r_L)
         r = self._residual(parts, w)
         c, judge = parts.M_U.rmatvec(r), self.judge
         if judge.lam:
-            c = c + judge.lam * (w if judge.Omega is None else judge.Omega.mT @ (judge.Omega @ w))
+            c = c + ridge_gradient(judge, w)
         q, pairs, _ = solver.adjoint(self.backend, system, point.factor, c, y, r_L)
-        terms = [partition(parts.M_L.outer(-s, v)) for s, v in ((q, w), *pairs)]
-        M_L = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
-        return Parts(M_L, _target(1, q, parts.y_L), parts.M_U.outer(r, w), _target(-1, r, parts.y_U), R)
+        M_L = outers(parts.M_L, (-q, w), *((-s, v) for s, v in pairs))
+        y_L, y_U = target_cotangent(1, q, parts.y_L), target_cotangent(-1, r, parts.y_U)
+        return Parts(M_L, y_L, parts.M_U.outer(r, w), y_U, R)
 
 
 def as_matrix(y: Array) -> Array:
@@ -269,6 +277,12 @@ def as_matrix(y: Array) -> Array:
     return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)
 
 
-def _target(sign: int, s: Array, y: Array | None) -> Array | None:
+def outers(M: Operator, *pairs: tuple[Array, Array]) -> Operator:
+    """Gradient of ``sum of Re <r, M w> over (r, w) in pairs`` with respect to the arrays that make up M."""
+    terms = [partition(M.outer(r, w)) for r, w in pairs]
+    return terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
+
+
+def target_cotangent(sign: int, s: Array, y: Array | None) -> Array | None:
     """The cotangent ``sign * s`` of a target as the user's function returned it; None for one that is constant."""
     return None if y is None else array_namespace(y).reshape(sign * s, y.shape)

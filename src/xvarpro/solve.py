@@ -16,11 +16,11 @@ from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
+from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Array, Leaves, Tree
-from xvarpro.reduced import Reduced
 from xvarpro.region import resolve
 from xvarpro.result import Counts, Result, Trace, Verified
 from xvarpro.status import Status
@@ -107,8 +107,8 @@ def value_and_gradient(
     return home.array(value, prepared.backend), home.bring(gradient, prepared.backend)
 
 
-def _value_and_gradient(reduced: Reduced, theta: Leaves) -> tuple[Array, Leaves]:
-    point, gradient = reduced.value_and_gradient(theta)
+def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+    point, gradient = objective.value_and_gradient(theta)
     return point.value, gradient
 
 
@@ -209,7 +209,7 @@ def solve(
     """
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)
-    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
+    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype, progress=progress)
     size = sum(math.prod(x.shape) for x in prepared.theta)
     region = prepared.region
     without = region.without_projection
@@ -280,7 +280,7 @@ class _Run:
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
             f = assemble(problem)
-            return lambda theta: (algorithm.init(f, region, theta), _energy(f, theta))
+            return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))
 
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
@@ -412,25 +412,8 @@ class _Run:
         return status, verified
 
 
-def _energy(reduced: Reduced, theta: Leaves) -> Array:
-    """``1/2 |y|^2`` of the level that judges: the scale of everything the objective is a difference of."""
-    judge, problem = reduced.judge, reduced.problem
-    if not callable(judge.y):
-        return 0.5 * trees.inner(judge.y, judge.y)
-    parts = reduced.evaluate(theta, trees.partition(problem.data)[0])
-    y = parts.y_L if problem.is_separable else parts.y_U
-    return 0.5 * trees.inner(y, y)
-
-
-def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    parts, solver, system, _ = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, system)
-    A = parts.M_L.dense()
-    xp = array_namespace(A)
-    dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
-    units = xp.full_like(dead, A.shape[1])
-    deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
+def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
+    return objective.diagnose(theta)
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from xvarpro import trees
 from xvarpro.backends import exchange
+from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared
 from xvarpro.protocols import Array, Leaves
-from xvarpro.reduced import Reduced, as_matrix
+from xvarpro.reduced import as_matrix
 from xvarpro.targets import Chunks, columns
 
 
@@ -26,14 +27,14 @@ def weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
 
 
 def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
-    """Blocks of the caller's target, on the backend; an empty one for a target that depends on theta."""
+    """Blocks of the caller's target, on the backend; an empty one for the level's own target where only a pass would give it."""
     level = prepared.problem.lower
     if isinstance(y, Chunks):
         yield from ((_move(prepared, block),) for block in y)
     elif prepared.compressed:
         yield from ((_move(prepared, block),) for block in columns(y, max(y.shape[0], 1024)))
     else:
-        yield () if callable(level.y) else (level.y,)
+        yield (level.y,) if trees.is_array(level.y) else ()
 
 
 def _move(prepared: Prepared, block: Array) -> Array:
@@ -41,7 +42,5 @@ def _move(prepared: Prepared, block: Array) -> Array:
         return as_matrix(exchange.move(block, prepared.backend, dtype=prepared.dtype, device=prepared.device))
 
 
-def _solve(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    _, solver, system, own = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, system)
-    return solver.argmin(reduced.backend, system, factor, y[0] if y else own)
+def _solve(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
+    return objective.weights(theta, *y)
