@@ -254,9 +254,8 @@ class _Mover:
             blocks = y
             y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
         elif isinstance(y, Rows):
-            y = replace(
-                y, source=Stream(y, prefix.replace(".", " "), self, _Mover(self.to, self.dtype, self.device, True))
-            )
+            later = _Mover(self.to, self.dtype, self.device, told=True)
+            y = replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
         if Omega is not None:
             Omega = self(Omega, f"{prefix}Omega", real=True)
         return replace(level, y=y, Omega=Omega)

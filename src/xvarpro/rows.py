@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -167,17 +168,28 @@ class Stream:
         self._supply: Any = None
 
     def __call__(self) -> Iterator[Chunk]:
-        """One pass. Nothing here holds a chunk while the next one is made."""
-        supply, i = self._start(), 0
-        while (item := next(supply, _END)) is not _END:
-            item = self._moved(item, i, self._move)
-            yield item
-            item = None
-            i += 1
+        """One pass."""
+        return self._pass(self._move)
 
     def first(self) -> Chunk:
         """The first chunk, by which the others are judged."""
-        return self._moved(next(self._start()), 0, self._look)
+        with closing(self._pass(self._look)) as chunks:
+            return next(chunks)
+
+    def _pass(self, move: Callable[[Array, str, bool], Array]) -> Generator[Chunk, None, None]:
+        """Nothing here holds a chunk while the next one is made."""
+        supply, i = self._start(), 0
+        try:
+            while (item := next(supply, _END)) is not _END:
+                item = self._moved(item, i, move)
+                yield item
+                item = None
+                i += 1
+        finally:
+            if isinstance(supply, Generator):
+                supply.close()
+        if not i:
+            raise ProblemError(f"the {self.name}source gave no chunk: the level has no rows")
 
     def confirm(self, rows: int, chunks: int) -> None:
         """The end of a pass: it has to have been as long as the others."""
@@ -200,16 +212,7 @@ class Stream:
                 "it must start a fresh one whenever it is called"
             )
         self._supply = supply
-        return self._not_empty(supply)
-
-    def _not_empty(self, supply: Iterator[Any]) -> Iterator[Any]:
-        item = next(supply, _END)
-        if item is _END:
-            raise ProblemError(f"the {self.name}source gave no chunk: the level has no rows")
-        while item is not _END:
-            yield item
-            item = None
-            item = next(supply, _END)
+        return supply
 
     def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk:
         data, y = self._split(item, i)

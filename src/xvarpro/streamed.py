@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from xvarpro._namespace import array_namespace, device
 from xvarpro.backends import Backend
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower.accumulation import Accumulation, accumulation
+from xvarpro.lower import Cholesky
+from xvarpro.lower.accumulation import Accumulation, Gram, Triangle
 from xvarpro.objective import Objective, ridge_gradient, ridge_value, units
 from xvarpro.problem import Level, Problem
 from xvarpro.progress import Pass
@@ -81,7 +82,7 @@ class Streamed(Objective):
     ) -> None:
         super().__init__(problem, backend, energy)
         self.compiler, self.treedef, self.blank, self.progress = compiler, treedef, blank, progress
-        self._way = accumulation(problem.lower.solver)
+        self._way: Accumulation = Gram() if isinstance(problem.lower.solver, Cholesky) else Triangle()
         self._latest: StreamedPoint | None = None
         self._ahead: tuple[Leaves, Leaves] | None = None  # theta, and the upper level's part of the gradient there
 
@@ -236,7 +237,8 @@ class Streamed(Objective):
             def do(state: Any, *args: Any) -> tuple[Any, Array]:
                 state = fun(block, state, *args)
                 like = args[0][0]
-                return state, array_namespace(like).full_like(corner(like), float(block.rows))
+                xp = array_namespace(like)
+                return state, xp.full((), block.rows, dtype=xp.int32, device=device(like))
 
             return do
 

@@ -27,7 +27,7 @@ def weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
 
 
 def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
-    """Blocks of the caller's target, on the backend; an empty one for the level's own target where only a pass would give it."""
+    """Blocks of the caller's target, on the backend; empty where the level knows its own."""
     level = prepared.problem.lower
     if isinstance(y, Chunks):
         yield from ((_move(prepared, block),) for block in y)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro._namespace import array_namespace
-from xvarpro.lower._stack import condition_of, deficient
-from xvarpro.lower.cholesky import Cholesky, CholeskyFactor
-from xvarpro.protocols import Array, LowerSolver, Struct
+from xvarpro.lower._stack import condition_of, deficient, deficient_gram
+from xvarpro.protocols import Array, Struct
 from xvarpro.trees import adjoint, inner
 
 
@@ -50,7 +50,7 @@ class Accumulation(Struct):
 
     @abstractmethod
     def noise(self, value: Array, energy: Array) -> Array:
-        """What of a value is lost to rounding, over eps: ``value = (|y|^2 - ...) / 2``, ``energy = |y|^2 / 2``."""
+        """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
 
     def condition(self, backend: Any, R: Array) -> Array:
         """2-norm condition number of ``[M; sqrt(lam) Omega]``, 0-d."""
@@ -81,7 +81,8 @@ class Triangle(Accumulation):
         return state
 
     def deficient(self, backend: Any, R: Array, rows: int) -> Array:
-        return deficient(backend, R, rows)
+        # the errors of that many rows add up like random ones
+        return deficient(backend, R, math.isqrt(rows))
 
     def noise(self, value: Array, energy: Array) -> Array:
         return value + array_namespace(value).sqrt(value * energy)
@@ -114,12 +115,7 @@ class Gram(Accumulation):
         return Condensed(adjoint(L), z, array_namespace(rest).where(rest < 0, 0 * rest, rest))
 
     def deficient(self, backend: Any, R: Array, rows: int) -> Array:
-        return Cholesky().deficient(backend, CholeskyFactor(R, adjoint(R)))
+        return deficient_gram(adjoint(R))
 
     def noise(self, value: Array, energy: Array) -> Array:
         return value + energy
-
-
-def accumulation(solver: LowerSolver | None) -> Accumulation:
-    """How rows are folded up for a level with that solver: `Gram` for `Cholesky`, else `Triangle`."""
-    return Gram() if isinstance(solver, Cholesky) else Triangle()

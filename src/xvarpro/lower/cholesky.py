@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._stack import condition_of
+from xvarpro.lower._stack import condition_of, deficient_gram
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -47,12 +47,7 @@ class Cholesky(LowerSolver):
         return Adjoint(factor.A @ v, ((r, v),))
 
     def deficient(self, backend: Any, factor: CholeskyFactor) -> Array:
-        # squared distances of each column from the span of those before it, over squared lengths: rounding of H
-        # leaves up to some hundred eps of them
-        L = factor.L
-        xp = array_namespace(L)
-        tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
-        return ~xp.all(xp.linalg.diagonal(L) ** 2 > tiny * xp.sum(L * L, axis=1))
+        return deficient_gram(factor.L)
 
     def condition(self, backend: Any, factor: CholeskyFactor) -> Array:
         return condition_of(backend, factor.L)
