@@ -49,7 +49,7 @@ class Level(Struct):
             raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks | Rows)):
             raise ProblemError(
-                f"y must be an array, a function y(theta, data), Chunks of columns or Rows, got {type(self.y).__name__}"
+                f"y must be an array, a function y(theta, data), Rows or Chunks of columns, got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
