@@ -299,6 +299,8 @@ class _Block:
         m, n = M.shape
         if n != self._n:
             raise ProblemError(f"M(theta, data) has shape {(m, n)}, expected (rows, {self._n})")
+        if M.columns is not None:
+            raise ProblemError(f"{type(M).__name__} has a matrix per column of y, and rows in chunks need one for all")
         if y.shape[0] != m:
             raise ProblemError(f"M(theta, data) has {m} rows and y has {y.shape[0]}: they need the same number")
         self.rows = m
