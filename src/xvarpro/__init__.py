@@ -5,6 +5,7 @@ from xvarpro._version import __version__
 from xvarpro.prepare import PrecisionWarning
 from xvarpro.problem import Level, Problem, bilevel, separable
 from xvarpro.result import Result, Trace
+from xvarpro.rows import Rows
 from xvarpro.solve import DeadUnitsWarning, Moment, project, solve, value_and_gradient
 from xvarpro.status import Status
 from xvarpro.targets import Chunks, compress
@@ -18,6 +19,7 @@ __all__ = [
     "PrecisionWarning",
     "Problem",
     "Result",
+    "Rows",
     "Status",
     "Trace",
     "__version__",

@@ -8,7 +8,7 @@ from xvarpro._namespace import array_namespace
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.problem import Level
 from xvarpro.protocols import Array, Operator, System, Tree
-from xvarpro.trees import inner, is_array, is_complex, partition
+from xvarpro.trees import inner, is_array, is_complex, partition, sum_
 
 
 class Stated(NamedTuple):
@@ -105,7 +105,7 @@ def fill(level: Level, stated: Stated) -> Side:
     y = as_matrix(level.y if stated.y is None else stated.y)
     Omega = level.Omega
     if is_complex_design(stated.M):
-        y = y if is_complex(y) else _complex(y)
+        y = y if is_complex(y) else complexified(y)
     if is_array(Omega) and is_complex(y):
         Omega = as_kind(Omega, y)
     return Side(stated.M, y, level.lam if stated.lam is None else stated.lam, Omega)
@@ -124,11 +124,18 @@ def like_target(s: Array, y: Array | None) -> Array | None:
     return xp.reshape(xp.real(s) if is_complex(s) and not is_complex(y) else s, y.shape)
 
 
+def outers(M: Operator, *pairs: tuple[Array, Array]) -> Operator:
+    """Gradient of ``sum of Re <r, M w> over (r, w) in pairs`` with respect to the arrays that make up M."""
+    terms = [partition(M.outer(r, w)) for r, w in pairs]
+    return terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
+
+
 def as_matrix(y: Array) -> Array:
     """A target of shape (m,) as (m, 1)."""
     return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)
 
 
-def _complex(x: Array) -> Array:
+def complexified(x: Array) -> Array:
+    """A real array as a complex one."""
     xp = array_namespace(x)
     return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)

@@ -14,12 +14,16 @@ import numpy as np
 from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
-from xvarpro.levels import Stated, as_matrix, scaled
+from xvarpro.levels import Stated, as_matrix, is_complex_design, scaled
+from xvarpro.lower import QR
 from xvarpro.lower._stack import condition_of, deficient
+from xvarpro.objective import Objective
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Blank, Parts, Reduced
 from xvarpro.region import Region, resolve
+from xvarpro.rows import Rows, Stream
+from xvarpro.streamed import Streamed
 from xvarpro.targets import Chunks, compress
 
 _FLOATS = {"float32": "complex64", "float64": "complex128"}
@@ -59,6 +63,7 @@ class Prepared:
 
     problem: Problem  # arrays of `backend`; targets compressed where that is exact
     backend: Backend
+    compiler: Backend  # of the parts that compile where the rest does not; else the same
     dtype: str
     device: Any
     theta: Leaves
@@ -67,13 +72,17 @@ class Prepared:
     original: Problem
     compressed: bool
     blank: Blank
+    progress: bool | None = None
 
     @property
-    def assemble(self) -> Callable[..., Reduced]:
+    def assemble(self) -> Callable[..., Objective]:
         """What makes the reduced objective of this problem from traced arrays. It holds no array itself: compiled
         functions are kept under it.
         """
-        return partial(Reduced, backend=self.backend, treedef=self.home.treedef, blank=self.blank)
+        shared = {"backend": self.backend, "treedef": self.home.treedef, "blank": self.blank}
+        if self.problem.in_rows:
+            return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
+        return partial(Reduced, **shared)
 
     def target(self, block: Array) -> Array:
         """Columns of the caller's lower target as this solve sees them."""
@@ -103,6 +112,7 @@ def prepare(
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
+    progress: bool | None = None,
 ) -> Prepared:
     """Check everything, then move it. Raises before any work; see `solve` for what."""
     if not isinstance(problem, Problem):
@@ -128,9 +138,11 @@ def prepare(
         _check_feasible(to, region, theta)
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
-        blank = _check_model(Reduced(moved, to, treedef), problem, theta, work)
+        sample = _first_rows(moved) if problem.in_rows else moved
+        blank = _check_model(Reduced(sample, to, treedef), sample if problem.in_rows else problem, theta, work)
         moved, compressed = _compressed(moved, to, blank)
-    return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
+    around = to.uncompiled() if problem.in_rows else to  # files are read between one chunk and the next
+    return Prepared(moved, around, to, work, place, theta, region, home, problem, compressed, blank, progress)
 
 
 def _place(backend: Backend, device: Any) -> Any:
@@ -216,10 +228,10 @@ def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
 
 
 class _Mover:
-    """Moves the arrays of a problem, by name, so that a message can name what it is about."""
+    """Moves the arrays of a problem, by name, so that a message can name what it is about. `told`: warns no more."""
 
-    def __init__(self, to: Backend, dtype: str, device: Any) -> None:
-        self.to, self.dtype, self.device = to, dtype, device
+    def __init__(self, to: Backend, dtype: str, device: Any, told: bool = False) -> None:
+        self.to, self.dtype, self.device, self.told = to, dtype, device, told
 
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
         """`real`: whole numbers count as data for arithmetic, not as indices or labels. `gaps`: NaN may stand there."""
@@ -227,7 +239,7 @@ class _Mover:
         want = None
         if kind in _BITS:
             want = _FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
-            if _BITS[kind] > _BITS[self.dtype]:
+            if _BITS[kind] > _BITS[self.dtype] and not self.told:
                 warnings.warn(
                     f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
                     f"{want}. Pass theta0 in {kind} to keep its digits",
@@ -276,6 +288,9 @@ class _Mover:
                     for i, x in enumerate(blocks)
                 )
             )
+        elif isinstance(y, Rows):
+            later = _Mover(self.to, self.dtype, self.device, told=True)
+            y = replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
         if Omega is not None:
             name = f"{prefix}Omega"
             if trees.is_array(Omega):
@@ -315,7 +330,8 @@ def _compressed(problem: Problem, backend: Backend, blank: Blank) -> tuple[Probl
     levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
     chunked = isinstance(problem.lower.y, Chunks)
     linear = problem.lower.W is None or problem.lower.W.linear
-    if any(callable(level.y) for level in levels) or blank.columns is not None or not linear:
+    whole = problem.in_rows or any(callable(level.y) for level in levels) or blank.columns is not None
+    if whole or not linear:
         return problem, False
     if not chunked:
         columns = {level.y.shape[1] for level in levels}
@@ -348,20 +364,47 @@ def _stacked_chunks(backend: Backend, lower: Chunks, upper: Chunks) -> Iterator[
         yield backend.xp.concat([a, b])
 
 
+def _first_rows(problem: Problem) -> Problem:
+    """The first chunk of a level in place of all of its rows, for a look at what the user's functions return."""
+    levels, data = [], []
+    for i, level in enumerate(problem.levels):
+        if isinstance(level.y, Rows):
+            source: Any = level.y.source
+            data.append(tuple(source.first()))
+            # one chunk may have fewer rows than there are unknowns, whatever all of them have
+            level = replace(level, y=level.y.y or _given, solver=QR())
+        else:
+            data.append((problem.data, None))
+        y = partial(_of_level, level.y, i) if callable(level.y) else level.y
+        levels.append(replace(level, M=partial(_of_level, level.M, i), y=y))
+    return replace(problem, lower=levels[0], upper=levels[1] if levels[1:] else None, data=tuple(data))
+
+
+def _of_level(fun: Callable[..., Any], i: int, theta: Tree, data: Any) -> Any:
+    return data[i][1] if fun is _given else fun(theta, data[i][0])
+
+
+def _given() -> None:
+    """Stands for a target that comes with its data."""
+
+
 def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -> Blank:
     """Call the user's functions once, as the gradient will, and compare what they return with what the rest expects."""
     backend = reduced.backend
     constants = reduced.constants
     skeleton: Any = None
-    y_ndim = 2
-    columns = None
+    y_ndim, columns, w_shape, complex_w = 2, None, (0, 0), False
 
     def probe(*arrays: Array) -> Leaves:
-        nonlocal skeleton, y_ndim, columns
+        nonlocal skeleton, y_ndim, columns, w_shape, complex_w
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
         y_ndim = 2 if parts.lower.y is None else parts.lower.y.ndim
         columns = next((k for k in (s.M.columns for s in _stated(parts)) if k is not None), None)
+        y = reduced.problem.lower.y if parts.lower.y is None else parts.lower.y
+        if trees.is_array(y):
+            w_shape = (parts.lower.M.shape[1], as_matrix(y).shape[1])
+            complex_w = trees.is_complex(y) or is_complex_design(parts.lower.M)
         outputs, skeleton = trees.partition(parts)
         return outputs
 
@@ -374,7 +417,8 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
-    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim, columns)
+    shapes = tuple((tuple(x.shape), x.dtype) for x in outputs)
+    return Blank(skeleton, shapes, y_ndim, columns, w_shape, complex_w)
 
 
 def _stated(parts: Parts) -> list[Stated]:

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias, final
 
 from xvarpro import checks
 from xvarpro.errors import ProblemError
-from xvarpro.lower import WeightSet
+from xvarpro.lower import QR, Cholesky, WeightSet
 from xvarpro.protocols import Array, LowerSolver, Operator, Struct, Tree
+from xvarpro.rows import Rows
 from xvarpro.targets import Chunks
 from xvarpro.trees import array_namespace, is_array
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, or Chunks
+Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, Chunks or Rows
 Ridge: TypeAlias = Any  # a number, or a function (theta, data) -> scalar
 
 
@@ -30,9 +31,9 @@ class Level(Struct):
     M : callable
         ``M(theta, data)`` -> design, an array of shape (m, n) or one of `xvarpro.operators`, written with
         ``xp = xv.array_namespace(theta)``.
-    y : array, list of arrays, callable or Chunks
+    y : array, list of arrays, callable, Chunks or Rows
         Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other; or
-        ``y(theta, data)``; or `Chunks` of columns.
+        ``y(theta, data)``; or `Chunks` of columns; or `Rows`, chunks of rows that bring their own data for M.
     lam : float or callable
         Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
     Omega : array or Operator, shape (n, n), optional
@@ -59,9 +60,9 @@ class Level(Struct):
             raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
         if isinstance(self.y, list | tuple):
             object.__setattr__(self, "y", _one_below_the_other(self.y))
-        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks)):
+        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks | Rows)):
             raise ProblemError(
-                f"y must be an array, a function y(theta, data) or Chunks of columns, got {type(self.y).__name__}"
+                f"y must be an array, a function y(theta, data), Rows or Chunks of columns, got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
@@ -122,6 +123,37 @@ class Problem(Struct):
             raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
         if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
             raise ProblemError("either both levels have a target in Chunks or neither")
+        if self.in_rows:
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        solver = self.lower.solver
+        if not (solver is None or isinstance(solver, QR | Cholesky)):
+            raise ProblemError(
+                f"rows in chunks are folded up by lower.QR() or lower.Cholesky(), and {solver!r} needs all of them at "
+                "once: leave out solver="
+            )
+        for level in (level for level in self.levels if isinstance(level.y, Rows)):
+            if level.weights is not None or level.W is not None or callable(level.lam):
+                raise ProblemError(
+                    "rows in chunks take no weights=, W= or lam= by theta: scale the rows of M and y by the roots of "
+                    "their weights, or bring the rows together"
+                )
+        if self.data is not None and all(isinstance(level.y, Rows) for level in self.levels):
+            raise ProblemError(
+                "data is never read: where a level comes in Rows, its M is called with the data of a chunk. Give with "
+                "each chunk what M needs of it"
+            )
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The level of a separable problem, or both."""
+        return (self.lower,) if self.upper is None else (self.lower, self.upper)
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a level comes in chunks of rows."""
+        return any(isinstance(level.y, Rows) for level in self.levels)
 
     @property
     def is_separable(self) -> bool:
@@ -149,8 +181,8 @@ def separable(
     ----------
     M : callable
         ``M(theta, data)`` -> design, shape (m, n).
-    y : array, list of arrays, callable or Chunks
-        Target, shape (m,) or (m, k).
+    y : array, list of arrays, callable, Chunks or Rows
+        Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
     data : pytree, optional
         Arrays (and anything else) that M and y read; moved to the backend once per solve.
     lam : float or callable

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, silence in a pipe."""
+"""Progress bars on a terminal, silence in a pipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from types import TracebackType
 from typing import Any
 
 
-class Bar:
+class _Drawn:
+    """A bar that goes away when it is left; `Any` of tqdm's, which is imported only where a bar is drawn."""
+
+    _bar: Any = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Bar(_Drawn):
     """Iterations done, objective and gap.
 
     Parameters
@@ -20,12 +32,11 @@ class Bar:
 
     def __init__(self, total: int, show: bool | None) -> None:
         self._total = total
-        self._show = sys.stderr.isatty() if show is None else show
-        self._bar: Any = None
+        self._show = shown(show)
 
     def __enter__(self) -> Bar:
         if self._show:
-            from tqdm import tqdm  # only where a bar is drawn
+            from tqdm import tqdm
 
             self._bar = tqdm(total=self._total, unit="it", leave=False, file=sys.stderr)
         return self
@@ -36,8 +47,38 @@ class Bar:
             self._bar.set_postfix_str(f"f={value:.6g} gap={gap:.2g}", refresh=False)
             self._bar.update(n)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+
+class Pass(_Drawn):
+    """Chunks done of one pass over rows; drawn only where it takes longer than `after` seconds.
+
+    Parameters
+    ----------
+    total : int or None
+        Chunks of the pass, if it is known.
+    show : bool or None
+        None shows the bar where standard error is a terminal.
+    """
+
+    after = 1.0
+
+    def __init__(self, total: int | None, show: bool | None) -> None:
+        self._total, self._show = total, shown(show)
+
+    def __enter__(self) -> Pass:
+        if self._show:
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=self._total, desc="rows", unit="chunk", leave=False, file=sys.stderr, delay=self.after
+            )
+        return self
+
+    def update(self) -> None:
+        """One more chunk."""
         if self._bar is not None:
-            self._bar.close()
+            self._bar.update()
+
+
+def shown(show: bool | None) -> bool:
+    """Whether a bar is drawn: as told, or where standard error is a terminal."""
+    return sys.stderr.isatty() if show is None else show

@@ -13,11 +13,12 @@ from xvarpro import lower
 from xvarpro._namespace import device
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
-from xvarpro.levels import Side, Stated, as_matrix, fill, like_target, state
+from xvarpro.levels import Side, Stated, as_matrix, fill, like_target, outers, state
+from xvarpro.objective import Objective
 from xvarpro.operators import Dense
-from xvarpro.problem import Level, Problem
+from xvarpro.problem import Problem
 from xvarpro.protocols import Array, Leaves, LowerSolver
-from xvarpro.trees import Skeleton, array_namespace, partition, rounding, sum_, unflatten
+from xvarpro.trees import Skeleton, array_namespace, inner, partition, unflatten
 
 
 class Parts(NamedTuple):
@@ -35,6 +36,8 @@ class Blank(NamedTuple):
     arrays: tuple[tuple[tuple[int, ...], Any], ...]
     y_ndim: int  # axes of a lower target that is a function of theta; 2 for any other
     columns: int | None  # right-hand sides that a design of their own is made for
+    w_shape: tuple[int, int]
+    complex_w: bool
 
 
 class Point(NamedTuple):
@@ -47,7 +50,7 @@ class Point(NamedTuple):
     factor: Any  # of the lower level; condensed where there is no adjoint to solve for
 
 
-class Reduced:
+class Reduced(Objective):
     """The reduced objective of a prepared problem on one backend.
 
     Parameters
@@ -66,27 +69,15 @@ class Reduced:
     def __init__(
         self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
     ) -> None:
-        self.problem = problem
-        self.energy = energy
-        self.backend = backend
+        super().__init__(problem, backend, energy)
         self.treedef = treedef
         self.blank = blank
-        self.judge: Level = problem.upper or problem.lower
         weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
         self.constants, self._held = partition((problem.data, weights))
         # Held until the next one exists, nothing else: were both freed in between, the allocator would return the
         # memory of a large residual to the system and fault it in again, page by page, at every step.
         self._latest: Point | None = None
         self._ahead: tuple[Leaves, Parts, Any] | None = None
-
-    def rounding(self, value: Array) -> Array:
-        """What two computed objectives near `value` may differ by without meaning anything.
-
-        A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
-        """
-        xp = array_namespace(value)
-        size = xp.abs(value)
-        return rounding(size + xp.sqrt(size) * self.energy**0.5)
 
     def solver(self, side: Side) -> LowerSolver:
         level = self.problem.lower
@@ -236,6 +227,32 @@ class Reduced:
         outputs, pullback = self.backend.vjp(flat, theta, self.constants)
         return structure.fill(outputs), lambda parts: pullback(partition(parts)[0])
 
+    def weights(self, theta: Leaves, *y: Array) -> Array:
+        _, solver, side = self.lower_level(theta)
+        factor = solver.factor(self.backend, side.system)
+        return solver.argmin(self.backend, side.system, factor, y[0] if y else side.y)
+
+    def scale(self, theta: Leaves) -> Array:
+        y: Any = self.judge.y
+        if callable(y):
+            parts = self.evaluate(theta, self.constants)
+            y = (parts.upper or parts.lower).y
+        return 0.5 * inner(y, y)
+
+    def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
+        _, solver, side = self.lower_level(theta)
+        system = side.system
+        factor = solver.factor(self.backend, system)
+        deficient, condition = (ask(self.backend, factor) for ask in (solver.deficient, solver.condition))
+        xp = array_namespace(condition)
+        finite = [xp.all(xp.isfinite(x)) for x in partition(side.M)[0] if not xp.isdtype(x.dtype, "integral")]
+        sizes, n = side.M.sizes(), side.M.shape[1]
+        # an operator that would not tell has none that is known to be dead
+        empty = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
+        dead = xp.sum(xp.astype(empty, xp.int32))
+        kinks = solver.kinks(self.backend, system, factor, side.y)
+        return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
+
     def _cotangents(self, point: Point, parts: Parts) -> Parts:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
         low, judge = self.sides(parts)
@@ -250,8 +267,7 @@ class Reduced:
         w, r_L = solver.refine(self.backend, system, condensed, low.y, point.w, r_L)
         r = judge.residual(w)
         q, pairs, v = solver.near(w).adjoint(self.backend, system, point.factor, judge.slope(w, r), low.y, r_L)
-        terms = [partition(low.M.outer(-s, x)) for s, x in ((q, w), *pairs)]
-        M = terms[0][1].fill([sum_(arrays) for arrays in zip(*(arrays for arrays, _ in terms), strict=True)])
+        M = outers(low.M, (-q, w), *((-s, x) for s, x in pairs))
         lam = None
         if parts.lower.lam is not None:
             if v is None:

@@ -16,11 +16,11 @@ from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
+from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Array, Leaves, Tree
-from xvarpro.reduced import Reduced
 from xvarpro.region import resolve
 from xvarpro.result import Counts, Result, Trace, Verified
 from xvarpro.status import Status
@@ -107,8 +107,8 @@ def value_and_gradient(
     return home.array(value, prepared.backend), home.bring(gradient, prepared.backend)
 
 
-def _value_and_gradient(reduced: Reduced, theta: Leaves) -> tuple[Array, Leaves]:
-    point, gradient = reduced.value_and_gradient(theta)
+def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+    point, gradient = objective.value_and_gradient(theta)
     return point.value, gradient
 
 
@@ -209,7 +209,7 @@ def solve(
     """
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)
-    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
+    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype, progress=progress)
     size = sum(math.prod(x.shape) for x in prepared.theta)
     region = prepared.region
     without = region.without_projection
@@ -280,7 +280,7 @@ class _Run:
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
             f = assemble(problem)
-            return lambda theta: (algorithm.init(f, region, theta), _energy(f, theta))
+            return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))
 
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
@@ -416,29 +416,8 @@ class _Run:
         return status, verified
 
 
-def _energy(reduced: Reduced, theta: Leaves) -> Array:
-    """``1/2 |y|^2`` of the level that judges: the scale of everything the objective is a difference of."""
-    judge = reduced.judge
-    if not callable(judge.y):
-        return 0.5 * trees.inner(judge.y, judge.y)
-    parts = reduced.evaluate(theta, reduced.constants)
-    y = (parts.upper or parts.lower).y
-    return 0.5 * trees.inner(y, y)
-
-
-def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    _, solver, side = reduced.lower_level(theta)
-    system = side.system
-    factor = solver.factor(reduced.backend, system)
-    deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    xp = array_namespace(condition)
-    finite = [xp.all(xp.isfinite(x)) for x in trees.partition(side.M)[0] if not xp.isdtype(x.dtype, "integral")]
-    sizes, n = side.M.sizes(), side.M.shape[1]
-    # an operator that would not tell has none that is known to be dead
-    empty = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
-    dead = xp.sum(xp.astype(empty, xp.int32))
-    kinks = solver.kinks(reduced.backend, system, factor, side.y)
-    return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
+def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
+    return objective.diagnose(theta)
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

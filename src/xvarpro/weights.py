@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from xvarpro import trees
+from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared
 from xvarpro.protocols import Array, Leaves
-from xvarpro.reduced import Reduced
 from xvarpro.targets import Chunks, columns
 
 
@@ -25,17 +25,15 @@ def weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
 
 
 def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
-    """Blocks of the caller's target, on the backend; an empty one for a target that depends on theta."""
+    """Blocks of the caller's target, on the backend; empty where the level knows its own."""
     level = prepared.problem.lower
     if isinstance(y, Chunks):
         yield from ((prepared.target(block),) for block in y)
     elif prepared.compressed:
         yield from ((prepared.target(block),) for block in columns(y, max(y.shape[0], 1024)))
     else:
-        yield () if callable(level.y) else (level.y,)
+        yield (level.y,) if trees.is_array(level.y) else ()
 
 
-def _solve(reduced: Reduced, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    _, solver, side = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, side.system)
-    return solver.argmin(reduced.backend, side.system, factor, y[0] if y else side.y)
+def _solve(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
+    return objective.weights(theta, *y)

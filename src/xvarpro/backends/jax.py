@@ -149,6 +149,9 @@ class JaxBackend(Backend):
         self._cache.move_to_end(key)
         return self._cache[key]
 
+    def uncompiled(self) -> JaxBackend:
+        return JaxBackend(compiled=False) if self.compiled else self
+
     def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
         return jax.eval_shape(fun, *args)
 

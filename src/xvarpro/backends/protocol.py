@@ -163,6 +163,10 @@ class Backend(ABC):
     def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
         """``fun(state) if condition else state`` for states of fixed shape. Compiled, it costs less than a loop."""
 
+    def uncompiled(self) -> Backend:
+        """The same framework with loops that run in Python: around a function that reads from a disk, say."""
+        return self
+
     def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
         """Call `fun` for its shapes and its errors; a framework that can does so without computing."""
         return fun(*args)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._stack import spread, deficient
+from xvarpro.lower._stack import deficient, spread
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 from xvarpro.trees import adjoint
 

@@ -67,6 +67,17 @@ def deficient(backend: Any, R: Array, rows: int) -> Array:
     return backend.when(small, decide, small)
 
 
+def deficient_gram(L: Array) -> Array:
+    """As `deficient`, from the Cholesky factor of ``A^H A``.
+
+    Squared distances of each column from the span of those before it, over squared lengths: rounding of the Gram matrix
+    leaves up to some hundred eps of them.
+    """
+    xp = array_namespace(L)
+    tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
+    return ~xp.all(xp.abs(xp.linalg.diagonal(L)) ** 2 > tiny * xp.sum(xp.abs(L) ** 2, axis=1))
+
+
 def condition_of(backend: Any, R: Array) -> Array:
     """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
     return spread(backend, units(R))

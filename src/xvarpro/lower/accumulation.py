@@ -1,0 +1,121 @@
+"""A tall level folded up block by block of rows: what is left of it is small, and answers like the whole."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from xvarpro._namespace import array_namespace
+from xvarpro.lower._stack import condition_of, deficient, deficient_gram
+from xvarpro.protocols import Array, Struct
+from xvarpro.trees import adjoint, inner
+
+
+class Condensed(NamedTuple):
+    """``|M w - y|^2 + lam |Omega w|^2 = |R w - z|^2 + rest`` for every w, R triangular."""
+
+    R: Array
+    z: Array
+    rest: Array  # 0-d
+
+    def argmin(self, backend: Any) -> Array:
+        """``w = R^-1 z``."""
+        return backend.solve_triangular(self.R, self.z)
+
+    def energy(self) -> Array:
+        """``1/2 |y|^2``."""
+        return 0.5 * (inner(self.z, self.z) + self.rest)
+
+
+class Accumulation(Struct):
+    """A way to fold rows up; a state is a tuple of arrays of fixed shapes."""
+
+    @abstractmethod
+    def start(self, ridge: Array, zero: Array) -> Any:
+        """No rows yet: `ridge` is ``sqrt(lam) Omega``, or zeros, (n, n); `zero` is zeros, (n, k)."""
+
+    @abstractmethod
+    def fold(self, backend: Any, state: Any, A: Array, y: Array) -> Any:
+        """With the rows `A`, (m, n), and `y`, (m, k), added."""
+
+    @abstractmethod
+    def condensed(self, backend: Any, state: Any) -> Condensed:
+        """What is left when all rows are in."""
+
+    @abstractmethod
+    def deficient(self, backend: Any, R: Array, rows: int) -> Array:
+        """0-d bool: the columns of the `rows` rows are dependent to working precision."""
+
+    @abstractmethod
+    def noise(self, value: Array, energy: Array) -> Array:
+        """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
+
+    def condition(self, backend: Any, R: Array) -> Array:
+        """2-norm condition number of ``[M; sqrt(lam) Omega]``, 0-d."""
+        return condition_of(backend, R)
+
+
+@final
+@dataclass(frozen=True)
+class Triangle(Accumulation):
+    """Sequential tall-skinny QR: each block is factored together with the triangle of those before it.
+
+    The errors are those of one QR of all rows. What the turned target has outside of the range is summed where it
+    comes up: a difference of norms would cancel.
+    """
+
+    def start(self, ridge: Array, zero: Array) -> Condensed:
+        return Condensed(ridge, zero, inner(zero, zero))
+
+    def fold(self, backend: Any, state: Condensed, A: Array, y: Array) -> Condensed:
+        xp = array_namespace(A)
+        Q, R = backend.qr(xp.concat([state.R, A]))
+        b = xp.concat([state.z, y])
+        z = adjoint(Q) @ b
+        outside = b - Q @ z
+        return Condensed(R, z, state.rest + inner(outside, outside))
+
+    def condensed(self, backend: Any, state: Condensed) -> Condensed:
+        return state
+
+    def deficient(self, backend: Any, R: Array, rows: int) -> Array:
+        # the errors of that many rows add up like random ones
+        return deficient(backend, R, math.isqrt(rows))
+
+    def noise(self, value: Array, energy: Array) -> Array:
+        return value + array_namespace(value).sqrt(value * energy)
+
+
+class Moments(NamedTuple):
+    """``H = M^H M + lam Omega^H Omega``, ``b = M^H y``, ``square = |y|^2``."""
+
+    H: Array
+    b: Array
+    square: Array
+
+
+@final
+@dataclass(frozen=True)
+class Gram(Accumulation):
+    """Normal equations: one product per block. The condition is squared, and the value is a difference of squares."""
+
+    def start(self, ridge: Array, zero: Array) -> Moments:
+        return Moments(adjoint(ridge) @ ridge, zero, inner(zero, zero))
+
+    def fold(self, backend: Any, state: Moments, A: Array, y: Array) -> Moments:
+        return Moments(state.H + adjoint(A) @ A, state.b + adjoint(A) @ y, state.square + inner(y, y))
+
+    def condensed(self, backend: Any, state: Moments) -> Condensed:
+        L = backend.cholesky(state.H)
+        z = backend.solve_triangular(L, state.b, lower=True)
+        rest = state.square - inner(z, z)
+        # a square: what is below zero is rounding; NaN stays
+        return Condensed(adjoint(L), z, array_namespace(rest).where(rest < 0, 0 * rest, rest))
+
+    def deficient(self, backend: Any, R: Array, rows: int) -> Array:
+        return deficient_gram(adjoint(R))
+
+    def noise(self, value: Array, energy: Array) -> Array:
+        return value + energy

@@ -1,0 +1,567 @@
+"""Rows in chunks: the same function as with all rows in memory, one chunk of them alive, and chunks named if wrong."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import tracemalloc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xvarpro as xv
+from xvarpro import trees
+from xvarpro.errors import ModelError, ProblemError
+from xvarpro.lower.accumulation import Gram, Triangle
+
+from .support import BACKENDS, central_differences, error, host, rng, send_tree, vector
+
+T_L, T_U = np.linspace(0.0, 2.0, 24), np.linspace(0.1, 1.9, 15)
+Y_L, Y_U = rng(0).normal(size=24), rng(1).normal(size=15)
+MANY_L, MANY_U = rng(2).normal(size=(24, 5)), rng(3).normal(size=(15, 5))
+OMEGA = np.eye(3) + 0.3 * rng(4).normal(size=(3, 3))
+RATES = np.array([0.7, 2.0, 4.5])
+NETWORK = {"s": np.array([0.5, 1.0, 1.5]), "layer": [rng(5).normal(size=(2, 3)), rng(6).normal(size=3)]}
+X = rng(7).normal(size=(24, 2))
+
+
+def decays(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def moving(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.sin(t * xp.sum(theta))
+
+
+def energy(theta):
+    return xv.array_namespace(theta).sum(theta**4)
+
+
+def network(theta, x):
+    xp = xv.array_namespace(theta)
+    (A, b), s = theta["layer"], theta["s"]
+    return xp.tanh(x @ A + b) * s
+
+
+def pair(M, data, y, rows=7, lam=0.0, Omega=None, solver=None):
+    """One level in memory, which looks up its data under a key, and the same one in chunks."""
+
+    def whole(key):
+        target = (lambda theta, d: y(theta, d[key])) if callable(y) else y
+        return xv.Level(lambda theta, d: M(theta, d[key]), target, lam, Omega, solver)
+
+    return whole, xv.Level(M, xv.Rows.cut(data, y, rows), lam, Omega, solver), data
+
+
+def separable(M=decays, data=T_L, y=Y_L, rows=7, R=None, mu=0.0, **level):
+    whole, part, data = pair(M, data, y, rows, **level)
+    return xv.problem.Problem(whole("L"), None, R, mu, {"L": data}), xv.problem.Problem(part, None, R, mu)
+
+
+def bilevel(lower=None, upper=None, kept="", **keywords):
+    """`kept`: the level that stays in memory."""
+    lower, upper = lower or pair(decays, T_L, Y_L, lam=0.05), upper or pair(decays, T_U, Y_U, rows=4)
+    data = {"L": lower[2], "U": upper[2]}
+    whole = {"lower": lower[0]("L"), "upper": upper[0]("U")}
+    part = {"lower": lower[1], "upper": upper[1]}
+    mixed = part | {name: level for name, level in whole.items() if name == kept}
+    return xv.bilevel(**whole, data=data, **keywords), xv.bilevel(**mixed, data=data if kept else None, **keywords)
+
+
+lower_many, upper_many = pair(decays, T_L, MANY_L, lam=0.1), pair(decays, T_U, MANY_U, rows=4)
+lower_moving, upper_moving = pair(decays, T_L, moving, lam=0.1), pair(decays, T_U, moving, rows=4)
+
+# name -> ((in memory, in chunks), theta); the last chunk of each is shorter
+CASES = {
+    "separable": (separable(), RATES),
+    "separable one chunk": (separable(rows=100), RATES),
+    "separable chunks shorter than w": (separable(rows=2), RATES),
+    "separable ridge": (separable(lam=0.1), RATES),
+    "separable Omega": (separable(lam=0.1, Omega=OMEGA), RATES),
+    "separable penalty": (separable(R=energy, mu=0.3), RATES),
+    "separable moving target": (separable(y=moving, lam=0.1), RATES),
+    "separable many targets": (separable(y=MANY_L, lam=0.1, Omega=OMEGA), RATES),
+    "separable tree": (separable(network, X, Y_L, lam=0.1), NETWORK),
+    "separable Gram": (separable(solver=xv.lower.Cholesky(), lam=0.1, Omega=OMEGA), RATES),
+    "bilevel": (bilevel(), RATES),
+    "bilevel Omega": (bilevel(pair(decays, T_L, Y_L, lam=0.05, Omega=OMEGA)), RATES),
+    "bilevel no ridge": (bilevel(pair(decays, T_L, Y_L)), RATES),
+    "bilevel upper ridge": (bilevel(upper=pair(decays, T_U, Y_U, rows=4, lam=0.4, Omega=OMEGA)), RATES),
+    "bilevel penalty": (bilevel(R=energy, mu=0.02), RATES),
+    "bilevel moving targets": (bilevel(lower_moving, upper_moving), RATES),
+    "bilevel many targets": (bilevel(lower_many, upper_many), RATES),
+    "bilevel upper in memory": (bilevel(kept="upper"), RATES),
+    "bilevel lower in memory": (bilevel(kept="lower"), RATES),
+    "bilevel tree": (
+        bilevel(pair(network, X, Y_L, lam=0.05), pair(network, X[:15], Y_U, rows=4)),
+        NETWORK,
+    ),
+    "bilevel Gram": (bilevel(pair(decays, T_L, Y_L, lam=0.1, solver=xv.lower.Cholesky())), RATES),
+}
+
+
+def on(backend, *case):
+    """JAX compiles every case anew: a few stand for all, unless thoroughness is asked for."""
+    few = backend != "jax" or case in (("separable",), ("bilevel many targets",))
+    return pytest.param(backend, *case, marks=[] if few else [pytest.mark.thorough])
+
+
+over_backends = pytest.mark.parametrize("backend", [on(b) for b in BACKENDS], indirect=True)
+
+
+@pytest.mark.parametrize(("backend", "case"), [on(b, c) for b in BACKENDS for c in CASES], indirect=["backend"])
+def test_value_and_gradient_are_those_of_all_rows(backend, case):
+    (whole, part), theta = CASES[case]
+    value, gradient = xv.value_and_gradient(part, theta, backend=backend.name)
+    want, want_gradient = xv.value_and_gradient(whole, theta, backend=backend.name)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_is_that_of_the_value(case):
+    (_, part), theta = CASES[case]
+    _, gradient = xv.value_and_gradient(part, theta)
+    assert error(gradient, central_differences(lambda x: float(xv.value_and_gradient(part, x)[0]), theta)) <= 1e-6
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(1, 9), min_size=3, max_size=8), st.sampled_from([None, xv.lower.Cholesky()]))
+def test_how_rows_are_cut_changes_nothing(sizes, solver):
+    cuts = np.cumsum([0, *sizes])
+    t, y = np.linspace(0.0, 2.0, cuts[-1]), rng(0).normal(size=cuts[-1])
+    chunks = [(t[a:b], y[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]  # noqa: RUF007
+    want, want_gradient = xv.value_and_gradient(xv.separable(decays, y, data=t, lam=1.0), RATES)
+    value, gradient = xv.value_and_gradient(xv.separable(decays, xv.Rows(chunks), lam=1.0, solver=solver), RATES)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+# -- what is left of the rows ------------------------------------------------------------------------------------------
+
+
+@over_backends
+@pytest.mark.parametrize("way", [Triangle(), Gram()])
+def test_what_is_left_answers_like_the_whole(way, backend):
+    """``|A w - y|^2 + lam |Omega w|^2 = |R w - z|^2 + rest`` for every w."""
+    A, y, ws = (rng(i).normal(size=s) for i, s in enumerate([(40, 3), (40, 2), (5, 3, 2)]))
+    with backend.scope("float64"):
+        A_, y_, ridge, zero = send_tree(backend, (A, y, 0.3**0.5 * OMEGA, np.zeros((3, 2))))
+        state = way.start(ridge, zero)
+        for a in (0, 1, 14, 30):
+            b = {0: 1, 1: 14, 14: 30, 30: 40}[a]
+            state = way.fold(backend, state, A_[a:b, :], y_[a:b, :])
+        R, z, rest = map(host, way.condensed(backend, state))
+    for w in ws:
+        want = np.sum((A @ w - y) ** 2) + 0.3 * np.sum((OMEGA @ w) ** 2)
+        assert error(np.sum((R @ w - z) ** 2) + rest, want) <= 1e-13
+    assert np.abs(np.tril(R, -1)).max() <= 1e-15
+    assert error(np.sum(z**2) + rest, np.sum(y**2)) <= 1e-13
+
+
+def graded(cond, seed=0, m=400, n=6):
+    U, _ = np.linalg.qr(rng(seed).normal(size=(m, n)))
+    V, _ = np.linalg.qr(rng(seed + 1).normal(size=(n, n)))
+    return (U * np.logspace(0, -np.log10(cond), n)) @ V.T
+
+
+@over_backends
+@pytest.mark.parametrize("cond", [1e3, 1e6, 1e9])
+def test_a_triangle_has_the_accuracy_of_qr(cond, backend):
+    A, w = graded(cond), rng(2).normal(size=(6, 1))
+    problem = xv.separable(lambda theta, A: theta * A, xv.Rows.cut(A, A @ w, 50))
+    fit = xv.solve(problem, np.array([1.0]), max_iter=0, backend=backend.name)
+    assert error(fit.w, w) <= 100 * cond * np.finfo(float).eps
+    assert fit.verified.condition == pytest.approx(np.linalg.cond(A / np.linalg.norm(A, axis=0)), rel=0.01)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_a_perfect_fit_is_seen_to_be_one(scale):
+    """The value is a sum of what was left over, never a difference of squares."""
+    t = np.linspace(0.0, 2.0, 500)
+    y = scale * decays(RATES, t) @ np.array([2.0, 1.0, 3.0])
+    value, _ = xv.value_and_gradient(xv.separable(decays, xv.Rows.cut(t, y, 37)), RATES)
+    assert value <= 1e-27 * np.sum(y**2)
+
+
+@over_backends
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+@pytest.mark.parametrize("solver", [None, xv.lower.Cholesky()])
+@pytest.mark.parametrize("kind", ["zero column", "equal columns", "too few rows"])
+def test_loss_of_rank_is_a_status(kind, solver, backend):
+    A = rng(0).normal(size=(3 if kind == "too few rows" else 400, 4))
+    if kind == "zero column":
+        A[:, 1] = 0
+    elif kind == "equal columns":
+        A[:, 2] = A[:, 0]
+    chunks = xv.Rows.cut(A, rng(1).normal(size=A.shape[0]), 2 if kind == "too few rows" else 90)
+    fit = xv.solve(
+        xv.separable(lambda theta, A: theta * A, chunks, solver=solver), np.array([1.0]), backend=backend.name
+    )
+    assert fit.status is xv.Status.RANK_DEFICIENT
+
+
+def test_dead_units_are_counted():
+    A = rng(0).normal(size=(40, 3))
+    A[:, 1] = 0
+    problem = xv.separable(lambda theta, A: theta * A, xv.Rows.cut(A, A[:, 0], 9), lam=0.1)
+    with pytest.warns(xv.DeadUnitsWarning, match="1 of 3"):
+        fit = xv.solve(problem, np.array([1.0]), max_iter=1)
+    assert (fit.verified.units, fit.verified.dead_units) == (3, 1)
+
+
+# -- solves ------------------------------------------------------------------------------------------------------------
+
+T = np.linspace(0.0, 2.0, 90)
+SIGNAL = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=90)
+BOX = xv.sets.Box(0.1, 10.0)
+START = np.array([0.5, 8.0])
+
+
+@pytest.mark.parametrize(
+    ("backend", "levels"), [on(b, c) for b in BACKENDS for c in ("one level", "bilevel")], indirect=["backend"]
+)
+def test_a_whole_solve_is_that_in_memory(levels, backend):
+    lower, upper = pair(decays, T, SIGNAL, rows=30, lam=0.01), pair(decays, T[::2], SIGNAL[::2], rows=15)
+    if levels == "one level":
+        whole, part = separable(data=T, y=SIGNAL, rows=30, lam=0.01)
+    else:
+        whole, part = bilevel(lower, upper)
+    want, fit = (xv.solve(p, x, over=BOX, tol=1e-8) for p, x in ((whole, START), (part, send_tree(backend, START))))
+    assert fit.success
+    assert xv.backends.of(fit.theta) is backend
+    assert fit.n_iter == want.n_iter
+    assert error(fit.theta, want.theta) <= 1e-9
+    assert error(fit.w, want.w) <= 1e-9
+    assert fit.w.shape == (2,)
+    assert error(fit.value, want.value) <= 1e-11
+    assert error(fit.verified.condition, want.verified.condition) <= 1e-9
+
+
+ALGORITHMS = {
+    "cr_varpro": xv.algorithms.cr_varpro(),
+    "short step": xv.algorithms.FrankWolfe(xv.steps.ShortStep()),
+    "exact": xv.algorithms.FrankWolfe(xv.steps.ExactStep()),
+    "spectral": xv.algorithms.SpectralProjectedGradient(),
+    "accelerated": xv.algorithms.AcceleratedProjectedGradient(),
+    "quasi-Newton": xv.algorithms.ProjectedQuasiNewton(),
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_line_search_walks_the_same_way(algorithm):
+    whole, part = separable(data=T, y=SIGNAL, rows=40, lam=0.01)
+    few = {"over": BOX, "algorithm": ALGORITHMS[algorithm], "max_iter": 5, "tol": 0.0}
+    want, fit = (xv.solve(p, START, **few) for p in (whole, part))
+    assert error(fit.trace.value, want.trace.value) <= 1e-10
+    assert error(fit.theta, want.theta) <= 1e-8
+
+
+@over_backends
+def test_w_has_the_shape_of_the_target(backend):
+    _, part = separable(y=MANY_L, lam=0.1)
+    fit = xv.solve(part, RATES, max_iter=0, backend=backend.name)
+    M = np.exp(-np.outer(T_L, RATES))
+    assert error(fit.w, np.linalg.solve(M.T @ M + 0.1 * np.eye(3), M.T @ MANY_L)) <= 1e-12
+    column = xv.solve(separable(y=MANY_L[:, :1], lam=0.1)[1], RATES, max_iter=0, backend=backend.name)
+    assert column.w.shape == (3, 1)
+
+
+def test_a_trial_that_cannot_be_computed_has_no_value():
+    """A model that inverts a singular matrix raises on NumPy: at a trial point that is a NaN, and a shorter step."""
+
+    def fragile(theta, t):
+        xp = xv.array_namespace(theta)
+        inverse = xp.linalg.inv(xp.reshape(theta[0], (1, 1)))
+        return xp.exp(-xp.expand_dims(t, axis=1) * inverse[0, 0])
+
+    problem = xv.separable(fragile, xv.Rows.cut(T, np.exp(-5.0 * T), 20))
+    fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 1.0), algorithm=xv.algorithms.cr_varpro())
+    assert np.isfinite(fit.value)
+    assert 0 < fit.theta[0] < 1
+
+
+# -- passes, and what is alive during them -----------------------------------------------------------------------------
+
+
+class Source:
+    """Counts its passes, and how many of its chunks are alive when it is asked for the next one."""
+
+    def __init__(self, t, y, rows=5):
+        self.t, self.y, self.rows = t, y, rows
+        self.passes = self.most = 0
+        self.given = []
+
+    def __call__(self):
+        self.passes += 1
+        for a in range(0, self.t.size, self.rows):
+            self.most = max(self.most, sum(r() is not None for r in self.given))
+            chunk = self.t[a : a + self.rows].copy(), self.y[a : a + self.rows].copy()
+            self.given = [r for r in self.given if r() is not None] + [weakref.ref(x) for x in chunk]
+            yield chunk
+            del chunk
+
+
+@pytest.mark.parametrize(
+    ("backend", "levels"), [on(b, c) for b in BACKENDS for c in ("separable", "bilevel")], indirect=["backend"]
+)
+def test_no_chunk_outlives_its_turn(levels, backend):
+    lower, upper = Source(T, SIGNAL, rows=30), Source(T[::2].copy(), SIGNAL[::2].copy(), rows=15)
+    if levels == "separable":
+        problem = xv.separable(decays, xv.Rows(lower), lam=0.1)
+    else:
+        problem = xv.bilevel(lower=xv.Level(decays, xv.Rows(lower), lam=0.1), upper=xv.Level(decays, xv.Rows(upper)))
+    gc.disable()
+    try:
+        fit = xv.solve(problem, START, over=BOX, max_iter=3, backend=backend.name)
+        assert error(fit.w, xv.solve(problem, START, over=BOX, max_iter=3).w) <= 1e-10
+    finally:
+        gc.enable()
+    assert lower.most == upper.most == 0
+
+
+def test_passes_are_counted():
+    """A first look, and then one for a value and one for a gradient; the upper level's are one where both are due."""
+    lower, upper = Source(T, SIGNAL), Source(T, SIGNAL)
+    xv.value_and_gradient(xv.separable(decays, xv.Rows(lower)), START)
+    assert lower.passes == 1 + 2
+    lower = Source(T, SIGNAL)
+    xv.value_and_gradient(
+        xv.bilevel(lower=xv.Level(decays, xv.Rows(lower)), upper=xv.Level(decays, xv.Rows(upper))), START
+    )
+    assert (lower.passes, upper.passes) == (1 + 2, 1 + 1)
+
+
+def test_a_solve_makes_the_passes_that_it_counts():
+    lower = Source(T, SIGNAL)
+    problem = xv.separable(decays, xv.Rows(lower))
+    fit = xv.solve(problem, START, over=BOX, algorithm=xv.algorithms.cr_varpro(), max_iter=5)
+    assert lower.passes == 1 + fit.counts.values + fit.counts.gradients + 1, "a look, the work, the verification"
+    passes = lower.passes
+    assert fit.w.shape == (2,)
+    assert fit.w.shape == (2,)
+    assert lower.passes == passes + 1
+
+
+def test_memory_is_bounded_by_the_chunk():
+    rows, chunks = 20_000, 60
+
+    def source():
+        for i in range(chunks):
+            t = (i + np.linspace(0.0, 1.0, rows)) / chunks
+            yield t, np.exp(-3.0 * t)
+
+    problem = xv.separable(decays, xv.Rows(source), lam=1e-3)
+    theta = np.array([1.0, 2.0, 5.0, 7.0])
+    design = 8 * rows * theta.size
+    xv.value_and_gradient(problem, theta)
+    tracemalloc.start()
+    try:
+        xv.value_and_gradient(problem, theta)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 8 * design, "what the derivative of one chunk holds; all rows would be sixty times as much"
+
+
+@over_backends
+def test_a_memory_map_is_read_by_slices(tmp_path, backend):
+    for name, x in (("t", T), ("y", SIGNAL)):
+        file = np.memmap(tmp_path / name, dtype="float64", mode="w+", shape=x.shape)
+        file[:] = x
+        file.flush()
+    t, y = (np.memmap(tmp_path / name, dtype="float64", mode="r", shape=(90,)) for name in ("t", "y"))
+    part = xv.separable(decays, xv.Rows.cut(t, y, 40))
+    value, gradient = xv.value_and_gradient(part, START, backend=backend.name)
+    want, want_gradient = xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+def test_anything_that_can_be_sliced_is_cut():
+    class File:
+        """As in h5py or zarr: a shape, and arrays for slices."""
+
+        shape = (90,)
+
+        def __getitem__(self, key):
+            return SIGNAL[key]
+
+    data = {"t": T, "unit": 1.0}
+    part = xv.separable(lambda theta, d: decays(theta, d["t"] * d["unit"]), xv.Rows.cut(data, File(), 40))
+    want, _ = xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)
+    assert error(xv.value_and_gradient(part, START)[0], want) <= 1e-12
+
+
+@over_backends
+def test_chunks_from_another_framework(backend):
+    for name in ("numpy", "torch", "jax"):
+        owner = xv.backends.get(name)
+        with owner.scope("float64"):
+            chunks = [send_tree(owner, (T[a : a + 40], SIGNAL[a : a + 40])) for a in range(0, 90, 40)]
+        value, _ = xv.value_and_gradient(xv.separable(decays, xv.Rows(chunks)), START, backend=backend.name)
+        assert error(value, xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)[0]) <= 1e-12
+
+
+def test_wider_data_warns_once(recwarn):
+    part = xv.separable(decays, xv.Rows.cut(T, SIGNAL.astype("float32"), 10))
+    xv.solve(part, START.astype("float32"), over=BOX, max_iter=2)
+    assert [w.category for w in recwarn] == [xv.PrecisionWarning]
+    assert "data, chunk 0, is float64" in str(recwarn[0].message)
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_a_long_pass_shows_its_chunks(show, capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules["xvarpro.progress"].Pass, "after", 0.0)
+    _, part = separable(rows=2)
+    xv.solve(part, RATES, max_iter=1, progress=show)
+    assert ("rows:" in capsys.readouterr().err) == show
+
+
+def test_a_short_pass_shows_nothing(capsys):
+    _, part = separable(rows=2)
+    xv.solve(part, RATES, max_iter=1, progress=True)
+    assert "rows:" not in capsys.readouterr().err
+
+
+# -- wrong sources -----------------------------------------------------------------------------------------------------
+
+GOOD = [(T[:30], SIGNAL[:30]), (T[30:60], SIGNAL[30:60])]
+
+
+def evaluate(chunks, M=decays, **keywords):
+    return xv.value_and_gradient(xv.separable(M, xv.Rows(chunks), **keywords), START)
+
+
+@pytest.mark.parametrize("source", [iter(GOOD), (c for c in GOOD)], ids=["iterator", "generator"])
+def test_a_source_good_for_one_pass(source):
+    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*good for one pass"):
+        xv.Rows(source)
+
+
+def test_a_function_that_returns_the_same_iterator():
+    supply = iter([*GOOD, *GOOD])
+    with pytest.raises(ProblemError, match=r"same list_iterator twice, which is good for one pass"):
+        evaluate(lambda: supply)
+
+
+def test_a_source_that_is_none():
+    with pytest.raises(ProblemError, match="needs a list of chunks or a function"):
+        xv.Rows(3)
+    with pytest.raises(ProblemError, match=r"must return an iterable of chunks, got int"):
+        evaluate(lambda: 3)
+
+
+def test_a_source_without_chunks():
+    with pytest.raises(ProblemError, match="the source gave no chunk"):
+        evaluate([])
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (T[60:], r"chunk 2 must be a pair \(data, y\), got an array of shape \(30,\)"),
+        ((T[60:], None), r"chunk 2: y must be an array of shape \(rows,\) or \(rows, k\), got NoneType"),
+        ((T[60:], SIGNAL[60:, None]), r"chunk 2: y has shape \(30, 1\), expected \(rows,\)"),
+        ((T[60:], SIGNAL[60:80]), r"chunk 2: M\(theta, data\) has 30 rows and y has 20"),
+        ((T[60:].astype("float32"), SIGNAL[60:]), r"chunk 2: data is float32, and it is float64 in chunk 0"),
+        ((T[60:], SIGNAL[60:].astype("float32")), r"chunk 2: y is float32, and it is float64 in chunk 0"),
+        (({"t": T[60:]}, SIGNAL[60:]), r"chunk 2: data has another structure than in chunk 0: \[\"data\['t'\]\""),
+        ((np.where(T[60:] > 1.5, np.nan, T[60:]), SIGNAL[60:]), r"data, chunk 2, contains NaN or inf"),
+        ((T[60:], np.where(T[60:] > 1.5, np.inf, SIGNAL[60:])), r"y, chunk 2, contains NaN or inf"),
+        ((T[60:, None, None], SIGNAL[60:]), r"chunk 2: .*"),
+    ],
+)
+def test_wrong_chunks_are_named_by_number(bad, message, backend):
+    with pytest.raises((ProblemError, ModelError), match=message):
+        xv.value_and_gradient(xv.separable(decays, xv.Rows([*GOOD, bad])), START, backend=backend.name)
+
+
+def test_a_design_of_another_width(backend):
+    def M(theta, x):
+        return x * theta[0]
+
+    X = rng(0).normal(size=(30, 4))
+    chunks = [(X, SIGNAL[:30]), (X[:, :3], SIGNAL[:30])]
+    with pytest.raises(ProblemError, match=r"chunk 1: M\(theta, data\) has shape \(30, 3\), expected \(rows, 4\)"):
+        xv.value_and_gradient(xv.separable(M, xv.Rows(chunks)), START, backend=backend.name)
+
+
+def test_a_model_that_fails_on_a_chunk(backend):
+    W = rng(0).normal(size=(2, 2))
+    chunks = [({"x": x, "W": W}, SIGNAL[:9]) for x in (np.ones((9, 2)), np.ones((9, 3)))]
+    with pytest.raises(ModelError, match=r"chunk 1: a model function failed"):
+        xv.value_and_gradient(
+            xv.separable(lambda theta, d: (d["x"] @ d["W"]) * theta, xv.Rows(chunks), lam=1.0),
+            START,
+            backend=backend.name,
+        )
+
+
+def test_the_level_is_named_too():
+    bad = xv.Rows([*GOOD, (T[60:], SIGNAL[60:80])])
+    with pytest.raises(ProblemError, match="upper chunk 2: M"):
+        xv.value_and_gradient(xv.bilevel(lower=xv.Level(decays, xv.Rows(GOOD)), upper=xv.Level(decays, bad)), START)
+
+
+def test_another_number_of_rows_on_the_second_pass():
+    passes = iter(range(100))
+
+    def source():
+        rows = 60 if next(passes) < 2 else 50
+        yield T[:30], SIGNAL[:30]
+        yield T[30:rows], SIGNAL[30:rows]
+
+    with pytest.raises(ProblemError, match=r"gave 50 rows in 2 chunks on this pass and 60 in 2 before"):
+        evaluate(source)
+
+
+def test_an_error_of_the_source_is_its_own():
+    def source():
+        yield GOOD[0]
+        raise OSError("disk on fire")
+
+    with pytest.raises(OSError, match="disk on fire"):
+        evaluate(source)
+
+
+def test_cut_says_what_does_not_fit():
+    with pytest.raises(ProblemError, match=r"data\['t'\] has 90 rows, y has 89 rows"):
+        xv.Rows.cut({"t": T}, SIGNAL[:-1], 10)
+    with pytest.raises(ProblemError, match="there is no array"):
+        xv.Rows.cut({"n": 3}, moving, 10)
+    with pytest.raises(ProblemError, match=r"rows > 0 per chunk, got 0"):
+        xv.Rows.cut(T, SIGNAL, 0)
+
+
+def test_what_rows_do_not_go_with():
+    with pytest.raises(ProblemError, match="takes y as a function"):
+        xv.Rows(GOOD, y=SIGNAL)
+    with pytest.raises(ProblemError, match="data is never read"):
+        xv.separable(decays, xv.Rows(GOOD), data=T)
+    with pytest.raises(ProblemError, match=r"folded up by lower.QR\(\) or lower.Cholesky\(\), and SVD"):
+        xv.separable(decays, xv.Rows(GOOD), solver=xv.lower.SVD())
+    with pytest.raises(ProblemError, match="in Chunks or neither"):
+        xv.bilevel(lower=xv.Level(decays, xv.Chunks([np.ones((3, 2))])), upper=xv.Level(decays, xv.Rows(GOOD)))
+    with pytest.raises(ProblemError, match="rows come in chunks"):
+        xv.solve(xv.separable(decays, xv.Rows(GOOD)), START, over=BOX, algorithm=xv.algorithms.StochasticFrankWolfe())
+
+
+# -- the documentation -------------------------------------------------------------------------------------------------
+
+
+def test_the_page_runs():
+    page = (Path(__file__).parents[1] / "docs" / "streaming.md").read_text(encoding="utf-8")
+    space: dict = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE):
+        exec(block, space)
+    assert space["fit"].success
+    assert np.allclose(np.sort(vector(space["fit"].theta)), [1.0, 5.0], rtol=1e-4)
+    assert trees.is_array(space["fit"].w)
