@@ -2,7 +2,8 @@
 
 Least squares (``f = y, g = 0``: ``b = w`` and ``a`` the residual) and the adjoint (``f = 0, g = c``: ``b = -v``,
 ``a = A v``) are both of this form (Bjorck 1967). A factorisation alone leaves an error of ``eps cond(A)``; one
-refinement multiplies it by about ``eps cond(A)`` again.
+refinement multiplies it by about ``eps cond(A)`` again. With normal equations both have the square of the condition,
+and `converge` refines until that no longer shows.
 
 That takes no new arithmetic: where both factors of a product are cut to half of their digits, the product is exact,
 whoever multiplies them (Ozaki, Ogita, Oishi, Rump 2012).
