@@ -65,12 +65,16 @@ class Verified:
     units, dead_units : int
         Columns of the lower design and those that are exactly zero: atoms or latents that contribute nothing, have zero
         gradient and never come back. -1 for a design that is not held as an array.
+    kinks : int
+        Weights at a bound whose multiplier is 0 to working precision: there w has derivatives to each side that differ.
+        So has the gradient of a bilevel problem; that of a separable one is continuous all the same.
     """
 
     violation: float
     condition: float
     units: int
     dead_units: int
+    kinks: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,8 @@ class Result:
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]
+        if v.kinks:
+            lines.insert(-2, f"              {v.kinks} weights at a bound have a multiplier of zero")
         return "\n".join(lines)
 
     def plot(self, ax: Any = None) -> Any:

@@ -392,7 +392,7 @@ class _Run:
     def _verified(self, status: Status) -> tuple[Status, Verified]:
         prepared, theta = self.prepared, self.state.iterate.theta
         backend = prepared.backend
-        deficient, finite, condition, dead, units = prepared.call(_diagnose, theta)
+        deficient, finite, condition, dead, units, kinks = prepared.call(_diagnose, theta)
         kappa = backend.to_floats([condition])[0]
         if status is Status.NON_FINITE and bool(deficient) and bool(finite):
             status = Status.RANK_DEFICIENT
@@ -401,7 +401,11 @@ class _Run:
             condition=kappa,
             units=int(units),
             dead_units=int(dead),
+            kinks=int(kinks),
         )
+        # a separable objective has a gradient there as well
+        if status is Status.NO_DESCENT and verified.kinks and not prepared.problem.is_separable:
+            status = Status.KINK
         if verified.dead_units > 0:
             warnings.warn(
                 f"{verified.dead_units} of {verified.units} columns of M(theta) are exactly zero at the result. Their "
@@ -423,14 +427,14 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
 
 
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    parts, solver, system, _ = reduced.lower_level(theta)
+    parts, solver, system, y = reduced.lower_level(theta)
     factor = solver.factor(reduced.backend, system)
     A = parts.M_L.dense()
     xp = array_namespace(A)
     dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
     units = xp.full_like(dead, A.shape[1])
     deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
+    return deficient, xp.all(xp.isfinite(A)), condition, dead, units, solver.kinks(reduced.backend, system, factor, y)
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

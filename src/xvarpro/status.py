@@ -39,6 +39,13 @@ class Status(Enum):
         ),
     )
     STOPPED = 7, "The callback stopped the solve."
+    KINK = (
+        8,
+        (
+            "No step along the search direction lowers the objective, and a weight is at its bound with a multiplier "
+            "of zero: the objective has a kink there, and its gradient is that of one side."
+        ),
+    )
 
     def __init__(self, code: int, sentence: str) -> None:
         self.code = code

@@ -22,11 +22,14 @@ from xvarpro.protocols import Array
 BLOCK = 2**22
 # block exchanges that may fail to make the violations fewer before one entry is moved at a time
 PATIENCE = 3
-REFINEMENTS = 2
 
 
 class Inverses(Protocol):
     """X of k problems."""
+
+    @property
+    def refinements(self) -> int:
+        """How many a product with X needs to be as accurate as a solve by QR."""
 
     def times(self, u: Array) -> Array:
         """``X u``, column by column."""
@@ -73,7 +76,7 @@ def pivot(backend: Any, box: Box, free: Array, high: Array) -> Solution:
         return _block(backend, box, free, high)
     parts = []
     for start in range(0, k, width):
-        some = slice(start, start + width)
+        some = slice(start, min(start + width, k))
         bounds = (b if b.shape[1] == 1 else b[:, some] for b in (box.lower, box.upper))
         parts.append(_block(backend, Box(box.R, box.z[:, some], *bounds), free[:, some], high[:, some]))
     xp = array_namespace(box.z)
@@ -83,7 +86,7 @@ def pivot(backend: Any, box: Box, free: Array, high: Array) -> Solution:
 def solve_free(X: Inverses, R: Array, u: Array) -> Array:
     """``X u``, as accurate as a QR factorisation of the free columns."""
     x = X.times(u)
-    for _ in range(REFINEMENTS):
+    for _ in range(X.refinements):
         x = x + X.times(u - R @ x)
     return x
 
@@ -91,7 +94,7 @@ def solve_free(X: Inverses, R: Array, u: Array) -> Array:
 def solve_adjoint(X: Inverses, R: Array, c: Array) -> Array:
     """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``; `c` is 0 where entries are not free."""
     t = X.transposed(c)
-    for _ in range(REFINEMENTS):
+    for _ in range(X.refinements):
         t = t + X.transposed(c - R.mT @ t)
     return t
 
@@ -111,6 +114,7 @@ class _Looked(NamedTuple):
     """X, (n, n, k), of few unknowns and many problems."""
 
     X: Array
+    refinements: int = 1
 
     # written out: a compiler fuses the sum, and would fuse a product and its reduction badly
 
@@ -125,6 +129,7 @@ class _Factored(NamedTuple):
     """X, (k, n, n)."""
 
     X: Array
+    refinements: int = 2
 
     def times(self, u: Array) -> Array:
         return _each(self.X, u)
@@ -195,10 +200,15 @@ def _by_factoring(backend: Any, R: Array) -> Invert:
 # -- pivoting ----------------------------------------------------------------------------------------------------------
 
 
+def _limit(n: int) -> int:
+    """Exchanges after which a problem counts as unsolved: some five are usual, and only rounding makes for more."""
+    return 100 + 10 * n
+
+
 def _block(backend: Any, box: Box, free: Array, high: Array) -> Solution:
     xp = array_namespace(box.z)
     n, k = box.z.shape
-    limit = 100 + 10 * n
+    limit = _limit(n)
     invert = inverses(backend, box.R, k)
     first = _solved(invert, box, free, high)
     steps = xp.zeros((k,), dtype=xp.int32, device=device(box.z))
@@ -233,7 +243,7 @@ def _exchange(state: _State) -> tuple[Array, Array, Array]:
 
 
 def _solved(invert: Invert, box: Box, free: Array, high: Array) -> Solution:
-    """x for a guess, and where the guess is wrong by more than rounding."""
+    """The solution for a guess, and where the guess is wrong by more than rounding."""
     xp = array_namespace(box.z)
     R, z, lower, upper = box
     held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))

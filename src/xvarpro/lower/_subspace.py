@@ -8,7 +8,6 @@ from typing import Any, final
 from xvarpro import trees
 from xvarpro._namespace import array_namespace
 from xvarpro.lower._stack import stacked
-from xvarpro.lower.qr import QR
 from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator, System
 
 
@@ -32,8 +31,8 @@ class InSubspace(LowerSolver):
         The solution, where it is known already.
     """
 
-    inner: LowerSolver = QR()  # noqa: RUF009 - frozen
-    B: Array = None
+    inner: LowerSolver
+    B: Array
     w0: Array | None = None
     w: Array | None = None
 

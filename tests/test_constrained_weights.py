@@ -1,0 +1,640 @@
+"""Weights in a set: affine subspaces against the projection formula, bounds against scipy, gradients against differences."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear, nnls
+
+import xvarpro as xv
+from xvarpro import lower
+from xvarpro.lower._pivoting import PATIENCE, _exchange, _State
+from xvarpro.lower._pivoting import Solution as Pivoted
+from xvarpro.operators import Dense
+from xvarpro.protocols import System
+
+from .support import central_differences, error, host, rng, send, send_tree, vector
+
+SETS = [
+    x for x in map(lower.__dict__.get, lower.__all__)
+    if inspect.isclass(x) and issubclass(x, lower.WeightSet) and not inspect.isabstract(x)
+]  # fmt: skip
+EXAMPLES = [(W, n) for cls in SETS for n in (1, 4) for W in cls.examples(n)]
+AFFINE = (lower.Affine, lower.Equality, lower.Fixed, lower.Shared)
+NUMPY = xv.backends.get("numpy")
+M, N, K = 9, 4, 3
+
+
+def named(example):
+    W, n = example
+    return f"{type(W).__name__}-{n}-{'x'.join(map(str, np.shape(getattr(W, 'w0', getattr(W, 'lower', 0)))))}"
+
+
+class Within:
+    """A level of NumPy arrays with w in a set, on a backend; answers come back as NumPy arrays."""
+
+    def __init__(self, backend, W, A, lam=0.0, Omega=None, dtype="float64", inner=None):
+        # a compiled loop would be compiled for every call here; gradients below run as a solve does
+        self.backend = type(backend)(compiled=False) if backend.compiled else backend
+        self.dtype = dtype
+        W = xv.trees.map_arrays(self.send, W.resolved())
+        self.solver = W.solver(inner)
+        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
+        with backend.scope(dtype):
+            self.factor = self.solver.factor(self.backend, self.system)
+
+    def send(self, x):
+        x = host(x)
+        kind = {"float32": "complex64", "float64": "complex128"}[self.dtype] if x.dtype.kind == "c" else self.dtype
+        return send(self.backend, x, kind)
+
+    def __getattr__(self, name):
+        def ask(*args):
+            with self.backend.scope(self.dtype):
+                return getattr(self.solver, name)(self.backend, self.system, self.factor, *map(self.send, args))
+
+        return ask
+
+    @property
+    def deficient(self):
+        with self.backend.scope(self.dtype):
+            return bool(self.solver.deficient(self.backend, self.factor))
+
+
+def level(seed=0, lam=0.0, weighted=False, shape=(M, N), k=K):
+    draw = rng(seed)
+    A, y, c = (draw.normal(size=s) for s in (shape, (shape[0], k), (shape[1], k)))
+    Omega = np.eye(shape[1]) + 0.2 * draw.normal(size=(shape[1], shape[1])) if weighted else None
+    ridge = np.eye(shape[1]) if Omega is None else Omega
+    return A, y, c, Omega, A.T @ A + lam * ridge.T @ ridge
+
+
+def bounds(W, n=N, k=K):
+    lo, hi = (0.0, np.inf) if isinstance(W, lower.Nonnegative) else (W.lower, W.upper)
+    columns = (np.asarray(x)[:, None] if np.ndim(x) == 1 else np.asarray(x) for x in (lo, hi))
+    return tuple(np.broadcast_to(x, (n, k)).astype(float) for x in columns)
+
+
+RIDGES = [(0.0, False), (0.3, False), (0.3, True)]
+
+
+# -- affine subspaces --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lam", "weighted"), RIDGES)
+@pytest.mark.parametrize("W", [W for W, n in EXAMPLES if isinstance(W, AFFINE) and n == N], ids=lambda W: named((W, N)))
+def test_affine_is_the_projection_in_the_norm_of_H(W, lam, weighted, backend):
+    """``w0 + B (B^T H B)^-1 B^T H (w_free - w0)``: paper, section 3.3."""
+    A, y, _, Omega, H = level(lam=lam, weighted=weighted)
+    got = host(Within(backend, W, A, lam, Omega).argmin(y))
+    flat = W.resolved()
+    B, w0 = flat.B, np.zeros((N, 1)) if flat.w0 is None else flat.w0.reshape(N, -1)
+    free = np.linalg.solve(H, A.T @ y)
+    assert error(got, w0 + B @ np.linalg.solve(B.T @ H @ B, B.T @ H @ (free - w0))) <= 1e-12
+
+
+@pytest.mark.parametrize("w0", [None, np.array([100.0, -3.0, 5.0, 1.0]), np.arange(12.0).reshape(4, 3)])
+def test_affine_needs_no_basis_in_particular(w0, backend):
+    """Neither orthonormal directions nor a particular point: any that span the same subspace give the same w."""
+    A, y, *_ = level()
+    B, mix = rng(3).normal(size=(N, 2)), np.array([[1e6, 1.0], [0.0, 1e-3]])
+    other = w0 if w0 is None else w0 + (B @ np.array([2.0, -1.0])).reshape(N, *[1] * (w0.ndim - 1))
+    first, second = (Within(backend, lower.Affine(*args), A, 0.1).argmin(y) for args in ((w0, B), (other, B @ mix)))
+    assert error(second, first) <= 1e-12
+
+
+@pytest.mark.parametrize(("lam", "weighted"), RIDGES)
+@pytest.mark.parametrize("d", [1.5, np.array([1.0, -2.0]), np.arange(6.0).reshape(2, 3)], ids=["0", "1", "2"])
+def test_equality_solves_the_kkt_system(d, lam, weighted, backend):
+    A, y, _, Omega, H = level(lam=lam, weighted=weighted)
+    C = rng(5).normal(size=(2, N))
+    w = host(Within(backend, lower.Equality(C, d), A, lam, Omega).argmin(y))
+    right = np.broadcast_to(d[:, None] if np.ndim(d) == 1 else d, (2, K))
+    kkt = np.block([[H, C.T], [C, np.zeros((2, 2))]])
+    assert error(w, np.linalg.solve(kkt, np.vstack([A.T @ y, right]))[:N]) <= 1e-12
+    assert np.abs(C @ w - right).max() <= 1e-13 * (1 + np.abs(right).max())
+
+
+@pytest.mark.parametrize(("where", "n"), [(np.array([False, True, False, True]), None), (np.array([3, 1]), 4)])
+@pytest.mark.parametrize("values", [2.0, np.array([1.0, -1.0]), np.arange(6.0).reshape(2, 3)], ids=["0", "1", "2"])
+def test_fixed_entries_are_a_smaller_design(values, where, n, backend):
+    A, y, *_ = level()
+    w = host(Within(backend, lower.Fixed(where, values, n), A).argmin(y))
+    held = np.broadcast_to(values[:, None] if np.ndim(values) == 1 else values, (2, K))
+    index = np.flatnonzero(where) if n is None else where
+    rest = np.setdiff1d(np.arange(N), index)
+    assert np.array_equal(w[index], held)
+    assert error(w[rest], np.linalg.lstsq(A[:, rest], y - A[:, index] @ held)[0]) <= 1e-12
+
+
+def test_shared_entries_are_a_summed_design(backend):
+    A, y, *_ = level()
+    w = host(Within(backend, lower.Shared(np.array([7, 2, 7, 2])), A).argmin(y))
+    assert np.array_equal(w[0], w[2])
+    assert np.array_equal(w[1], w[3])
+    assert error(w[:2], np.linalg.lstsq(np.stack([A[:, 0] + A[:, 2], A[:, 1] + A[:, 3]], axis=1), y)[0]) <= 1e-12
+
+
+@pytest.mark.parametrize("inner", [xv.lower.QR(), xv.lower.SVD(), xv.lower.Cholesky()], ids=repr)
+@pytest.mark.parametrize("W", [W for W, n in EXAMPLES if isinstance(W, AFFINE) and n == N], ids=lambda W: named((W, N)))
+def test_adjoint_in_a_subspace(W, inner, backend):
+    """``v = B (B^T H B)^-1 B^T c``, ``q = M v`` and the pair ``(r, v)``, whoever solves inside."""
+    A, y, c, Omega, H = level(lam=0.3, weighted=True)
+    within = Within(backend, W, A, 0.3, Omega, inner=inner)
+    B = W.resolved().B
+    v = B @ np.linalg.solve(B.T @ H @ B, B.T @ c)
+    r = A @ host(within.argmin(y)) - y
+    q, pairs, _ = within.adjoint(c, y, r)
+    assert error(q, A @ v) <= 1e-12
+    assert error(sum(host(s) @ host(u).T for s, u in pairs), r @ v.T) <= 1e-12
+
+
+def test_refinement_in_a_subspace_gains_the_digits_that_conditioning_took(backend):
+    """Where M B and the target are exact, as for entries that are fixed at 0."""
+    import mpmath
+
+    A = np.vander(np.linspace(0.0, 1.0, 12), 8) * np.logspace(0, 3, 8)
+    y = (A @ np.ones(8) + 1e-3 * rng(0).normal(size=12))[:, None]
+    with mpmath.workdps(60):
+        rest, right = mpmath.matrix(A[:, 1:].tolist()), mpmath.matrix(y.tolist())
+        solution = mpmath.lu_solve(rest.T * rest, rest.T * right)
+        want = np.array([float(x) for x in solution])
+    within = Within(backend, lower.Fixed(np.arange(8) == 0, 0.0), A)
+    plain = within.argmin(y)
+    with within.backend.scope("float64"):
+        condensed, target = within.solver.condense(within.factor), within.send(y)
+        r = within.system.M.residual(plain, target)
+        w, r = within.solver.refine(within.backend, within.system, condensed, target, plain, r)
+    assert error(host(w)[1:, 0], want) <= 1e-14 < error(host(plain)[1:, 0], want)
+    assert error(r, A[:, 1:] @ want[:, None] - y) <= 1e-9
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_nnls_of_a_thousand_random_problems():
+    """Same w and objective as scipy's, over shapes, signs and numbers of right-hand sides."""
+    solved = 0
+    for seed in range(1000):
+        draw = rng(seed)
+        n = int(draw.integers(1, 12))
+        m, k = n + int(draw.integers(0, 20)), 1 if seed % 10 else 40
+        A, y = draw.normal(size=(m, n)), draw.normal(size=(m, k))
+        A = np.abs(A) if seed % 3 == 0 else A
+        w = Within(NUMPY, lower.Nonnegative(), A).argmin(y)
+        want = np.stack([nnls(A, y[:, j])[0] for j in range(k)], axis=1)
+        assert np.abs(w - want).max() <= 1e-10 * max(1.0, np.abs(want).max())
+        got, best = (np.sum((A @ x - y) ** 2) for x in (w, want))
+        assert abs(got - best) <= 1e-10 * best + 1e-20
+        solved += k
+    assert solved == 4900
+
+
+@pytest.mark.parametrize("n", [3, 7])
+@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.2, 0.3), lower.Bounded(-np.inf, 0.1)], ids=repr)
+def test_bounded_against_scipy(W, n, backend):
+    """One problem is pivoted by factoring, many by looking up: for 3 unknowns both happen here."""
+    for k, seed in ((1, 0), (1, 1), (12, 2)):
+        A, y, *_ = level(seed, shape=(12, n), k=k)
+        w = host(Within(backend, W, A).argmin(y))
+        lo, hi = bounds(W, n, k)
+        for j in range(k):
+            want = lsq_linear(A, y[:, j], (lo[:, j], hi[:, j]), method="bvls", tol=1e-14).x
+            assert np.abs(w[:, j] - want).max() <= 1e-10
+
+
+def certificate(A, y, w, lo, hi, lam=0.0, Omega=None):
+    """Largest violation of the optimality conditions, relative to rounding of the gradient's terms."""
+    ridge = np.eye(A.shape[1]) if Omega is None else Omega
+    g = A.T @ (A @ w - y) + lam * ridge.T @ ridge @ w
+    wrong = np.where(w <= lo, np.maximum(-g, 0), np.where(w >= hi, np.maximum(g, 0), np.abs(g)))
+    feasible = ((w >= lo) & (w <= hi)).all()
+    return np.inf if not feasible else wrong.max() / (np.linalg.norm(A) * (np.linalg.norm(y) + np.linalg.norm(w)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("lam", "weighted"), RIDGES)
+@pytest.mark.parametrize("W", [W for W, n in EXAMPLES if not isinstance(W, AFFINE) and n == N], ids=lambda W: named((W, N)))
+def test_optimality_conditions(W, lam, weighted, dtype, backend):
+    A, y, _, Omega, _ = level(4, lam, weighted)
+    got = Within(backend, W, A, lam, Omega, dtype).argmin(y)
+    assert backend.dtype_name(got) == dtype
+    lo, hi = (x.astype(dtype).astype(float) for x in bounds(W))
+    assert certificate(A, y, host(got).astype(float), lo, hi, lam, Omega) <= 20 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("cond", [1e3, 1e6])
+@pytest.mark.parametrize("k", [1, 40])
+@pytest.mark.parametrize("noise", [0.0, 1e-2])
+def test_ill_conditioned_problems_end_with_a_certificate(cond, k, noise, backend):
+    """Without noise every multiplier is 0, and rounding decides on which side an entry is taken to be."""
+    draw = rng(8)
+    U, V = np.linalg.qr(draw.normal(size=(20, 5)))[0], np.linalg.qr(draw.normal(size=(5, 5)))[0]
+    A = U * np.logspace(0, -np.log10(cond), 5) @ V.T
+    y = A @ np.maximum(draw.normal(size=(5, k)), 0) + noise * draw.normal(size=(20, k))
+    w = host(Within(backend, lower.Nonnegative(), A).argmin(y))
+    assert certificate(A, y, w, 0.0, np.inf) <= 1e-14
+
+
+@pytest.mark.parametrize("n", [4, 9])
+def test_many_right_hand_sides_are_a_loop_over_them(n, backend):
+    A, y, *_ = level(2, shape=(14, n), k=21)
+    W = lower.Bounded(-0.1, 0.2)
+    together = host(Within(backend, W, A).argmin(y))
+    alone = np.concatenate([host(Within(backend, W, A).argmin(y[:, j : j + 1])) for j in range(21)], axis=1)
+    assert error(together, alone) <= 1e-12
+
+
+def test_blocks_of_right_hand_sides_change_nothing(backend, monkeypatch):
+    A, y, *_ = level(2, k=30)
+    W = lower.Bounded(np.full((N, 30), -0.1), 0.2)
+    whole = host(Within(backend, W, A).argmin(y))
+    monkeypatch.setattr("xvarpro.lower._pivoting.BLOCK", 7 * N * N)
+    assert error(Within(backend, W, A).argmin(y), whole) <= 1e-13
+
+
+def test_zero_target_has_zero_weights(backend):
+    A, _, *_ = level()
+    assert not host(Within(backend, lower.Nonnegative(), A).argmin(np.zeros((M, 2)))).any()
+
+
+def test_equal_bounds_fix_an_entry(backend):
+    A, y, *_ = level()
+    lo, hi = np.full(N, -np.inf), np.full(N, np.inf)
+    lo[1] = hi[1] = 0.7
+    got = Within(backend, lower.Bounded(lo, hi), A).argmin(y)
+    assert error(got, Within(backend, lower.Fixed(np.arange(N) == 1, 0.7), A).argmin(y)) <= 1e-12
+
+
+def test_infinite_bounds_are_none(backend):
+    A, y, *_ = level()
+    assert error(Within(backend, lower.Bounded(-np.inf, np.inf), A).argmin(y), np.linalg.lstsq(A, y)[0]) <= 1e-12
+
+
+def test_units_of_the_columns_do_not_count(backend):
+    A, y, *_ = level(k=40)
+    units = np.array([1e-9, 1.0, 1e7, 1e3])
+    w, scaled = (host(Within(backend, lower.Nonnegative(), a).argmin(y)) for a in (A, A * units))
+    assert error(units[:, None] * scaled, w) <= 1e-12
+
+
+@pytest.mark.parametrize("k", [1, 20])
+@pytest.mark.parametrize("kind", ["equal", "zero"])
+def test_dependent_columns_are_seen_and_a_ridge_helps(kind, k, backend):
+    A, y, *_ = level(k=k)
+    A[:, 3] = A[:, 1] if kind == "equal" else 0.0
+    within = Within(backend, lower.Nonnegative(), A)
+    assert within.deficient
+    assert within.argmin(y).shape == (N, k)
+    ridged = Within(backend, lower.Nonnegative(), A, 1e-3)
+    assert not ridged.deficient
+    assert certificate(A, y, host(ridged.argmin(y)), 0.0, np.inf, 1e-3) <= 1e-14
+
+
+@pytest.mark.parametrize("k", [1, 20])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_never_raises_and_never_passes(bad, k, backend):
+    A, y, *_ = level(k=k)
+    A[1, 1] = bad
+    within = Within(backend, lower.Nonnegative(), A)
+    w = host(within.argmin(y))
+    within.adjoint(np.ones((N, k)), y, y)
+    assert within.deficient or not np.isfinite(w).any()
+
+
+@pytest.mark.parametrize("k", [1, 20])
+def test_a_limit_of_steps_shows_as_nan(k, backend, monkeypatch):
+    """In the columns that are not solved, and in them alone."""
+    A, y, *_ = level(1, k=k)
+    want = host(Within(backend, lower.Nonnegative(), A).argmin(y))
+    monkeypatch.setattr("xvarpro.lower._pivoting._limit", lambda n: 0)
+    w = host(Within(backend, lower.Nonnegative(), A).argmin(y))
+    solved = (np.linalg.lstsq(A, y)[0] >= 0).all(axis=0)
+    assert np.array_equal(np.isnan(w), np.broadcast_to(~solved, w.shape))
+    assert not solved.all()
+    assert np.allclose(w[:, solved], want[:, solved])
+
+
+def test_exchanges_fall_back_to_the_last_entry(backend):
+    """All violators while they become fewer, three times more if they do not, then one at a time."""
+    xp = backend.xp
+
+    def ask(wrong, fewest, patience):
+        wrong = send(backend, np.array(wrong)[:, None], "bool")
+        count = [send(backend, np.array([x]), "int32") for x in (fewest, patience)]
+        state = _State(Pivoted(None, None, None, None, wrong, None), *count, None)
+        change, fewest, patience = _exchange(state)
+        return host(change)[:, 0].tolist(), int(fewest[0]), int(patience[0])
+
+    assert xp
+    assert ask([True, True, False], 4, 0) == ([True, True, False], 2, PATIENCE)
+    assert ask([True, True, False], 2, 2) == ([True, True, False], 2, 1)
+    assert ask([True, True, False], 2, 0) == ([False, True, False], 2, 0)
+
+
+def test_murty_cycles_where_blocks_alone_would():
+    """Many problems with strongly correlated columns need the rule for single entries, and end."""
+    draw = rng(11)
+    A = np.ones((30, 1)) + 0.05 * draw.normal(size=(30, 10))
+    y = draw.normal(size=(30, 200)) + 1
+    w = Within(NUMPY, lower.Nonnegative(), A).argmin(y)
+    assert certificate(A, y, w, 0.0, np.inf) <= 1e-13
+
+
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.1, 0.2)], ids=repr)
+def test_adjoint_on_the_free_entries(W, k, backend):
+    """``v_F = (H_FF)^-1 c_F`` column by column, 0 elsewhere; warm or not."""
+    A, y, c, Omega, H = level(3, 0.3, True, k=k)
+    within = Within(backend, W, A, 0.3, Omega)
+    w, (lo, hi) = host(within.argmin(y)), bounds(W, k=k)
+    v = np.zeros((N, k))
+    for j in range(k):
+        F = (w[:, j] > lo[:, j]) & (w[:, j] < hi[:, j])
+        v[F, j] = np.linalg.solve(H[np.ix_(F, F)], c[F, j])
+    assert 0 < np.count_nonzero(v) < v.size
+    r = A @ w - y
+    for solver in (within.solver, within.solver.near(within.send(w))):
+        within.solver = solver
+        q, ((s, u),), _ = within.adjoint(c, y, r)
+        assert error(q, A @ v) <= 1e-12
+        assert error(u, v) <= 1e-12
+        assert error(s, r) <= 1e-15
+
+
+def test_warm_start_is_the_same_solution_from_anywhere(backend):
+    A, y, *_ = level(3, k=40)
+    W = lower.Bounded(-0.1, 0.2)
+    within = Within(backend, W, A)
+    w = host(within.argmin(y))
+    for start in (w, np.full_like(w, -0.1), np.full_like(w, 0.2), rng(0).uniform(-1, 1, size=w.shape)):
+        within.solver = W.solver(None).near(within.send(start))
+        assert error(within.argmin(y), w) <= 1e-12
+
+
+def test_complex_designs_with_real_weights(backend):
+    """A real w fits real and imaginary parts as rows."""
+    A, y, c, *_ = level()
+    Ai, yi, ci, *_ = level(1)
+    w = Within(backend, lower.Nonnegative(), A + 1j * Ai).argmin(y + 1j * yi)
+    real = Within(backend, lower.Nonnegative(), np.vstack([A, Ai]))
+    want = host(real.argmin(np.vstack([y, yi])))
+    assert backend.dtype_name(w) == "complex128"
+    assert error(host(w).real, want) <= 1e-12
+    assert not host(w).imag.any()
+    r = (A + 1j * Ai) @ want - y - 1j * yi
+    q, _, _ = Within(backend, lower.Nonnegative(), A + 1j * Ai).adjoint(c + 1j * ci, y + 1j * yi, r)
+    both, _, _ = real.adjoint(c, np.vstack([y, yi]), np.vstack([r.real, r.imag]))
+    assert error(np.vstack([host(q).real, host(q).imag]), both) <= 1e-12
+
+
+def test_kinks_are_weights_at_a_bound_without_a_multiplier(backend):
+    A, y, *_ = level(3, k=20)
+    assert int(Within(backend, lower.Nonnegative(), A).kinks(y)) == 0
+    w = np.maximum(rng(0).normal(size=(N, 20)), 0)
+    assert int(Within(backend, lower.Nonnegative(), A).kinks(A @ w)) == (w == 0).sum()
+
+
+def test_factors_cross_a_compiled_loop():
+    for W, n in EXAMPLES:
+        A, *_ = level(shape=(M, n))
+        assert all(isinstance(x, np.ndarray) for x in Within(NUMPY, W, A).factor)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+T = np.linspace(0.0, 2.0, 15)
+TARGET = np.stack([np.exp(-T) - 0.3 * np.exp(-3 * T), np.exp(-2 * T), 0.2 * T], axis=1) + 0.1 * rng(2).normal(size=(15, 3))
+OTHER = TARGET + 0.3 * rng(4).normal(size=TARGET.shape)
+
+
+def basis(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.exp(theta))
+
+
+def other(theta, data):
+    return basis(theta, data) * (1 + xv.array_namespace(theta).expand_dims(data["t"], axis=1))
+
+
+THETA = np.array([-0.5, 0.4, 1.3])
+WITHIN = {
+    "affine": lower.Affine(np.array([1.0, 0.0, 0.5]), np.array([[1.0, 0.2], [-1.0, 0.0], [0.3, 1.0]])),
+    "equality": lower.Equality(np.ones((1, 3)), np.array([[1.0, 0.8, 0.2]])),
+    "fixed": lower.Fixed(np.array([False, True, False]), 0.3),
+    "shared": lower.Shared(np.array([0, 1, 0])),
+    "nonnegative": lower.Nonnegative(),
+    "bounded": lower.Bounded(-0.2, np.array([0.5, 0.8, np.inf])),
+}
+
+
+def problem(kind, W, lam, dtype="float64"):
+    data, y, z = ({"t": T.astype(dtype)}, TARGET.astype(dtype), OTHER.astype(dtype))
+    if kind == "separable":
+        return xv.separable(basis, y, data=data, lam=lam, W=W)
+    return xv.bilevel(lower=xv.Level(basis, y, lam, W=W), upper=xv.Level(other, z), data=data)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.05])
+@pytest.mark.parametrize("kind", ["separable", "bilevel"])
+@pytest.mark.parametrize("W", WITHIN)
+def test_gradient_against_differences(W, kind, lam, backend):
+    stated = problem(kind, WITHIN[W], lam)
+    value, gradient = xv.value_and_gradient(stated, send_tree(backend, THETA))
+
+    def f(theta):
+        return float(xv.value_and_gradient(stated, theta)[0])
+
+    assert abs(float(value) - f(THETA)) <= 1e-12 * float(value)
+    # no kink is near: the same entries are free on both sides
+    assert error(gradient, central_differences(f, THETA)) <= 1e-7
+
+
+@pytest.mark.parametrize("kind", ["separable", "bilevel"])
+@pytest.mark.parametrize("W", ["equality", "nonnegative"])
+def test_gradient_in_float32(W, kind, backend):
+    want = xv.value_and_gradient(problem(kind, WITHIN[W], 0.05), THETA)
+    got = xv.value_and_gradient(problem(kind, WITHIN[W], 0.05, "float32"), send(backend, THETA, "float32"))
+    assert abs(float(got[0]) / float(want[0]) - 1) <= 1e-5
+    assert error(got[1], want[1]) <= 1e-3
+
+
+def test_separable_gradient_is_continuous_across_a_kink_and_a_bilevel_one_is_not():
+    """A weight that reaches its bound as theta moves: Danskin's gradient does not jump, the adjoint's does."""
+
+    def design(theta, data):
+        xp = xv.array_namespace(theta)
+        return data["A"] + theta * data["D"]
+
+    A, D = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]])
+    y, z = np.array([1.0, 0.0, 1.0]), np.array([1.0, 2.0, 0.0])
+    # w_2 is free below 0 and at its bound above: at theta = 0 both w_2 and its multiplier are 0
+    data = {"A": A, "D": D}
+    single = xv.separable(design, y, data=data, W=lower.Nonnegative())
+    double = xv.bilevel(lower=xv.Level(design, y, W=lower.Nonnegative()), upper=xv.Level(design, z), data=data)
+    jumps = []
+    for stated in (single, double):
+        left, right = (xv.value_and_gradient(stated, np.array([t]))[1][0] for t in (-1e-7, 1e-7))
+        jumps.append(abs(left - right))
+    assert jumps[0] <= 1e-5
+    assert jumps[1] >= 1e-2
+    fit = xv.solve(double, np.zeros(1), over=xv.sets.Box(0.0, 0.0))
+    assert fit.verified.kinks == 1
+    assert "multiplier of zero" in str(fit)
+
+
+# -- solves ------------------------------------------------------------------------------------------------------------
+
+
+def test_solve_with_nonnegative_weights(backend):
+    """The result's w satisfies the optimality conditions at the result's theta, and the fit is the best there is."""
+    stated = problem("separable", lower.Nonnegative(), 0.0)
+    fit = xv.solve(stated, send_tree(backend, THETA), over=xv.sets.Box(-1.0, 2.0), tol=1e-7, max_iter=300)
+    assert fit.success
+    A = host(basis(fit.theta, {"t": send(backend, T)}))
+    w = host(fit.w)
+    assert certificate(A, TARGET, w, 0.0, np.inf) <= 1e-14
+    assert abs(0.5 * np.sum((A @ w - TARGET) ** 2) - fit.value) <= 1e-12 * fit.value
+    assert (w == 0).any()
+
+
+def test_solve_ends_on_a_kink_and_says_so():
+    """``w = max(theta, 0)``, ``f = 1/2 (w + 1)^2 + 1/2 (theta - 1/2)^2``: slopes of -1/2 and 1/2 meet at 0."""
+
+    def one(theta, data):
+        return xv.array_namespace(theta).ones((1, 1), dtype=theta.dtype)
+
+    def judge(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.concat([xp.ones((1, 1), dtype=theta.dtype), xp.zeros((1, 1), dtype=theta.dtype)])
+
+    def goal(theta, data):
+        return xv.array_namespace(theta).concat([0 * theta - 1, 0.5 - theta])
+
+    below = xv.Level(one, lambda theta, data: theta, W=lower.Nonnegative())
+    stated = xv.bilevel(lower=below, upper=xv.Level(judge, goal))
+    for algorithm in (None, xv.algorithms.cr_varpro()):
+        fit = xv.solve(stated, np.array([0.7]), over=xv.sets.Box(-1.0, 1.0), algorithm=algorithm, max_iter=500)
+        print(fit, fit.theta, fit.w, fit.verified)
+
+
+def test_ranks_are_watched():
+    stated = xv.separable(lambda theta, data: theta * data, np.ones(3), data=np.ones((3, 2)), W=lower.Nonnegative())
+    fit = xv.solve(stated, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+    assert fit.status is xv.Status.RANK_DEFICIENT
+
+
+@pytest.mark.parametrize("W", ["affine", "nonnegative", "bounded"])
+def test_right_hand_sides_are_compressed_only_where_that_is_exact(W):
+    y = rng(0).normal(size=(15, 40))
+    stated, plain = (xv.separable(basis, y, data={"t": T}, W=WITHIN[W], compress=c) for c in (True, False))
+    (f, g), (f_plain, g_plain) = (xv.value_and_gradient(p, THETA) for p in (stated, plain))
+    assert abs(f - f_plain) <= 1e-12 * f
+    assert error(g, g_plain) <= 1e-12
+    assert not xv.solve(stated, THETA, over=xv.sets.Box(-1.0, 2.0), max_iter=0).provenance["compressed"]
+
+
+def test_linear_subspaces_are_compressed():
+    y = rng(0).normal(size=(15, 40))
+    stated, plain = (xv.separable(basis, y, data={"t": T}, W=WITHIN["shared"], compress=c) for c in (True, False))
+    (f, g), (f_plain, g_plain) = (xv.value_and_gradient(p, THETA) for p in (stated, plain))
+    assert abs(f - f_plain) <= 1e-12 * f
+    assert error(g, g_plain) <= 1e-12
+    fit = xv.solve(stated, THETA, over=xv.sets.Box(-1.0, 2.0), max_iter=0)
+    assert fit.provenance["compressed"]
+    assert np.abs(fit.w[0] - fit.w[2]).max() <= 1e-15
+
+
+@pytest.mark.parametrize("W", [*WITHIN, "many"])
+def test_some_columns_have_their_part_of_the_set(W):
+    """`scale` times some columns are fitted by `scale` times their weights."""
+    W = lower.Bounded(np.zeros((3, 3)), np.arange(9.0).reshape(3, 3)) if W == "many" else WITHIN[W]
+    A = np.exp(-np.outer(T, [1.0, 2.0, 4.0]))
+    whole = Within(NUMPY, W, A).argmin(TARGET)
+    some = Within(NUMPY, W.resolved().part(np.array([2, 0]), 3.0), A).argmin(3.0 * TARGET[:, [2, 0]])
+    assert error(some, 3.0 * whole[:, [2, 0]]) <= 1e-12
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+WRONG = {
+    "dependent": (lambda: lower.Affine(None, np.ones((3, 2))), "linearly dependent (rank 1)"),
+    "rows": (lambda: lower.Affine(np.ones(2), np.ones((3, 1))), "w0 has 2 rows and B has 3"),
+    "no matrix": (lambda: lower.Affine(None, np.ones(3)), "B must be a matrix of finite numbers, got shape (3,)"),
+    "nothing": (lambda: lower.Affine(), "B must be a matrix"),
+    "nan": (lambda: lower.Equality(np.full((1, 2), np.nan)), "C must be a matrix of finite numbers"),
+    "contradiction": (lambda: lower.Equality(np.ones((2, 3)), np.array([1.0, 2.0])), "contradict each other"),
+    "redundant": (lambda: lower.Equality(np.ones((2, 3)), 1.0), "linearly dependent (rank 1)"),
+    "determined": (lambda: lower.Equality(np.eye(2), 1.0), "nothing is left to fit"),
+    "equations": (lambda: lower.Equality(np.ones((1, 3)), np.ones(2)), "C has 1 rows and d has 2"),
+    "indices": (lambda: lower.Fixed(np.array([1])), "pass n, got None"),
+    "range": (lambda: lower.Fixed(np.array([1, 5]), 0.0, 3), "from 0 to 2, got [1, 5]"),
+    "repeated": (lambda: lower.Fixed(np.array([1, 1]), 0.0, 3), "must be different"),
+    "all": (lambda: lower.Fixed(np.ones(2, bool)), "all 2 weights are fixed"),
+    "values": (lambda: lower.Fixed(np.array([True, False]), np.ones(3)), "1 entries are fixed, and values has 3"),
+    "labels": (lambda: lower.Shared(np.ones(3)), "whole numbers"),
+    "crossed": (lambda: lower.Bounded(1.0, 0.0), "at most the upper one"),
+    "bound nan": (lambda: lower.Bounded(np.nan, 0.0), "none of them NaN"),
+    "bound shapes": (lambda: lower.Bounded(np.zeros(2), np.ones(3)), "lower has shape (2,) and upper has shape (3,)"),
+    "solver": (
+        lambda: xv.Level(basis, T, solver=xv.lower.QR(), W=lower.Nonnegative()),
+        "leave out solver=QR()",
+    ),
+    "no set": (lambda: xv.Level(basis, T, W=xv.sets.Box(0.0, 1.0)), "W must be a set of xvarpro.lower"),
+    "upper": (
+        lambda: xv.bilevel(lower=xv.Level(basis, T), upper=xv.Level(basis, T, W=lower.Nonnegative())),
+        "the upper level has none",
+    ),
+    "chunks": (
+        lambda: xv.separable(basis, xv.Chunks(lambda: [T[:, None]]), W=lower.Nonnegative()),
+        "a target in Chunks is compressed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_sets_are_refused(case):
+    make, message = WRONG[case]
+    with pytest.raises(xv.errors.ProblemError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("W", "message"),
+    [
+        (lower.Shared(np.array([0, 0])), "made for weights of length 2, and M(theta) has 3 columns"),
+        (lower.Bounded(np.zeros((3, 2)), np.inf), "made for 2 right-hand sides, and y has 3"),
+    ],
+)
+def test_sets_that_do_not_fit_the_model_are_refused(W, message):
+    with pytest.raises(xv.errors.ProblemError) as caught:
+        xv.value_and_gradient(problem("separable", W, 0.0), THETA)
+    assert message in str(caught.value)
+
+
+def test_wide_designs_need_a_ridge_or_few_unknowns():
+    def wide(theta, data):
+        return theta * data
+
+    data, y = rng(0).normal(size=(2, 4)), np.ones(2)
+    with pytest.raises(xv.errors.ProblemError, match="more unknowns than rows"):
+        xv.value_and_gradient(xv.separable(wide, y, data=data, W=lower.Nonnegative()), np.ones(1))
+    shared = xv.separable(wide, y, data=data, W=lower.Shared(np.array([0, 0, 1, 1])))
+    assert xv.value_and_gradient(shared, np.ones(1))[0] < 1e-20
+
+
+@pytest.mark.parametrize(("W", "n"), EXAMPLES, ids=[named(e) for e in EXAMPLES])
+def test_nothing_that_was_given_is_written_to(W, n):
+    arrays = xv.trees.partition(W)[0]
+    before = [np.array(x) for x in arrays]
+    A, y, c, *_ = level(shape=(M, n))
+    within = Within(NUMPY, W, A)
+    within.argmin(y)
+    within.adjoint(c, y, y)
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))
+    assert vector(y).size == y.size
