@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._pivoting import Box, Solution, inverses, pivot, rounding, solve_adjoint, solve_free
+from xvarpro.lower._pivoting import Box, Solution, inverses, pivot, solve_adjoint, solve_free
 from xvarpro.lower._stack import condition_of, deficient, padded, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
@@ -70,11 +70,12 @@ class InBox(LowerSolver):
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly."""
         xp = array_namespace(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
-        x, *_, gradient = self._solve(backend, box, lengths)[:4]
-        small_x, small_g = (10 * size for size in rounding(box.z, x))
-        off = xp.minimum(xp.abs(x - box.lower), xp.abs(box.upper - x))
-        near = (off <= self.condition(backend, factor) * small_x) & (box.lower < box.upper)
-        return xp.sum(xp.astype(near & (xp.abs(gradient) <= small_g), xp.int32), dtype=xp.int32)
+        solution = self._solve(backend, box, lengths)
+        off = xp.minimum(xp.abs(solution.x - box.lower), xp.abs(box.upper - solution.x))
+        sizes = (xp.max(xp.abs(x), axis=0, keepdims=True) for x in (solution.x, y))
+        small = (100 * box.R.shape[0] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
+        near = (off <= condition_of(backend, box.R) * small) & (box.lower < box.upper)
+        return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
 
     def _solve(self, backend: Any, box: Box, lengths: Array) -> Solution:
         xp = array_namespace(box.z)

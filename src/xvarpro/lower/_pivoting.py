@@ -249,14 +249,14 @@ def _solved(invert: Invert, box: Box, free: Array, high: Array) -> Solution:
     held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
     x = held + solve_free(invert(free), R, z - R @ held)
     gradient = R.mT @ (R @ x - z)
-    small_x, small_g = rounding(z, x)
+    small_x, small_g = _rounding(z, x)
     outside = (x < lower - small_x) | (x > upper + small_x)
     downhill = xp.where(high, gradient > small_g, gradient < -small_g)
     wrong = xp.where(free, outside, downhill)
     return Solution(x, free, high, gradient, wrong, xp.any(wrong, axis=0))
 
 
-def rounding(z: Array, x: Array) -> tuple[Array, Array]:
+def _rounding(z: Array, x: Array) -> tuple[Array, Array]:
     """What entries of x and of the gradient may be off by, at least; (1, k)."""
     xp = array_namespace(z)
     unit = 10 * z.shape[0] * xp.finfo(z.dtype).eps
