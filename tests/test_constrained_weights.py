@@ -307,6 +307,20 @@ def test_nan_never_raises_and_never_passes(bad, k, backend):
 
 
 @pytest.mark.parametrize("k", [1, 20])
+@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.1, 0.2)], ids=repr)
+def test_a_bad_target_shows_in_its_column_alone(W, k, backend):
+    A, y, *_ = level(k=k)
+    want = host(Within(backend, W, A).argmin(y))
+    y[2, 0] = np.nan
+    within = Within(backend, W, A)
+    for _ in ("cold", "warm"):
+        w = host(within.argmin(y))
+        assert np.isnan(w[:, 0]).all()
+        assert np.abs(w[:, 1:] - want[:, 1:]).max(initial=0.0) <= 1e-13
+        within.solver = within.solver.near(within.send(w))
+
+
+@pytest.mark.parametrize("k", [1, 20])
 def test_a_limit_of_steps_shows_as_nan(k, backend, monkeypatch):
     """In the columns that are not solved, and in them alone."""
     A, y, *_ = level(1, k=k)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._pivoting import Box, Solution, inverses, pivot, solve_adjoint, solve_free
+from xvarpro.lower._pivoting import Box, Orthant, Solution, inverses, pivot, solve_adjoint, solve_free
 from xvarpro.lower._stack import condition_of, deficient, padded, stacked
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
@@ -71,37 +71,51 @@ class InBox(LowerSolver):
         xp = array_namespace(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
         solution = self._solve(backend, box, lengths)
-        off = xp.minimum(xp.abs(solution.x - box.lower), xp.abs(box.upper - solution.x))
+        lower, upper = (lengths * _column(bound, lengths) for bound in (self.lower, self.upper))
+        off = xp.minimum(xp.abs(solution.x - lower), xp.abs(upper - solution.x))
         sizes = (xp.max(xp.abs(x), axis=0, keepdims=True) for x in (solution.x, y))
         small = (100 * box.R.shape[0] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
-        near = (off <= condition_of(backend, box.R) * small) & (box.lower < box.upper)
+        near = (off <= condition_of(backend, box.R) * small) & (lower < upper)
         return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
 
-    def _solve(self, backend: Any, box: Box, lengths: Array) -> Solution:
+    def _solve(self, backend: Any, box: Box | Orthant, lengths: Array) -> Solution:
         xp = array_namespace(box.z)
         free = xp.ones_like(box.z, dtype=xp.bool)
         if self.w is None:
             return pivot(backend, box, free, ~free)
-        x = lengths * (xp.real(self.w) if trees.is_complex(self.w) else self.w)
-        return pivot(backend, box, (x > box.lower) & (x < box.upper), x >= box.upper)
+        w = xp.real(self.w) if trees.is_complex(self.w) else self.w
+        lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
+        return pivot(backend, box, (w > lower) & (w < upper), w >= upper)
 
-    def _box(self, factor: BoxFactor, z: Array) -> tuple[Box, Array]:
+    def _box(self, factor: BoxFactor, z: Array) -> tuple[Box | Orthant, Array]:
         """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
         R = factor.R
         xp = array_namespace(R)
         lengths = xp.sqrt(xp.sum(R * R, axis=0))
         lengths = xp.where(lengths > 0, lengths, xp.ones_like(lengths))
         column = xp.expand_dims(lengths, axis=1)
-        bounds = (column * _column(bound, column) for bound in (self.lower, self.upper))
+        if self._positive:
+            return Orthant(R / lengths, z), column
+        bounds = (xp.broadcast_to(column * _column(bound, column), z.shape) for bound in (self.lower, self.upper))
         return Box(R / lengths, z, *bounds), column
+
+    @property
+    def _positive(self) -> bool:
+        bounds = (self.lower, self.upper)
+        return all(isinstance(bound, float) for bound in bounds) and bounds == (0.0, float("inf"))
 
     def _weights(self, solution: Solution, lengths: Array) -> Array:
         """w, with entries at a bound exactly there, and NaN where pivoting has not ended."""
         xp = array_namespace(lengths)
-        lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
-        w = xp.minimum(xp.maximum(solution.x / lengths, lower), upper)
-        w = xp.where(solution.free, w, xp.where(solution.high, upper, lower))
-        return xp.where(solution.running, xp.asarray(xp.nan, dtype=w.dtype, device=device(w)), w)
+        w = solution.x / lengths
+        if self._positive:
+            w = xp.where(solution.free & (w > 0), w, xp.zeros_like(w))
+        else:
+            lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
+            held = xp.where(solution.high, upper, lower)
+            w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
+        unsolved = solution.running | ~xp.all(xp.isfinite(solution.x), axis=0)
+        return xp.where(unsolved, xp.asarray(xp.nan, dtype=w.dtype, device=device(w)), w)
 
 
 def _column(bound: Any, like: Array) -> Array:

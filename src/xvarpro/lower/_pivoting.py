@@ -42,12 +42,68 @@ Invert = Callable[[Array], Inverses]  # free, (n, k) of bool -> X
 
 
 class Box(NamedTuple):
-    """The problems. Bounds are (n, 1) or (n, k) and may be infinite."""
+    """The problems. Bounds are (n, k) and may be infinite."""
 
     R: Array  # (n, n), upper triangular
     z: Array  # (n, k)
     lower: Array
     upper: Array
+
+    def part(self, some: slice) -> Box:
+        """Some of them."""
+        return Box(self.R, *(x[:, some] for x in self[1:]))
+
+    def held(self, free: Array, high: Array) -> Array:
+        """Values of the entries that are not free, 0 for the others."""
+        xp = array_namespace(self.z)
+        return xp.where(free, xp.zeros_like(self.z), xp.where(high, self.upper, self.lower))
+
+    def target(self, held: Array) -> Array:
+        """What the free entries have to fit."""
+        return self.z - self.R @ held
+
+    def outside(self, x: Array, small: Array) -> Array:
+        """Entries beyond their bounds."""
+        return (x < self.lower - small) | (x > self.upper + small)
+
+    def above(self, x: Array) -> Array:
+        """Entries beyond their upper bound."""
+        return x > self.upper
+
+    def downhill(self, gradient: Array, high: Array, small: Array) -> Array:
+        """Entries that would lower the objective by leaving their bound."""
+        return (high & (gradient > small)) | (~high & (gradient < -small))
+
+
+class Orthant(NamedTuple):
+    """Bounds 0 and inf, for which there is less to do."""
+
+    R: Array
+    z: Array
+
+    def part(self, some: slice) -> Orthant:
+        """Some of the problems."""
+        return Orthant(self.R, self.z[:, some])
+
+    def held(self, free: Array, high: Array) -> float:
+        """Values of the entries that are not free, 0 for the others."""
+        return 0.0
+
+    def target(self, held: float) -> Array:
+        """What the free entries have to fit."""
+        return self.z
+
+    def outside(self, x: Array, small: Array) -> Array:
+        """Entries beyond their bounds."""
+        return x < -small
+
+    def above(self, x: Array) -> Array:
+        """Entries beyond their upper bound."""
+        return x == array_namespace(x).inf
+
+    def downhill(self, gradient: Array, high: Array, small: Array) -> Array:
+        """Entries that would lower the objective by leaving their bound."""
+        return gradient < -small
 
 
 class Solution(NamedTuple):
@@ -68,19 +124,15 @@ class _State(NamedTuple):
     step: Array
 
 
-def pivot(backend: Any, box: Box, free: Array, high: Array) -> Solution:
+def pivot(backend: Any, box: Box | Orthant, free: Array, high: Array) -> Solution:
     """Solve from a first guess of the free entries and of those at the upper bound."""
     n, k = box.z.shape
     width = max(1, BLOCK // (n * n))
     if k <= width:
         return _block(backend, box, free, high)
-    parts = []
-    for start in range(0, k, width):
-        some = slice(start, min(start + width, k))
-        bounds = (b if b.shape[1] == 1 else b[:, some] for b in (box.lower, box.upper))
-        parts.append(_block(backend, Box(box.R, box.z[:, some], *bounds), free[:, some], high[:, some]))
-    xp = array_namespace(box.z)
-    return Solution(*(xp.concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+    some = (slice(start, min(start + width, k)) for start in range(0, k, width))
+    parts = [_block(backend, box.part(s), free[:, s], high[:, s]) for s in some]
+    return Solution(*(array_namespace(box.z).concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
 
 def solve_free(X: Inverses, R: Array, u: Array) -> Array:
@@ -126,16 +178,18 @@ class _Looked(NamedTuple):
 
 
 class _Factored(NamedTuple):
-    """X, (k, n, n)."""
+    """X as ``left right base``: (k, n, n) twice and (n, n). The product is not formed: it would cost more than it."""
 
-    X: Array
+    left: Array
+    right: Array
+    base: Array
     refinements: int = 2
 
     def times(self, u: Array) -> Array:
-        return _each(self.X, u)
+        return _each(self.left, _each(self.right, self.base @ u))
 
     def transposed(self, t: Array) -> Array:
-        return _each(self.X.mT, t)
+        return self.base.mT @ _each(self.right.mT, _each(self.left.mT, t))
 
 
 def _each(X: Array, u: Array) -> Array:
@@ -143,21 +197,25 @@ def _each(X: Array, u: Array) -> Array:
     return (X @ array_namespace(u).expand_dims(u.mT, axis=2))[:, :, 0].mT
 
 
-def _by_qr(backend: Any, R: Array, free: Array) -> Array:
-    """X, (k, n, n), from ``[R P; I - P] = Q T``: the error stays at the condition of the free columns."""
+def _by_qr(backend: Any, R: Array, free: Array) -> tuple[Array, Array]:
+    """``X = left right`` from ``[R P; I - P] = Q T``: the error stays at the condition of the free columns."""
     xp = array_namespace(R)
     n = R.shape[0]
     mask, eye = _mask(R, free)
     Q, T = backend.qr(xp.concat([R * mask, eye * (1 - mask)], axis=1))
-    return backend.solve_triangular(T, Q[:, :n, :].mT) * mask.mT
+    eye = xp.broadcast_to(eye, T.shape)
+    return backend.solve_triangular(T, eye) * mask.mT, Q[:, :n, :].mT
 
 
-def _by_gram(backend: Any, R: Array, free: Array) -> Array:
-    """X from ``P R^T R P + I - P``: far cheaper for a batch; off by the square of the condition, to be refined away."""
+def _by_gram(backend: Any, R: Array, free: Array) -> tuple[Array, Array]:
+    """``X = left right R^T`` from ``P R^T R P + I - P = L L^T``: far cheaper for a batch.
+
+    It is off by the square of the condition, which is refined away.
+    """
     mask, eye = _mask(R, free)
     L = backend.cholesky((R.mT @ R) * mask * mask.mT + eye * (1 - mask))
     half = backend.solve_triangular(L, array_namespace(R).broadcast_to(eye, L.shape), lower=True) * mask
-    return (half.mT @ half) @ R.mT
+    return half.mT, half
 
 
 def _mask(R: Array, free: Array) -> tuple[Array, Array]:
@@ -173,7 +231,8 @@ def _table(backend: Any, R: Array) -> Invert:
     powers = xp.asarray([2**i for i in range(n)], dtype=xp.int32, device=device(R))
     every = xp.arange(2**n, dtype=xp.int32, device=device(R))
     bits = (xp.expand_dims(every, axis=0) // xp.expand_dims(powers, axis=1)) % 2
-    X = xp.permute_dims(_by_qr(backend, R, bits == 1), (1, 2, 0))
+    left, right = _by_qr(backend, R, bits == 1)
+    X = xp.permute_dims(left @ right, (1, 2, 0))
 
     def look_up(free: Array) -> Inverses:
         index = trees.sum_(xp.astype(free[i, :], xp.int32) * powers[i] for i in range(n))
@@ -189,10 +248,14 @@ def _by_factoring(backend: Any, R: Array) -> Invert:
     # with an error e = n eps cond^2 in X, two refinements leave e^3, which has to be below eps cond; NaN is hard
     hard = ~(xp.min(s) > (R.shape[0] ** 0.5 * xp.finfo(R.dtype).eps ** 0.375) * xp.max(s))
 
+    eye = xp.eye(R.shape[0], dtype=R.dtype, device=device(R))
+    base = xp.where(hard, eye, R.mT)
+
     def factored(free: Array) -> Inverses:
         none = xp.zeros((free.shape[1], *R.shape), dtype=R.dtype, device=device(R))
-        X = backend.when(~hard, lambda _: _by_gram(backend, R, free), none)
-        return _Factored(backend.when(hard, lambda _: _by_qr(backend, R, free), X))
+        pair = backend.when(~hard, lambda _: _by_gram(backend, R, free), (none, none))
+        left, right = backend.when(hard, lambda _: _by_qr(backend, R, free), pair)
+        return _Factored(left, right, base)
 
     return factored
 
@@ -205,7 +268,7 @@ def _limit(n: int) -> int:
     return 100 + 10 * n
 
 
-def _block(backend: Any, box: Box, free: Array, high: Array) -> Solution:
+def _block(backend: Any, box: Box | Orthant, free: Array, high: Array) -> Solution:
     xp = array_namespace(box.z)
     n, k = box.z.shape
     limit = _limit(n)
@@ -217,15 +280,15 @@ def _block(backend: Any, box: Box, free: Array, high: Array) -> Solution:
     def running(state: _State) -> Array:
         return state.solution.running & (state.step < limit)
 
-    def advance(state: _State, problems: tuple[Array, ...]) -> _State:
-        box_ = Box(box.R, *problems)
+    def advance(state: _State, columns: tuple[Array, ...]) -> _State:
+        some: Box | Orthant = type(box)(box.R, *columns)
         change, fewest, patience = _exchange(state)
         free, high, x = state.solution.free, state.solution.high, state.solution.x
-        free, high = free ^ change, xp.where(change & free, x > box_.upper, high)
-        return _State(_solved(invert, box_, free, high), fewest, patience, state.step + 1)
+        leaving = change & free
+        free, high = free ^ change, (leaving & some.above(x)) | (~leaving & high)
+        return _State(_solved(invert, some, free, high), fewest, patience, state.step + 1)
 
-    bounds = (xp.broadcast_to(bound, (n, k)) for bound in (box.lower, box.upper))
-    return backend.settle(running, advance, state, (box.z, *bounds)).solution
+    return backend.settle(running, advance, state, tuple(box[1:])).solution
 
 
 def _exchange(state: _State) -> tuple[Array, Array, Array]:
@@ -242,17 +305,15 @@ def _exchange(state: _State) -> tuple[Array, Array, Array]:
     return change, xp.where(fewer, count, state.fewest), xp.where(fewer, xp.full_like(left, PATIENCE), left)
 
 
-def _solved(invert: Invert, box: Box, free: Array, high: Array) -> Solution:
+def _solved(invert: Invert, box: Box | Orthant, free: Array, high: Array) -> Solution:
     """The solution for a guess, and where the guess is wrong by more than rounding."""
     xp = array_namespace(box.z)
-    R, z, lower, upper = box
-    held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
-    x = held + solve_free(invert(free), R, z - R @ held)
+    R, z = box.R, box.z
+    held = box.held(free, high)
+    x = solve_free(invert(free), R, box.target(held)) + held
     gradient = R.mT @ (R @ x - z)
     small_x, small_g = _rounding(z, x)
-    outside = (x < lower - small_x) | (x > upper + small_x)
-    downhill = xp.where(high, gradient > small_g, gradient < -small_g)
-    wrong = xp.where(free, outside, downhill)
+    wrong = (free & box.outside(x, small_x)) | (~free & box.downhill(gradient, high, small_g))
     return Solution(x, free, high, gradient, wrong, xp.any(wrong, axis=0))
 
 
