@@ -98,8 +98,8 @@ def one_design(M: Operator) -> Operator:
     """Refuse a design per right-hand side: a set is solved for with one factorisation."""
     if M.columns is not None:
         raise ProblemError(
-            f"W needs one design for all right-hand sides, and M(theta) has {M.columns}, one for each: solve for each by "
-            "itself, or leave out W"
+            f"W needs one design for all right-hand sides, and M(theta) has {M.columns}, one for each: solve for each "
+            "by itself, or leave out W"
         )
     return M
 
