@@ -582,6 +582,27 @@ def test_while_loop_that_never_runs(backend):
     assert float(x) == 1.0
 
 
+def test_columns_settle_one_by_one(backend):
+    """Newton's method for square roots, per column: each has what it would have alone, and those that ended stay."""
+    xp = backend.xp
+    squares = np.array([[1.0, 2.0, 1e6, np.nan, 9.0, 0.25]])
+    given = send(backend, squares)
+
+    def running(state):
+        x, steps, a = state
+        return (xp.abs(x * x - a) > 1e-9 * a)[0, :] & (steps < 40)
+
+    def advance(state, given):
+        x, steps, a = state
+        return 0.5 * (x + given[0] / x), steps + 1, a
+
+    with backend.scope("float64"):
+        start = (given, xp.zeros((6,), dtype=xp.int32), given)
+        x, *_ = backend.settle(running, advance, start, (given,))
+    assert np.allclose(host(x), np.sqrt(squares), rtol=1e-9, equal_nan=True)
+    assert np.array_equal(host(given), squares, equal_nan=True)
+
+
 def test_compiled_calls_are_kept_by_key():
     from xvarpro.backends.jax import JaxBackend
 

@@ -12,7 +12,7 @@ import xvarpro as xv
 from xvarpro import lower
 from xvarpro.lower._pivoting import PATIENCE, _exchange, _State
 from xvarpro.lower._pivoting import Solution as Pivoted
-from xvarpro.operators import Dense
+from xvarpro.operators import Dense, Operator
 from xvarpro.protocols import System
 
 from .support import central_differences, error, host, rng, send, send_tree, vector
@@ -645,6 +645,26 @@ def test_sets_that_do_not_fit_the_model_are_refused(W, message):
     with pytest.raises(xv.errors.ProblemError) as caught:
         xv.value_and_gradient(problem("separable", W, 0.0), THETA)
     assert message in str(caught.value)
+
+
+def test_a_design_per_column_is_refused():
+    class Many(Operator):
+        shape, columns = (M, N), K
+        matvec = rmatvec = outer = dense = None
+
+    for W in (lower.Nonnegative(), lower.Affine(None, np.eye(N))):
+        solver = W.solver(None)
+        with pytest.raises(xv.errors.ProblemError, match="one design for all right-hand sides"):
+            solver.factor(NUMPY, System(Many(), 0.0, None))
+
+
+def test_rivals_refuse_a_set():
+    from xvarpro.experiments.rivals.objective import Joint
+    from xvarpro.prepare import prepare
+
+    prepared = prepare(problem("separable", lower.Nonnegative(), 0.0), THETA)
+    with pytest.raises(xv.errors.ProblemError, match="rivals move w freely"):
+        Joint(prepared.assemble(prepared.problem))
 
 
 def test_wide_designs_need_a_ridge_or_few_unknowns():

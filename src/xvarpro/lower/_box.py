@@ -9,6 +9,7 @@ from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._pivoting import Box, Orthant, Solution, inverses, pivot, solve_adjoint, solve_free
 from xvarpro.lower._stack import condition_of, deficient, padded, stacked
+from xvarpro.lower._weights import one_design
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 
 
@@ -39,7 +40,7 @@ class InBox(LowerSolver):
     w: Array | None = None
 
     def factor(self, backend: Any, system: System) -> BoxFactor:
-        return BoxFactor(*backend.qr(_real(stacked(system.M.dense(), system.root, system.weight))))
+        return BoxFactor(*backend.qr(_real(stacked(one_design(system.M).dense(), system.root, system.weight))))
 
     def argmin(self, backend: Any, system: System, factor: BoxFactor, y: Array) -> Array:
         box, lengths = self._box(factor, _projected(factor, y))

@@ -8,6 +8,7 @@ from typing import Any, final
 from xvarpro import trees
 from xvarpro._namespace import array_namespace
 from xvarpro.lower._stack import stacked
+from xvarpro.lower._weights import one_design
 from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator, System
 
 
@@ -75,7 +76,7 @@ class InSubspace(LowerSolver):
         return self.inner.condition(backend, factor)
 
     def _reduced(self, system: System) -> System:
-        return System(_Restricted(system.M, system.lam, system.weight, self.B), 0.0, None)
+        return System(_Restricted(one_design(system.M), system.lam, system.weight, self.B), 0.0, None)
 
     def _whole(self, a: Array) -> Array:
         w = _beside(self.B, a) @ a

@@ -11,7 +11,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, LowerSolver, Struct
+from xvarpro.protocols import Array, LowerSolver, Operator, Struct
 
 
 class WeightSet(Struct):
@@ -92,6 +92,16 @@ def numbers(owner: object, name: str, *ndims: int, finite: bool = True) -> np.nd
         numeric = "finite numbers" if finite else "numbers, none of them NaN"
         raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted} of {numeric}, got {got}")
     return values
+
+
+def one_design(M: Operator) -> Operator:
+    """Refuse a design per right-hand side: a set is solved for with one factorisation."""
+    if M.columns is not None:
+        raise ProblemError(
+            f"W needs one design for all right-hand sides, and M(theta) has {M.columns}, one for each: solve for each "
+            "by itself, or leave out W"
+        )
+    return M
 
 
 def changed(W: Any, **fields: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from xvarpro import lower
 from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
 from xvarpro.levels import Side
 from xvarpro.operators import Dense
 from xvarpro.protocols import Array, Leaves, System
@@ -39,6 +40,8 @@ class Joint:
     """
 
     def __init__(self, f: Reduced) -> None:
+        if f.problem.lower.W is not None:
+            raise ProblemError("rivals move w freely: they have no part in a problem that keeps it in a set W")
         self.f, self.backend, self.problem = f, f.backend, f.problem
         self.rounding = f.rounding
 
