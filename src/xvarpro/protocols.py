@@ -222,6 +222,11 @@ class Operator(Struct):
     def outer(self, r: Array, w: Array) -> Operator:
         """Gradient of ``Re <r, M w>`` with respect to the arrays that make up M, in the same structure."""
 
+    @property
+    def explicit(self) -> bool:
+        """Whether `dense` costs no more than a few products. Without, a level is solved by iteration."""
+        return True
+
     @abstractmethod
     def dense(self) -> Array:
         """M as an array (m, n); as (columns, m, n) where each column has a matrix of its own."""
@@ -299,6 +304,8 @@ class LowerSolver(Struct):
     A factor is a tuple of arrays, so that it can cross a compiled loop.
     """
 
+    exact: ClassVar[bool] = True  # whether answers are right to rounding; others carry an error that has to be estimated
+
     @abstractmethod
     def factor(self, backend: Any, system: System) -> Any:
         """Factor the stacked matrix ``[M; sqrt(lam) Omega]``. Never raises: a failure shows as NaN."""
@@ -326,6 +333,22 @@ class LowerSolver(Struct):
     @abstractmethod
     def condition(self, backend: Any, factor: Any) -> Array:
         """2-norm condition number of the matrix that was factored, 0-d."""
+
+    def toward(self, level: Any, separable: bool) -> LowerSolver:
+        """The solver for an outer iterate; an inexact one chooses its tolerance by it (`lower.krylov.Iterative`)."""
+        return self
+
+    def diagnosis(self, backend: Any, system: System, y: Array) -> Diagnosis:
+        """Both for a report: whoever factors nothing needs products with M for them."""
+        factor = self.factor(backend, system)
+        return Diagnosis(self.deficient(backend, factor), self.condition(backend, factor))
+
+
+class Diagnosis(NamedTuple):
+    """Whether the lower level has no unique solution, and the condition number; 0-d."""
+
+    deficient: Array
+    condition: Array
 
 
 class Adjoint(NamedTuple):
@@ -359,7 +382,17 @@ class Iterate(NamedTuple):
     alpha_B: Array
     status: Array  # 0 while running, else a `Status.code`
     counts: Counts
-    slack: Any = 0.0  # what inexact oracles may hide of the gap; reported as part of it
+    slack: Any = 0.0  # what inexact oracles and lower levels may hide of the gap; reported as part of it
+    lower: Any = ()  # `LowerError` where the lower level is solved inexactly
+
+
+class LowerError(NamedTuple):
+    """What an inexact lower level has left of its residual, and what that does to gradient and gap; 0-d arrays."""
+
+    residual: Array  # relative, of the system for w and of the adjoint one, whichever is larger
+    gradient: Array  # estimate of the Euclidean norm of the gradient's error
+    slack: Array  # what it may hide of both parts of the gap
+    reached: Array  # whether the residual is below the tolerance that was asked for
 
 
 class Algorithm(Struct):
