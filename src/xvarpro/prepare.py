@@ -243,7 +243,8 @@ class _Mover:
             y = Chunks(lambda: (self(x, f"{prefix}y, chunk {i}", real=True) for i, x in enumerate(blocks)))
         if Omega is not None:
             Omega = self(Omega, f"{prefix}Omega", real=True)
-        return replace(level, y=y, Omega=Omega)
+        solver = trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver)
+        return replace(level, y=y, Omega=Omega, solver=solver)
 
 
 def _compressed(problem: Problem, backend: Backend) -> tuple[Problem, bool]:

@@ -6,6 +6,7 @@ the user's functions with w and v held constant. No derivative ever passes throu
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from xvarpro import lower
 from xvarpro._namespace import device
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
+from xvarpro.lower.sharper import Sharper, Witness
+from xvarpro.lower.krylov import Iterative
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Leaves, LowerSolver, System
-from xvarpro.trees import Skeleton, array_namespace, inner, partition, rounding, sum_, unflatten
+from xvarpro.protocols import Array, Iterate, Leaves, LowerSolver, System
+from xvarpro.trees import Skeleton, array_namespace, inner, partition, rounding, sub, sum_, unflatten
 
 
 class Parts(NamedTuple):
@@ -47,6 +50,16 @@ class Point(NamedTuple):
     factor: Any  # of the lower level; condensed where there is no adjoint to solve for
 
 
+class Assessed(NamedTuple):
+    """A point, the gradient there and, where the lower level is inexact, what is known of the error."""
+
+    point: Point
+    gradient: Leaves
+    change: Leaves | None = None  # of the gradient, when the lower level was solved ten times better
+    residual: Array | None = None  # relative, after that
+    reached: Array | None = None  # whether it is below the tolerance
+
+
 class Reduced:
     """The reduced objective of a prepared problem on one backend.
 
@@ -61,13 +74,25 @@ class Reduced:
         What the user's functions return, without its values.
     energy : array, 0-d
         ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
+    level : float or array, 0-d
+        The relative residual of the lower level that would make the gradient's error as large as the gap: what an
+        inexact solver chooses its tolerance by; 0 asks for its tightest.
     """
 
     def __init__(
-        self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
+        self,
+        problem: Problem,
+        backend: Backend,
+        treedef: Any,
+        blank: Blank | None = None,
+        energy: Any = 0.0,
+        level: Any = 0.0,
     ) -> None:
         self.problem = problem
         self.energy = energy
+        self.level = level
+        self._instead: LowerSolver | None = None  # of the problem's solver
+        self.exact = True  # whether the lower level is solved directly; known once the model has been called
         self.backend = backend
         self.treedef = treedef
         self.blank = blank
@@ -89,7 +114,35 @@ class Reduced:
 
     def solver(self, M: Any) -> LowerSolver:
         level = self.problem.lower
-        return level.solver or lower.choose(M, level.lam, level.Omega)
+        if self._instead is not None:
+            return self._instead
+        chosen = level.solver or lower.choose(M, level.lam, level.Omega)
+        self.exact = chosen.exact
+        return chosen.toward(self.level, self.problem.is_separable)
+
+    def tied(self, iterate: Iterate, small: Array) -> Reduced:
+        """The objective as the next step from an iterate wants it: an inexact lower level follows the gap there.
+
+        The error of the gradient is proportional to the residual that was left: that says which one is needed. A gap
+        below `small` counts as `small`.
+        """
+        if iterate.lower == ():
+            return self
+        xp = array_namespace(iterate.value)
+        error = iterate.lower
+        wanted = xp.maximum(xp.where(iterate.gap_A > 0, iterate.gap_A, 0 * small) + iterate.gap_B, small)
+        level = xp.where(error.slack > 0, error.residual, wanted) * wanted
+        return self._with(level=level / xp.where(error.slack > 0, error.slack, wanted))
+
+    def sharp(self) -> Reduced:
+        """The objective with the lower level as exact as its solver allows: differences of gradients need it."""
+        return self._with(level=0.0)
+
+    def _with(self, level: Any = None, instead: LowerSolver | None = None) -> Reduced:
+        other = copy.copy(self)
+        other._latest = other._ahead = None
+        other.level, other._instead = self.level if level is None else level, instead
+        return other
 
     @property
     def target_shape(self) -> tuple[int, int]:
@@ -142,7 +195,7 @@ class Reduced:
             part = replace(problem, lower=replace(judge, y=target(judge.y)))
         else:
             part = replace(problem, upper=Level(design, target(judge.y), judge.lam, judge.Omega))
-        return Reduced(part, self.backend, self.treedef)
+        return Reduced(part, self.backend, self.treedef, level=self.level)
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
         """Call the user's functions; `theta` and `constants` may be traced."""
@@ -220,6 +273,32 @@ class Reduced:
         """Gradient at a point: one VJP, and one solve with the point's factor unless the problem is separable."""
         parts, pullback = self.linearise(point.theta)
         return pullback(self._cotangents(point, parts))
+
+    def assessed(self, theta: Leaves, point: Point | None = None) -> Assessed:
+        """Gradient at theta, and at the point there what an inexact lower level leaves of its error.
+
+        The answers of an inexact level are improved tenfold, and the gradients of both are compared: the change is
+        about the error of the first, and the second is returned.
+        """
+        parts, pullback = self.linearise(theta)
+        point = self._point(theta, parts) if point is None else point
+        solver = self.solver(parts.M_L)
+        if not isinstance(solver, Iterative):
+            return Assessed(point, pullback(self._cotangents(point, parts)))
+        witness = Witness(solver)
+        first = pullback(self._with(instead=witness)._cotangents(point, parts))
+        sharper = Sharper(solver, *((witness.seen[0].v, witness.seen[0].q) if witness.seen else ()))
+        parts, pullback = self.linearise(theta)
+        gradient = pullback(self._with(instead=sharper)._cotangents(point, parts))
+        residual, point = sharper.residual(), self._revalued(point, parts, sharper)
+        return Assessed(point, gradient, sub(gradient, first), residual, residual <= solver.tol)
+
+    def _revalued(self, point: Point, parts: Parts, sharper: Sharper) -> Point:
+        """The point with the better w, and its value without the error that is of first order."""
+        w, excess = sharper.seen[0].x, sharper.excess()
+        r = self._residual(parts, w)
+        value = self._objective(parts, w, r)
+        return point._replace(value=value if excess is None else value - excess, w=w, r=r)
 
     def value_and_gradient(self, theta: Leaves) -> tuple[Point, Leaves]:
         """Both, from one evaluation of the user's functions."""

@@ -23,6 +23,7 @@ class Direction(NamedTuple):
     gap_A: Array
     gap_B: Array
     slack: Array
+    lower: Any = ()  # `LowerError`, where an inexact lower level is part of the slack
 
 
 @final
@@ -62,6 +63,20 @@ class Region(Struct):
             gap_B = _add(gap_B, ball.radius * size)
         zero = _zero(theta)
         return Direction(tuple(d), *(zero if part is None else part for part in (gap_A, gap_B, slack)))
+
+    def hidden(self, theta: Leaves, error: Leaves) -> Array:
+        """By how much both parts of the gap may change with a gradient that changes by as much as `error`.
+
+        Of the constrained leaves only the length of the error counts, not its direction: an estimate is not known to
+        more than that.
+        """
+        total = _zero(theta)
+        for i, C in self.constrained:
+            total = total + C.diameter(_event(C, theta[i])) * trees.inner(error[i], error[i]) ** 0.5
+        for group, ball in self.free:
+            _, size = ball.norm.dual(tuple(error[i] for i in group))
+            total = total + ball.radius * size
+        return total
 
     def block(self, d: Leaves, free: bool) -> Leaves:
         """`d` with the other block's leaves set to 0."""

@@ -65,12 +65,18 @@ class Verified:
     units, dead_units : int
         Columns of the lower design and those that are exactly zero: atoms or latents that contribute nothing, have zero
         gradient and never come back. -1 for a design that is not held as an array.
+    lower_residual : float
+        Relative residual that an iterative lower-level solver left, of w and of the adjoint; 0 for a direct one.
+    gradient_error : float
+        Estimate of the Euclidean norm of the gradient's error that comes of it; the gap counts it. 0 for a direct one.
     """
 
     violation: float
     condition: float
     units: int
     dead_units: int
+    lower_residual: float = 0.0
+    gradient_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,7 @@ class Result:
 
     def __str__(self) -> str:
         v, c = self.verified, self.counts
+        inexact = f"lower residual {v.lower_residual:.1e}, gradient error {v.gradient_error:.1e} (estimated)"
         lines = [
             f"{self.status.name}: {self.message}",
             f"  objective   {self.value:.10g}",
@@ -168,6 +175,7 @@ class Result:
             f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMOs, {c.projections} projections",
             f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
+            *([f"              {inexact}"] if v.lower_residual else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]

@@ -248,19 +248,46 @@ def _judged(state: Any, tol: Array, floor: Array) -> Any:
     """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
     it = state.iterate
     xp = array_namespace(it.value)
-    # the gap is known to rounding of the data it was computed from, however small the objective has become
-    small = xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
+    small = _small(it, tol, floor)
     code = xp.where(
         (it.gap_A + it.slack <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
     )
+    if it.lower != ():
+        code = _unsettled(it, code, small)
     finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
     code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
     return state._replace(iterate=it._replace(status=code))
 
 
+def _unsettled(it: Any, code: Array, small: Array) -> Array:
+    """The status where the lower level is inexact, and what it leaves open is of the size of the gap.
+
+    A search that finds no descent then is tried again with the tolerance that this gap asks for; a level that has not
+    reached its tolerance has nothing more to give.
+    """
+    xp = array_namespace(it.value)
+    gap = xp.maximum(it.gap_A + it.gap_B, small)
+    coarse = it.lower.slack > 0.5 * gap
+    retried = coarse & it.lower.reached & (code == Status.NO_DESCENT.code)
+    failed = ~it.lower.reached & ((it.lower.slack > gap) | (coarse & (code == Status.NO_DESCENT.code)))
+    code = xp.where(retried, xp.full_like(code, Status.RUNNING.code), code)
+    return xp.where(failed & (code != Status.CONVERGED.code), xp.full_like(code, Status.LOWER_LEVEL.code), code)
+
+
+def _small(it: Any, tol: Array, floor: Array) -> Array:
+    """The gap that counts as none: it is known to rounding of the data, however small the objective has become."""
+    xp = array_namespace(it.value)
+    return xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
+
+
 def _record(state: Any) -> tuple[Array, ...]:
     it = state.iterate
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
+
+
+def _tied(f: Reduced, state: Any, tol: Array, floor: Array) -> Reduced:
+    """The objective as a step from this state wants it: an inexact lower level follows the gap."""
+    return f.tied(state.iterate, _small(state.iterate, tol, floor))
 
 
 def _running(state: Any) -> Array:
@@ -279,20 +306,20 @@ class _Run:
 
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
-            f = assemble(problem)
+            f = assemble(problem, level=math.inf)
             return lambda theta: (algorithm.init(f, region, theta), _energy(f, theta))
 
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
             f = assemble(problem, energy=floor)
-            return lambda state: _judged(algorithm.advance(f, region, state), tol, floor)
+            return lambda state: _judged(algorithm.advance(_tied(f, state, tol, floor), region, state), tol, floor)
 
         def end(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
             f = assemble(problem, energy=floor)
-            return lambda state: _judged(algorithm.finish(f, region, state), tol, floor)
+            return lambda state: _judged(algorithm.finish(_tied(f, state, tol, floor), region, state), tol, floor)
 
         self._init = backend.call(start, ("init", skeleton, treedef))
         self._end = backend.call(end, ("end", skeleton, treedef))
@@ -401,6 +428,7 @@ class _Run:
             condition=kappa,
             units=int(units),
             dead_units=int(dead),
+            **self._left(),
         )
         if verified.dead_units > 0:
             warnings.warn(
@@ -410,6 +438,15 @@ class _Run:
                 stacklevel=4,
             )
         return status, verified
+
+
+    def _left(self) -> dict[str, float]:
+        """What an inexact lower level leaves open at the result."""
+        error = self.state.iterate.lower
+        if error == ():
+            return {}
+        residual, gradient = self.prepared.backend.to_floats([error.residual, error.gradient])
+        return {"lower_residual": residual, "gradient_error": gradient}
 
 
 def _energy(reduced: Reduced, theta: Leaves) -> Array:
@@ -423,14 +460,17 @@ def _energy(reduced: Reduced, theta: Leaves) -> Array:
 
 
 def _diagnose(reduced: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    parts, solver, system, _ = reduced.lower_level(theta)
-    factor = solver.factor(reduced.backend, system)
+    parts, solver, system, y = reduced.lower_level(theta)
+    deficient, condition = solver.diagnosis(reduced.backend, system, y)
+    arrays = trees.partition(parts.M_L)[0]
+    xp = array_namespace(arrays[0])
+    finite = xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in arrays]))
+    if not solver.exact:
+        unknown = -xp.ones_like(xp.astype(finite, xp.int32))
+        return deficient, finite, condition, unknown, unknown
     A = parts.M_L.dense()
-    xp = array_namespace(A)
     dead = xp.sum(xp.astype(xp.max(xp.abs(A), axis=0) == 0, xp.int32))
-    units = xp.full_like(dead, A.shape[1])
-    deficient, condition = (ask(reduced.backend, factor) for ask in (solver.deficient, solver.condition))
-    return deficient, xp.all(xp.isfinite(A)), condition, dead, units
+    return deficient, finite, condition, dead, xp.full_like(dead, A.shape[1])
 
 
 def _provenance(prepared: Prepared) -> dict[str, Any]:

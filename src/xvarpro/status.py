@@ -39,6 +39,13 @@ class Status(Enum):
         ),
     )
     STOPPED = 7, "The callback stopped the solve."
+    LOWER_LEVEL = (
+        9,
+        (
+            "The iterative solver of the lower level did not reach the tolerance that the gap asks for: what it leaves "
+            "open is as large as the gap. Raise its limit, or give it a preconditioner, a ridge or more digits."
+        ),
+    )
 
     def __init__(self, code: int, sentence: str) -> None:
         self.code = code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, StepRule
+from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, LowerError, StepRule
 from xvarpro.status import Status
 from xvarpro.trees import axpy, dot, sub
 
@@ -38,14 +38,24 @@ def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
 
 def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     """Value and certificate at the start; also its gradient and the direction of Algorithm 2."""
-    point, grad = f.value_and_gradient(theta)
-    direction = region.blmo(theta, grad)
+    point, grad, direction = certified(f, region, theta)
     zero = array_namespace(point.value).zeros_like(point.value)
     iterate = Iterate(
         theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1),
-        direction.slack,
+        direction.slack, direction.lower,
     )  # fmt: skip
     return iterate, grad, direction.d
+
+
+def certified(f: Any, region: Any, theta: Leaves, point: Any = None) -> tuple[Any, Leaves, Any]:
+    """Point, gradient, and the direction of Algorithm 2 there, whose slack counts what the lower level leaves open."""
+    seen = f.assessed(theta, point)
+    direction = region.blmo(theta, seen.gradient)
+    if seen.change is not None:
+        hidden = region.hidden(theta, seen.change)
+        error = LowerError(seen.residual, dot(seen.change, seen.change) ** 0.5, hidden, seen.reached)
+        direction = direction._replace(slack=direction.slack + hidden, lower=error)
+    return seen.point, seen.gradient, direction
 
 
 def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array) -> Line:
@@ -64,14 +74,14 @@ def arrived(
     f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0
 ) -> tuple[Iterate, Leaves, Leaves]:
     """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
-    grad = f.gradient(point)
-    direction = region.blmo(point.theta, grad)
+    point, grad, direction = certified(f, region, point.theta, point)
     iterate = iterate._replace(
         theta=point.theta,
         value=point.value,
         gap_A=direction.gap_A,
         gap_B=direction.gap_B,
         slack=direction.slack,
+        lower=direction.lower,
         counts=add(iterate.counts, values=values, gradients=gradients + 1, lmos=1),
     )
     return iterate, grad, direction.d
@@ -97,6 +107,9 @@ def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
     ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
     h = small * xp.minimum(xp.ones_like(ratio), ratio)
+    if not f.exact:
+        f = f.sharp()
+        _, grad = f.value_and_gradient(theta)
     _, other = f.value_and_gradient(axpy(h, d, theta))
     change = sub(other, grad)
     L = xp.sqrt(dot(change, change)) / (h * length)

@@ -104,9 +104,10 @@ class Iterative(LowerSolver):
         else:
             xp = array_namespace(level)
             tol = xp.minimum(xp.maximum(self.share * level, xp.full_like(level, self.tol)), xp.full_like(level, self.loosest))
-        return self._to(tol, tol if separable else tol * tol)
+        return self.to(tol, tol if separable else tol * tol)
 
-    def _to(self, tol: Any, value_tol: Any) -> Self:
+    def to(self, tol: Any, value_tol: Any) -> Self:
+        """The solver with other tolerances, of the adjoint and of w."""
         other = copy.copy(self)  # what a user typed was checked; this may be traced
         object.__setattr__(other, "tol", tol)
         object.__setattr__(other, "value_tol", value_tol)
@@ -148,7 +149,7 @@ class Iterative(LowerSolver):
         xp = array_namespace(factor.zero)
         c = system.M.rmatvec(y)
         c = c if system.M.columns is not None else xp.sum(c, axis=1, keepdims=True)
-        small, large = ritz(backend, Normal(system, lambda x: x), c, min(RITZ, system.M.shape[1]))
+        small, large = ritz(backend, Normal(system, lambda x: x), c, min(RITZ, system.M.shape[1] if system.ridged else min(system.M.shape)))
         return Diagnosis(self.deficient(backend, factor), large / small)
 
 
