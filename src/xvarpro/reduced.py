@@ -18,8 +18,9 @@ from xvarpro.lower.sharper import Sharper, Witness
 from xvarpro.lower.krylov import Iterative
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Iterate, Leaves, LowerSolver, System
-from xvarpro.trees import Skeleton, array_namespace, inner, partition, rounding, sub, sum_, unflatten
+from xvarpro.protocols import Array, Iterate, Leaves, LowerError, LowerSolver, System
+from xvarpro.region import Direction, Region
+from xvarpro.trees import Skeleton, array_namespace, dot, inner, partition, rounding, sub, sum_, unflatten
 
 
 class Parts(NamedTuple):
@@ -55,7 +56,7 @@ class Assessed(NamedTuple):
 
     point: Point
     gradient: Leaves
-    change: Leaves | None = None  # of the gradient, when the lower level was solved ten times better
+    change: Leaves | None = None  # of the gradient, when the lower level was solved thirty times better
     residual: Array | None = None  # relative, after that
     reached: Array | None = None  # whether it is below the tolerance
 
@@ -277,7 +278,7 @@ class Reduced:
     def assessed(self, theta: Leaves, point: Point | None = None) -> Assessed:
         """Gradient at theta, and at the point there what an inexact lower level leaves of its error.
 
-        The answers of an inexact level are improved tenfold, and the gradients of both are compared: the change is
+        The answers of an inexact level are improved thirtyfold, and the gradients of both are compared: the change is
         about the error of the first, and the second is returned.
         """
         parts, pullback = self.linearise(theta)
@@ -292,6 +293,19 @@ class Reduced:
         gradient = pullback(self._with(instead=sharper)._cotangents(point, parts))
         residual, point = sharper.residual(), self._revalued(point, parts, sharper)
         return Assessed(point, gradient, sub(gradient, first), residual, residual <= solver.tol)
+
+    def certified(self, region: Region, theta: Leaves, point: Point | None = None) -> tuple[Point, Leaves, Direction]:
+        """Point, gradient, and the direction of Algorithm 2 there, whose slack counts what the lower level leaves open.
+
+        `point` is the one at theta, where it is known; what comes back is better where the lower level is inexact.
+        """
+        seen = self.assessed(theta, point)
+        direction = region.blmo(theta, seen.gradient)
+        if seen.change is not None:
+            hidden = region.hidden(theta, seen.change)
+            error = LowerError(seen.residual, dot(seen.change, seen.change) ** 0.5, hidden, seen.reached)
+            direction = direction._replace(slack=direction.slack + hidden, lower=error)
+        return seen.point, seen.gradient, direction
 
     def _revalued(self, point: Point, parts: Parts, sharper: Sharper) -> Point:
         """The point with the better w, and its value without the error that is of first order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, LowerError, StepRule
+from xvarpro.protocols import Array, Counts, Iterate, Leaves, Line, StepRule
 from xvarpro.status import Status
 from xvarpro.trees import axpy, dot, sub
 
@@ -38,24 +38,13 @@ def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
 
 def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     """Value and certificate at the start; also its gradient and the direction of Algorithm 2."""
-    point, grad, direction = certified(f, region, theta)
+    point, grad, direction = f.certified(region, theta)
     zero = array_namespace(point.value).zeros_like(point.value)
     iterate = Iterate(
         theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1),
         direction.slack, direction.lower,
     )  # fmt: skip
     return iterate, grad, direction.d
-
-
-def certified(f: Any, region: Any, theta: Leaves, point: Any = None) -> tuple[Any, Leaves, Any]:
-    """Point, gradient, and the direction of Algorithm 2 there, whose slack counts what the lower level leaves open."""
-    seen = f.assessed(theta, point)
-    direction = region.blmo(theta, seen.gradient)
-    if seen.change is not None:
-        hidden = region.hidden(theta, seen.change)
-        error = LowerError(seen.residual, dot(seen.change, seen.change) ** 0.5, hidden, seen.reached)
-        direction = direction._replace(slack=direction.slack + hidden, lower=error)
-    return seen.point, seen.gradient, direction
 
 
 def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array) -> Line:
@@ -74,7 +63,7 @@ def arrived(
     f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0
 ) -> tuple[Iterate, Leaves, Leaves]:
     """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
-    point, grad, direction = certified(f, region, point.theta, point)
+    point, grad, direction = f.certified(region, point.theta, point)
     iterate = iterate._replace(
         theta=point.theta,
         value=point.value,

@@ -1,4 +1,4 @@
-"""How wrong the answers of an inexact lower level are: by what changes when they are made ten times better."""
+"""How wrong the answers of an inexact lower level are: by what changes when they are made thirty times better."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xvarpro.lower.krylov import LSMR, Iterative
 from xvarpro.protocols import Adjoint, Array, LowerSolver, System
 from xvarpro.trees import inner
 
-AGAIN = 0.1  # what is left of a residual after the correction
+AGAIN = 0.03  # what is left of a residual after the correction
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,7 @@ class Sharper(Watched):
     """Corrects what `solver` answered; keeps the answers, with what is left of their residuals.
 
     `w` and v are linear in their right-hand sides: the error of either solves the same system with the residual there,
-    and one more tenth of the residual costs what the last one did, from no memory of it.
+    so that to correct it takes no memory of how it was found.
     """
 
     solver: Iterative = field(default_factory=LSMR)
