@@ -119,7 +119,9 @@ def prepare(
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
         moved, compressed = _compressed(moved, to)
-        blank = _check_model(Reduced(moved, to, treedef), problem, theta, work)
+        reduced = Reduced(moved, to, treedef)
+        blank = _check_model(reduced, problem, theta, work)
+        region = region if reduced.exact else region.measured(theta)
     return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
 
 
@@ -295,6 +297,7 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
         nonlocal skeleton, y_ndim
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
+        reduced.solver(parts.M_L)
         y_ndim = 2 if parts.y_L is None else parts.y_L.ndim
         outputs, skeleton = trees.partition(parts)
         return outputs

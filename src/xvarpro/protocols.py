@@ -304,7 +304,7 @@ class LowerSolver(Struct):
     A factor is a tuple of arrays, so that it can cross a compiled loop.
     """
 
-    exact: ClassVar[bool] = True  # whether answers are right to rounding; others carry an error that has to be estimated
+    exact: ClassVar[bool] = True  # whether answers are right to rounding; what others leave has to be estimated
 
     @abstractmethod
     def factor(self, backend: Any, system: System) -> Any:

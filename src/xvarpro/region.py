@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 from xvarpro import trees
@@ -37,10 +37,18 @@ class Region(Struct):
         Block A: the set of each constrained leaf.
     free : tuple of (tuple of int, Free)
         Block B: groups of leaves, each with the norm of its ball.
+    diameters : tuple of arrays, 0-d
+        Of the constrained leaves' sets, where an inexact lower level asks for them; see `measured`.
     """
 
     constrained: tuple[tuple[int, Set], ...] = ()
     free: tuple[tuple[tuple[int, ...], Free], ...] = ()
+    diameters: tuple[Array, ...] = ()
+
+    def measured(self, theta: Leaves) -> Region:
+        """The region with the diameters of its sets: sets measure themselves on the host, before a loop is compiled."""
+        widths = [(theta[i], C.diameter(_event(C, theta[i]))) for i, C in self.constrained]
+        return replace(self, diameters=tuple(array_namespace(x).full_like(trees.corner(x), d) for x, d in widths))
 
     @property
     def without_projection(self) -> list[Set]:
@@ -71,8 +79,8 @@ class Region(Struct):
         more than that.
         """
         total = _zero(theta)
-        for i, C in self.constrained:
-            total = total + C.diameter(_event(C, theta[i])) * trees.inner(error[i], error[i]) ** 0.5
+        for (i, _), diameter in zip(self.constrained, self.diameters, strict=True):
+            total = total + diameter * trees.inner(error[i], error[i]) ** 0.5
         for group, ball in self.free:
             _, size = ball.norm.dual(tuple(error[i] for i in group))
             total = total + ball.radius * size

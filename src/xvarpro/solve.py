@@ -394,7 +394,7 @@ class _Run:
     def doubted(self) -> bool:
         """Whether a solve that has converged goes on: its gap does not stand when an inexact level is solved tightly.
 
-        A loose tolerance may leave out a direction that hardly shows in the residual; at the end that is looked at once.
+        A loose tolerance may leave out a direction that hardly shows in the residual: at the end that is looked at.
         """
         if self.state.iterate.lower == ():
             return False
@@ -478,7 +478,6 @@ class _Run:
                 stacklevel=4,
             )
         return status, verified
-
 
     def _left(self) -> dict[str, float]:
         """What an inexact lower level leaves open at the result."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro._namespace import array_namespace
+from xvarpro._namespace import array_namespace, device
 from xvarpro.lower._normal import Normal, Stack, length, norms, plus, positive, times
 from xvarpro.protocols import Array
 
@@ -76,7 +76,7 @@ def ritz(backend: Any, normal: Normal, c: Array, steps: int) -> tuple[Array, Arr
     xp = array_namespace(c)
     basis, size = begin(normal, None, c)
     tiny = 100 * xp.finfo(size.dtype).eps
-    index = xp.arange(steps)
+    index = xp.arange(steps, device=device(c))
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         k, basis, alive, first, rhos, thetas = state

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self, final
+from typing import Any, ClassVar, NamedTuple, final
 
 from xvarpro import checks
-from xvarpro._namespace import array_namespace
+from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import advance, begin, ritz
 from xvarpro.lower._normal import Normal, norms, plus, positive, products, times
@@ -43,8 +43,8 @@ class Task(NamedTuple):
         """
         xp = array_namespace(size)
         eps = xp.finfo(size.dtype).eps
-        least = max(self.tol, eps) if isinstance(self.tol, float) else xp.where(self.tol > eps, self.tol, eps + 0 * self.tol)
-        target = least * size
+        least = xp.full_like(size, self.tol) if isinstance(self.tol, float) else self.tol + 0 * size
+        target = xp.maximum(least, xp.full_like(size, eps)) * size
 
         def going(state: tuple[Any, ...]) -> Array:
             return xp.any(state[1] > target) & (state[0] < self.limit)
@@ -52,7 +52,7 @@ class Task(NamedTuple):
         def again(state: tuple[Any, ...]) -> tuple[Any, ...]:
             return state[0] + 1, *step(state[1] > target, state[1:])
 
-        clock = xp.zeros((), dtype=xp.int32) + xp.astype(0 * xp.astype(size[0, 0] > 0, xp.int32), xp.int32)
+        clock = xp.zeros((), dtype=xp.int32, device=device(size))
         _, norm, x, *_ = self.backend.while_loop(going, again, (clock, size, *start))
         sound = xp.isfinite(norm) & xp.isfinite(size)
         return xp.where(sound, x, xp.full_like(x, float("nan")))
@@ -93,7 +93,7 @@ class Iterative(LowerSolver):
 
     # -- tolerances
 
-    def toward(self, level: Any, separable: bool) -> Self:
+    def toward(self, level: Any, separable: bool) -> Iterative:
         """The solver whose errors are a share of the gap where a relative residual of `level` made one of all of it.
 
         A value is second order in the error of w where the levels are one function, and first order where they are not:
@@ -103,10 +103,11 @@ class Iterative(LowerSolver):
             tol: Any = min(max(self.share * level, self.tol), self.loosest)
         else:
             xp = array_namespace(level)
-            tol = xp.minimum(xp.maximum(self.share * level, xp.full_like(level, self.tol)), xp.full_like(level, self.loosest))
+            least, most = (xp.full_like(level, x) for x in (self.tol, self.loosest))
+            tol = xp.minimum(xp.maximum(self.share * level, least), most)
         return self.to(tol, tol if separable else tol * tol)
 
-    def to(self, tol: Any, value_tol: Any) -> Self:
+    def to(self, tol: Any, value_tol: Any) -> Iterative:
         """The solver with other tolerances, of the adjoint and of w."""
         other = copy.copy(self)  # what a user typed was checked; this may be traced
         object.__setattr__(other, "tol", tol)
@@ -149,7 +150,8 @@ class Iterative(LowerSolver):
         xp = array_namespace(factor.zero)
         c = system.M.rmatvec(y)
         c = c if system.M.columns is not None else xp.sum(c, axis=1, keepdims=True)
-        small, large = ritz(backend, Normal(system, lambda x: x), c, min(RITZ, system.M.shape[1] if system.ridged else min(system.M.shape)))
+        rank = system.M.shape[1] if system.ridged else min(system.M.shape)
+        small, large = ritz(backend, Normal(system, lambda x: x), c, min(RITZ, rank))
         return Diagnosis(self.deficient(backend, factor), large / small)
 
 

@@ -55,8 +55,8 @@ class Sharper(Watched):
     """
 
     solver: Iterative = field(default_factory=LSMR)
-    v: Array | None = None  # the adjoint to correct
-    q: Array | None = None
+    v: Array = None  # the adjoint to correct
+    q: Array = None
     seen: list[Any] = field(default_factory=list)
 
     def refine(self, backend: Any, system: System, condensed: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
