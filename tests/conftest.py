@@ -24,8 +24,8 @@ def backend(request):
 
 # Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`.
 COMPILES_FOR_LONG = (
-    "test_combinators", "test_faces", "test_in_face", "test_active_set", "test_matrix_sets", "test_reseed",
-    "test_rivals", "test_sets", "test_stochastic", "test_vector_sets", "test_frank_wolfe_steps",
+    "test_combinators", "test_faces", "test_in_face", "test_active_set", "test_krylov", "test_matrix_sets",
+    "test_reseed", "test_rivals", "test_sets", "test_stochastic", "test_vector_sets", "test_frank_wolfe_steps",
 )  # fmt: skip
 
 

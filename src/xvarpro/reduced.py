@@ -14,8 +14,8 @@ from xvarpro import lower
 from xvarpro._namespace import device
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
+from xvarpro.lower._sharper import Sharper, Witness
 from xvarpro.lower.krylov import Iterative
-from xvarpro.lower.sharper import Sharper, Witness
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Iterate, Leaves, LowerError, LowerSolver, System

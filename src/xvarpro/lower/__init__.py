@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro.lower._preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.krylov import CG, LSMR, LSQR
-from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
 from xvarpro.protocols import Array, LowerSolver, Operator, System

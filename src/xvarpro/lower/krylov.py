@@ -12,7 +12,7 @@ from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import advance, begin, ritz
 from xvarpro.lower._normal import Normal, norms, plus, positive, products, times
-from xvarpro.lower.preconditioners import Identity, Preconditioner
+from xvarpro.lower._preconditioners import Identity, Preconditioner
 from xvarpro.protocols import Adjoint, Array, Diagnosis, LowerSolver, System
 from xvarpro.trees import corner, is_complex, partition
 

@@ -21,7 +21,7 @@ class Preconditioner(Struct):
 
     @abstractmethod
     def prepare(self, system: System, like: Array) -> Leaves:
-        """What `apply` needs, once per theta, as a tuple of arrays; `like` has the dtype and the device of the design."""
+        """What `apply` needs, once per theta, as a tuple of arrays; `like` has dtype and device of the design."""
 
     @abstractmethod
     def apply(self, system: System, prepared: Leaves, x: Array) -> Array:
