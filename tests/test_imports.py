@@ -125,6 +125,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         ),
         *(("sets.oracle", f"sets.{name}") for name in ("balls", "simplex")),
         ("algorithms.quasi_newton", "algorithms.spectral"),
+        ("lower._sharper", "lower.krylov"),
         ("algorithms.reseed", "algorithms.frank_wolfe"),
     }
     for module, target in edges():

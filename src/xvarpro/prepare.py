@@ -119,9 +119,8 @@ def prepare(
         mover = _Mover(to, work, place)
         moved = mover.problem(problem)
         moved, compressed = _compressed(moved, to)
-        reduced = Reduced(moved, to, treedef)
-        blank = _check_model(reduced, problem, theta, work)
-        region = region if reduced.exact else region.measured(theta)
+        blank = _check_model(Reduced(moved, to, treedef), problem, theta, work)
+        region = region if blank.exact else region.measured(theta)
     return Prepared(moved, to, work, place, theta, region, home, problem, compressed, blank)
 
 
@@ -291,13 +290,13 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
     backend = reduced.backend
     constants = trees.partition(reduced.problem.data)[0]
     skeleton: Any = None
-    y_ndim = 2
+    y_ndim, exact = 2, True
 
     def probe(*arrays: Array) -> Leaves:
-        nonlocal skeleton, y_ndim
+        nonlocal skeleton, y_ndim, exact
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
-        reduced.solver(parts.M_L)
+        exact = reduced.solver(parts.M_L).exact
         y_ndim = 2 if parts.y_L is None else parts.y_L.ndim
         outputs, skeleton = trees.partition(parts)
         return outputs
@@ -311,7 +310,7 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
-    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim)
+    return Blank(skeleton, tuple((tuple(x.shape), x.dtype) for x in outputs), y_ndim, exact)
 
 
 def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:

@@ -39,6 +39,7 @@ class Blank(NamedTuple):
     skeleton: Skeleton
     arrays: tuple[tuple[tuple[int, ...], Any], ...]
     y_ndim: int  # axes of a lower target that is a function of theta; 2 for any other
+    exact: bool = True  # whether the lower level is solved directly
 
 
 class Point(NamedTuple):
@@ -93,7 +94,6 @@ class Reduced:
         self.energy = energy
         self.level = level
         self._instead: LowerSolver | None = None  # of the problem's solver
-        self.exact = True  # whether the lower level is solved directly; known once the model has been called
         self.backend = backend
         self.treedef = treedef
         self.blank = blank
@@ -118,8 +118,12 @@ class Reduced:
         if self._instead is not None:
             return self._instead
         chosen = level.solver or lower.choose(M, level.lam, level.Omega)
-        self.exact = chosen.exact
         return chosen.toward(self.level, self.problem.is_separable)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the lower level is solved directly, as far as is known: a prepared problem knows."""
+        return self.blank is None or self.blank.exact
 
     def tied(self, iterate: Iterate, small: Array) -> Reduced:
         """The objective as the next step from an iterate wants it: an inexact lower level follows the gap there.

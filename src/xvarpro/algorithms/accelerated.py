@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro import checks
 from xvarpro._namespace import array_namespace
-from xvarpro.algorithms._common import add, arrived, curvature, moved, start, status
+from xvarpro.algorithms._common import add, arrived, certified, curvature, moved, start, status
 from xvarpro.algorithms._polish import Projecting
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Iterate, Leaves
@@ -74,7 +74,7 @@ class AcceleratedProjectedGradient(Projecting):
         x = iterate.theta
         xp = array_namespace(t)
         point, alpha, L, trials = self._descend(f, region, z, state.L)
-        point, grad, direction = f.certified(region, point.theta, point)
+        point, grad, direction = certified(f, region, point.theta, point)
         # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
         better = point.value <= iterate.value + f.rounding(iterate.value)
         step = sub(point.theta, x)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import add, start
+from xvarpro.algorithms._common import add, certified, start
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, Struct
 from xvarpro.trees import axpy, select, sub
@@ -255,7 +255,7 @@ class StochasticFrankWolfe(Algorithm):
         return f.restricted(xp.take(state.batches, at, axis=0)[0, :])
 
     def _certified(self, f: Any, region: Any, theta: Leaves, iterate: Iterate, memory: Any) -> tuple[Iterate, Any]:
-        point, grad, direction = f.certified(region, theta)
+        point, grad, direction = certified(f, region, theta)
         # written so that NaN is reported, not passed over
         better = ~(point.value > iterate.value)
         kept = (iterate.theta, iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower)

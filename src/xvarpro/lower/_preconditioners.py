@@ -11,7 +11,6 @@ import numpy as np
 
 from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
-from xvarpro.operators import Dense
 from xvarpro.protocols import Array, Leaves, Operator, Struct, System, Tree
 from xvarpro.trees import is_complex
 
@@ -52,9 +51,9 @@ class Identity(Preconditioner):
 class Jacobi(Preconditioner):
     """The inverse of the diagonal of H: columns are scaled to equal length.
 
-    Of a dense design the lengths of the columns are computed. Of any other they are estimated without bias from
-    products with random signs, ``(M^H z)_j^2``: that takes `probes` products, and is right to ``sqrt(2 / probes)``,
-    which is enough for columns that differ by orders of magnitude.
+    Where a design is cheap as an array, the lengths of its columns are computed. Of any other they are estimated
+    without bias from products with random signs, ``(M^H z)_j^2``: that takes `probes` products, and is right to
+    ``sqrt(2 / probes)``, which is enough for columns that differ by orders of magnitude.
 
     Parameters
     ----------
@@ -127,8 +126,8 @@ class Given(Preconditioner):
 def _squares(M: Operator, like: Array, probes: int) -> Array:
     """Squared lengths of the columns of M, real, shape (n, 1), or (n, k) where each right-hand side has its own M."""
     xp = array_namespace(like)
-    if isinstance(M, Dense):
-        squares = xp.sum(_modulus(M.array), axis=-2)
+    if M.explicit:
+        squares = xp.sum(_modulus(M.dense()), axis=-2)
         return xp.expand_dims(squares, axis=1) if squares.ndim == 1 else squares.mT
     signs = np.sign(np.random.default_rng(0).normal(size=(M.shape[0], probes)))
     z = xp.asarray(signs, dtype=like.dtype, device=device(like))
