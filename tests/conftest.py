@@ -25,7 +25,7 @@ def backend(request):
 # Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`.
 COMPILES_FOR_LONG = (
     "test_combinators", "test_constrained_weights", "test_faces", "test_fourier", "test_in_face", "test_active_set",
-    "test_matrix_sets", "test_operators", "test_reseed", "test_rivals", "test_sets", "test_stochastic",
+    "test_krylov", "test_matrix_sets", "test_operators", "test_reseed", "test_rivals", "test_sets", "test_stochastic",
     "test_vector_sets", "test_frank_wolfe_steps",
 )  # fmt: skip
 

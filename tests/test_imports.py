@@ -29,6 +29,7 @@ LAYERS = [
     ("levels",),
     ("objective",),
     ("reduced",),
+    ("inexact",),
     ("streamed",),
     ("algorithms",),
     ("prepare",),
@@ -130,6 +131,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         ("algorithms.quasi_newton", "algorithms.spectral"),
         *((f"operators.{made}", "operators.dense") for made in ("_conversion", "blocks", "combined", "weighted")),
         ("lower.affine", "lower.qr"),
+        ("lower._sharper", "lower.krylov"),
         ("algorithms.reseed", "algorithms.frank_wolfe"),
     }
     for module, target in edges():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -198,6 +198,8 @@ def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
     y, c = send(backend, level.y), send(backend, level.c)
     with backend.scope(real):
         solver = lower.choose(M, given, system.Omega)
+        if not solver.exact:
+            solver = replace(solver, tol=EPS[kind])
         factor = solver.factor(there, system)
         got = solver.argmin(there, system, factor, y)
         e = M.residual(got, y)
@@ -205,9 +207,9 @@ def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
         q, pairs, v_got = solver.adjoint(there, system, factor, c, y, e)
         terms = [trees.partition(M.outer(s, x))[0] for s, x in pairs]
         exact = trees.partition(M.outer(send(backend, r.astype(kind)), send(backend, v.astype(kind))))[0]
-        deficient, condition = solver.deficient(there, factor), float(solver.condition(there, factor))
+        deficient, condition, _ = solver.diagnosis(there, system, y)
     kappa = max(np.linalg.cond(h) for h in H)
-    tolerance, scale = 100 * EPS[kind], np.linalg.norm(level.y)
+    tolerance, scale = (100 if solver.exact else 1000) * EPS[kind], np.linalg.norm(level.y)
     assert backend.dtype_name(got) == kind
     close(level.times(H, host(got)), level.times(hermitian(level.A), level.y), tolerance * kappa**0.5)
     close(refined, w, tolerance * kappa)
@@ -221,6 +223,7 @@ def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
             size = np.linalg.norm(host(x)) + scale * np.linalg.norm(v) * np.linalg.norm(level.A)
             close(sum(host(t[i]) for t in terms), host(x), tolerance * kappa, size)
     assert not bool(deficient)
+    condition = float(condition)
     assert condition * (1 + tolerance) >= 1
     assert condition <= 1e4
 
@@ -232,6 +235,9 @@ def test_structured_solvers_are_taken():
            "CirculantPerColumn": "FourierDivision", "StackedCirculant": "FourierDivision"}  # fmt: skip
     for case, solver in taken.items():
         M = built(case)
+        if not M.explicit:
+            assert solver == "LSMR"
+            continue
         fallback = "Batched" * (M.columns is not None) + ("DualQR" if M.shape[1] > M.shape[0] else "QR")
         assert solver in own.get(type(M).__name__, fallback)
 

@@ -8,7 +8,7 @@ from typing import Any
 from xvarpro._namespace import array_namespace
 from xvarpro.backends import Backend
 from xvarpro.problem import Level, Problem
-from xvarpro.protocols import Array, Leaves
+from xvarpro.protocols import Array, Iterate, Leaves
 from xvarpro.trees import rounding
 
 
@@ -22,6 +22,8 @@ class Objective(ABC):
     energy : array, 0-d
         ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
     """
+
+    exact = True  # whether gradients are right to rounding
 
     def __init__(self, problem: Problem, backend: Backend, energy: Any = 0.0) -> None:
         self.problem = problem
@@ -37,6 +39,22 @@ class Objective(ABC):
         xp = array_namespace(value)
         size = xp.abs(value)
         return rounding(size + xp.sqrt(size) * self.energy**0.5)
+
+    def tied(self, iterate: Iterate, small: Array) -> Objective:
+        """The objective as the next step from an iterate wants it: an inexact lower level follows the gap there.
+
+        The error of the gradient is proportional to the residual that was left: that says which one is needed. A gap
+        below `small` counts as `small`.
+        """
+        return self
+
+    def loosest(self) -> Objective:
+        """The objective for a first look."""
+        return self
+
+    def sharp(self) -> Objective:
+        """The objective with the lower level as exact as its solver allows: differences of gradients need it."""
+        return self
 
     @abstractmethod
     def point(self, theta: Leaves, ahead: bool = False) -> Any:

@@ -14,7 +14,8 @@ import numpy as np
 from xvarpro import backends, trees
 from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ExchangeError, ModelError, ProblemError
-from xvarpro.levels import Stated, as_matrix, is_complex_design, scaled
+from xvarpro.inexact import Inexact
+from xvarpro.levels import Side, Stated, as_matrix, is_complex_design, scaled
 from xvarpro.lower import QR
 from xvarpro.lower._stack import condition_of, deficient
 from xvarpro.objective import Objective
@@ -82,7 +83,7 @@ class Prepared:
         shared = {"backend": self.backend, "treedef": self.home.treedef, "blank": self.blank}
         if self.problem.in_rows:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
-        return partial(Reduced, **shared)
+        return partial(Reduced if self.blank.exact else Inexact, **shared)
 
     def target(self, block: Array) -> Array:
         """Columns of the caller's lower target as this solve sees them."""
@@ -141,6 +142,7 @@ def prepare(
         sample = _first_rows(moved) if problem.in_rows else moved
         blank = _check_model(Reduced(sample, to, treedef), sample if problem.in_rows else problem, theta, work)
         moved, compressed = _compressed(moved, to, blank)
+        region = region if blank.exact else region.measured(theta)
     around = to.uncompiled() if problem.in_rows else to  # files are read between one chunk and the next
     return Prepared(moved, around, to, work, place, theta, region, home, problem, compressed, blank, progress)
 
@@ -304,7 +306,8 @@ class _Mover:
             W = trees.map_arrays(
                 lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device), W.resolved()
             )
-        return replace(level, y=y, Omega=Omega, weights=weights, W=W)
+        solver = trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver)
+        return replace(level, y=y, Omega=Omega, weights=weights, W=W, solver=solver)
 
     def _kind(self, x: Array) -> str:
         return _FLOATS[self.dtype] if exchange.dtype_name(x).startswith("complex") else self.dtype
@@ -393,12 +396,14 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
     backend = reduced.backend
     constants = reduced.constants
     skeleton: Any = None
-    y_ndim, columns, w_shape, complex_w = 2, None, (0, 0), False
+    y_ndim, columns, w_shape, complex_w, exact = 2, None, (0, 0), False, True
 
     def probe(*arrays: Array) -> Leaves:
-        nonlocal skeleton, y_ndim, columns, w_shape, complex_w
+        nonlocal skeleton, y_ndim, columns, w_shape, complex_w, exact
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
+        own, lam = reduced.problem.lower, parts.lower.lam
+        exact = reduced.solver(Side(parts.lower.M, theta[0], own.lam if lam is None else lam, own.Omega)).exact
         y_ndim = 2 if parts.lower.y is None else parts.lower.y.ndim
         columns = next((k for k in (s.M.columns for s in _stated(parts)) if k is not None), None)
         y = reduced.problem.lower.y if parts.lower.y is None else parts.lower.y
@@ -418,7 +423,7 @@ def _check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
     shapes = tuple((tuple(x.shape), x.dtype) for x in outputs)
-    return Blank(skeleton, shapes, y_ndim, columns, w_shape, complex_w)
+    return Blank(skeleton, shapes, y_ndim, columns, w_shape, complex_w, exact)
 
 
 def _stated(parts: Parts) -> list[Stated]:

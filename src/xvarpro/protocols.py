@@ -222,6 +222,11 @@ class Operator(Struct):
     def outer(self, r: Array, w: Array) -> Operator:
         """Gradient of ``Re <r, M w>`` with respect to the arrays that make up M, in the same structure."""
 
+    @property
+    def explicit(self) -> bool:
+        """Whether `dense` costs no more than a few products. Without, a level is solved by iteration."""
+        return True
+
     @abstractmethod
     def dense(self) -> Array:
         """M as an array (m, n); as (columns, m, n) where each column has a matrix of its own."""
@@ -231,6 +236,8 @@ class Operator(Struct):
 
         None where only the dense form would tell, and that is to be avoided.
         """
+        if not self.explicit:
+            return None
         A = self.dense()
         xp = array_namespace(A)
         return xp.sum(xp.abs(A), axis=-2)
@@ -326,6 +333,8 @@ class LowerSolver(Struct):
     A factor is a tuple of arrays, so that it can cross a compiled loop.
     """
 
+    exact: ClassVar[bool] = True  # whether answers are right to rounding; what others leave has to be estimated
+
     @abstractmethod
     def factor(self, backend: Any, system: System) -> Any:
         """Factor the stacked matrix ``[M; sqrt(lam) Omega]``. Never raises: a failure shows as NaN."""
@@ -365,6 +374,24 @@ class LowerSolver(Struct):
         xp = array_namespace(y)
         return xp.zeros((), dtype=xp.int32, device=device(y))
 
+    def toward(self, level: Any, separable: bool) -> LowerSolver:
+        """The solver for an outer iterate; an inexact one chooses its tolerance by it (`lower.krylov.Iterative`)."""
+        return self
+
+    def diagnosis(self, backend: Any, system: System, y: Array) -> Diagnosis:
+        """What a report tells of the level: whoever factors nothing needs products with M for it."""
+        factor = self.factor(backend, system)
+        kinks = self.kinks(backend, system, factor, y)
+        return Diagnosis(self.deficient(backend, factor), self.condition(backend, factor), kinks)
+
+
+class Diagnosis(NamedTuple):
+    """Whether the lower level has no unique solution, the condition number, and weights at a kink; 0-d."""
+
+    deficient: Array
+    condition: Array
+    kinks: Array
+
 
 class Adjoint(NamedTuple):
     """The lower level's part of the reduced gradient: ``-<dM w - dy, q> - sum <s, dM v> over (s, v) in pairs``.
@@ -397,7 +424,17 @@ class Iterate(NamedTuple):
     alpha_B: Array
     status: Array  # 0 while running, else a `Status.code`
     counts: Counts
-    slack: Any = 0.0  # what inexact oracles may hide of the gap; reported as part of it
+    slack: Any = 0.0  # what inexact oracles and lower levels may hide of the gap; reported as part of it
+    lower: Any = ()  # `LowerError` where the lower level is solved inexactly
+
+
+class LowerError(NamedTuple):
+    """What an inexact lower level has left of its residual, and what that does to gradient and gap; 0-d arrays."""
+
+    residual: Array  # relative, of the system for w and of the adjoint one, whichever is larger
+    gradient: Array  # estimate of the Euclidean norm of the gradient's error
+    slack: Array  # what it may hide of both parts of the gap
+    reached: Array  # whether the residual is below the tolerance that was asked for
 
 
 class Algorithm(Struct):

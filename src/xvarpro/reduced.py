@@ -38,6 +38,7 @@ class Blank(NamedTuple):
     columns: int | None  # right-hand sides that a design of their own is made for
     w_shape: tuple[int, int]
     complex_w: bool
+    exact: bool  # whether the lower level is solved directly
 
 
 class Point(NamedTuple):
@@ -64,10 +65,18 @@ class Reduced(Objective):
         What the user's functions return, without its values.
     energy : array, 0-d
         ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
+    level : float or array, 0-d
+        The relative residual of the lower level that would make the gradient's error as large as the gap: what an
+        inexact solver chooses its tolerance by; 0 asks for its tightest.
     """
 
     def __init__(
-        self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
+        self,
+        problem: Problem,
+        backend: Backend,
+        treedef: Any,
+        blank: Blank | None = None,
+        energy: Any = 0.0,
     ) -> None:
         super().__init__(problem, backend, energy)
         self.treedef = treedef
@@ -137,7 +146,7 @@ class Reduced(Objective):
         W = judge.W.part(indices, scale) if along and judge.W is not None else judge.W
         part = replace(judge, M=design, y=y, weights=None, W=W if along else None)
         made = replace(problem, lower=part) if along else replace(problem, upper=part)
-        return Reduced(made, self.backend, self.treedef)
+        return type(self)(made, self.backend, self.treedef)
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
         """Call the user's functions; `theta` and `constants` may be traced."""
@@ -185,14 +194,17 @@ class Reduced(Objective):
         factor = solver.factor(self.backend, system)
         w = solver.argmin(self.backend, system, factor, low.y)
         r = judge.residual(w)
-        value = judge.value(w, r)
-        if parts.R is not None:
-            value = value + (0.5 * self.problem.mu) * parts.R
+        value = self.objective(parts, judge, w, r)
         if not system.ridged:
             xp = array_namespace(value)
             value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
         self._latest = Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
         return self._latest
+
+    def objective(self, parts: Parts, judge: Side, w: Array, r: Array) -> Array:
+        """The objective at w, of which `r` is the residual of the level that judges."""
+        value = judge.value(w, r)
+        return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
 
     def sides(self, parts: Parts) -> tuple[Side, Side]:
         """The lower level and the one that judges, which is the same for a separable problem."""
@@ -241,16 +253,13 @@ class Reduced(Objective):
 
     def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
         _, solver, side = self.lower_level(theta)
-        system = side.system
-        factor = solver.factor(self.backend, system)
-        deficient, condition = (ask(self.backend, factor) for ask in (solver.deficient, solver.condition))
+        deficient, condition, kinks = solver.diagnosis(self.backend, side.system, side.y)
         xp = array_namespace(condition)
         finite = [xp.all(xp.isfinite(x)) for x in partition(side.M)[0] if not xp.isdtype(x.dtype, "integral")]
         sizes, n = side.M.sizes(), side.M.shape[1]
         # an operator that would not tell has none that is known to be dead
         empty = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
         dead = xp.sum(xp.astype(empty, xp.int32))
-        kinks = solver.kinks(self.backend, system, factor, side.y)
         return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
 
     def _cotangents(self, point: Point, parts: Parts) -> Parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 from xvarpro import trees
@@ -23,6 +23,7 @@ class Direction(NamedTuple):
     gap_A: Array
     gap_B: Array
     slack: Array
+    lower: Any = ()  # `LowerError`, where an inexact lower level is part of the slack
 
 
 @final
@@ -36,10 +37,18 @@ class Region(Struct):
         Block A: the set of each constrained leaf.
     free : tuple of (tuple of int, Free)
         Block B: groups of leaves, each with the norm of its ball.
+    diameters : tuple of arrays, 0-d
+        Of the constrained leaves' sets, where an inexact lower level asks for them; see `measured`.
     """
 
     constrained: tuple[tuple[int, Set], ...] = ()
     free: tuple[tuple[tuple[int, ...], Free], ...] = ()
+    diameters: tuple[Array, ...] = ()
+
+    def measured(self, theta: Leaves) -> Region:
+        """The region with the diameters of its sets: sets measure themselves on the host, before a loop is compiled."""
+        widths = [(theta[i], C.diameter(_event(C, theta[i]))) for i, C in self.constrained]
+        return replace(self, diameters=tuple(array_namespace(x).full_like(trees.corner(x), d) for x, d in widths))
 
     @property
     def without_projection(self) -> list[Set]:
@@ -62,6 +71,20 @@ class Region(Struct):
             gap_B = _add(gap_B, ball.radius * size)
         zero = _zero(theta)
         return Direction(tuple(d), *(zero if part is None else part for part in (gap_A, gap_B, slack)))
+
+    def hidden(self, theta: Leaves, error: Leaves) -> Array:
+        """By how much both parts of the gap may change with a gradient that changes by as much as `error`.
+
+        Of the constrained leaves only the length of the error counts, not its direction: an estimate is not known to
+        more than that.
+        """
+        total = _zero(theta)
+        for (i, _), diameter in zip(self.constrained, self.diameters, strict=True):
+            total = total + diameter * trees.inner(error[i], error[i]) ** 0.5
+        for group, ball in self.free:
+            _, size = ball.norm.dual(tuple(error[i] for i in group))
+            total = total + ball.radius * size
+        return total
 
     def block(self, d: Leaves, free: bool) -> Leaves:
         """`d` with the other block's leaves set to 0."""

@@ -69,6 +69,10 @@ class Verified:
     kinks : int
         Weights at a bound whose multiplier is 0 to working precision: there w has derivatives to each side that differ.
         So has the gradient of a bilevel problem; that of a separable one is continuous all the same.
+    lower_residual : float
+        Relative residual that an iterative lower-level solver left, of w and of the adjoint; 0 for a direct one.
+    gradient_error : float
+        Estimate of the Euclidean norm of the gradient's error that comes of it; the gap counts it. 0 for a direct one.
     """
 
     violation: float
@@ -76,6 +80,8 @@ class Verified:
     units: int
     dead_units: int
     kinks: int = 0
+    lower_residual: float = 0.0
+    gradient_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,7 @@ class Result:
 
     def __str__(self) -> str:
         v, c = self.verified, self.counts
+        inexact = f"lower residual {v.lower_residual:.1e}, gradient error {v.gradient_error:.1e} (estimated)"
         lines = [
             f"{self.status.name}: {self.message}",
             f"  objective   {self.value:.10g}",
@@ -173,6 +180,7 @@ class Result:
             f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMOs, {c.projections} projections",
             f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
+            *([f"              {inexact}"] if v.lower_residual else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]

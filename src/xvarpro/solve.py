@@ -228,6 +228,8 @@ def solve(
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             status = run.iterate(max_iter, time_limit, callback, bar)
+            while status is Status.CONVERGED and run.doubted():
+                status = run.iterate(max_iter, time_limit, callback, bar)
         return run.result(run.finish(status), setup)
 
 
@@ -248,19 +250,66 @@ def _judged(state: Any, tol: Array, floor: Array) -> Any:
     """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
     it = state.iterate
     xp = array_namespace(it.value)
-    # the gap is known to rounding of the data it was computed from, however small the objective has become
-    small = xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
+    small = _small(it, tol, floor)
     code = xp.where(
         (it.gap_A + it.slack <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
     )
+    if it.lower != ():
+        it, code = _unsettled(it, code, small)
     finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
     code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
     return state._replace(iterate=it._replace(status=code))
 
 
+def _unsettled(it: Any, code: Array, small: Array) -> tuple[Any, Array]:
+    """The iterate with its status where the lower level is inexact.
+
+    A search that finds no descent may have met the error of the values: it is tried again with a tolerance below the
+    residual that was left. A level that has not reached its tolerance, and leaves open as much as the gap, has nothing
+    more to give.
+    """
+    xp = array_namespace(it.value)
+    error, gap = it.lower, xp.maximum(it.gap_A + it.gap_B, small)
+    stuck = code == Status.NO_DESCENT.code
+    retried = stuck & error.reached & (error.slack > 1e-3 * gap)
+    failed = ~error.reached & (error.slack > gap) & (code != Status.CONVERGED.code)
+    code = xp.where(retried, xp.full_like(code, Status.RUNNING.code), code)
+    code = xp.where(failed, xp.full_like(code, Status.LOWER_LEVEL.code), code)
+    residual = xp.where(retried, error.residual * xp.minimum(error.slack, gap) / gap, error.residual)
+    return it._replace(lower=error._replace(residual=residual)), code
+
+
+def _certified(f: Any, region: Any, state: Any) -> Any:
+    """The state with value and certificate anew, from the lower level as tight as `f` solves it."""
+    it = state.iterate
+    point, _, direction = f.certified(region, it.theta)
+    work = it.counts
+    it = it._replace(
+        value=point.value,
+        gap_A=direction.gap_A,
+        gap_B=direction.gap_B,
+        slack=direction.slack,
+        lower=direction.lower,
+        status=0 * it.status,
+        counts=work._replace(values=work.values + 1, gradients=work.gradients + 1, lmos=work.lmos + 1),
+    )
+    return state._replace(iterate=it)
+
+
+def _small(it: Any, tol: Array, floor: Array) -> Array:
+    """The gap that counts as none: it is known to rounding of the data, however small the objective has become."""
+    xp = array_namespace(it.value)
+    return xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
+
+
 def _record(state: Any) -> tuple[Array, ...]:
     it = state.iterate
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
+
+
+def _tied(f: Objective, state: Any, tol: Array, floor: Array) -> Objective:
+    """The objective as a step from this state wants it: an inexact lower level follows the gap."""
+    return f if f.exact else f.tied(state.iterate, _small(state.iterate, tol, floor))
 
 
 def _running(state: Any) -> Array:
@@ -279,23 +328,30 @@ class _Run:
 
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
-            f = assemble(problem)
+            f = assemble(problem).loosest()
             return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))
 
         def step(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
             f = assemble(problem, energy=floor)
-            return lambda state: _judged(algorithm.advance(f, region, state), tol, floor)
+            return lambda state: _judged(algorithm.advance(_tied(f, state, tol, floor), region, state), tol, floor)
 
         def end(operands: Leaves) -> Callable[[Any], Any]:
             tol, floor, *rest = operands
             problem, region, algorithm = skeleton.fill(rest)
             f = assemble(problem, energy=floor)
-            return lambda state: _judged(algorithm.finish(f, region, state), tol, floor)
+            return lambda state: _judged(algorithm.finish(_tied(f, state, tol, floor), region, state), tol, floor)
+
+        def sharp(operands: Leaves) -> Callable[[Any], Any]:
+            tol, floor, *rest = operands
+            problem, region, _ = skeleton.fill(rest)
+            f = assemble(problem, energy=floor)
+            return lambda state: _judged(_certified(f, region, state), tol, floor)
 
         self._init = backend.call(start, ("init", skeleton, treedef))
         self._end = backend.call(end, ("end", skeleton, treedef))
+        self._sharp = backend.call(sharp, ("sharp", skeleton, treedef))
         self._loop = backend.loop(step, _record, _running, ("step", skeleton, treedef))
 
     def warm_up(self) -> None:
@@ -313,7 +369,7 @@ class _Run:
         self, max_iter: int, time_limit: float | None, callback: Callable[[Moment], bool | None] | None, bar: Bar
     ) -> Status:
         status = Status.of(self.rows[-1][5])
-        began = time.perf_counter()
+        began = time.perf_counter() - self.seconds[-1]
         limit = math.inf if time_limit is None else time_limit
         while status is Status.RUNNING:
             done, elapsed = len(self.rows) - 1, self.seconds[-1]
@@ -334,6 +390,17 @@ class _Run:
             if callback is not None and callback(self._moment()):
                 return Status.STOPPED if status is Status.RUNNING else status
         return status
+
+    def doubted(self) -> bool:
+        """Whether a solve that has converged goes on: its gap does not stand when an inexact level is solved tightly.
+
+        A loose tolerance may leave out a direction that hardly shows in the residual: at the end that is looked at.
+        """
+        if self.state.iterate.lower == ():
+            return False
+        self.state = self._sharp(self.operands, self.state)
+        self.rows[-1] = self.prepared.backend.to_floats(_record(self.state))
+        return Status.of(self.rows[-1][5]) is Status.RUNNING
 
     def finish(self, status: Status) -> Status:
         """The certificate that an algorithm owes at the end, in place of the last row of the trace."""
@@ -402,6 +469,7 @@ class _Run:
             units=int(units),
             dead_units=int(dead),
             kinks=int(kinks),
+            **self._left(),
         )
         # a separable objective has a gradient there as well
         if status is Status.NO_DESCENT and verified.kinks and not prepared.problem.is_separable:
@@ -414,6 +482,14 @@ class _Run:
                 stacklevel=4,
             )
         return status, verified
+
+    def _left(self) -> dict[str, float]:
+        """What an inexact lower level leaves open at the result."""
+        error = self.state.iterate.lower
+        if error == ():
+            return {}
+        residual, gradient = self.prepared.backend.to_floats([error.residual, error.gradient])
+        return {"lower_residual": residual, "gradient_error": gradient}
 
 
 def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:

@@ -47,6 +47,13 @@ class Status(Enum):
             "of zero: the objective has a kink there, and its gradient is that of one side."
         ),
     )
+    LOWER_LEVEL = (
+        9,
+        (
+            "The iterative solver of the lower level did not reach the tolerance that the gap asks for: what it leaves "
+            "open is as large as the gap. Raise its limit, or give it a preconditioner, a ridge or more digits."
+        ),
+    )
 
     def __init__(self, code: int, sentence: str) -> None:
         self.code = code

@@ -38,14 +38,26 @@ def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
 
 def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     """Value and certificate at the start; also its gradient and the direction of Algorithm 2."""
-    point, grad = f.value_and_gradient(theta)
-    direction = region.blmo(theta, grad)
+    point, grad, direction = certified(f, region, theta)
     zero = array_namespace(point.value).zeros_like(point.value)
     iterate = Iterate(
         theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1),
-        direction.slack,
+        direction.slack, direction.lower,
     )  # fmt: skip
     return iterate, grad, direction.d
+
+
+def certified(f: Any, region: Any, theta: Leaves, point: Any = None) -> tuple[Any, Leaves, Any]:
+    """Point, gradient, and the direction of Algorithm 2 there; `point` is the one at theta, where it is known."""
+    if not is_exact(f):
+        return f.certified(region, theta, point)
+    point, grad = f.value_and_gradient(theta) if point is None else (point, f.gradient(point))
+    return point, grad, region.blmo(theta, grad)
+
+
+def is_exact(f: Any) -> bool:
+    """Whether gradients are right to rounding; objectives without a lower level need not say so."""
+    return getattr(f, "exact", True)
 
 
 def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array) -> Line:
@@ -64,14 +76,14 @@ def arrived(
     f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0
 ) -> tuple[Iterate, Leaves, Leaves]:
     """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
-    grad = f.gradient(point)
-    direction = region.blmo(point.theta, grad)
+    point, grad, direction = certified(f, region, point.theta, point)
     iterate = iterate._replace(
         theta=point.theta,
         value=point.value,
         gap_A=direction.gap_A,
         gap_B=direction.gap_B,
         slack=direction.slack,
+        lower=direction.lower,
         counts=add(iterate.counts, values=values, gradients=gradients + 1, lmos=1),
     )
     return iterate, grad, direction.d
@@ -97,6 +109,9 @@ def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
     ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
     h = small * xp.minimum(xp.ones_like(ratio), ratio)
+    if not is_exact(f):
+        f = f.sharp()
+        _, grad = f.value_and_gradient(theta)
     _, other = f.value_and_gradient(axpy(h, d, theta))
     change = sub(other, grad)
     L = xp.sqrt(dot(change, change)) / (h * length)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro import checks
 from xvarpro._namespace import array_namespace
-from xvarpro.algorithms._common import add, arrived, curvature, moved, start, status
+from xvarpro.algorithms._common import add, arrived, certified, curvature, moved, start, status
 from xvarpro.algorithms._polish import Projecting
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Iterate, Leaves
@@ -74,25 +74,24 @@ class AcceleratedProjectedGradient(Projecting):
         x = iterate.theta
         xp = array_namespace(t)
         point, alpha, L, trials = self._descend(f, region, z, state.L)
+        point, grad, direction = certified(f, region, point.theta, point)
         # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
         better = point.value <= iterate.value + f.rounding(iterate.value)
-        grad = f.gradient(point)
-        direction = region.blmo(point.theta, grad)
         step = sub(point.theta, x)
         progress = better & moved(xp.ones_like(t), dot(step, step), x)
         forward = progress & (dot(grad, step) <= 0)
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         theta = select(better, point.theta, x)
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        (value, gap_A, gap_B, slack), kept = select(
+        (value, gap_A, gap_B, slack, lower), kept = select(
             better,
-            ((point.value, direction.gap_A, direction.gap_B, direction.slack), grad),
-            ((iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack), old),
+            ((point.value, direction.gap_A, direction.gap_B, direction.slack, direction.lower), grad),
+            ((iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower), old),
         )
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
         outcome = status(t, progress | (t > 1))
         work = add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials)
-        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack)
+        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack, lower)
         return State(iterate, kept, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
 
     def length(self, state: State) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import add, start
+from xvarpro.algorithms._common import add, certified, start
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, Struct
 from xvarpro.trees import axpy, select, sub
@@ -255,18 +255,19 @@ class StochasticFrankWolfe(Algorithm):
         return f.restricted(xp.take(state.batches, at, axis=0)[0, :])
 
     def _certified(self, f: Any, region: Any, theta: Leaves, iterate: Iterate, memory: Any) -> tuple[Iterate, Any]:
-        point, grad = f.value_and_gradient(theta)
-        direction = region.blmo(theta, grad)
+        point, grad, direction = certified(f, region, theta)
         # written so that NaN is reported, not passed over
         better = ~(point.value > iterate.value)
-        kept = (iterate.theta, iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack)
-        best = select(better, (theta, point.value, direction.gap_A, direction.gap_B, direction.slack), kept)
+        kept = (iterate.theta, iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower)
+        found = (theta, point.value, direction.gap_A, direction.gap_B, direction.slack, direction.lower)
+        best = select(better, found, kept)
         iterate = iterate._replace(
             theta=best[0],
             value=best[1],
             gap_A=best[2],
             gap_B=best[3],
             slack=best[4],
+            lower=best[5],
             counts=add(iterate.counts, values=1, gradients=1, lmos=1),
         )
         return iterate, self.estimator.anchor(theta, grad, memory)

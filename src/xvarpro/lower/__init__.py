@@ -10,12 +10,14 @@ from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
+from xvarpro.lower._preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower._weights import WeightSet
 from xvarpro.lower.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.bounded import Bounded, Nonnegative
 from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
+from xvarpro.lower.krylov import CG, LSMR, LSQR
 from xvarpro.lower.preconditioner import circulant_preconditioner
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
@@ -32,6 +34,9 @@ from xvarpro.operators import (
 from xvarpro.protocols import LowerSolver, Operator, System
 
 __all__ = [
+    "CG",
+    "LSMR",
+    "LSQR",
     "QR",
     "SVD",
     "Affine",
@@ -41,8 +46,12 @@ __all__ = [
     "Equality",
     "Fixed",
     "FourierDivision",
+    "Given",
+    "Identity",
+    "Jacobi",
     "LowerSolver",
     "Nonnegative",
+    "Preconditioner",
     "Shared",
     "WeightSet",
     "choose",
@@ -58,6 +67,8 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     designs are divided by in Fourier space, with an Omega that is the identity or circulant. Designs that differ from
     one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR,
     or its dual where a ridged design is wide.
+
+    A design that is known through its products only, and would be dear as an array, is solved by LSMR.
 
     Parameters
     ----------
@@ -77,6 +88,8 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
         own = _structured(M, lam, Omega)
     if own is not None:
         return own
+    if not M.explicit:
+        return LSMR()
     m, n = M.shape
     wide = n > m and System(M, lam, Omega).ridged
     if M.columns is not None:
@@ -90,7 +103,7 @@ def _structured(M: Operator, lam: Any, Omega: Any) -> LowerSolver | None:
     if Omega is not None:
         return None
     ridged = System(M, lam, None).ridged
-    if isinstance(M, BlockDiagonal):
+    if isinstance(M, BlockDiagonal) and M.explicit:
         return Blockwise(tuple(choose(block, lam) for block in M.blocks))
     if isinstance(M, Kronecker):
         return Folded(choose(Dense(M.A), lam)) if M.B is None else KroneckerSVD() if ridged else KroneckerQR()

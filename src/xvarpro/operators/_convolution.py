@@ -27,6 +27,9 @@ class Layout(NamedTuple):
     first: Grid
 
 
+LARGEST = 2**22  # entries of a dense form that is made where nothing else fits
+
+
 class Convolution(Operator):
     """A design of convolutions, held as kernels; a product is a product of transforms.
 
@@ -66,6 +69,10 @@ class Convolution(Operator):
     def spectrum(self, half: bool) -> Array:
         """Transform of the kernels, shape ``(blocks, *period, columns)``, the last grid axis halved with `half`."""
         return forward(self._circular(), self.layout.period, half)
+
+    @property
+    def explicit(self) -> bool:
+        return math.prod(self.shape) <= LARGEST
 
     def sizes(self) -> None:
         return None

@@ -70,6 +70,10 @@ class BlockDiagonal(Operator):
         parts = zip(self.blocks, self.rows(r), self.unknowns(w), strict=True)
         return BlockDiagonal(tuple(b.outer(s, x) for b, s, x in parts))
 
+    @property
+    def explicit(self) -> bool:
+        return all(block.explicit for block in self.blocks)
+
     def dense(self) -> Array:
         blocks = dense_forms(self.blocks)
         xp, width, before, bands = array_namespace(blocks[0]), self.shape[1], 0, []
@@ -145,6 +149,10 @@ class Stacked(Operator):
 
     def outer(self, r: Array, w: Array) -> Stacked:
         return Stacked(tuple(b.outer(s, w) for b, s in zip(self.blocks, self.rows(r), strict=True)))
+
+    @property
+    def explicit(self) -> bool:
+        return all(block.explicit for block in self.blocks)
 
     def dense(self) -> Array:
         blocks = dense_forms(self.blocks)

@@ -66,6 +66,10 @@ class Composition(Operator):
             r = f.rmatvec(r) if len(found) < len(self.factors) else r
         return Composition(*found)
 
+    @property
+    def explicit(self) -> bool:
+        return all(factor.explicit for factor in self.factors)
+
     def dense(self) -> Array:
         return reduce(lambda A, B: A @ B, dense_forms(self.factors))
 
@@ -118,6 +122,10 @@ class Sum(Operator):
 
     def outer(self, r: Array, w: Array) -> Sum:
         return Sum(*(t.outer(r, w) for t in self.terms))
+
+    @property
+    def explicit(self) -> bool:
+        return all(term.explicit for term in self.terms)
 
     def dense(self) -> Array:
         return sum_(dense_forms(self.terms))

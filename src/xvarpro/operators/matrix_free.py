@@ -86,8 +86,9 @@ class MatrixFree(Structured):
         xp = array_namespace(like)
         return self.matvec(xp.eye(self.shape[1], dtype=like.dtype, device=device(like)))
 
-    def sizes(self) -> None:
-        return None
+    @property
+    def explicit(self) -> bool:
+        return False
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:

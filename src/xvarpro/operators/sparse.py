@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +14,8 @@ from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import alike, conj, drawn, like
 from xvarpro.protocols import Array, Operator
 
+LARGEST = 2**22  # entries of a dense form that is made whatever is stored
+
 
 @final
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Sparse(Operator):
     """``M[rows[i], columns[i]] += data[i]``; theta may enter `data`.
 
     Products go through the framework's own sparse arrays: SciPy's for NumPy where it is installed, torch's, JAX's BCOO,
-    CuPy's. The lower level is solved by the dense form.
+    CuPy's. The lower level is solved by the dense form where that has at most 4 million entries, or 100 times the
+    stored ones; by iteration beyond that.
 
     Parameters
     ----------
@@ -75,6 +79,11 @@ class Sparse(Operator):
     def dense(self) -> Array:
         xp = array_namespace(self.data)
         return self.matvec(xp.eye(self.shape[1], dtype=self.data.dtype, device=device(self.data)))
+
+    @property
+    def explicit(self) -> bool:
+        # a dense form of fewer entries than a few hundred times the stored ones pays for the iterations it saves
+        return math.prod(self.shape) <= max(LARGEST, 100 * self.data.shape[0])
 
     def sizes(self) -> Array:
         """Of the entries as they were given, where places repeat."""

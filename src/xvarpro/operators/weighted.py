@@ -69,6 +69,10 @@ class Weighted(Operator):
             g = array_namespace(g).sum(g, axis=1, keepdims=True)
         return Weighted(self.M.outer(conj(self.s) * r, w), g)
 
+    @property
+    def explicit(self) -> bool:
+        return self.M.explicit
+
     def dense(self) -> Array:
         A, xp = self.M.dense(), array_namespace(self.s)
         return (self.s if self.s.shape[1] == 1 else xp.expand_dims(self.s.mT, axis=2)) * A

@@ -1,0 +1,306 @@
+"""Iterative solvers of the lower level, for designs that are known through their products: inexact by nature."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, final
+
+from xvarpro import checks
+from xvarpro._namespace import array_namespace, device
+from xvarpro.errors import ProblemError
+from xvarpro.lower._bidiagonal import advance, begin, ritz
+from xvarpro.lower._normal import Normal, norms, plus, positive, products, times
+from xvarpro.lower._preconditioners import Identity, Preconditioner
+from xvarpro.protocols import Adjoint, Array, Diagnosis, LowerSolver, System
+from xvarpro.trees import corner, is_complex, partition
+
+RITZ = 40  # steps of the bidiagonalisation that the condition is estimated from
+
+
+class KrylovFactor(NamedTuple):
+    """Nothing is factored: a real zero beside the design, and what the preconditioner keeps per theta."""
+
+    zero: Array
+    prepared: tuple[Array, ...]
+
+
+class Task(NamedTuple):
+    """``min |A x - [y; 0]|`` where there is a y, else ``H x = c``."""
+
+    backend: Any
+    normal: Normal
+    y: Array | None
+    c: Array | None
+    tol: Any
+    limit: int
+
+    def run(self, size: Array, step: Any, start: tuple[Any, ...]) -> Array:
+        """Iterate ``step(active, state) -> state`` until the norms that states begin with have fallen; x follows them.
+
+        Columns that have got there are not active: their x and their norm must stay. NaN ends a column, and shows in x.
+        """
+        xp = array_namespace(size)
+        eps = xp.finfo(size.dtype).eps
+        least = xp.full_like(size, self.tol) if isinstance(self.tol, float) else self.tol + 0 * size
+        target = xp.maximum(least, xp.full_like(size, eps)) * size
+
+        def going(state: tuple[Any, ...]) -> Array:
+            return xp.any(state[1] > target) & (state[0] < self.limit)
+
+        def again(state: tuple[Any, ...]) -> tuple[Any, ...]:
+            return state[0] + 1, *step(state[1] > target, state[1:])
+
+        clock = xp.zeros((), dtype=xp.int32, device=device(size))
+        _, norm, x, *_ = self.backend.while_loop(going, again, (clock, size, *start))
+        sound = xp.isfinite(norm) & xp.isfinite(size)
+        return xp.where(sound, x, xp.full_like(x, float("nan")))
+
+
+class Iterative(LowerSolver):
+    """What the iterative solvers share: products only, a tolerance, a limit, a preconditioner.
+
+    A column ends where ``|M^H (y - M w) - lam Omega^H Omega w|``, in the norm of the preconditioner, has fallen by
+    `tol`; the adjoint where ``|c - H v|`` has. By themselves solvers take `tol`. Inside a solve the tolerance follows
+    the outer gap: as loose as leaves the gradient with an error of `share` of the gap, between `tol` and `loosest`.
+    """
+
+    exact: ClassVar[bool] = False
+    tol: Any
+    limit: int
+    preconditioner: Preconditioner
+    loosest: float
+    share: float
+    value_tol: Any
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        checks.nonnegative(self, "tol")
+        if not self.tol <= self.loosest < 1:
+            raise ProblemError(f"{name} needs tol <= loosest < 1, got {self.tol!r} and {self.loosest!r}")
+        if not 0 < self.share < 1:
+            raise ProblemError(f"{name} needs a share of the gap with 0 < share < 1, got {self.share!r}")
+        checks.limit(self, self.limit)
+        if not isinstance(self.preconditioner, Preconditioner):
+            raise ProblemError(
+                f"{name}: preconditioner must be one such as xv.lower.Jacobi(), got {self.preconditioner!r}"
+            )
+
+    @abstractmethod
+    def _solve(self, task: Task) -> Array:
+        """x, shape (n, k)."""
+
+    # -- tolerances
+
+    def toward(self, level: Any, separable: bool) -> Iterative:
+        """The solver whose errors are a share of the gap where a relative residual of `level` made one of all of it.
+
+        A value is second order in the error of w where the levels are one function, and first order where they are not:
+        there w is solved for to the square of the tolerance, since steps promise a descent of the order of gap^2.
+        """
+        if isinstance(level, float):
+            tol: Any = min(max(self.share * level, self.tol), self.loosest)
+        else:
+            xp = array_namespace(level)
+            least, most = (xp.full_like(level, x) for x in (self.tol, self.loosest))
+            tol = xp.minimum(xp.maximum(self.share * level, least), most)
+        return self.to(tol, tol if separable else tol * tol)
+
+    def to(self, tol: Any, value_tol: Any) -> Iterative:
+        """The solver with other tolerances, of the adjoint and of w."""
+        other = copy.copy(self)  # what a user typed was checked; this may be traced
+        object.__setattr__(other, "tol", tol)
+        object.__setattr__(other, "value_tol", value_tol)
+        return other
+
+    # -- the seam
+
+    def factor(self, backend: Any, system: System) -> KrylovFactor:
+        xp = array_namespace(like := corner(partition(system.M)[0][0]))
+        zero = 0 * (xp.real(like) if is_complex(like) else like)
+        return KrylovFactor(zero, self.preconditioner.prepare(system, like))
+
+    def normal(self, system: System, factor: KrylovFactor) -> Normal:
+        """The normal equations as products, with the preconditioner."""
+        return Normal(system, lambda x: self.preconditioner.apply(system, factor.prepared, x))
+
+    def argmin(self, backend: Any, system: System, factor: KrylovFactor, y: Array) -> Array:
+        tol = self.tol if self.value_tol is None else self.value_tol
+        return self._solve(Task(backend, self.normal(system, factor), y, None, tol, self.limit))
+
+    def condense(self, factor: KrylovFactor) -> KrylovFactor:
+        return factor
+
+    def adjoint(self, backend: Any, system: System, factor: KrylovFactor, c: Array, y: Array, r: Array) -> Adjoint:
+        v = self._solve(Task(backend, self.normal(system, factor), None, c, self.tol, self.limit))
+        return Adjoint(system.M.matvec(v), ((r, v),), v)
+
+    def deficient(self, backend: Any, factor: KrylovFactor) -> Array:
+        """Never, but for NaN: from a start at 0 the iteration finds the solution of minimum norm."""
+        return array_namespace(factor.zero).isnan(factor.zero)
+
+    def condition(self, backend: Any, factor: KrylovFactor) -> Array:
+        """NaN: without products nothing is known; `diagnosis` has an estimate."""
+        return factor.zero + float("nan")
+
+    def diagnosis(self, backend: Any, system: System, y: Array) -> Diagnosis:
+        """The condition is a lower bound: the quotient of Ritz values of at most 40 steps from ``M^H y``."""
+        factor = self.factor(backend, system)
+        xp = array_namespace(factor.zero)
+        c = system.M.rmatvec(y)
+        c = c if system.M.columns is not None else xp.sum(c, axis=1, keepdims=True)
+        rank = system.M.shape[1] if system.ridged else min(system.M.shape)
+        small, large = ritz(backend, Normal(system, lambda x: x), c, min(RITZ, rank))
+        return Diagnosis(self.deficient(backend, factor), large / small, self.kinks(backend, system, factor, y))
+
+
+@final
+@dataclass(frozen=True)
+class CG(Iterative):
+    """Conjugate gradients on the normal equations, in the form that keeps the residual of the least squares (CGLS).
+
+    The energy norm of the error falls at every step. One product with M and one with M^H per step.
+
+    Parameters
+    ----------
+    tol : float
+        Relative residual that the solver takes by itself, and the tightest inside a solve; >= 0.
+    limit : int
+        Steps at most. A solve that asks for more ends with the status `LOWER_LEVEL`.
+    preconditioner : Preconditioner
+        `Identity`, `Jacobi`, or `Given` for one of the user's.
+    loosest : float
+        The largest relative residual inside a solve, < 1.
+    share : float
+        The part of the outer gap that the error of the lower level may have, in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.CG())
+    """
+
+    tol: float = 1e-10
+    limit: int = 1000
+    preconditioner: Preconditioner = field(default_factory=Identity)
+    loosest: float = 1e-2
+    share: float = 0.1
+    value_tol: Any = field(default=None, repr=False)
+
+    def _solve(self, task: Task) -> Array:
+        normal, y = task.normal, task.y
+        u = () if y is None else normal.target(y)
+        s = task.c if y is None else normal.back(u)
+        xp = array_namespace(s)
+        d = normal.precondition(s)
+        gamma = products(s, d)
+
+        def step(active: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            norm, x, u, s, d, gamma = state
+            q = normal.forward(d)
+            square = norms(q) ** 2
+            alpha = xp.where(active, gamma / xp.where(active, square, xp.ones_like(square)), 0 * gamma)
+            x = xp.where(active, x + times(alpha, d), x)
+            if y is None:
+                s = s - times(alpha, normal.back(q))
+            else:
+                u = plus(u, -alpha, q)
+                s = normal.back(u)
+            z = normal.precondition(s)
+            new = products(s, z)
+            d = xp.where(active, z + times(new / positive(gamma), d), d)
+            norm = xp.where(active, xp.sqrt(xp.where(new < 0, 0 * new, new)), norm)
+            return norm, x, u, s, d, xp.where(active, new, gamma)
+
+        size = xp.sqrt(xp.where(gamma < 0, 0 * gamma, gamma))
+        return task.run(size, step, (xp.zeros_like(s), u, s, d, gamma))
+
+
+@final
+@dataclass(frozen=True)
+class LSQR(Iterative):
+    """Golub-Kahan bidiagonalisation, the least residual at every step (Paige, Saunders 1982).
+
+    In exact arithmetic the iterates of `CG`; in floating point it holds out longer on ill-conditioned designs.
+
+    Parameters
+    ----------
+    tol, limit, preconditioner, loosest, share
+        As in `CG`.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSQR())
+    """
+
+    tol: float = 1e-10
+    limit: int = 1000
+    preconditioner: Preconditioner = field(default_factory=Identity)
+    loosest: float = 1e-2
+    share: float = 0.1
+    value_tol: Any = field(default=None, repr=False)
+
+    def _solve(self, task: Task) -> Array:
+        normal, fits = task.normal, task.y is not None
+        basis, size = begin(normal, task.y, task.c)
+        xp = array_namespace(size)
+
+        def step(active: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            norm, x, d, basis = state
+            basis, row = advance(normal, basis, fits)
+            x = xp.where(active, x + times(row.phi / row.rho, d), x)
+            norm = xp.where(active, xp.abs(row.phi * row.theta), norm)
+            return norm, x, basis.v - times(row.theta / row.rho, d), basis
+
+        return task.run(size, step, (xp.zeros_like(basis.v), basis.v, basis))
+
+
+@final
+@dataclass(frozen=True)
+class LSMR(Iterative):
+    """Golub-Kahan bidiagonalisation, the least ``|A^H r|`` at every step (Fong, Saunders 2011).
+
+    What the tolerance is about falls at every step, so that it stops first: the choice for designs that are known
+    through their products only.
+
+    Parameters
+    ----------
+    tol, limit, preconditioner, loosest, share
+        As in `CG`.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSMR())
+    """
+
+    tol: float = 1e-10
+    limit: int = 1000
+    preconditioner: Preconditioner = field(default_factory=Identity)
+    loosest: float = 1e-2
+    share: float = 0.1
+    value_tol: Any = field(default=None, repr=False)
+
+    def _solve(self, task: Task) -> Array:
+        normal, fits = task.normal, task.y is not None
+        basis, size = begin(normal, task.y, task.c)
+        xp = array_namespace(size)
+
+        def step(active: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            norm, x, h, hbar, basis, last, cbar, sbar, zetabar = state
+            basis, row = advance(normal, basis, fits)
+            turned = cbar * row.rho
+            rhobar = xp.sqrt(turned * turned + row.theta * row.theta)
+            hbar = h - times(sbar * row.rho * row.rho / last, hbar)
+            cbar, sbar = turned / rhobar, row.theta / rhobar
+            zeta, zetabar = cbar * zetabar, -sbar * zetabar
+            x = xp.where(active, x + times(zeta / (row.rho * rhobar), hbar), x)
+            norm = xp.where(active, xp.abs(zetabar), norm)
+            h = basis.v - times(row.theta / row.rho, h)
+            return norm, x, h, hbar, basis, row.rho * rhobar, cbar, sbar, zetabar
+
+        zero, one = xp.zeros_like(size), xp.ones_like(size)
+        x = xp.zeros_like(basis.v)
+        return task.run(size, step, (x, basis.v, x, basis, one, one, zero, size))

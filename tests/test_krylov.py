@@ -1,0 +1,362 @@
+"""Iterative lower levels: what they solve, what their errors do to the gradient, what the certificate says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import lower, trees
+from xvarpro.errors import ProblemError
+from xvarpro.operators import Dense, Operator
+from xvarpro.prepare import prepare
+from xvarpro.protocols import System
+from xvarpro.status import Status
+
+from .support import error, host, rng, send
+
+SOLVERS = [lower.CG, lower.LSQR, lower.LSMR]
+NUMPY = xv.backends.get("numpy")
+SHAPES = {"tall": (11, 5), "square": (6, 6), "wide": (5, 9)}
+RIDGES = {"none": (0.0, False), "ridge": (0.3, False), "weighted": (0.3, True)}
+
+
+@dataclass(frozen=True)
+class Products(Operator):
+    """A design that offers nothing but its products."""
+
+    array: Any = None
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    @property
+    def explicit(self):
+        return False
+
+    def matvec(self, w):
+        return self.array @ w
+
+    def rmatvec(self, r):
+        return trees.adjoint(self.array) @ r
+
+    def outer(self, r, w):
+        return Products(r @ trees.adjoint(w))
+
+    def dense(self):
+        raise AssertionError("a design that is known through its products was asked for all of its entries")
+
+
+@dataclass(frozen=True)
+class Counted(Products):
+    def matvec(self, w):
+        Counted.calls += 1
+        return self.array @ w
+
+
+def eager(backend):
+    return type(backend)(compiled=False) if backend.compiled else backend
+
+
+class Level:
+    """A random level with its dense solution."""
+
+    def __init__(self, shape, ridge, k=3, dtype="float64", seed=0, scale=1.0):
+        draw, (m, n) = rng(seed), SHAPES[shape]
+
+        def random(*size):
+            x = draw.normal(size=size)
+            return x + 1j * draw.normal(size=size) if dtype.startswith("complex") else x
+
+        self.dtype, (self.lam, weighted) = dtype, RIDGES[ridge]
+        self.A, self.y = random(m, n) * scale, random(m, k)
+        self.Omega = np.eye(n) + 0.3 * random(n, n) / np.sqrt(n) if weighted else None
+        ridge = np.eye(n) if self.Omega is None else self.Omega
+        self.stacked = np.vstack([self.A, np.sqrt(self.lam) * ridge]) if self.lam else self.A
+        self.H = self.stacked.conj().T @ self.stacked
+        self.w = np.linalg.pinv(self.H, rcond=1e-12) @ (self.A.conj().T @ self.y)
+        self.c = self.H @ random(n, k)  # in the range of H
+        self.v = np.linalg.pinv(self.H, rcond=1e-12) @ self.c
+
+    def system(self, backend):
+        Omega = None if self.Omega is None else send(backend, self.Omega, self.dtype)
+        return System(Products(send(backend, self.A, self.dtype)), self.lam, Omega)
+
+    def solved(self, backend, solver):
+        """w, then q and v, then the condition."""
+        real = {"complex64": "float32", "complex128": "float64"}.get(self.dtype, self.dtype)
+        with backend.scope(real):
+            system = self.system(backend)
+            y, c = (send(backend, x, self.dtype) for x in (self.y, self.c))
+            factor = solver.factor(backend, system)
+            w = solver.argmin(backend, system, factor, y)
+            q, _, v = solver.adjoint(backend, system, factor, c, y, system.M.residual(w, y))
+            diagnosis = solver.diagnosis(backend, system, y)
+            return host(w), host(q), host(v), float(diagnosis.condition)
+
+
+KINDS = [(s, r, "float64") for s, r in product(SHAPES, RIDGES)]
+KINDS += [("tall", "ridge", "float32"), ("tall", "weighted", "complex128"), ("wide", "ridge", "complex128")]
+
+
+@pytest.mark.parametrize(("shape", "ridge", "dtype"), KINDS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_answers_are_those_of_dense_algebra(solver, shape, ridge, dtype, backend):
+    if backend.name == "jax" and shape != "tall":
+        pytest.skip("without compilation JAX takes seconds for each shape")
+    # without a ridge a wide design has a w of minimum norm, in the norm of the preconditioner
+    preconditioner = lower.Jacobi() if ridge == "ridge" else lower.Identity()
+    level = Level(shape, ridge, dtype=dtype)
+    tolerance = 1e-3 if dtype == "float32" else 1e-8
+    w, q, v, condition = level.solved(eager(backend), solver(tol=1e-13, preconditioner=preconditioner))
+    for got, want in ((w, level.w), (v, level.v), (q, level.A @ level.v)):
+        assert got.dtype == np.dtype(dtype)
+        assert np.linalg.norm(got - want) <= tolerance * np.linalg.norm(want)
+    s = np.linalg.svd(level.stacked, compute_uv=False)
+    assert 1 - 1e-4 <= condition <= s[0] / s[s > 1e-12][-1] * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_columns_are_solved_each_to_its_own_tolerance(solver):
+    """A column that starts converged, or is smaller by ten orders of magnitude, is as right as the others."""
+    level = Level("tall", "ridge")
+    level.y = level.y * np.array([1.0, 1e-10, 0.0])
+    w = level.solved(NUMPY, solver(tol=1e-12))[0]
+    want = np.linalg.solve(level.H, level.A.T @ level.y)
+    assert np.all(w[:, 2] == 0)
+    assert np.allclose(w[:, :2] / [1, 1e-10], want[:, :2] / [1, 1e-10], rtol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("where", ["A", "y"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_is_not_finite_never_passes(solver, where, bad, backend):
+    level = Level("tall", "ridge")
+    getattr(level, where)[1, 1] = bad
+    w = level.solved(eager(backend), solver(limit=20))[0]
+    assert not np.isfinite(w).all()
+
+
+def scaled_design(m=200, n=40, spread=4):
+    return rng(0).normal(size=(m, n)) * np.geomspace(1, 10**spread, n)
+
+
+def steps(solver, A, lam=0.0, operator=Counted):
+    y = rng(1).normal(size=(A.shape[0], 1))
+    system = System(operator(A), lam, None)
+    factor = solver.factor(NUMPY, system)
+    Counted.calls = 0
+    w = solver.argmin(NUMPY, system, factor, y)
+    return Counted.calls, w
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    "preconditioner",
+    [lower.Jacobi(), lower.Given(lambda M, P, x: P * x, np.geomspace(1, 1e-4, 40)[:, None] ** 2)],
+    ids=["Jacobi", "Given"],
+)
+def test_preconditioning_saves_steps_on_badly_scaled_columns(solver, preconditioner):
+    A = scaled_design()
+    many, _ = steps(solver(tol=1e-8, limit=10**4), A)
+    few, w = steps(solver(tol=1e-8, limit=10**4, preconditioner=preconditioner), A)
+    assert few < many / 3
+    assert error(w, np.linalg.lstsq(A, rng(1).normal(size=(200, 1)))[0]) <= 1e-6
+
+
+def test_lengths_of_columns_are_estimated_from_products():
+    A = scaled_design()
+    (scale,) = lower.Jacobi(probes=64).prepare(System(Products(A), 0.0, None), A[0, 0])
+    (exact,) = lower.Jacobi().prepare(System(Dense(A), 0.0, None), A[0, 0])
+    assert np.all(np.abs(np.log(scale / exact)) < 1)
+
+
+def test_a_design_known_by_its_products_is_solved_by_iteration():
+    assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
+    assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.QR()
+
+
+@pytest.mark.parametrize("wrong", [{"tol": -1.0}, {"tol": 0.5}, {"limit": 0}, {"share": 1.0}, {"preconditioner": None}])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_wrong_parameters_are_refused(solver, wrong):
+    with pytest.raises(ProblemError, match=solver.__name__):
+        solver(**wrong)
+
+
+# -- the gradient ------------------------------------------------------------------------------------------------------
+
+
+def moved(theta, data):
+    xp = xv.array_namespace(theta)
+    return Products(data["A"] + xp.sum(data["D"] * xp.reshape(theta, (-1, 1, 1)), axis=0))
+
+
+def moved_dense(theta, data):
+    return moved(theta, data).array
+
+
+def random_problem(seed, bilevel):
+    """A design of random condition up to 1e3 that moves with theta; a function of the solver, None for QR."""
+    draw = rng(seed)
+    m, n, k = 30, int(draw.integers(3, 15)), int(draw.integers(1, 4))
+    U, V = (np.linalg.qr(draw.normal(size=(s, n)))[0] for s in (m, n))
+    A = U * np.geomspace(1, 10 ** -draw.uniform(0, 3), n) @ V.T
+    data = {"A": A, "D": 0.1 * draw.normal(size=(4, m, n))}
+    y = A @ draw.normal(size=(n, k)) + 10 ** draw.uniform(-3, 0) * draw.normal(size=(m, k))
+    lam = float(draw.choice([0.0, 1e-6, 1e-3, 1e-1]))
+    y_U = A @ draw.normal(size=(n, k)) + 0.1 * draw.normal(size=(m, k))
+
+    def problem(solver=None):
+        M = moved_dense if solver is None else moved
+        if bilevel:
+            return xv.bilevel(lower=xv.Level(M, y, lam=lam, solver=solver), upper=xv.Level(M, y_U), data=data)
+        return xv.separable(M, y, data=data, lam=lam, solver=solver, compress=False)
+
+    return problem
+
+
+def assessed(problem, theta):
+    prepared = prepare(problem, theta)
+    return prepared.assemble(prepared.problem).assessed(prepared.theta)
+
+
+@pytest.mark.parametrize("bilevel", [False, True])
+def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel):
+    """The estimate bounds the error in nearly all cases, and is nowhere near hopeless where it does not."""
+    theta, ratios, errors = np.zeros(4), [], {}
+    for seed in range(45):
+        problem = random_problem(seed, bilevel)
+        value, exact = xv.value_and_gradient(problem(), theta)
+        for tol in (1e-2, 1e-4, 1e-6):
+            solver = SOLVERS[seed % 3](tol=tol, limit=5000, preconditioner=(lower.Identity(), lower.Jacobi())[seed % 2])
+            seen = assessed(problem(solver), theta)
+            wrong = np.linalg.norm(seen.gradient[0] - exact)
+            ratios.append(wrong / max(np.linalg.norm(seen.change[0]), 1e-13 * np.linalg.norm(exact)))
+            errors.setdefault(tol, []).append(wrong / np.linalg.norm(exact))
+            if not bilevel:
+                assert seen.point.value >= value * (1 - 1e-12)  # no w does better than the exact one
+    assert np.mean(np.array(ratios) <= 1) >= 0.9
+    assert np.mean(np.array(ratios) <= 10) >= 0.99
+    medians = [np.median(errors[tol]) for tol in (1e-2, 1e-4, 1e-6)]
+    assert medians[1] < medians[0] / 10
+    assert medians[2] < medians[1] / 10
+
+
+@pytest.mark.parametrize("bilevel", [False, True])
+@pytest.mark.parametrize("solver", [lower.CG, lower.LSMR])
+def test_by_itself_a_gradient_is_as_tight_as_the_solver(solver, bilevel, backend):
+    problem, theta = random_problem(3, bilevel), np.full(4, 0.1)
+    want = xv.value_and_gradient(problem(), theta)
+    got = xv.value_and_gradient(problem(solver(tol=1e-13)), theta, backend=eager(backend))
+    assert abs(host(got[0]) - want[0]) <= 1e-9 * abs(want[0])
+    assert error(got[1], want[1]) <= 1e-7
+
+
+# -- whole solves ------------------------------------------------------------------------------------------------------
+
+T, CENTRES = np.linspace(0, 1, 40), np.linspace(0, 1, 12)
+BOX = (np.array([0.03, 0.0]), np.array([0.3, 1.0]))
+START = np.array([0.15, 0.2])
+
+
+def bumps(theta, data):
+    xp = xv.array_namespace(theta)
+    x = xp.expand_dims(data["t"], axis=1) - xp.expand_dims(data["c"], axis=0)
+    return xp.exp(-0.5 * (x / theta[0]) ** 2) + 0.3 * xp.cos(9 * theta[1] * x)
+
+
+def bumps_by_products(theta, data):
+    return Products(bumps(theta, data))
+
+
+def fitting(solver, bilevel, lam=1e-2):
+    M = bumps if solver is None else bumps_by_products
+    data, draw = {"t": T, "c": CENTRES}, rng(0)
+    y, y_U = (
+        bumps(np.array(x), data) @ draw.normal(size=(12, 2)) + 0.3 * draw.normal(size=(40, 2))
+        for x in ((0.07, 0.6), (0.09, 0.5))
+    )
+    if bilevel:
+        return xv.bilevel(lower=xv.Level(M, y, lam=lam, solver=solver), upper=xv.Level(M, y_U), data=data)
+    return xv.separable(M, y, data=data, lam=lam, solver=solver)
+
+
+def true_gap(bilevel, theta):
+    _, g = xv.value_and_gradient(fitting(None, bilevel), host(theta))
+    return g @ host(theta) - np.sum(np.where(g < 0, BOX[1] * g, BOX[0] * g))
+
+
+ALGORITHMS = {"Frank-Wolfe": xv.algorithms.FrankWolfe(), "paper": xv.algorithms.cr_varpro(), "default": None}
+
+
+@pytest.mark.parametrize("bilevel", [False, True])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_certificate_is_honest_from_the_first_step_to_the_last(solver, algorithm, bilevel):
+    seen = []
+    fit = xv.solve(
+        fitting(solver(), bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS[algorithm], tol=1e-3,
+        max_iter=40, callback=lambda moment: seen.append((moment.theta, moment.gap_A)),
+    )  # fmt: skip
+    assert fit.status in (Status.CONVERGED, Status.MAX_ITER)
+    for theta, gap in (*seen, (fit.theta, fit.gap_A)):
+        assert true_gap(bilevel, theta) <= gap * (1 + 1e-9)
+    exact = xv.solve(
+        fitting(None, bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS[algorithm], tol=1e-3, max_iter=40
+    )
+    assert abs(fit.value - exact.value) <= 3 * max(fit.gap, exact.gap)
+    assert 0 < fit.verified.lower_residual < 1
+    assert fit.verified.gradient_error > 0
+    assert "lower residual" in str(fit)
+
+
+@pytest.mark.parametrize("bilevel", [False, True])
+def test_a_solve_runs_on_every_backend(bilevel, backend):
+    """Compiled, where a backend compiles."""
+    fit = xv.solve(
+        fitting(lower.LSMR(), bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS["paper"], tol=1e-2,
+        max_iter=15, backend=backend,
+    )  # fmt: skip
+    assert true_gap(bilevel, fit.theta) <= fit.gap_A * (1 + 1e-9)
+    assert fit.success
+
+
+def test_tolerance_follows_the_gap_and_saves_products():
+    data = {"t": T, "c": CENTRES}
+    y = bumps(np.array([0.07, 0.6]), data) @ rng(0).normal(size=(12, 2)) + 0.3 * rng(1).normal(size=(40, 2))
+
+    def products(solver):
+        problem = xv.separable(lambda th, data: Counted(bumps(th, data)), y, data=data, lam=1e-2, solver=solver)
+        Counted.calls = 0
+        fit = xv.solve(problem, START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS["paper"], tol=1e-4)
+        assert fit.success
+        return Counted.calls
+
+    assert products(lower.LSMR(tol=1e-10)) < products(lower.LSMR(tol=1e-10, loosest=1e-10))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_tolerance_out_of_reach_has_a_name(solver):
+    fit = xv.solve(fitting(solver(limit=2), False, lam=1e-6), START, over=xv.sets.Box(*BOX), tol=1e-6)
+    assert fit.status is Status.LOWER_LEVEL
+    assert not fit.success
+    assert "limit" in fit.message
+    assert true_gap(False, fit.theta) <= fit.gap_A or fit.verified.lower_residual > 1e-3
+
+
+def test_results_keep_what_the_lower_level_left(tmp_path):
+    fit = xv.solve(fitting(lower.CG(), False), START, over=xv.sets.Box(*BOX), tol=1e-2)
+    fit.save(tmp_path / "fit.npz")
+    assert type(fit).load(tmp_path / "fit.npz").verified == fit.verified
+    assert error(fit.w, np.linalg.solve(*normal_equations(fit.theta))) <= 1e-6
+
+
+def normal_equations(theta):
+    problem = fitting(None, False)
+    A = bumps(theta, problem.data)
+    return A.T @ A + problem.lower.lam * np.eye(12), A.T @ problem.lower.y
