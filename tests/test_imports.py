@@ -32,6 +32,7 @@ LAYERS = [
     ("plotting",),
     ("result", "progress", "weights"),
     ("solve",),
+    ("many",),
     (ROOT_MODULE,),
     ("datasets",),
     ("experiments",),

@@ -85,18 +85,10 @@ class Prepared:
             return self.backend.call(make, (fun, skeleton, self.home.treedef))(operands, *args)
 
 
-def prepare(
-    problem: Problem,
-    theta0: Tree,
-    *,
-    over: Tree = None,
-    backend: str | Backend | None = None,
-    device: Any = None,
-    dtype: str | None = None,
-) -> Prepared:
-    """Check everything, then move it. Raises before any work; see `solve` for what."""
-    if not isinstance(problem, Problem):
-        raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
+def destination(
+    theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None
+) -> tuple[list[Any], list[str], Backend, str, Any, Home]:
+    """Leaves of theta0 and their names; the backend, dtype and device to compute with; the way back."""
     leaves, treedef = trees.flatten(theta0)
     names = trees.paths(theta0)
     leaves = [np.asarray(x) if isinstance(x, float) else x for x in leaves]
@@ -109,6 +101,23 @@ def prepare(
     place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to is source else None
     home = Home(source, work, tuple(source.device_of(x) for x in leaves), treedef)
     _check_way_home(home, own_dtype)
+    return leaves, names, to, work, place, home
+
+
+def prepare(
+    problem: Problem,
+    theta0: Tree,
+    *,
+    over: Tree = None,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Prepared:
+    """Check everything, then move it. Raises before any work; see `solve` for what."""
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
+    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype)
+    treedef = home.treedef
     with to.scope(work):
         # a copy: the result must not share memory with what the caller may write to
         theta = tuple(to.xp.asarray(exchange.move(x, to, dtype=work, device=place), copy=True) for x in leaves)
@@ -201,6 +210,13 @@ class _Mover:
         self.to, self.dtype, self.device = to, dtype, device
 
     def __call__(self, x: Array, name: str, real: bool = False) -> Array:
+        """As `cast`; refuses NaN and inf."""
+        moved = self.cast(x, name, real)
+        if exchange.dtype_name(x) in _BITS and not bool(self.to.xp.all(self.to.xp.isfinite(moved))):
+            raise ProblemError(f"{name} contains NaN or inf")
+        return moved
+
+    def cast(self, x: Array, name: str, real: bool = False) -> Array:
         """`real`: whole numbers count as data for arithmetic, not as indices or labels."""
         kind = exchange.dtype_name(x)
         want = None
@@ -211,14 +227,11 @@ class _Mover:
                     f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
                     f"{want}. Pass theta0 in {kind} to keep its digits",
                     PrecisionWarning,
-                    stacklevel=6,
+                    stacklevel=7,
                 )
         elif real:
             want = self.dtype
-        moved = exchange.move(x, self.to, dtype=want, device=self.device)
-        if kind in _BITS and not bool(self.to.xp.all(self.to.xp.isfinite(moved))):
-            raise ProblemError(f"{name} contains NaN or inf")
-        return moved
+        return exchange.move(x, self.to, dtype=want, device=self.device)
 
     def problem(self, problem: Problem) -> Problem:
         single = problem.is_separable
@@ -234,6 +247,10 @@ class _Mover:
 
     def _level(self, level: Level, prefix: str) -> Level:
         y, Omega = level.y, level.Omega
+        if trees.is_array(level.lam) or (trees.is_array(y) and y.ndim > 2):
+            raise ProblemError(
+                f"{prefix}y of shape (b, m, k) or {prefix}lam of shape (b,) states a batch of problems: use xv.solve_many"
+            )
         if trees.is_array(y):
             if "complex" in exchange.dtype_name(y):
                 raise ProblemError(f"{prefix}y is complex and w is real here: stack real and imaginary parts as rows")

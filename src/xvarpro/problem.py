@@ -48,9 +48,10 @@ class Level(Struct):
             raise ProblemError(
                 f"y must be an array, a function y(theta, data) or Chunks of columns, got {type(self.y).__name__}"
             )
-        if is_array(self.y) and self.y.ndim not in (1, 2):
+        if is_array(self.y) and self.y.ndim not in (1, 2, 3):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
-        checks.nonnegative(self, "lam")
+        if not (is_array(self.lam) and self.lam.ndim):
+            checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]
         ):

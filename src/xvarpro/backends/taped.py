@@ -10,7 +10,7 @@ import array_api_compat
 
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Pullback
+from xvarpro.backends.protocol import Array, Pullback, Pushforward
 
 
 class TapedBackend(EagerBackend):
@@ -37,6 +37,14 @@ class TapedBackend(EagerBackend):
         constants: tuple[Array, ...] = (),
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         return tape.jvp(fun, primals, tangents, constants, xp=self.xp, index_add=self.index_add)
+
+    def linearise(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        # the transpose of the pull-back, which is linear
+        outputs, pullback = tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+        zeros = [self.xp.zeros_like(y) for y in outputs]
+        return outputs, tape.vjp(lambda *u: pullback(u), zeros, xp=self.xp, index_add=self.index_add)[1]
 
     @abstractmethod
     def householder_qr(self, A: Array) -> tuple[Array, Array]:
