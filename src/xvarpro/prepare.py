@@ -249,7 +249,7 @@ class _Mover:
         y, Omega = level.y, level.Omega
         if trees.is_array(level.lam) or (trees.is_array(y) and y.ndim > 2):
             raise ProblemError(
-                f"{prefix}y of shape (b, m, k) or {prefix}lam of shape (b,) states a batch of problems: use xv.solve_many"
+                f"{prefix}y of three axes, or {prefix}lam of one, states a batch of problems: use xv.solve_many"
             )
         if trees.is_array(y):
             if "complex" in exchange.dtype_name(y):

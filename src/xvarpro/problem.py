@@ -50,7 +50,7 @@ class Level(Struct):
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
-        if not (is_array(self.lam) and self.lam.ndim):
+        if not getattr(self.lam, "ndim", 0):
             checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             is_array(self.Omega) and self.Omega.ndim == 2 and self.Omega.shape[0] == self.Omega.shape[1]

@@ -7,7 +7,8 @@ Vectors lie along the last axis, so that a matrix of columns ``a_j`` is an array
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array
@@ -98,11 +99,11 @@ def solve_adjoint(R: Array, c: Array) -> Array:
     return _substitute(xp.conj(R) if is_complex(R) else R, c, range(R.shape[-1]))
 
 
-def _substitute(T: Array, c: Array, order: object) -> Array:
+def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
     """Solve with the triangular matrix whose columns are the rows of `T`, unknown by unknown."""
     xp = array_namespace(T)
     eye = xp.eye(T.shape[-1], dtype=T.dtype, device=device(T))
-    for j in order:  # type: ignore[attr-defined]
+    for j in order:
         x = c[..., j : j + 1] / T[:, j : j + 1, j : j + 1]
         # the unknown itself replaces its right-hand side
         c = c - x * (T[:, j : j + 1, :] - eye[j, :])
@@ -121,12 +122,12 @@ def solve(K: Array, c: Array) -> Array:
     return A[:, :, p]
 
 
-def condition(backend: object, R: Array) -> Array:
+def condition(backend: Any, R: Array) -> Array:
     """2-norm condition numbers, shape (b,); NaN where a matrix is not finite."""
     xp = array_namespace(R)
     fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
     eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
     # a library's decomposition may raise for all where one holds NaN
-    s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]  # type: ignore[attr-defined]
+    s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
     ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
     return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))

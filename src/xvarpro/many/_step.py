@@ -9,7 +9,8 @@ from xvarpro.many import _small
 from xvarpro.many.region import Regions
 from xvarpro.protocols import Array
 
-ROUNDS = 30  # of a step in the face and one across
+# of a step in the face and one across; without faces, of projected gradient steps alone
+ROUNDS, ALONE = 60, 200
 
 
 class _Walk(NamedTuple):
@@ -34,9 +35,15 @@ def newton_point(backend: Any, regions: Regions, theta: Array, grad: Array, B: A
         return theta + d, -0.5 * xp.vecdot(grad, d)
     enough = xp.finfo(theta.dtype).eps ** 0.75
 
-    def onward(walk: _Walk, target: Array) -> tuple[_Walk, Array, Array, Array]:
-        """To the lowest point of the model between x and `target`."""
+    def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
+        """To the lowest point of the model between x and `target`; P projects on the face of x."""
         d = target - walk.x
+        if P is not None:
+            # the slope across the face is not small at a minimum, and would multiply the rounding of a step within
+            within = _times(P, d)
+            out = d - within
+            rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * xp.vecdot(walk.x, walk.x)
+            d = xp.where(xp.expand_dims(xp.vecdot(out, out) <= rounding, axis=1), within, d)
         Bd = _times(B, d)
         down, bend = -xp.vecdot(walk.slope, d), xp.vecdot(d, Bd)
         t = xp.where(bend > 0, down / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(down))
@@ -53,14 +60,14 @@ def newton_point(backend: Any, regions: Regions, theta: Array, grad: Array, B: A
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
             eye = xp.eye(B.shape[-1], dtype=B.dtype, device=device(B))
             step = _times(P, _small.solve(inside + scale * (eye - P), _times(P, walk.slope)))
-            walk, *_ = onward(walk, regions.project(walk.x - step))
+            walk, *_ = onward(walk, regions.project(walk.x - step), P)
         target = regions.project(walk.x - xp.expand_dims(walk.length, axis=1) * walk.slope)
         after, d, down, bend = onward(walk, target)
         length = xp.where(bend > 0, xp.vecdot(d, d) / xp.where(bend > 0, bend, xp.ones_like(bend)), walk.length)
         return after._replace(length=length, going=walk.going & (down > enough * after.decrease), n=walk.n + 1)
 
     def unfinished(walk: _Walk) -> Array:
-        return xp.any(walk.going) & (walk.n < ROUNDS)
+        return xp.any(walk.going) & (walk.n < (ROUNDS if regions.has_faces else ALONE))
 
     slope, zero = xp.vecdot(grad, grad), xp.zeros_like(grad[:, 0])
     bend = xp.vecdot(grad, _times(B, grad))

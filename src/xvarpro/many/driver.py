@@ -143,7 +143,7 @@ class _Run:
     def __init__(self, prepared: Prepared, method: Method, tol: float) -> None:
         self.prepared, self.method = prepared, method
         self.backend = prepared.backend
-        self.tol = self.backend.xp.full_like(trees.corner(prepared.theta[:1, :]), tol) if len(prepared.theta) else tol
+        self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         assemble, backend = prepared.assemble, self.backend
         _, skeleton = self._operands(prepared.problem)
 
@@ -186,10 +186,10 @@ class _Run:
         backend, problem = self.backend, self.prepared.problem
         operands = (self.tol, *self._operands(problem)[0])
         state = self._start(operands, self.prepared.theta)
-        members, pieces, done = np.arange(len(self.prepared.theta)), [], 0
+        members, pieces, done = np.arange(self.prepared.theta.shape[0]), [], 0
         while True:
             running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
-            ended = len(self.prepared.theta) - len(running)
+            ended = self.prepared.theta.shape[0] - len(running)
             bar.update(ended - done, math.nan, math.nan)
             done = ended
             used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
@@ -204,7 +204,7 @@ class _Run:
                 picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
                 members = np.where(np.arange(size) < len(running), members[picked], -1)
                 state = self._taken(state, picked)
-                problem = restricted(problem, lambda x, at=self._index(picked): array_namespace(x).take(x, at, axis=0))
+                problem = self._restricted(problem, picked)
                 operands = (self.tol, *self._operands(problem)[0])
             n = backend.xp.full_like(state.n, min(SLICE, max_iter - used))
             least = _least(len(members), backend.compiled)
@@ -212,6 +212,10 @@ class _Run:
 
     def _index(self, members: np.ndarray) -> Array:
         return self.backend.asarray(members.astype(np.int64), device=self.backend.device_of(self.prepared.theta))
+
+    def _restricted(self, problem: Problem, members: np.ndarray) -> Problem:
+        at = self._index(members)
+        return restricted(problem, lambda x: array_namespace(x).take(x, at, axis=0))
 
     def _taken(self, state: State, members: np.ndarray) -> State:
         at = self._index(members)

@@ -288,7 +288,7 @@ def kept(accepted: Array, new: Any, old: Any) -> Any:
         parts = [kept(accepted, x, y) for x, y in zip(new, old, strict=True)]
         return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
     xp = array_namespace(new)
-    return xp.where(xp.reshape(accepted, (-1, *(1,) * (new.ndim - 1))), new, old)
+    return xp.where(xp.reshape(accepted, (*accepted.shape, *(1,) * (new.ndim - 1))), new, old)
 
 
 def _eye(B: Array) -> Array:

@@ -167,22 +167,23 @@ class Batch:
         f, w, r, _ = low
         m = outputs.M_L.shape[1]
         X, C = self._moved(low, m, tangents)
-        xp, shape = array_namespace(X), (X.shape[0], len(tangents), -1)
-        grad = _products(xp.reshape(X, shape), r[..., :m])
+        p = len(tangents)
+        grad = _products(_grouped(X, p), r[..., :m])
         outside = _small.rest(f, X, _small.coefficients(f, X))
         # the two parts are orthogonal
-        J = xp.concat([xp.reshape(x, shape) for x in (outside, _small.solve_adjoint(f.R, C))], axis=2)
+        parts = [_grouped(x, p) for x in (outside, _small.solve_adjoint(f.R, C))]
+        J = array_namespace(X).concat(parts, axis=2)
         return _half_squares(r), grad, J
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, _, _ = low
         X, C = self._moved(low, outputs.M_L.shape[1], tangents)
-        xp, k = array_namespace(X), w.shape[1]
+        xp = array_namespace(X)
         dw = -_small.solve_upper(f.R, _small.solve_adjoint(f.R, C) + _small.coefficients(f, X))
         own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
         J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
         r = self._judged(outputs, low)
-        J = xp.reshape(J, (J.shape[0], len(tangents), k * J.shape[2]))
+        J = _grouped(J, len(tangents))
         return _half_squares(r), _products(J, r), J
 
     def _moved(self, low: Lower, m: int, tangents: list[Outputs]) -> tuple[Array, Array]:
@@ -205,8 +206,8 @@ class Batch:
         c = r_U @ _conj(outputs.M_U)
         if trees.is_array(level.lam) or level.lam:
             Ow = w if level.Omega is None else (w @ level.Omega.mT) @ _conj(level.Omega)
-            lam = level.lam[:, None, None] if trees.is_array(level.lam) else level.lam
-            c = c + lam * Ow
+            lam: Any = level.lam
+            c = c + (lam[:, None, None] if trees.is_array(lam) else lam) * Ow
         z = _small.solve_adjoint(f.R, c)
         v, q = _small.solve_upper(f.R, z), z @ f.Q[..., :m]
         M_L = -(q.mT @ _conj(w)) - top.mT @ _conj(v)
@@ -254,6 +255,12 @@ def _real(x: Array) -> Array:
 def _half_squares(r: Array) -> Array:
     xp = array_namespace(r)
     return 0.5 * xp.sum(_small.squares(r), axis=1)
+
+
+def _grouped(X: Array, p: int) -> Array:
+    """Rows (b, p k, m) as (b, p, k m)."""
+    b, rows, m = X.shape
+    return array_namespace(X).reshape(X, (b, p, rows // p * m))
 
 
 def _products(J: Array, r: Array) -> Array:

@@ -14,7 +14,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.many.objective import Batch
 from xvarpro.many.region import Regions
-from xvarpro.prepare import Home, _Mover, _check_array, destination
+from xvarpro.prepare import Home, _check_array, _Mover, destination
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import NAMESPACE, Array, Struct, Tree
 from xvarpro.region import resolve
@@ -122,11 +122,11 @@ def prepare(
 
 
 def _batch_size(leaves: list[Any], names: list[str]) -> int:
-    sizes = {name: x.shape[0] if x.ndim else None for x, name in zip(leaves, names, strict=True)}
-    if len(set(sizes.values())) > 1 or None in sizes.values():
+    sizes = {x.shape[0] if x.ndim else -1 for x in leaves}
+    if len(sizes) > 1 or -1 in sizes:
         found = ", ".join(f"{name} has shape {tuple(x.shape)}" for x, name in zip(leaves, names, strict=True))
         raise ProblemError(f"every leaf of theta0 needs one entry per problem along its first axis: {found}")
-    return next(iter(sizes.values()))
+    return sizes.pop()
 
 
 def _check_start(backend: Backend, regions: Regions, x: Array) -> None:
@@ -224,7 +224,7 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
         if y[1] != M[1]:
             raise ProblemError(f"M returns shape {M} and y has shape {y}: they need the same number of rows")
         if level.Omega is not None and tuple(level.Omega.shape) != (M[2], M[2]):
-            raise ProblemError(f"Omega has shape {tuple(level.Omega.shape)} and M returns {M}: it must be {(M[2], M[2])}")
+            raise ProblemError(f"Omega has shape {tuple(level.Omega.shape)}, and M {M}: it must be {(M[2], M[2])}")
         vector = vector and len(y) == 2
         sides.add(1 if len(y) == 2 else y[2])
         unknowns.add(M[2])
@@ -240,10 +240,10 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
 
 def _check_independence(prepared: Prepared) -> None:
     """Every second problem, by itself and beside others that have moved, must look the same."""
-    backend, x = prepared.backend, prepared.theta[: 2 * PROBED, :]
-    xp, b = backend.xp, x.shape[0]
+    backend, b = prepared.backend, min(prepared.theta.shape[0], 2 * PROBED)
     if b < 2:
         return
+    xp, x = backend.xp, prepared.theta[:b, :]
     regions = prepared.regions
     probe = xp.broadcast_to(xp.sin(1 + xp.arange(regions.size, dtype=x.dtype)), x.shape)
     probe = backend.asarray(probe, device=backend.device_of(x))

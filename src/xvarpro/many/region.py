@@ -111,7 +111,7 @@ class Regions(Struct):
             gap_B = gap_B + ball.radius * length
             scale = ball.radius / xp.where(length > 0, length, xp.ones_like(length))
             for i in group:
-                leaves[i] = -xp.reshape(scale, (-1, *(1,) * len(self.shapes[i]))) * g[i]
+                leaves[i] = -xp.reshape(scale, (*scale.shape, *(1,) * len(self.shapes[i]))) * g[i]
         return Direction(self.join(tuple(leaves)), gap_A, gap_B)
 
     def violation(self, x: Array) -> Array:

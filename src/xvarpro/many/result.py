@@ -70,7 +70,8 @@ class ManyResult:
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)
         rate = len(self) / self.seconds if self.seconds > 0 else float("inf")
-        lines = [f"{len(self)} problems in {self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s), {rate:.3g} per second"]
+        took = f"{self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)"
+        lines = [f"{len(self)} problems in {took}, {rate:.3g} per second"]
         for status, count in self.counts.items():
             first = ", ".join(map(str, self.ended(status)[:3]))
             where = "" if status.success else f"  first: {first}"
