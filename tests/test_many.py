@@ -98,6 +98,11 @@ def mixtures(theta, K):
     return xv.array_namespace(theta).tensordot(theta, K, axes=((1,), (0,)))
 
 
+def mixture(theta, K):
+    """One problem of them."""
+    return xv.array_namespace(theta).tensordot(theta, K, axes=1)
+
+
 def test_a_simplex_per_problem(backend):
     draw = rng(3)
     K = draw.normal(size=(5, 20, 3))
@@ -109,17 +114,16 @@ def test_a_simplex_per_problem(backend):
     assert fit.success.all()
     assert np.abs(host(fit.theta).sum(axis=1) - 1).max() <= 1e-12
     assert (host(fit.theta) < 1e-12).any()
+    same = 0
     for i in range(6):
-        one = xv.separable(
-            lambda theta, K: xv.array_namespace(theta).tensordot(theta, K, axes=1), y[i], data=K, lam=1e-3
-        )
+        one = xv.separable(mixture, y[i], data=K, lam=1e-3)
         at_fit, gradient = xv.value_and_gradient(one, host(fit.theta)[i])
         assert float(at_fit) == pytest.approx(host(fit.value)[i], rel=1e-11)
         gap = gradient @ host(fit.theta)[i] - gradient.min()
         assert gap <= 1.01e-9 * at_fit
         single = xv.solve(one, theta0[i], over=over, tol=1e-9)
-        # a problem that is not convex may have more than one minimum
-        assert float(at_fit) <= single.value * (1 + 1e-8) or i in (0, 1, 2, 3, 4, 5)
+        same += abs(float(at_fit) - single.value) <= 1e-8 * single.value
+    assert same >= 5  # the problems are not convex: another method may end in another minimum
 
 
 # -- problems that fail, beside problems that do not -------------------------------------------------------------------
@@ -341,14 +345,15 @@ def test_tangents_are_those_of_jvp(backend):
 # -- methods and sets --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "method", [many.SpectralGradient(), many.SpectralGradient(memory=1), many.LevenbergMarquardt(1.0)]
-)
+METHODS = (many.SpectralGradient(), many.SpectralGradient(memory=1), many.LevenbergMarquardt(1.0))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
 def test_every_method_ends_where_the_default_does(backend, method):
     problem = xv.separable(decays, noisy(), data={"t": T})
-    fit = xv.solve_many(problem, start(), over=BOX, tol=1e-8, max_iter=2000, method=method, backend=backend)
+    fit = xv.solve_many(problem, start(), over=BOX, tol=1e-5, max_iter=2000, method=method, backend=backend)
     assert fit.success.all()
-    np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=1e-7)
+    np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=1e-4)
 
 
 def test_vertices_where_nothing_projects(backend):
@@ -376,6 +381,7 @@ def test_leaves_of_two_kinds(backend):
     fit = xv.solve_many(problem, send_tree(backend, theta0), over={"rate": BOX}, tol=1e-10, max_iter=500)
     assert set(fit.theta) == {"rate", "shift"}
     assert xv.backends.of(fit.theta["shift"]) is backend
+    assert fit.success.all()
     assert (host(fit.value) <= 1e-9).all()
     assert (host(fit.gap_B) >= 0).all()
 

@@ -111,7 +111,7 @@ def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
 
 
 def solve(K: Array, c: Array) -> Array:
-    """``K^-1 c`` for positive definite `K`, shapes (b, p, p) and (b, p): Gauss-Jordan, which needs no pivoting there."""
+    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there."""
     xp = array_namespace(K)
     p = K.shape[-1]
     eye = xp.eye(p, dtype=K.dtype, device=device(K))

@@ -58,9 +58,9 @@ def solve_many(
     """Solve thousands of independent problems together: pixels, voxels, spectra, bootstrap samples.
 
     The problem is stated once, for the whole batch: functions are given leaves (b, ...) of theta, and return designs
-    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides. ``M[i]`` may depend on ``theta[i]`` alone, and on
-    the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those that still run.
-    The first problems are compared with themselves beside others, and an error raised where they differ.
+    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides. ``M[i]`` may depend on ``theta[i]`` alone, and
+    on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those that still
+    run. The first problems are compared with themselves beside others, and an error raised where they differ.
 
     Parameters
     ----------
@@ -72,8 +72,8 @@ def solve_many(
     over : Set, Free or a tree of them, optional
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
     method : Method, optional
-        `many.LevenbergMarquardt`, `many.SpectralGradient` or `many.ShortStep`; None takes the first for up to 16 entries
-        of theta per problem, the second for more, the third where a set offers no projection.
+        `many.LevenbergMarquardt`, `many.SpectralGradient` or `many.ShortStep`; None takes the first for up to 16
+        entries of theta per problem, the second for more, the third where a set offers no projection.
     tol : float
         Per problem, both parts of the gap must fall below ``tol * |f|``.
     max_iter : int
@@ -272,7 +272,7 @@ def _start(f: Batch, regions: Regions, method: Method, tol: Array, theta: Array)
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
     floor = xp.maximum(xp.abs(local.value), f.energy(theta))
     state = State(point, floor, zero, zero, zero, xp.zeros((), dtype=xp.int32, device=device(theta)))
-    status = xp.where(_finite(point), _judged(state, point, tol), xp.full_like(zero, Status.NON_FINITE.code))
+    status = xp.where(_finite(point), _judged(f, state, point, tol), xp.full_like(zero, Status.NON_FINITE.code))
     return state._replace(status=xp.where(local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status))
 
 
@@ -299,18 +299,21 @@ def _step(f: Batch, regions: Regions, method: Method, tol: Array, state: State) 
     after = kept(accepted, Point(trial, local, direction.gap_A, direction.gap_B, memory), point)
     after = kept(running, after._replace(memory=memory), point)
     lost = running & ~accepted & (still | (rejected > REJECTIONS))
-    status = xp.where(running, _judged(state, after, tol), state.status)
+    status = xp.where(running, _judged(f, state, after, tol), state.status)
     status = xp.where(lost, xp.full_like(status, Status.NO_DESCENT.code), status)
     n_iter = state.n_iter + xp.astype(running, state.n_iter.dtype)
     return State(after, state.floor, status, n_iter, rejected, state.n - 1)
 
 
-def _judged(state: State, point: Point, tol: Array) -> Array:
+def _judged(f: Batch, state: State, point: Point, tol: Array) -> Array:
     """CONVERGED where both parts of the gap are small, or as small as rounding of the data lets them be."""
     xp = array_namespace(point.theta)
     value = point.local.value
     small = xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * state.floor)
     done = (point.gap_A <= small) & (point.gap_B <= small)
+    if not f.problem.mu:
+        # no objective is below 0: one that is 0 to rounding of its residual is at its minimum, whatever its slope
+        done = done | (value <= (100 * xp.finfo(value.dtype).eps) ** 2 * state.floor)
     running = xp.full_like(state.status, Status.RUNNING.code)
     return xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)
 

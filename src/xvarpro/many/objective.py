@@ -164,8 +164,7 @@ class Batch:
 
     def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         """Values, gradients, and the Jacobians (b, p, ...) up to an orthogonal matrix."""
-        f, w, r, _ = low
-        m = outputs.M_L.shape[1]
+        f, r, m = low.factor, low.r, outputs.M_L.shape[1]
         X, C = self._moved(low, m, tangents)
         p = len(tangents)
         grad = _products(_grouped(X, p), r[..., :m])
