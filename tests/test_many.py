@@ -172,6 +172,7 @@ def test_fewer_and_fewer_problems_are_the_same_problems(backend, monkeypatch):
     problem = xv.separable(decays, noisy(b), data=data, lam=lam)
     whole = xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend)
     monkeypatch.setattr(driver, "SMALLEST", 3)
+    monkeypatch.setattr(driver, "COMPILED", 3)
     monkeypatch.setattr(driver, "SLICE", 2)
     parts = xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend)
     np.testing.assert_array_equal(whole.n_iter, parts.n_iter)
@@ -183,12 +184,12 @@ def test_fewer_and_fewer_problems_are_the_same_problems(backend, monkeypatch):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 100, 256, 257, 5000])
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 257, 1024, 1025, 2047, 5000])
 def test_sizes_to_go_on_with(size, compiled):
     for running in range(1, size + 1):
         fewer = driver._fewer(running, size, compiled)
         assert running <= fewer <= size
-        if size > driver.SMALLEST and running <= driver._least(size, compiled):
+        if size > (driver.COMPILED if compiled else driver.SMALLEST) and running <= driver._least(size, compiled):
             assert fewer < size
     sizes = {driver._fewer(n, size, True) for n in range(1, size + 1)}
     assert len(sizes) <= 1 + np.log(max(size, 4)) / np.log(4)

@@ -27,7 +27,7 @@ from xvarpro.status import Status
 from xvarpro.trees import rounding
 
 REJECTIONS = 60  # in a row, after which a problem has no descent
-SMALLEST = 64  # problems that are not worth being made fewer
+SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 SLICE = 20  # iterations between looks at what has ended
 
 
@@ -129,8 +129,8 @@ def solve_many(
     hosted = [C for _, C in region.constrained if not C.compiles]
     if prepared.backend.compiled and hosted:
         raise ProblemError(f"{hosted[0]!r} calls a solver on the host, which {prepared.backend.name} cannot compile")
-    run = _Run(prepared, chosen, tol)
     with prepared.backend.scope(prepared.dtype):
+        run = _Run(prepared, chosen, tol)
         setup = time.perf_counter() - began
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
             state = run.iterate(max_iter, bar)
@@ -338,7 +338,9 @@ def _mapped(fun: Callable[..., Array], *states: Any) -> Any:
 
 def _least(size: int, compiled: bool) -> int:
     """How many may be running still when it is time to let the others go."""
-    return 0 if size <= SMALLEST else _bucket(size) if compiled else size // 2
+    if compiled:
+        return 0 if size <= COMPILED else _bucket(size)
+    return 0 if size <= SMALLEST else size // 2
 
 
 def _fewer(running: int, size: int, compiled: bool) -> int:
@@ -348,11 +350,14 @@ def _fewer(running: int, size: int, compiled: bool) -> int:
     if not compiled:
         return running
     bucket = _bucket(size)
-    while _bucket(bucket) >= running and bucket > SMALLEST:
+    while bucket > COMPILED and _bucket(bucket) >= running:
         bucket = _bucket(bucket)
     return bucket
 
 
 def _bucket(size: int) -> int:
-    """The largest of 64, 256, 1024, ... below a size."""
-    return max(SMALLEST, 4 ** math.ceil(math.log(size, 4) - 1)) if size > SMALLEST else SMALLEST
+    """The largest of `COMPILED` times 1, 4, 16, ... that is at most half of a size, or the first of them."""
+    bucket = COMPILED
+    while 8 * bucket <= size:
+        bucket *= 4
+    return bucket
