@@ -36,6 +36,7 @@ LAYERS = [
     ("plotting",),
     ("result", "weights"),
     ("solve",),
+    ("many",),
     (ROOT_MODULE,),
     ("datasets",),
     ("experiments",),

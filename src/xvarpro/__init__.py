@@ -1,7 +1,8 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, operators, sets, steps
+from xvarpro import algorithms, backends, errors, lower, many, operators, sets, steps
 from xvarpro._version import __version__
+from xvarpro.many import Each, ManyResult, solve_many
 from xvarpro.prepare import PrecisionWarning
 from xvarpro.problem import Level, Problem, bilevel, separable
 from xvarpro.result import Result, Trace
@@ -14,7 +15,9 @@ from xvarpro.trees import array_namespace
 __all__ = [
     "Chunks",
     "DeadUnitsWarning",
+    "Each",
     "Level",
+    "ManyResult",
     "Moment",
     "PrecisionWarning",
     "Problem",
@@ -30,11 +33,13 @@ __all__ = [
     "compress",
     "errors",
     "lower",
+    "many",
     "operators",
     "project",
     "separable",
     "sets",
     "solve",
+    "solve_many",
     "steps",
     "value_and_gradient",
 ]

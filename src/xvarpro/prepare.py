@@ -105,6 +105,25 @@ class Prepared:
             return self.backend.call(make, (fun, skeleton, self.home.treedef))(operands, *args)
 
 
+def destination(
+    theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None
+) -> tuple[list[Any], list[str], Backend, str, Any, Home]:
+    """Leaves of theta0 and their names; the backend, dtype and device to compute with; the way back."""
+    leaves, treedef = trees.flatten(theta0)
+    names = trees.paths(theta0)
+    leaves = [np.asarray(x) if isinstance(x, float) else x for x in leaves]
+    source = _owner(leaves, names)
+    own_dtype = _common_dtype(leaves, names, source)
+    to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
+    work = dtype or own_dtype
+    if work not in _FLOATS:
+        raise ProblemError(f"dtype must be 'float32' or 'float64', got {work!r}")
+    place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to is source else None
+    home = Home(source, work, tuple(source.device_of(x) for x in leaves), treedef)
+    _check_way_home(home, own_dtype)
+    return leaves, names, to, work, place, home
+
+
 def prepare(
     problem: Problem,
     theta0: Tree,
@@ -118,18 +137,8 @@ def prepare(
     """Check everything, then move it. Raises before any work; see `solve` for what."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
-    leaves, treedef = trees.flatten(theta0)
-    names = trees.paths(theta0)
-    leaves = [np.asarray(x) if isinstance(x, float) else x for x in leaves]
-    source = _owner(leaves, names)
-    own_dtype = _common_dtype(leaves, names, source)
-    to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
-    work = dtype or own_dtype
-    if work not in _FLOATS:
-        raise ProblemError(f"dtype must be 'float32' or 'float64', got {work!r}")
-    place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to is source else None
-    home = Home(source, work, tuple(source.device_of(x) for x in leaves), treedef)
-    _check_way_home(home, own_dtype)
+    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype)
+    treedef = home.treedef
     with to.scope(work):
         # a copy: the result must not share memory with what the caller may write to
         theta = tuple(to.xp.asarray(exchange.move(x, to, dtype=work, device=place), copy=True) for x in leaves)
@@ -236,7 +245,14 @@ class _Mover:
         self.to, self.dtype, self.device, self.told = to, dtype, device, told
 
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
-        """`real`: whole numbers count as data for arithmetic, not as indices or labels. `gaps`: NaN may stand there."""
+        """As `cast`; refuses NaN and inf, unless there may be `gaps`."""
+        moved = self.cast(x, name, real)
+        if exchange.dtype_name(x) in _BITS and not gaps:
+            self._finite(moved, name)
+        return moved
+
+    def cast(self, x: Array, name: str, real: bool = False) -> Array:
+        """`real`: whole numbers count as data for arithmetic, not as indices or labels."""
         kind = exchange.dtype_name(x)
         want = None
         if kind in _BITS:
@@ -246,14 +262,11 @@ class _Mover:
                     f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
                     f"{want}. Pass theta0 in {kind} to keep its digits",
                     PrecisionWarning,
-                    stacklevel=6,
+                    stacklevel=7,
                 )
         elif real:
             want = self.dtype
-        moved = exchange.move(x, self.to, dtype=want, device=self.device)
-        if kind in _BITS and not gaps:
-            self._finite(moved, name)
-        return moved
+        return exchange.move(x, self.to, dtype=want, device=self.device)
 
     def _finite(self, x: Array, name: str) -> None:
         if not bool(self.to.xp.all(self.to.xp.isfinite(x))):
@@ -273,6 +286,10 @@ class _Mover:
 
     def _level(self, level: Level, prefix: str) -> Level:
         y, Omega, weights = level.y, level.Omega, level.weights
+        if trees.is_array(level.lam) or (trees.is_array(y) and y.ndim > 2):
+            raise ProblemError(
+                f"{prefix}y of three axes, or {prefix}lam of one, states a batch of problems: use xv.solve_many"
+            )
         if weights is not None:
             weights = as_matrix(self(weights, f"{prefix}weights", real=True))
             if not bool(self.to.xp.all(weights >= 0)):

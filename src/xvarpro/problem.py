@@ -64,9 +64,9 @@ class Level(Struct):
             raise ProblemError(
                 f"y must be an array, a function y(theta, data), Rows or Chunks of columns, got {type(self.y).__name__}"
             )
-        if is_array(self.y) and self.y.ndim not in (1, 2):
+        if is_array(self.y) and self.y.ndim not in (1, 2, 3):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
-        if not callable(self.lam):
+        if not callable(self.lam) and not getattr(self.lam, "ndim", 0):
             checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             (is_array(self.Omega) or isinstance(self.Omega, Operator))

@@ -28,17 +28,19 @@ class Bar(_Drawn):
         Iterations at most.
     show : bool or None
         None shows the bar where standard error is a terminal.
+    unit : str
+        What is counted.
     """
 
-    def __init__(self, total: int, show: bool | None) -> None:
-        self._total = total
+    def __init__(self, total: int, show: bool | None, unit: str = "it") -> None:
+        self._total, self._unit = total, unit
         self._show = shown(show)
 
     def __enter__(self) -> Bar:
         if self._show:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=self._total, unit="it", leave=False, file=sys.stderr)
+            self._bar = tqdm(total=self._total, unit=self._unit, leave=False, file=sys.stderr)
         return self
 
     def update(self, n: int, value: float, gap: float) -> None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as xp
 import numpy as np
 
-from xvarpro.backends.protocol import Array, Backend, Pullback
+from xvarpro.backends.protocol import Array, Backend, Pullback, Pushforward
 
 
 class JaxBackend(Backend):
@@ -96,6 +96,12 @@ class JaxBackend(Backend):
         constants: tuple[Array, ...] = (),
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         return jax.jvp(lambda *theta: fun(*theta, *constants), primals, tangents)
+
+    def linearise(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        outputs, push = jax.linearize(lambda *theta: fun(*theta, *constants), *primals)
+        return outputs, lambda tangents: push(*tangents)
 
     # -- linear algebra
 

@@ -13,6 +13,7 @@ from xvarpro._namespace import device
 
 Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+Pushforward: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
 
 class Backend(ABC):
@@ -113,6 +114,16 @@ class Backend(ABC):
         constants: tuple[Array, ...] = (),
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Value of ``fun(*primals, *constants)`` and its derivative along `tangents`."""
+
+    def linearise(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        """Value of ``fun(*primals, *constants)``, and the map from tangents of `primals` to tangents of the outputs.
+
+        The map may be called often: `fun` is evaluated once where the framework can.
+        """
+        zeros = tuple(self.xp.zeros_like(x) for x in primals)
+        return self.jvp(fun, primals, zeros, constants)[0], lambda v: self.jvp(fun, primals, v, constants)[1]
 
     # -- linear algebra beyond the standard --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import array_api_compat
 from xvarpro._namespace import adjoint
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Pullback
+from xvarpro.backends.protocol import Array, Pullback, Pushforward
 
 
 class TapedBackend(EagerBackend):
@@ -44,6 +44,13 @@ class TapedBackend(EagerBackend):
         terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
         zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=array_api_compat.device(w))
         return self.index_add(zeros, rows, terms)
+    def linearise(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        # the transpose of the pull-back, which is linear
+        outputs, pullback = tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+        zeros = [self.xp.zeros_like(y) for y in outputs]
+        return outputs, tape.vjp(lambda *u: pullback(u), zeros, xp=self.xp, index_add=self.index_add)[1]
 
     @abstractmethod
     def householder_qr(self, A: Array) -> tuple[Array, Array]:

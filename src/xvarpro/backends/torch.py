@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Pullback
+from xvarpro.backends.protocol import Array, Pullback, Pushforward
 
 
 class TorchBackend(EagerBackend):
@@ -105,6 +105,33 @@ class TorchBackend(EagerBackend):
         constants: tuple[Array, ...] = (),
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         return torch.func.jvp(lambda *theta: fun(*theta, *constants), primals, tangents)
+
+    def linearise(
+        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        # the transpose of the pull-back, which is linear: torch.func.jvp would evaluate `fun` for every tangent
+        leaves = tuple(p.detach().requires_grad_() for p in primals)
+        with torch.enable_grad():
+            outputs = fun(*leaves, *constants)
+            live = [i for i, y in enumerate(outputs) if y.requires_grad]
+            dual = [torch.zeros_like(outputs[i], requires_grad=True) for i in live]
+            back = torch.autograd.grad(
+                [outputs[i] for i in live], leaves, dual, create_graph=True, allow_unused=True, materialize_grads=True
+            ) if live else ()  # fmt: skip
+        linked = [i for i, g in enumerate(back) if g.requires_grad]
+
+        def push(tangents: tuple[Array, ...]) -> tuple[Array, ...]:
+            moved = [torch.zeros_like(y) for y in outputs]
+            if linked:
+                heads, seeds = [back[i] for i in linked], [tangents[i] for i in linked]
+                found = torch.autograd.grad(
+                    heads, dual, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
+                for i, t in zip(live, found, strict=True):
+                    moved[i] = t
+            return tuple(moved)
+
+        return tuple(y.detach() for y in outputs), push
 
     def qr(self, A: Array) -> tuple[Array, Array]:
         Q, R = torch.linalg.qr(A)

@@ -1,0 +1,118 @@
+"""Thousands of bi-exponential decays: problems per second of a batch, of a loop of solves, of scipy's curve_fit.
+
+python benchmarks/many.py [--problems 10000] [--sample 100] [--backends numpy torch jax] [--write]
+
+Loops are timed on a sample, whose rate is the rate of the whole. `--write` puts the table into docs/many.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeWarning, curve_fit
+
+import xvarpro as xv
+
+PAGE = Path(__file__).parents[1] / "docs" / "many.md"
+MARK = "<!-- measured: benchmarks/many.py -->"
+T = np.linspace(0.0, 2.0, 64)
+START = np.array([0.7, 4.0])
+BOX = xv.sets.Box(0.0, 20.0)
+
+
+def decays(theta: Any, data: Any) -> Any:
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(theta, axis=1) * data["t"][None, :, None])
+
+
+def decay(theta: Any, data: Any) -> Any:
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+
+
+def signals(b: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    rates = np.stack([rng.uniform(0.5, 1.5, b), rng.uniform(3.0, 8.0, b)], axis=1)
+    w = rng.uniform(0.5, 2.0, (b, 2, 1))
+    clean = (np.exp(-rates[:, None, :] * T[:, None]) @ w)[..., 0]
+    return clean + 1e-2 * rng.normal(size=clean.shape)
+
+
+def batched(y: np.ndarray, backend: str) -> tuple[float, float, xv.ManyResult]:
+    """Seconds of a second solve, of the first, and the result."""
+    problem, theta0 = xv.separable(decays, y, data={"t": T}), np.tile(START, (len(y), 1))
+    seconds = []
+    for _ in range(4):
+        began = time.perf_counter()
+        fit = xv.solve_many(problem, theta0, over=BOX, backend=backend, progress=False)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:]), seconds[0], fit
+
+
+def looped(y: np.ndarray, backend: str) -> tuple[float, np.ndarray]:
+    values = []
+    xv.solve(xv.separable(decay, y[0], data={"t": T}), START, over=BOX, backend=backend)
+    began = time.perf_counter()
+    for row in y:
+        values.append(xv.solve(xv.separable(decay, row, data={"t": T}), START, over=BOX, backend=backend).value)
+    return time.perf_counter() - began, np.asarray(values)
+
+
+def joint(t: Any, a: float, b: float, u: float, v: float) -> Any:
+    return u * np.exp(-a * t) + v * np.exp(-b * t)
+
+
+def scipy(y: np.ndarray) -> tuple[float, np.ndarray]:
+    values = []
+    bounds = ([0.0, 0.0, -np.inf, -np.inf], [20.0, 20.0, np.inf, np.inf])
+    began = time.perf_counter()
+    for row in y:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OptimizeWarning)
+            found, _ = curve_fit(joint, T, row, p0=[*START, 1.0, 1.0], bounds=bounds)
+        values.append(0.5 * np.sum((joint(T, *found) - row) ** 2))
+    return time.perf_counter() - began, np.asarray(values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=10_000)
+    parser.add_argument("--sample", type=int, default=100)
+    parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    y = signals(args.problems)
+    sample = y[: args.sample]
+    lines = [
+        f"{args.problems} problems, load {os.getloadavg()[0]:.2f}, {os.environ.get('OMP_NUM_THREADS', 'all')} threads",
+        "",
+        "| method | problems per second | first call, s | converged | objective over the best, at most |",
+        "|---|---|---|---|---|",
+    ]
+    rows: list[tuple[str, float, str, str, np.ndarray]] = []
+    for backend in args.backends:
+        seconds, first, fit = batched(y, backend)
+        values = np.asarray(fit.value)[: args.sample]
+        rows.append((f"`solve_many`, {backend}", len(y) / seconds, f"{first:.1f}", f"{fit.success.mean():.2%}", values))
+    for backend in args.backends:
+        seconds, values = looped(sample, backend)
+        rows.append((f"loop of `solve`, {backend} ({len(sample)} timed)", len(sample) / seconds, "", "", values))
+    seconds, values = scipy(sample)
+    rows.append((f"loop of `curve_fit` ({len(sample)} timed)", len(sample) / seconds, "", "", values))
+    best = np.min([values for *_, values in rows], axis=0)
+    for name, rate, first, converged, values in rows:
+        lines.append(f"| {name} | {rate:.0f} | {first} | {converged} | {np.max(values / best - 1):.1e} |")
+    print("\n".join(lines))
+    if args.write:
+        head, _, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
+        PAGE.write_text("\n".join([head + MARK, "", *lines, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

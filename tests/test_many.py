@@ -1,0 +1,518 @@
+"""Batches: the answers of a loop, a status per problem, and no problem that another one can harm."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import many
+from xvarpro.many import _small, driver
+from xvarpro.many.prepare import prepare
+from xvarpro.protocols import Struct
+
+from .conftest import float64
+from .support import error, host, rng, send, send_tree
+
+HOSTED = ("numpy", "array-api-strict", "torch")
+JAX = pytest.param("jax", marks=pytest.mark.thorough)  # compiles for seconds in every case
+EPS = np.finfo(np.float64).eps
+T = np.linspace(0.0, 2.0, 30)
+BOX = xv.sets.Box(0.0, 20.0)
+
+
+@pytest.fixture(params=[*HOSTED, JAX])
+def backend(request):
+    chosen = xv.backends.get(request.param)
+    with float64(chosen):
+        yield chosen
+
+
+def decays(theta, data):
+    """Shape (b, m, n), for rates (b, n) and times (m,) or (b, m)."""
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(theta, axis=1) * xp.expand_dims(data["t"], axis=-1))
+
+
+def decay(theta, data):
+    """One problem of them."""
+    xp = xv.array_namespace(theta)
+    return xp.exp(-theta * xp.expand_dims(data["t"], axis=-1))
+
+
+@lru_cache
+def noisy(b=7, noise=1e-2, k=0, seed=0):
+    draw = rng(seed)
+    rates = np.stack([draw.uniform(0.5, 1.5, b), draw.uniform(3.0, 8.0, b)], axis=1)
+    w = draw.uniform(0.5, 2.0, (b, 2, k or 1))
+    y = np.exp(-rates[:, None, :] * T[:, None]) @ w
+    y = y + noise * draw.normal(size=y.shape)
+    return y if k else y[..., 0]
+
+
+def start(b=7):
+    return np.tile([0.7, 4.0], (b, 1))
+
+
+@lru_cache
+def looped(tol):
+    fits = [xv.solve(xv.separable(decay, y, data={"t": T}), start(1)[0], over=BOX, tol=tol) for y in noisy()]
+    return fits, [np.array([getattr(fit, name) for fit in fits]) for name in ("theta", "w", "value")]
+
+
+def test_equals_a_loop_of_solves(backend):
+    _, (theta, w, value) = looped(1e-11)
+    fit = xv.solve_many(xv.separable(decays, noisy(), data={"t": T}), start(), over=BOX, tol=1e-11, backend=backend)
+    assert fit.success.all()
+    np.testing.assert_allclose(host(fit.value), value, rtol=1e-10)
+    np.testing.assert_allclose(host(fit.theta), theta, rtol=1e-5)
+    np.testing.assert_allclose(host(fit.w), w, rtol=1e-4)
+
+
+def test_equals_a_loop_where_a_loop_is_compiled():
+    _, (theta, _, value) = looped(1e-11)
+    with float64(xv.backends.get("jax")):
+        problem = xv.separable(decays, noisy(), data={"t": T})
+        fit = xv.solve_many(problem, start(), over=BOX, tol=1e-11, backend="jax")
+    assert fit.success.all()
+    np.testing.assert_allclose(host(fit.value), value, rtol=1e-10)
+    np.testing.assert_allclose(host(fit.theta), theta, rtol=1e-5)
+
+
+def test_bounds_that_hold_the_minimum_off(backend):
+    """Some of the problems end on a face, where the gradient does not vanish."""
+    over = xv.sets.Box(0.0, 5.0)
+    fit = xv.solve_many(xv.separable(decays, noisy(), data={"t": T}), start(), over=over, tol=1e-10, backend=backend)
+    ends = host(fit.theta)[:, 1] == 5.0
+    assert ends.any()
+    assert not ends.all()
+    for y, value in zip(noisy(), host(fit.value), strict=True):
+        one = xv.solve(xv.separable(decay, y, data={"t": T}), start(1)[0], over=over, tol=1e-10)
+        assert value == pytest.approx(one.value, rel=1e-9)
+
+
+def mixtures(theta, K):
+    """``sum_s theta_s K_s``, shape (b, m, n)."""
+    return xv.array_namespace(theta).tensordot(theta, K, axes=((1,), (0,)))
+
+
+def mixture(theta, K):
+    """One problem of them."""
+    return xv.array_namespace(theta).tensordot(theta, K, axes=1)
+
+
+def test_a_simplex_per_problem(backend):
+    draw = rng(3)
+    K = draw.normal(size=(5, 20, 3))
+    mixed = np.einsum("bs,smn,bn->bm", draw.dirichlet(np.full(5, 0.3), 6), K, draw.normal(size=(6, 3)))
+    y = mixed + 0.05 * draw.normal(size=(6, 20))
+    theta0, over = np.full((6, 5), 0.2), xv.sets.Simplex()
+    problem = xv.separable(mixtures, y, data=K, lam=1e-3)
+    fit = xv.solve_many(problem, theta0, over=over, tol=1e-9, backend=backend)
+    assert fit.success.all()
+    assert np.abs(host(fit.theta).sum(axis=1) - 1).max() <= 1e-12
+    assert (host(fit.theta) < 1e-12).any()
+    same = 0
+    for i in range(6):
+        one = xv.separable(mixture, y[i], data=K, lam=1e-3)
+        at_fit, gradient = xv.value_and_gradient(one, host(fit.theta)[i])
+        assert float(at_fit) == pytest.approx(host(fit.value)[i], rel=1e-11)
+        gap = gradient @ host(fit.theta)[i] - gradient.min()
+        assert gap <= 1.01e-9 * at_fit
+        single = xv.solve(one, theta0[i], over=over, tol=1e-9)
+        same += abs(float(at_fit) - single.value) <= 1e-8 * single.value
+    assert same >= 5  # the problems are not convex: another method may end in another minimum
+
+
+# -- problems that fail, beside problems that do not -------------------------------------------------------------------
+
+
+def test_a_status_per_problem(backend):
+    y, theta0 = np.array(noisy()), start()
+    y[1, 3] = np.nan
+    y[2] = 0.0
+    y[4, 0] = np.inf
+    theta0[5] = [2.0, 2.0]
+    fit = xv.solve_many(xv.separable(decays, y, data={"t": T}), theta0, over=BOX, tol=1e-9, backend=backend)
+    bad = {1: xv.Status.NON_FINITE, 4: xv.Status.NON_FINITE, 5: xv.Status.RANK_DEFICIENT}
+    assert [xv.Status.of(code) for code in fit.status] == [bad.get(i, xv.Status.CONVERGED) for i in range(7)]
+    assert fit.counts == {xv.Status.CONVERGED: 4, xv.Status.NON_FINITE: 2, xv.Status.RANK_DEFICIENT: 1}
+    assert fit.ended(xv.Status.NON_FINITE).tolist() == [1, 4]
+    assert host(fit.value)[2] == 0
+    assert fit.n_iter[[1, 2, 4, 5]].max() == 0
+    assert np.isnan(host(fit.value)[list(bad)]).all()
+    clean = xv.solve_many(xv.separable(decays, noisy(), data={"t": T}), start(), over=BOX, tol=1e-9, backend=backend)
+    for name in ("theta", "w", "value", "gap_A", "condition"):
+        alone, beside = (host(getattr(x, name))[[0, 3, 6]] for x in (clean, fit))
+        np.testing.assert_array_equal(alone, beside)
+    assert "first: 1, 4" in str(fit)
+    assert repr(fit) == "ManyResult(7 problems: 4 CONVERGED, 2 NON_FINITE, 1 RANK_DEFICIENT)"
+
+
+def test_those_that_have_ended_stay_as_they_are(monkeypatch):
+    monkeypatch.setattr(driver, "SLICE", 1)
+    problem = xv.separable(decays, noisy(200), data={"t": T})
+    early, late = (xv.solve_many(problem, start(200), over=BOX, tol=1e-9, max_iter=n, progress=False) for n in (6, 200))
+    done = early.success
+    assert 20 < done.sum() < 180
+    assert set(early.counts) == {xv.Status.CONVERGED, xv.Status.MAX_ITER}
+    assert late.success.all()
+    for name in ("theta", "w", "value", "gap_A", "n_iter"):
+        np.testing.assert_array_equal(getattr(early, name)[done], getattr(late, name)[done])
+    assert (early.n_iter[~done] == 6).all()
+
+
+def test_fewer_and_fewer_problems_are_the_same_problems(backend, monkeypatch):
+    """Data of their own go along when a batch is made smaller, and so do ridges and targets."""
+    draw, b = rng(4), 40
+    data = {"t": xv.Each(T * draw.uniform(0.8, 1.2, (b, 1))), "name": "decay"}
+    lam, theta0 = draw.uniform(1e-6, 1e-3, b), start(b) * draw.uniform(0.5, 2.0, (b, 2))
+    problem = xv.separable(decays, noisy(b), data=data, lam=lam)
+    whole = xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend)
+    monkeypatch.setattr(driver, "SMALLEST", 3)
+    monkeypatch.setattr(driver, "COMPILED", 3)
+    monkeypatch.setattr(driver, "SLICE", 2)
+    parts = xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend)
+    np.testing.assert_array_equal(whole.n_iter, parts.n_iter)
+    np.testing.assert_allclose(host(whole.theta), host(parts.theta), rtol=1e-9)
+    for i in (0, 13, 39):
+        one = xv.separable(decay, noisy(b)[i], data={"t": data["t"].array[i]}, lam=lam[i])
+        value, _ = xv.value_and_gradient(one, host(parts.theta)[i])
+        assert float(value) == pytest.approx(host(parts.value)[i], rel=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 257, 1024, 1025, 2047, 5000])
+def test_sizes_to_go_on_with(size, compiled):
+    for running in range(1, size + 1):
+        fewer = driver._fewer(running, size, compiled)
+        assert running <= fewer <= size
+        if size > (driver.COMPILED if compiled else driver.SMALLEST) and running <= driver._least(size, compiled):
+            assert fewer < size
+    sizes = {driver._fewer(n, size, True) for n in range(1, size + 1)}
+    assert len(sizes) <= 1 + np.log(max(size, 4)) / np.log(4)
+
+
+@pytest.mark.parametrize("b", [0, 1])
+def test_a_batch_of_one_and_of_none(backend, b):
+    problem = xv.separable(decays, noisy()[:b], data={"t": T})
+    fit = xv.solve_many(problem, start(b), over=BOX, tol=1e-9, backend=backend)
+    assert len(fit) == b
+    assert (fit.theta.shape, fit.w.shape, fit.value.shape, fit.condition.shape) == ((b, 2), (b, 2), (b,), (b,))
+    assert fit.success.all()
+    assert str(fit).startswith(f"{b} problems in ")
+    if b:
+        np.testing.assert_allclose(host(fit.value)[0], looped(1e-11)[1][2][0], rtol=1e-8)
+
+
+def test_float32(backend):
+    y, theta0 = noisy().astype(np.float32), start().astype(np.float32)
+    problem = xv.separable(decays, y, data={"t": T.astype(np.float32)})
+    fit = xv.solve_many(problem, theta0, over=BOX, tol=1e-3, backend=backend)
+    assert host(fit.theta).dtype == host(fit.w).dtype == np.float32
+    assert fit.success.all()
+    np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=2e-3)
+
+
+# -- derivatives -------------------------------------------------------------------------------------------------------
+
+
+def two_leaves(theta, data):
+    """A design (b, 8, 3) of two leaves."""
+    xp = xv.array_namespace(theta)
+    phase = xp.expand_dims(theta["a"], axis=1) * data[None, :, None]
+    return xp.sin(phase) + xp.expand_dims(theta["c"][:, :, 0] * theta["c"][:, :, 1], axis=1)
+
+
+def other_design(theta, data):
+    return two_leaves(theta, data * 1.3)
+
+
+def moving(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.cos(theta["a"][:, :1] * data[None, :])
+
+
+def penalty(theta):
+    xp = xv.array_namespace(theta)
+    return xp.sum(theta["a"] ** 4, axis=1)
+
+
+X = np.linspace(0.3, 3.0, 8)
+THETA = {"a": rng(5).uniform(0.5, 2.0, (4, 3)), "c": rng(6).uniform(0.5, 1.5, (4, 3, 2))}
+OMEGA = np.eye(3) + 0.2 * rng(7).normal(size=(3, 3))
+TARGETS = rng(8).normal(size=(2, 4, 8, 2))
+LAM = np.array([0.0, 0.1, 0.2, 0.4])
+
+
+def stated(kind):
+    """The same problems as a batch, and each by itself with a leading axis of length 1."""
+    one = {
+        "separable": lambda at: xv.separable(two_leaves, TARGETS[0][at, :, 0], data=X),
+        "ridged": lambda at: xv.separable(two_leaves, TARGETS[0][at], data=X, lam=LAM[at], Omega=OMEGA),
+        "penalised": lambda at: xv.separable(two_leaves, moving, data=X, lam=0.2, R=penalty, mu=0.1),
+        "bilevel": lambda at: xv.bilevel(
+            lower=xv.Level(two_leaves, TARGETS[0][at], LAM[at] + 0.1, OMEGA),
+            upper=xv.Level(other_design, TARGETS[1][at]),
+            data=X,
+        ),
+        "both ridged": lambda at: xv.bilevel(
+            lower=xv.Level(two_leaves, moving, 0.3), upper=xv.Level(other_design, TARGETS[1][at, :, 0], 0.2, OMEGA),
+            data=X,
+        ),
+    }  # fmt: skip
+    return one[kind]
+
+
+KINDS = ("separable", "ridged", "penalised", "bilevel", "both ridged")
+
+
+def single(kind, i):
+    """Problem i in the form that `xv.solve` takes."""
+
+    def level(level):
+        def M(theta, data):
+            xp = xv.array_namespace(theta)
+            return level.M({k: xp.expand_dims(x, axis=0) for k, x in theta.items()}, data)[0, ...]
+
+        def y(theta, data):
+            xp = xv.array_namespace(theta)
+            return level.y({k: xp.expand_dims(x, axis=0) for k, x in theta.items()}, data)[0, ...]
+
+        lam = float(level.lam[0]) if np.ndim(level.lam) else level.lam
+        return xv.Level(M, y if callable(level.y) else level.y[0], lam, level.Omega)
+
+    problem = stated(kind)(slice(i, i + 1))
+    lower = level(problem.lower)
+    if problem.upper is not None:
+        return xv.bilevel(lower=lower, upper=level(problem.upper), data=X)
+    R = problem.R and (lambda theta: penalty({k: theta[k][None, ...] for k in theta})[0])
+    return xv.separable(lower.M, lower.y, data=X, lam=lower.lam, Omega=lower.Omega, R=R, mu=problem.mu)
+
+
+def objective(kind, backend, theta=THETA):
+    prepared = prepare(stated(kind)(slice(None)), theta, backend=backend)
+    return prepared.assemble(prepared.problem, prepared.regions), prepared.theta
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_the_problems_by_themselves(backend, kind):
+    f, x = objective(kind, backend)
+    with backend.scope("float64"):
+        first, second = f.first(x), f.second(x)
+    for i in range(4):
+        value, gradient = xv.value_and_gradient(single(kind, i), {k: v[i] for k, v in THETA.items()})
+        for local in (first, second):
+            assert host(local.value)[i] == pytest.approx(float(value), rel=1e-12)
+            assert error(host(local.grad)[i], np.concatenate([gradient["a"], gradient["c"].ravel()])) <= 1e-11
+
+
+@pytest.mark.parametrize("kind", ["separable", "ridged", "bilevel", "both ridged"])
+def test_the_gauss_newton_matrix_is_that_of_the_reduced_residual(kind):
+    numpy = xv.backends.get("numpy")
+    f, x = objective(kind, numpy)
+
+    def residual(x):
+        out = f.outputs(x)
+        low = f.lower(out)
+        r = low.r if f.problem.is_separable else f._judged(out, low)
+        return r.reshape(4, -1)
+
+    h = 1e-6
+    J = np.stack([(residual(x + h * e) - residual(x - h * e)) / (2 * h) for e in np.eye(x.shape[1])], axis=1)
+    assert error(f.second(x).curvature, J @ J.mT) <= 1e-7
+
+
+def test_tangents_are_those_of_jvp(backend):
+    x, y = (send(backend, rng(i).normal(size=(3, 2))) for i in (1, 2))
+
+    def fun(x, y, c):
+        xp = xv.array_namespace(x)
+        return xp.sin(x) * y, c * 1.0, xp.sum(y * y, axis=1)
+
+    with backend.scope("float64"):
+        values, push = backend.linearise(fun, (x, y), (x + y,))
+        for seed in (3, 4):
+            dx, dy = (send(backend, rng(seed + i).normal(size=(3, 2))) for i in (0, 9))
+            moved = push((dx, dy))
+            exact = np.cos(host(x)) * host(dx) * host(y) + np.sin(host(x)) * host(dy), (host(y) * host(dy) * 2).sum(1)
+            assert error((moved[0], moved[2]), exact) <= 10 * EPS
+            assert not host(moved[1]).any()
+    assert error(values[0], np.sin(host(x)) * host(y)) <= 2 * EPS
+
+
+# -- methods and sets --------------------------------------------------------------------------------------------------
+
+
+METHODS = (many.SpectralGradient(), many.SpectralGradient(memory=1), many.LevenbergMarquardt(1.0))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_method_ends_where_the_default_does(backend, method):
+    problem = xv.separable(decays, noisy(), data={"t": T})
+    fit = xv.solve_many(problem, start(), over=BOX, tol=1e-5, max_iter=2000, method=method, backend=backend)
+    assert fit.success.all()
+    np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=1e-4)
+
+
+def test_vertices_where_nothing_projects(backend):
+    C = xv.sets.Simplex()
+    theta0, over = np.full((4, 3), 1 / 3), xv.sets.Oracle(C.lmo, width=2.0)
+    K = rng(3).normal(size=(3, 12, 2))
+    problem = xv.separable(mixtures, rng(4).normal(size=(4, 12)), data=K)
+    fit = xv.solve_many(problem, theta0, over=over, tol=1e-3, max_iter=2000, backend=backend)
+    assert fit.method == "ShortStep()"
+    assert fit.success.all()
+    with pytest.raises(xv.errors.ProblemError, match="projects"):
+        xv.solve_many(problem, theta0, over=over, method=many.LevenbergMarquardt(), backend=backend)
+
+
+def test_leaves_of_two_kinds(backend):
+    """Rates under bounds and a shift that is free: both parts of the gap, and a tree back."""
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return decays(theta["rate"], data) + xp.expand_dims(theta["shift"], axis=2)
+
+    theta0 = {"rate": start(), "shift": np.zeros((7, 1))}
+    y = noisy(noise=0.0) + 0.3
+    problem = xv.separable(M, y, data={"t": T})
+    fit = xv.solve_many(problem, send_tree(backend, theta0), over={"rate": BOX}, tol=1e-10, max_iter=500)
+    assert set(fit.theta) == {"rate", "shift"}
+    assert xv.backends.of(fit.theta["shift"]) is backend
+    assert fit.success.all()
+    assert (host(fit.value) <= 1e-9).all()
+    assert (host(fit.gap_B) >= 0).all()
+
+
+def test_many_parameters_take_gradients_alone():
+    theta0 = np.full((3, 20), 0.05)
+    problem = xv.separable(mixtures, rng(1).normal(size=(3, 30)), data=rng(2).normal(size=(20, 30, 2)), lam=0.1)
+    fit = xv.solve_many(problem, theta0, over=xv.sets.Simplex(), tol=1e-6, max_iter=3000)
+    assert fit.method.startswith("SpectralGradient")
+    assert fit.success.all()
+
+
+@pytest.mark.parametrize("C", [xv.sets.Simplex(2.0), xv.sets.L1Ball(3.0), xv.sets.L2Ball(2.0), xv.sets.Box(-0.5, 0.5)])
+def test_a_model_is_minimised_over_the_set(backend, C):
+    """Against the variational inequality of the minimum: <slope, v - x> >= 0 for all v."""
+    from xvarpro.many._step import newton_point
+
+    draw, b, p = rng(0), 20, 4
+    A = draw.normal(size=(b, 6, p)) * np.array([1.0, 10.0, 0.1, 3.0])
+    B, g = A.mT @ A + 1e-3 * np.eye(p), 10 * draw.normal(size=(b, p))
+    regions = many.Regions(xv.region.resolve(C, np.zeros(p)), ((p,),))
+    theta = C.project(draw.normal(size=(b, p)))
+    with backend.scope("float64"):
+        x, decrease = newton_point(backend, regions, *(send(backend, a) for a in (theta, g, B)))
+    x, decrease = host(x), host(decrease)
+    slope = g + np.einsum("bij,bj->bi", B, x - theta)
+    gap = np.sum(slope * (x - C.lmo(slope)), axis=1)
+    assert float(np.max(C.violation(x))) <= 1e-12
+    np.testing.assert_allclose(decrease, -np.sum((g + slope) * (x - theta), axis=1) / 2, rtol=1e-8)
+    share = 1e-2 if not C.has_faces else 1e-6  # without faces a model is minimised roughly, by its gradient alone
+    assert (gap <= share * decrease).all()
+
+
+# -- small dense algebra -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_factors_are_those_of_a_qr(backend, kind):
+    draw, b, m, n = rng(1), 5, 9, 4
+    A = draw.normal(size=(b, m, n)) + (1j * draw.normal(size=(b, m, n)) if kind == "complex128" else 0)
+    U, s, Vh = np.linalg.svd(A, full_matrices=False)
+    A = (U * (s[..., :1] * 10.0 ** -np.linspace(0, 9, n))[:, None, :]) @ Vh  # condition 1e9
+    A[2] = np.nan
+    c = draw.normal(size=(b, 3, n)).astype(kind)
+    with backend.scope("float64"):
+        f = _small.factor(send(backend, np.swapaxes(A, 1, 2)))
+        upper, adjoint = (host(solve(f.R, send(backend, c))) for solve in (_small.solve_upper, _small.solve_adjoint))
+        kappa = host(_small.condition(backend, f.R))
+    Q, R = np.swapaxes(host(f.Q), 1, 2), host(f.R)
+    good = [0, 1, 3, 4]
+    assert np.isnan(Q[2]).all()
+    assert np.isnan(kappa[2])
+    np.testing.assert_allclose(kappa[good], 1e9, rtol=1e-5)
+    for i in good:
+        assert np.linalg.norm(Q[i].conj().T @ Q[i] - np.eye(n)) <= 20 * EPS
+        assert np.linalg.norm(Q[i] @ R[i] - A[i]) <= 20 * EPS * np.linalg.norm(A[i])
+        assert not np.tril(R[i], -1).any()
+        for matrix, x in ((R[i], upper[i].T), (R[i].conj().T, adjoint[i].T)):
+            assert (abs(matrix @ x - c[i].T) <= 20 * EPS * (abs(matrix) @ abs(x))).all()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def coupled(theta, data):
+    xp = xv.array_namespace(theta)
+    return decays(theta - 1e-3 * xp.mean(theta, axis=0, keepdims=True), data)
+
+
+def test_problems_that_depend_on_one_another(backend):
+    with pytest.raises(xv.errors.ProblemError, match="changes with the other problems"):
+        xv.solve_many(xv.separable(coupled, noisy(), data={"t": T}), start(), over=BOX, backend=backend)
+
+
+def test_data_that_are_not_marked():
+    t = np.tile(T, (7, 1))
+    with pytest.raises(xv.errors.ProblemError, match=r"marked, xv.Each\(array\)"):
+        xv.solve_many(xv.separable(decays, noisy(), data={"t": t}), start(), over=BOX)
+    assert xv.solve_many(xv.separable(decays, noisy(), data={"t": xv.Each(t)}), start(), over=BOX).success.all()
+
+
+BAD = {
+    "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
+    r"\(b, m\) or \(b, m, k\) with b = 7": lambda: {"y": noisy()[:3]},
+    r"M must return \(b, m, n\)": lambda: {"M": lambda theta, data: decays(theta, data)[0]},
+    "same number of rows": lambda: {"y": noisy()[:, :5]},
+    "finite numbers >= 0": lambda: {"lam": np.array([1.0, -1, 1, 1, 1, 1, 1])},
+    r"lam must have shape \(b,\)": lambda: {"lam": np.ones(3)},
+    "Omega has shape": lambda: {"lam": 1.0, "Omega": np.eye(3)},
+    "leave out solver": lambda: {"solver": xv.lower.SVD()},
+    "R must return one number per problem": lambda: {"R": lambda theta: theta * theta, "mu": 1.0},
+    "first axis has b = 7": lambda: {"data": {"t": xv.Each(T)}},
+    "infeasible": lambda: {"theta0": start() + 30},
+    "theta0 contains NaN": lambda: {"theta0": start() * np.nan},
+    "w is not unique": lambda: {"M": lambda theta, data: decays(theta, data)[:, :1, :], "y": noisy()[:, :1]},
+    "Omega contains NaN": lambda: {"lam": 1.0, "Omega": np.full((2, 2), np.nan)},
+    "tol must be": lambda: {"tol": -1.0},
+    "max_iter must be": lambda: {"max_iter": 1.5},
+    "method must be": lambda: {"method": xv.algorithms.FrankWolfe()},
+    "in Chunks": lambda: {"y": xv.Chunks(lambda: iter([noisy()]))},
+    "norms.L2": lambda: {"over": xv.sets.Free(norm=xv.sets.norms.Sign())},
+}
+
+
+@pytest.mark.parametrize("match", BAD)
+def test_what_does_not_fit_is_refused(match):
+    given = {"M": decays, "y": noisy(), "data": {"t": T}, "theta0": start(), "over": BOX} | BAD[match]()
+    options = {k: given.pop(k) for k in ("theta0", "over", "tol", "max_iter", "method") if k in given}
+    if isinstance(options["theta0"], dict):
+        options["over"] = None
+    with pytest.raises((xv.errors.ProblemError, xv.errors.ModelError), match=match):
+        xv.solve_many(xv.separable(given.pop("M"), given.pop("y"), **given), **options)
+
+
+def test_a_batch_is_refused_by_solve():
+    for keywords in ({"y": noisy(k=2)}, {"y": noisy(), "lam": np.ones(7)}):
+        problem = xv.separable(decays, keywords.pop("y"), data={"t": T}, **keywords)
+        with pytest.raises(xv.errors.ProblemError, match="solve_many"):
+            xv.solve(problem, start())
+
+
+def test_nothing_given_is_written_to():
+    theta0, y = start(), np.array(noisy())
+    xv.solve_many(xv.separable(decays, y, data={"t": T}), theta0, over=BOX)
+    np.testing.assert_array_equal(theta0, start())
+    np.testing.assert_array_equal(y, noisy())
+
+
+@pytest.mark.parametrize("name", many.__all__)
+def test_what_is_exported_stands_without_arguments(name):
+    cls = getattr(many, name)
+    if isinstance(cls, type) and issubclass(cls, Struct) and cls not in (many.Method, many.Regions):
+        assert cls() == cls()
