@@ -25,7 +25,7 @@ LARGEST = 2**16
 # condition from which on: below it a gradient has lost four digits at most, and keeps eleven in float64
 HARD = 5e3
 # the same in float32, which has no digits to lose
-HARD_SINGLE = 100.0
+HARD_SINGLE = 30.0
 # refinements of normal equations at most: twice what their slowest convergence needs
 MOST = 12
 
