@@ -162,7 +162,10 @@ def test_numpy_numbers_are_weights():
     [
         (lambda: xv.separable(np.ones((3, 2)), SIGNAL), r"M must be a function M\(theta, data\).*got ndarray"),
         (lambda: xv.separable(decays, [1.0, 2.0]), r"y must be an array, a function .* list of arrays.*got list"),
-        (lambda: xv.separable(decays, np.ones((2, 3, 4, 5))), r"y must have shape \(m,\) or \(m, k\), got \(2, 3, 4, 5\)"),
+        (
+            lambda: xv.separable(decays, np.ones((2, 3, 4, 5))),
+            r"y must have shape \(m,\) or \(m, k\), got \(2, 3, 4, 5\)",
+        ),
         (lambda: xv.separable(decays, np.float64(1.0)), r"y must"),
         (lambda: xv.separable(decays, SIGNAL, R=1.0, mu=1.0), r"R must be a function R\(theta\).*got float"),
         (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"mu = 1.0 weighs a penalty, but R is None"),

@@ -44,6 +44,7 @@ class TapedBackend(EagerBackend):
         terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
         zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=array_api_compat.device(w))
         return self.index_add(zeros, rows, terms)
+
     def linearise(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
     ) -> tuple[tuple[Array, ...], Pushforward]:

@@ -18,8 +18,8 @@ from xvarpro.prepare import Home, _check_array, _Mover, destination
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import NAMESPACE, Array, Struct, Tree
 from xvarpro.region import resolve
-from xvarpro.sets import norms
 from xvarpro.rows import Rows
+from xvarpro.sets import norms
 from xvarpro.targets import Chunks
 
 PROBED = 64  # problems that the check of independence looks at
@@ -157,7 +157,7 @@ def _moved(problem: Problem, mover: _Mover, b: int) -> tuple[Problem, bool]:
             raise ProblemError(f"{name}y is in pieces, which a batch does not take: pass an array (b, m)")
         if level.weights is not None or level.W is not None or callable(level.lam):
             raise ProblemError(
-                "a batch takes no weights=, W= or lam= by theta: scale the rows of M and y by the roots of their weights"
+                "a batch takes no weights=, W= or lam= by theta: scale the rows of M and y by the roots of weights"
             )
         if level.solver is not None:
             raise ProblemError(f"a batch factors its small designs together: leave out solver={level.solver!r}")

@@ -64,7 +64,12 @@ class Kronecker(Operator):
         return _kron(self.A, self.B, self.right, w)
 
     def residual(self, w: Array, y: Array) -> Array:
-        return minus(self.matvec(w), y)
+        if self.B is not None:
+            return minus(self.matvec(w), y)
+        # in the shape of a product with A throughout: compilers see a matrix where a long column would hide it
+        xp, (m, n) = array_namespace(w), self.A.shape
+        W, Y = xp.reshape(w, (n, -1)), xp.reshape(y, (m, -1))
+        return xp.reshape(minus(product(self.A, W), Y), y.shape)
 
     def rmatvec(self, r: Array) -> Array:
         B = None if self.B is None else adjoint(self.B)
