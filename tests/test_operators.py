@@ -529,3 +529,49 @@ WRONG = [
 def test_wrong_use_says_what_was_required(make, said):
     with pytest.raises(ProblemError, match=said):
         make()
+
+
+# -- debug mode --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WrongAdjoint(Operator):
+    """Its adjoint has the wrong sign."""
+
+    A: object = None
+
+    @property
+    def shape(self):
+        return self.A.shape
+
+    def matvec(self, w):
+        return self.A @ w
+
+    def rmatvec(self, r):
+        return -(self.A.mT @ r)
+
+    def outer(self, r, w):
+        return WrongAdjoint(r @ w.mT)
+
+    def dense(self):
+        return self.A
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_debug_finds_a_wrong_adjoint_before_the_first_step(levels, backend):
+    def M(theta, A):
+        return WrongAdjoint(A * theta)
+
+    A, y = numbers((6, 2), "float64"), np.ones(6)
+    problem = xv.separable(M, y, data=A, lam=1.0)
+    if levels == 2:
+        right = xv.Level(lambda theta, A: A * theta, y, lam=1.0)
+        problem = xv.bilevel(lower=right, upper=xv.Level(M, y), data=A)
+    with pytest.raises(ProblemError, match="WrongAdjoint"):
+        xv.solve(problem, np.array([1.0]), max_iter=1, debug=True, backend=backend.name)
+
+
+def test_debug_passes_what_is_right(backend):
+    problem = xv.separable(lambda theta, A: Dense(A * theta), np.ones(6), data=numbers((6, 2), "float64"), lam=1.0)
+    fits = [xv.solve(problem, np.array([1.0]), max_iter=3, debug=d, backend=backend.name) for d in (True, False)]
+    assert fits[0].value == fits[1].value

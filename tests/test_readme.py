@@ -30,3 +30,15 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
     ]
     assert len(values) == 2
     np.testing.assert_allclose(values, space["fit"].value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("page", ["levels.md", "many.md"])
+def test_blocks_of_a_page_run_one_after_the_other(page):
+    space: dict = {}
+    text = (README.parent / "docs" / page).read_text(encoding="utf-8")
+    found = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    assert found
+    for block in found:
+        exec(block, space)
+        fit = space["fit"]
+        assert np.isfinite(np.asarray(fit.value)).any()

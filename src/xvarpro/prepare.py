@@ -19,6 +19,7 @@ from xvarpro.levels import Side, Stated, as_matrix, is_complex_design, scaled
 from xvarpro.lower import QR
 from xvarpro.lower._stack import condition_of, deficient
 from xvarpro.objective import Objective
+from xvarpro.operators import dottest
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Blank, Parts, Reduced
@@ -91,6 +92,14 @@ class Prepared:
         with self.backend.scope(self.dtype):
             mover = _Mover(self.backend, self.dtype, self.device)
             return mover.weighed(mover(block, "y", real=True, gaps=weights is not None), weights, "y")
+
+    def certify_designs(self) -> None:
+        """`operators.dottest` of every level's design at theta0; of a level in chunks, of the first one."""
+        problem = _first_rows(self.problem) if self.problem.in_rows else self.problem
+        reduced = Reduced(problem, self.backend, self.home.treedef)
+        with self.backend.scope(self.dtype):
+            for stated in _stated(reduced.evaluate(self.theta, reduced.constants)):
+                dottest(stated.M)
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         """``fun(reduced, *args)`` inside the backend's scope, compiled where it compiles. `fun` must be a module's."""

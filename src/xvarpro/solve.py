@@ -149,6 +149,7 @@ def solve(
     time_limit: float | None = None,
     callback: Callable[[Moment], bool | None] | None = None,
     progress: bool | None = None,
+    debug: bool = False,
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
@@ -175,6 +176,8 @@ def solve(
         Called with a `Moment` after every iteration; returning True stops the solve.
     progress : bool, optional
         Progress bar; None shows one on a terminal only.
+    debug : bool
+        Certify the designs at theta0 by `operators.dottest` first: worth it once for an operator of your own.
     backend, device, dtype : optional
         Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
 
@@ -186,7 +189,8 @@ def solve(
     Raises
     ------
     ProblemError
-        Shapes, sets, dtypes or starts that do not fit together; NaN or inf in the data; an infeasible start.
+        Shapes, sets, dtypes or starts that do not fit together; NaN or inf in the data; an infeasible start; with
+        `debug`, an operator whose adjoint or gradient is not that of its products.
     ModelError
         A model function returned the wrong thing or left its array namespace.
     ExchangeError
@@ -222,6 +226,8 @@ def solve(
             f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
             "use another backend, or for debugging one that does not compile"
         )
+    if debug:
+        prepared.certify_designs()
     run = _Run(prepared, chosen, tol)
     with prepared.backend.scope(prepared.dtype):
         run.warm_up()
