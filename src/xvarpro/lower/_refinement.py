@@ -22,8 +22,8 @@ from xvarpro.trees import adjoint, is_complex, sum_
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
-# condition from which on: below it a gradient has lost four digits at most, and keeps eleven in float64
-HARD = 5e3
+# condition from which on: below it gradients stay within 10 eps cond even where their terms cancel (docs/accuracy.md)
+HARD = 300.0
 # the same in float32, which has no digits to lose
 HARD_SINGLE = 30.0
 # refinements of normal equations at most: twice what their slowest convergence needs
