@@ -113,7 +113,9 @@ class JaxBackend(Backend):
         return xp.linalg.qr(A, mode="r")
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = xp.linalg.svd(A, full_matrices=False)
+        # LAPACK's SVD may never return from an inf; from NaN it does
+        finite = xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
+        U, s, Vh = xp.linalg.svd(xp.where(finite, A, xp.nan), full_matrices=False)
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:
