@@ -35,7 +35,7 @@ from xvarpro.experiments import rivals
 from xvarpro.prepare import prepare
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm
-from xvarpro.solve import _Run
+from xvarpro.run import Run
 
 ACCURACIES = (1e-2, 1e-3, 1e-6)
 TOL = 1e-10
@@ -325,7 +325,7 @@ class Race:
         prepared = prepare(problem, theta, over=self.row.over, backend=self.backend)
         kept, n = {}, 1
         with prepared.backend.scope(prepared.dtype):
-            run = _Run(prepared, entry.algorithm, TOL)
+            run = Run(prepared, entry.algorithm, TOL)
             run.warm_up()
             while n < n_iter:
                 run.iterate(n, None, None, Bar(n, False))

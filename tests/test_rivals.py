@@ -21,7 +21,7 @@ from xvarpro.prepare import prepare
 
 from .support import HOST_BACKENDS, central_differences, dictionary_problem, dictionary_start, host, rng, vector
 
-pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.solve.DeadUnitsWarning")  # methods are compared, not starts
+pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")  # methods are compared, not starts
 
 RNG = rng(4)
 OMEGA = np.eye(5) + 0.2 * RNG.normal(size=(5, 5))

@@ -2,12 +2,14 @@
 
 from xvarpro import algorithms, backends, errors, lower, many, operators, sets, steps
 from xvarpro._version import __version__
+from xvarpro.evaluate import project, value_and_gradient
 from xvarpro.many import Each, ManyResult, solve_many
-from xvarpro.prepare import PrecisionWarning
+from xvarpro.moving import PrecisionWarning
 from xvarpro.problem import Level, Problem, bilevel, separable
 from xvarpro.result import Result, Trace
 from xvarpro.rows import Rows
-from xvarpro.solve import DeadUnitsWarning, Moment, project, solve, value_and_gradient
+from xvarpro.run import DeadUnitsWarning, Moment
+from xvarpro.solve import solve
 from xvarpro.status import Status
 from xvarpro.targets import Chunks, compress
 from xvarpro.trees import array_namespace

@@ -14,7 +14,9 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.many.objective import Batch
 from xvarpro.many.region import Regions
-from xvarpro.prepare import Home, _check_array, _Mover, destination
+from xvarpro.models import check_array
+from xvarpro.moving import Mover
+from xvarpro.prepare import Home, destination
 from xvarpro.problem import Level, Problem
 from xvarpro.protocols import NAMESPACE, Array, Struct, Tree
 from xvarpro.region import resolve
@@ -115,7 +117,7 @@ def prepare(
                 raise ProblemError(f"free leaves of a batch are measured in norms.L2(), got {ball.norm!r}")
         x = to.xp.asarray(regions.join(tuple(theta)), copy=True)
         _check_start(to, regions, x)
-        moved, vector = _moved(problem, _Mover(to, work, place), b)
+        moved, vector = _moved(problem, Mover(to, work, place), b)
         prepared = Prepared(moved, to, work, x, regions, home, vector)
         vector = _check_model(prepared)
         _check_independence(prepared)
@@ -140,7 +142,7 @@ def _check_start(backend: Backend, regions: Regions, x: Array) -> None:
         )
 
 
-def _moved(problem: Problem, mover: _Mover, b: int) -> tuple[Problem, bool]:
+def _moved(problem: Problem, mover: Mover, b: int) -> tuple[Problem, bool]:
     """The problem with arrays of the backend; NaN in it is its own problem's."""
     flat, treedef = trees.flatten(problem.data)
     names = trees.paths(problem.data, "data")
@@ -200,7 +202,7 @@ def _check_model(prepared: Prepared) -> bool:
         outputs = f.outputs(x)
         for name, y in outputs._asdict().items():
             if y is not None:
-                _check_array(y, f"the model function {name}", x, prepared.dtype)
+                check_array(y, f"the model function {name}", x, prepared.dtype)
                 shapes[name] = tuple(y.shape)
         return x
 
