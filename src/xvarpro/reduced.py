@@ -65,18 +65,10 @@ class Reduced(Objective):
         What the user's functions return, without its values.
     energy : array, 0-d
         ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
-    level : float or array, 0-d
-        The relative residual of the lower level that would make the gradient's error as large as the gap: what an
-        inexact solver chooses its tolerance by; 0 asks for its tightest.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        backend: Backend,
-        treedef: Any,
-        blank: Blank | None = None,
-        energy: Any = 0.0,
+        self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
     ) -> None:
         super().__init__(problem, backend, energy)
         self.treedef = treedef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -15,6 +15,8 @@ import numpy as np
 from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
+
+_LARGE = 2**17  # entries of a right-hand side from which on SciPy's substitution is worth a call
 
 
 class NumPyBackend(TapedBackend):
@@ -92,15 +94,19 @@ class NumPyBackend(TapedBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
-        # substitution is one pass of order n^2 k, and SciPy is not needed. A lower one is upper from its last row on;
-        # as it stands, rows would be exchanged, by sizes that units of the unknowns decide
+        # substitution is one pass of order n^2 k, and SciPy, where it is there, pays for large ones only. A lower one
+        # is upper from its last row on; as it stands, rows would be exchanged, by sizes that units decide
+        if R.ndim == B.ndim == 2 and B.size >= _LARGE and (scipy := _scipy("linalg")) is not None:
+            trans = 2 if transpose else 0
+            solve = partial(scipy.solve_triangular, lower=lower, trans=trans, check_finite=False)
+            return self.each(lambda R, B: (solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
         R = adjoint(R) if transpose else R
         if lower != transpose:
             return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
         return self.each(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
-        sparse = _scipy_sparse()
+        sparse = _scipy("sparse")
         if sparse is None:
             return super().sparse_product(rows, columns, data, shape, w)
         return sparse.coo_array((data, (rows, columns)), shape=shape) @ w
@@ -122,5 +128,6 @@ def _no_svd(A: Array) -> tuple[Array, Array, Array]:
 
 
 @cache
-def _scipy_sparse() -> Any:
-    return import_module("scipy.sparse") if find_spec("scipy") else None
+def _scipy(part: str) -> Any:
+    """A module of SciPy, where that is installed; loaded when it is first asked for."""
+    return import_module(f"scipy.{part}") if find_spec("scipy") else None
