@@ -21,7 +21,8 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import lower
-from xvarpro.protocols import LowerSolver
+from xvarpro.errors import ProblemError
+from xvarpro.protocols import LowerSolver, System
 
 ROWS, COLUMNS, UPPER_ROWS, PARAMETERS = 24, 6, 20, 5
 DIGITS = 50
@@ -145,9 +146,20 @@ def _wide(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
 
 
 def solvers() -> list[type[LowerSolver]]:
-    """What `xvarpro.lower` exports: a newcomer is measured without being named here."""
+    """What `xvarpro.lower` exports for arrays: a newcomer is measured without being named here."""
     exported = [getattr(lower, name) for name in lower.__all__]
-    return [x for x in exported if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
+    kinds = [x for x in exported if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
+    return [x for x in kinds if takes_arrays(x())]
+
+
+def takes_arrays(solver: LowerSolver) -> bool:
+    """Whether a solver is not for one structure of designs alone."""
+    backend = xv.backends.get("numpy")
+    try:
+        solver.factor(backend, System(xv.operators.Dense(np.eye(3)), 1.0, None))
+    except ProblemError:
+        return False
+    return True
 
 
 def design(theta: Any, data: Any) -> Any:

@@ -30,12 +30,23 @@ COMPILES_FOR_LONG = (
 )  # fmt: skip
 
 
+# One solve on JAX, with arrays from everywhere: one case of each runs in any case.
+VARIANTS = (
+    "test_results_go_home", "test_result_does_not_share_memory_across_frameworks", "test_memory_of_every_sort",
+    "test_data_may_come_from_any_framework", "test_round_trip_through_a_file",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items):
+    met = set()
     for item in items:
         compiled = "jax" in item.name or "compiled" in item.name
-        variant = "quasi-Newton" in item.name  # of a method that runs in any case, and compiles for longer than others
+        name = item.name.partition("[")[0]
+        variant = "quasi-Newton" in item.name or (name in VARIANTS and name in met)
         if compiled and (variant or item.path.stem in COMPILES_FOR_LONG):
             item.add_marker(pytest.mark.thorough)
+        elif compiled:
+            met.add(name)
 
 
 def float64(backend):
