@@ -722,7 +722,7 @@ def test_primitives_on_a_cuda_device(name):
 @pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize("lower", [False, True])
 def test_large_triangular_systems(lower, transpose):
-    """NumPy hands these to SciPy where it has it: the same answers, and NaN for a zero on the diagonal."""
+    """Complex ones too, and NaN for a zero on the diagonal."""
     backend = backends.get("numpy")
     A = rng(0).normal(size=(40, 40)) + 1j * rng(1).normal(size=(40, 40))
     R = (np.tril if lower else np.triu)(A) + 20 * np.eye(40)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -15,8 +15,6 @@ import numpy as np
 from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
-
-_LARGE = 2**17  # entries of a right-hand side from which on SciPy's substitution is worth a call
 
 
 class NumPyBackend(TapedBackend):
@@ -94,12 +92,9 @@ class NumPyBackend(TapedBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
-        # substitution is one pass of order n^2 k, and SciPy, where it is there, pays for large ones only. A lower one
-        # is upper from its last row on; as it stands, rows would be exchanged, by sizes that units decide
-        if R.ndim == B.ndim == 2 and B.size >= _LARGE and (scipy := _scipy("linalg")) is not None:
-            trans = 2 if transpose else 0
-            solve = partial(scipy.solve_triangular, lower=lower, trans=trans, check_finite=False)
-            return self.each(lambda R, B: (solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
+        # substitution is one pass of order n^2 k. SciPy brings a BLAS of its own, whose threads get in the way of
+        # NumPy's: all else takes twice as long. A lower one is upper from its last row on; as it stands, rows would be
+        # exchanged, by sizes that units of the unknowns decide
         R = adjoint(R) if transpose else R
         if lower != transpose:
             return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
