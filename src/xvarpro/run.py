@@ -14,6 +14,7 @@ import numpy as np
 from xvarpro import trees
 from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
+from xvarpro.algorithms._common import at
 from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared
 from xvarpro.progress import Bar
@@ -93,17 +94,7 @@ def _certified(f: Any, region: Any, state: Any) -> Any:
     """The state with value and certificate anew, from the lower level as tight as `f` solves it."""
     it = state.iterate
     point, _, direction = f.certified(region, it.theta)
-    work = it.counts
-    it = it._replace(
-        value=point.value,
-        gap_A=direction.gap_A,
-        gap_B=direction.gap_B,
-        slack=direction.slack,
-        lower=direction.lower,
-        status=0 * it.status,
-        counts=work._replace(values=work.values + 1, gradients=work.gradients + 1, lmos=work.lmos + 1),
-    )
-    return state._replace(iterate=it)
+    return state._replace(iterate=at(it, point, direction, 1, 1)._replace(status=0 * it.status))
 
 
 def _small(it: Any, tol: Array, floor: Array) -> Array:

@@ -77,16 +77,20 @@ def arrived(
 ) -> tuple[Iterate, Leaves, Leaves]:
     """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
     point, grad, direction = certified(f, region, point.theta, point)
-    iterate = iterate._replace(
+    return at(iterate, point, direction, values, gradients + 1), grad, direction.d
+
+
+def at(iterate: Iterate, point: Any, direction: Any, values: Any, gradients: Any) -> Iterate:
+    """The iterate at a point, with the certificate that a direction of Algorithm 2 carries; the work counted."""
+    return iterate._replace(
         theta=point.theta,
         value=point.value,
         gap_A=direction.gap_A,
         gap_B=direction.gap_B,
         slack=direction.slack,
         lower=direction.lower,
-        counts=add(iterate.counts, values=values, gradients=gradients + 1, lmos=1),
+        counts=add(iterate.counts, values=values, gradients=gradients, lmos=1),
     )
-    return iterate, grad, direction.d
 
 
 def measured(rule: StepRule, f: Any, grad: Leaves, d: Leaves, iterate: Iterate) -> tuple[Array, Iterate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -119,8 +120,9 @@ class _Constructed(WeightSet):
     def solver(self, given: LowerSolver | None) -> LowerSolver:
         return self.resolved().solver(given)
 
+    @abstractmethod
     def resolved(self) -> Affine:
-        raise NotImplementedError
+        """The subspace as a base and a shift."""
 
 
 @final

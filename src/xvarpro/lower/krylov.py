@@ -58,6 +58,7 @@ class Task(NamedTuple):
         return xp.where(sound, x, xp.full_like(x, float("nan")))
 
 
+@dataclass(frozen=True)
 class Iterative(LowerSolver):
     """What the iterative solvers share: products only, a tolerance, a limit, a preconditioner.
 
@@ -67,12 +68,13 @@ class Iterative(LowerSolver):
     """
 
     exact: ClassVar[bool] = False
-    tol: Any
-    limit: int
-    preconditioner: Preconditioner
-    loosest: float
-    share: float
-    value_tol: Any
+
+    tol: Any = 1e-10
+    limit: int = 1000
+    preconditioner: Preconditioner = field(default_factory=Identity)
+    loosest: float = 1e-2
+    share: float = 0.1
+    value_tol: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -181,13 +183,6 @@ class CG(Iterative):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.CG())
     """
 
-    tol: float = 1e-10
-    limit: int = 1000
-    preconditioner: Preconditioner = field(default_factory=Identity)
-    loosest: float = 1e-2
-    share: float = 0.1
-    value_tol: Any = field(default=None, repr=False)
-
     def _solve(self, task: Task) -> Array:
         normal, y = task.normal, task.y
         u = () if y is None else normal.target(y)
@@ -235,13 +230,6 @@ class LSQR(Iterative):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSQR())
     """
 
-    tol: float = 1e-10
-    limit: int = 1000
-    preconditioner: Preconditioner = field(default_factory=Identity)
-    loosest: float = 1e-2
-    share: float = 0.1
-    value_tol: Any = field(default=None, repr=False)
-
     def _solve(self, task: Task) -> Array:
         normal, fits = task.normal, task.y is not None
         basis, size = begin(normal, task.y, task.c)
@@ -275,13 +263,6 @@ class LSMR(Iterative):
     >>> import numpy as np, xvarpro as xv
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSMR())
     """
-
-    tol: float = 1e-10
-    limit: int = 1000
-    preconditioner: Preconditioner = field(default_factory=Identity)
-    loosest: float = 1e-2
-    share: float = 0.1
-    value_tol: Any = field(default=None, repr=False)
 
     def _solve(self, task: Task) -> Array:
         normal, fits = task.normal, task.y is not None
