@@ -1,176 +1,328 @@
-"""Methods on one instance of the dictionary problem, under one budget and measured alike."""
+"""Methods against each other: one budget, several starts, tuned by one rule, kept as they finish."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from xvarpro import Moment, Result, Status
+from xvarpro import Result, Status, __version__, trees
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.dictionary import Method, Task, problem
-from xvarpro.experiments.rivals import JointMethod, Periodic
+from xvarpro.experiments.agreement import Agreement
+from xvarpro.experiments.methods import Budget, Curve, Method, Outcome, Solver, Task
+from xvarpro.experiments.rivals import tune
+
+TUNING = 0.2  # of the budget, for every candidate of a grid
+REACHED = 1e-3  # relative: a value counts as reached that close to it
+TIED = 1e-3  # relative: objectives that close are a tie, where the spread over starts is not wider
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Limits of a run, the same for every method; set-up and compilation do not count.
+class Experiment:
+    """A problem with its rivals, as `xvarpro run` runs it.
 
     Parameters
     ----------
-    iterations : int
-        >= 1.
-    seconds : float
-        > 0.
+    name, title : str
+    task : callable
+        The instance of a seed: ``task(seed) -> Task``.
+    methods : tuple of Method
+        In the order of the table.
+    config : mapping
+        All that decides what is run, as JSON takes it: a race that was interrupted goes on where this is the same.
+    facts : mapping of str to str
+        What a reader is told before the table.
+    objective : str
+        Name of the objective with its unit, for axes.
+    figures : callable, optional
+        Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
+    notes : callable, optional
+        Sentences below the table: ``notes(race) -> sequence of str``.
     """
 
-    iterations: int = 200
-    seconds: float = 20.0
-
-    def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise ProblemError(f"iterations must be a whole number >= 1, got {self.iterations}")
-        if not 0 < self.seconds < math.inf:
-            raise ProblemError(f"time must be a finite number of seconds > 0, got {self.seconds}")
-
-
-class Curve(NamedTuple):
-    """Reduced objective of the iterates of a run, the start included."""
-
-    iterations: np.ndarray
-    seconds: np.ndarray
-    objective: np.ndarray
+    name: str
+    title: str
+    task: Callable[[int], Task]
+    methods: tuple[Method, ...]
+    config: Mapping[str, Any]
+    facts: Mapping[str, str]
+    objective: str = "reduced objective"
+    figures: Callable[[Race], Mapping[str, Any]] | None = None
+    notes: Callable[[Race], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A method's run and what was measured at the D it ended with.
+class Race:
+    """What an experiment came to.
 
     Attributes
     ----------
-    method : Method
-    fit : Result
-        Of the method itself.
-    certificate : Result or None
-        Of the reduced problem at the same D; None where D is not finite.
-    curve : Curve
+    experiment : Experiment
+    budget : Budget
+    outcomes : mapping of int to tuple of Outcome
+        By seed, in the order of the methods.
+    optima : mapping of int to float or None
+        By seed: the smallest value, where it is known.
     """
 
-    method: Method
-    fit: Result
-    certificate: Result | None
-    curve: Curve
+    experiment: Experiment
+    budget: Budget
+    outcomes: Mapping[int, tuple[Outcome, ...]]
+    optima: Mapping[int, float | None] = field(default_factory=dict)
 
     @property
-    def objective(self) -> float:
-        """Reduced objective, NaN where D is not finite."""
-        return math.nan if self.certificate is None else self.certificate.value
+    def names(self) -> list[str]:
+        """Of the methods, in the order of the table."""
+        return [method.name for method in self.experiment.methods]
+
+    def of(self, name: str) -> list[Outcome]:
+        """A method's outcomes over the seeds."""
+        return [o for found in self.outcomes.values() for o in found if o.method == name]
+
+    def best(self, seed: int | None = None, families: Sequence[str] = ("paper", "ours")) -> Outcome:
+        """The outcome that ended lowest, of the families, from one seed or from all."""
+        found = [o for s, all_ in self.outcomes.items() if seed in (None, s) for o in all_ if o.family in families]
+        return min(found, key=lambda o: (not math.isfinite(o.objective), o.objective))
+
+    def common(self, seed: int, axis: str) -> float:
+        """The largest number on an axis, of iterations or seconds, that every method reached unless it had settled."""
+        reached = [
+            float(getattr(o, axis)) for o in self.outcomes[seed] if o.family != "floor" and not o.settled
+        ]
+        return min(reached, default=max(float(getattr(o, axis)) for o in self.outcomes[seed]))
+
+    def readings(self, name: str, axis: str) -> np.ndarray:
+        """A method's objective at equal iterations or equal seconds, by seed."""
+        return np.asarray([
+            next(o for o in found if o.method == name).curve.at(axis, self.common(seed, axis))
+            for seed, found in self.outcomes.items()
+        ])
+
+    def duel(self, name: str) -> dict[str, Any]:
+        """A method against the best rival, by seed: where both ended, and which was sooner where the best rival ended.
+
+        The target is the lowest value that any rival ended at, reached to `REACHED`; the rival's time is that of the
+        rival which reaches it first.
+        """
+        ends, speedups = [], []
+        for found in self.outcomes.values():
+            ours = next(o for o in found if o.method == name)
+            rivals = [o for o in found if o.family == "rival" and math.isfinite(o.objective)]
+            if not rivals:
+                continue
+            target = min(o.objective for o in rivals)
+            within = target + REACHED * abs(target)
+            ends.append(ours.objective / target - 1)
+            first = min(o.curve.reached(within) for o in rivals)
+            speedups.append(first / max(ours.curve.reached(within), 1e-9))
+        if not ends:
+            return {"method": name, "rivals": 0}
+        excess = float(np.median(ends))
+        return {
+            "method": name,
+            "rivals": sum(m.family == "rival" for m in self.experiment.methods),
+            "excess": excess,
+            "excess_range": [float(min(ends)), float(max(ends))],
+            "speedup": float(np.median(speedups)),
+            "speedup_range": [float(min(speedups)), float(max(speedups))],
+            "first_or_tied": excess <= TIED or min(ends) <= 0,
+        }
 
     def record(self) -> dict[str, Any]:
-        """What the table and the summary show."""
-        fit, gap = self.fit, math.nan if self.certificate is None else self.certificate.gap
-        # a joint method ends on time through its callback
-        status = Status.TIME_LIMIT if fit.status is Status.STOPPED else fit.status
+        """For the summary."""
         return {
-            "method": self.method.name,
-            "joint": self.method.joint,
-            "objective": self.objective,
-            "own_objective": fit.value,
-            "gap": gap,
-            "relative_gap": gap / abs(self.objective) if self.objective else math.nan,
-            "infeasibility": fit.verified.violation,
-            "iterations": fit.n_iter,
-            "seconds": fit.seconds,
-            "setup_seconds": fit.setup_seconds,
-            "nonzeros": int(np.count_nonzero(fit.theta)),
-            "live_atoms": fit.verified.units - fit.verified.dead_units,
-            "atoms": fit.verified.units,
-            "status": status.name,
-            "algorithm": fit.algorithm,
+            "experiment": self.experiment.name,
+            "config": dict(self.experiment.config),
+            "budget": {"iterations": self.budget.iterations, "seconds": self.budget.seconds},
+            "seeds": list(self.outcomes),
+            "start_objective": {s: float(found[0].curve.value[0]) for s, found in self.outcomes.items()},
+            "optimum": {s: x for s, x in self.optima.items() if x is not None},
+            "equal_iterations": {s: self.common(s, "iterations") for s in self.outcomes},
+            "equal_seconds": {s: self.common(s, "seconds") for s in self.outcomes},
+            "methods": [self._of(name) for name in self.names],
+            "duels": [self.duel(m.name) for m in self.experiment.methods if m.family in ("paper", "ours")],
+            "runs": [{"seed": s, **o.record()} for s, found in self.outcomes.items() for o in found],
+        }
+
+    def _of(self, name: str) -> dict[str, Any]:
+        found = self.of(name)
+        return {
+            "method": name,
+            "family": found[0].family,
+            "run_as": found[0].told,
+            "at_equal_seconds": spread(self.readings(name, "seconds")),
+            "at_equal_iterations": spread(self.readings(name, "iterations")),
+            "objective": spread([o.objective for o in found]),
+            "relative_gap": spread([o.record()["relative_gap"] for o in found]),
+            "infeasibility": float(max(o.violation for o in found)),
+            "iterations": spread([o.iterations for o in found]),
+            "measures": {
+                key: spread([o.measured[key].value[-1] for o in found if key in o.measured])
+                for key in dict.fromkeys(k for o in found for k in o.measured)
+            },
         }
 
 
-def run(task: Task, method: Method, budget: Budget, progress: bool | None = None) -> Outcome:
-    """One method on the task, until either limit.
+def spread(values: Any) -> dict[str, float]:
+    """Median, smallest and largest."""
+    x = np.asarray(values, dtype=np.float64)
+    return {"median": float(np.median(x)), "min": float(np.min(x)), "max": float(np.max(x))}
 
-    A joint method runs on the uncompressed data, as its user would run it. It knows its own objective only every few
-    iterations; it is stopped at one of those, so that everything reported belongs to the same iterate. On time that is
-    up to four iterations late, in its favour.
+
+def run(
+    experiment: Experiment,
+    budget: Budget,
+    seeds: Sequence[int] = (0,),
+    folder: Path | None = None,
+    progress: bool | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> Race:
+    """Every method from every seed. A method with a grid is tuned on the first seed: each of its candidates runs for
+    `TUNING` of the budget, and the one whose reduced objective is lowest then runs from all seeds.
 
     Parameters
     ----------
-    task : Task
-    method : Method
+    experiment : Experiment
     budget : Budget
+    seeds : sequence of int
+    folder : Path, optional
+        Where finished runs are kept, and found again by the same experiment.
     progress : bool, optional
         As in `xvarpro.solve`.
+    told : callable
+        Told what begins.
 
     Examples
     --------
     >>> import numpy as np
     >>> from xvarpro.experiments import dictionary, race
     >>> X = np.random.default_rng(0).normal(size=(6, 40))
-    >>> task = dictionary.Task(X, dictionary.start(X, atoms=3))
-    >>> outcomes = [race.run(task, method, race.Budget(20)) for method in dictionary.METHODS]
-    >>> all(o.objective <= o.curve.objective[0] for o in outcomes)
+    >>> found = race.run(dictionary.experiment(X, atoms=3), race.Budget(20), seeds=(0, 1))
+    >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[0])
     True
     """
-    algorithm = method.algorithm
-    if isinstance(algorithm, JointMethod):
-        return _run_joint(task, method, algorithm, budget, progress)
-    fit = task.solve(
-        algorithm,
-        problem(task.X, task.lam),
-        task.D0,
-        max_iter=budget.iterations,
-        time_limit=budget.seconds,
-        progress=progress,
-    )
-    return Outcome(method, fit, fit, Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value))
+    if not seeds or min(seeds) < 0:
+        raise ProblemError(f"seeds must be whole numbers >= 0, at least one, got {list(seeds)}")
+    shelf = None if folder is None else _Shelf(folder, experiment, budget)
+    chosen: dict[str, Method] = {}
+    outcomes: dict[int, tuple[Outcome, ...]] = {}
+    optima: dict[int, float | None] = {}
+    for seed in seeds:
+        task = experiment.task(seed)
+        optima[seed] = task.optimum
+        found = []
+        for i, method in enumerate(experiment.methods, 1):
+            kept = None if shelf is None else shelf.find(seed, method.name)
+            if kept is None:
+                told(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
+                if method.name not in chosen:
+                    chosen[method.name] = _tuned(method, experiment.task(seeds[0]), budget)
+                kept = chosen[method.name].run(task, budget, progress)
+                if shelf is not None:
+                    shelf.keep(seed, kept)
+            found.append(kept)
+        outcomes[seed] = tuple(found)
+    return Race(experiment, budget, outcomes, optima)
 
 
-def _run_joint(task: Task, method: Method, algorithm: JointMethod, budget: Budget, progress: bool | None) -> Outcome:
-    every = next(n for n in (5, 4, 3, 2, 1) if budget.iterations % n == 0)
-    checkpoints = _Checkpoints(budget.seconds, every)
-    fit = task.solve(
-        replace(algorithm, certify=every) if isinstance(algorithm, Periodic) else algorithm,
-        problem(task.X, task.lam, compress=False),
-        task.D0,
-        max_iter=budget.iterations,
-        callback=checkpoints,
-        progress=progress,
-    )
-    certificate = task.certify(fit.theta)
-    last = math.nan if certificate is None else certificate.value
-    return Outcome(method, fit, certificate, checkpoints.curve(task, fit, last))
+def _tuned(method: Method, task: Task, budget: Budget) -> Method:
+    if not method.grid:
+        return method
+    part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
+    short = Budget(part, TUNING * budget.seconds)
+    blind = replace(task, measures={})
+    return tune(method.grid, lambda each: each.run(blind, short, False).objective)
 
 
-class _Checkpoints:
-    """Callback of a joint method: keeps an iterate now and then, evenly in the logarithm, and stops it on time."""
+def compare(task: Task, backends: Sequence[str], method: Solver, iterations: int = 50) -> Agreement:
+    """A method from the same start on several backends, each on its default device.
 
-    def __init__(self, seconds: float, every: int) -> None:
-        self._seconds, self._every = seconds, every
-        self._next = 1
-        self._kept: list[tuple[int, float, np.ndarray]] = []
-
-    def __call__(self, moment: Moment) -> bool:
-        if moment.iteration >= self._next:
-            self._next = math.ceil(1.3 * moment.iteration + 0.1)
-            self._kept.append((moment.iteration, moment.seconds, moment.theta))
-        return moment.seconds >= self._seconds and moment.iteration % self._every == 0
-
-    def curve(self, task: Task, fit: Result, last: float) -> Curve:
-        points = [(0, 0.0, task.value(task.D0))]
-        points += [(n, seconds, task.value(D)) for n, seconds, D in self._kept if n < fit.n_iter]
-        points.append((fit.n_iter, fit.seconds, last))
-        n, seconds, objective = zip(*points, strict=True)
-        return Curve(np.asarray(n), np.asarray(seconds), np.asarray(objective))
+    Parameters
+    ----------
+    task : Task
+        In float64, the precision in which backends can be expected to agree.
+    backends : sequence of str
+        At least two.
+    method : Solver
+    iterations : int
+        On each.
+    """
+    limits = {"tol": 0.0, "max_iter": iterations, "progress": False}
+    tasks = {name: replace(task, backend=name, device=None) for name in backends}
+    return Agreement({
+        name: on.solve(method.algorithm, task.problem, task.theta0, **limits) for name, on in tasks.items()
+    })
 
 
-def best(outcomes: Sequence[Outcome]) -> Outcome:
-    """The reduced method that ended lowest; the first where none is finite."""
-    reduced = [o for o in outcomes if not o.method.joint]
-    return min(reduced, key=lambda o: (not math.isfinite(o.objective), o.objective))
+class _Shelf:
+    """Finished runs on disk. A file appears under its name when it is complete, so a run that was cut off leaves none."""
+
+    def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
+        what = [__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        self._folder = folder / key
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def find(self, seed: int, method: str) -> Outcome | None:
+        path = self._path(seed, method)
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        meta = json.loads(str(arrays.pop("meta")))
+        fit_path = path.with_suffix(".fit.npz")
+        fit = Result.load(fit_path) if fit_path.is_file() else None
+        curves = {name: Curve(*(arrays[f"{i}_{part}"] for part in Curve._fields)) for i, name in enumerate(meta["curves"])}
+        numbers = {key: math.nan if value is None else value for key, value in meta["numbers"].items()}
+        return Outcome(
+            theta=None if fit is None else fit.theta,
+            status=Status[meta["status"]],
+            curve=curves.pop(""),
+            measured=curves,
+            fit=fit,
+            **meta["names"],
+            **numbers,
+        )
+
+    def keep(self, seed: int, outcome: Outcome) -> None:
+        path = self._path(seed, outcome.method)
+        curves = {"": outcome.curve, **outcome.measured}
+        arrays = {f"{i}_{p}": getattr(c, p) for i, c in enumerate(curves.values()) for p in Curve._fields}
+        meta = {
+            "names": {key: getattr(outcome, key) for key in ("method", "family", "told")},
+            "numbers": {key: _finite(getattr(outcome, key)) for key in _NUMBERS},
+            "status": outcome.status.name,
+            "curves": list(curves),
+        }
+        if outcome.fit is not None:
+            _whole(path.with_suffix(".fit.npz"), outcome.fit.save)
+        _whole(path, lambda to: _save(to, meta, arrays))
+
+    def _path(self, seed: int, method: str) -> Path:
+        plain = "".join(c if c.isalnum() else "-" for c in method)
+        return self._folder / f"{seed}-{plain}.npz"
+
+
+_NUMBERS = ("objective", "own_objective", "gap", "violation", "iterations", "seconds", "setup_seconds")
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _save(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, allow_pickle=False, meta=np.array(json.dumps(meta)), **arrays)
+
+
+def _whole(path: Path, write: Callable[[Path], None]) -> None:
+    part = path.with_suffix(".part")
+    write(part)
+    os.replace(part, path)

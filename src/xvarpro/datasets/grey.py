@@ -1,4 +1,4 @@
-"""Data for the experiments: MNIST where the user has it, the digits that come with scikit-learn anywhere."""
+"""Grey images as columns: MNIST where the user has it, the digits that come with scikit-learn anywhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from xvarpro.datasets._find import find
 from xvarpro.errors import ProblemError
 
-VARIABLE = "XVARPRO_DATA"
 _MNIST = "train-images-idx3-ubyte.gz"
 
 
@@ -62,11 +62,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 def find_mnist(folder: str | os.PathLike[str] | None = None) -> Path | None:
     """Path of MNIST's training images under `folder` or ``$XVARPRO_DATA``, None where there are none."""
-    root = folder or os.environ.get(VARIABLE)
-    if not root:
-        return None
-    names = (_MNIST, _MNIST.removesuffix(".gz"))
-    return next((p for sub in ("", "mnist") for name in names if (p := Path(root, sub, name)).is_file()), None)
+    return find((_MNIST, _MNIST.removesuffix(".gz")), ("", "mnist"), folder)
 
 
 def mnist(path: str | os.PathLike[str], samples: int | None = None) -> Images:

@@ -1,0 +1,7 @@
+"""Data for the experiments: what the user has, and what comes with scikit-learn where there is nothing else."""
+
+from xvarpro.datasets._find import VARIABLE
+from xvarpro.datasets.cifar import Labelled, cifar10, find_cifar10
+from xvarpro.datasets.grey import Images, digits, find_mnist, images, mnist, read_idx
+
+__all__ = ["VARIABLE", "Images", "Labelled", "cifar10", "digits", "find_cifar10", "find_mnist", "images", "mnist", "read_idx"]
