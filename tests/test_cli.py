@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import xvarpro as xv
 from xvarpro import datasets
 from xvarpro.cli import app
+from xvarpro.experiments import report
 from xvarpro.experiments.dictionary import METHODS
 
 SMALL = ["run", "dictionary", "--samples", "80", "--atoms", "4", "--iterations", "10"]
@@ -35,22 +36,24 @@ def test_the_table_and_the_summary_hold_the_same_numbers(done):
     assert [r["method"] for r in summary["methods"]] == [m.name for m in METHODS]
     for r in summary["methods"]:
         row = rows[r["method"]]
-        assert f"{r['objective']:.6g}" in row
-        assert f"{r['relative_gap']:.1e}" in row
-        assert (f"{r['own_objective']:.6g}" in row) or not r["joint"]
-        assert row[-2:] == [str(r["nonzeros"]), f"{r['live_atoms']}/4"]
-        assert row[-4:-2] == [str(r["iterations"]), f"{r['seconds']:.2f}"]
+        for reading in ("at_equal_seconds", "at_equal_iterations", "objective"):
+            assert report.number(r[reading]["median"]) in row
+        assert f"{r['relative_gap']['median']:.1e}" in row
+        assert f"{r['iterations']['median']:.0f}" in row
+    for run in summary["runs"]:
+        assert f"{run['live']}/{run['units']}" in rows[run["method"]]
 
 
 def test_the_summary_says_what_was_run(done):
     _, summary, _ = done
     config = summary["config"]
-    assert (config["atoms"], config["samples"], config["iterations"]) == (4, 80, 10)
+    assert (config["atoms"], config["samples"]) == (4, 80)
     assert "digits" in config["data"]
     assert summary["provenance"]["backend"] == "numpy"
     assert summary["provenance"]["framework"]["numpy"] == np.__version__
+    assert summary["budget"]["iterations"] == 10
     for r in summary["methods"]:
-        assert r["objective"] < summary["start_objective"]
+        assert r["objective"]["median"] < summary["start_objective"]["0"]
         assert r["infeasibility"] <= 1e-12
 
 
@@ -68,9 +71,9 @@ def test_the_same_run_on_three_backends_is_compared(done):
 
 def test_the_result_file_is_the_best_reduced_method(done):
     _, summary, out = done
-    best = next(r for r in summary["methods"] if r["method"] == summary["best_reduced"])
+    ours = {r["method"]: r["objective"]["median"] for r in summary["methods"] if r["family"] != "rival"}
     fit = xv.Result.load(out / "result.npz")
-    assert fit.value == best["objective"] == min(r["objective"] for r in summary["methods"] if not r["joint"])
+    assert fit.value == ours[summary["best"]] == min(ours.values())
     assert fit.theta.shape == (64, 4)
     assert fit.w.shape == (4, 80)
 
@@ -88,7 +91,7 @@ def test_a_pipe_gets_no_progress_and_no_warnings(done):
     assert result.stderr == ""
     assert "\r" not in result.stdout
     assert "\x1b" not in result.stdout
-    assert "1/6" not in result.stdout
+    assert "seed 0, 1/" not in result.stdout
 
 
 def test_the_fallback_says_so_and_how_to_get_mnist(done):
@@ -108,6 +111,19 @@ def test_mnist_is_used_where_it_is(tmp_path):
     config = json.loads((out / "summary.json").read_text())["config"]
     assert (config["pixels"], config["samples"]) == (784, 20)
     assert "MNIST, 20 training images" in result.stdout
+
+
+def test_starts_are_repeated_and_a_second_call_finds_what_is_done(tmp_path):
+    args = (*SMALL, "--repeat", "2", "--seed", "5", "--out", tmp_path)
+    first = invoke(*args)
+    assert first.exit_code == 0, first.output
+    assert "seeds 5 to 6" in first.stdout
+    assert "spread" in first.stdout
+    one = json.loads((tmp_path / "summary.json").read_text())
+    assert one["seeds"] == [5, 6]
+    again = invoke(*args)
+    assert again.exit_code == 0, again.output
+    assert json.loads((tmp_path / "summary.json").read_text()) == one  # seconds and all
 
 
 def test_float32_on_torch(tmp_path):
@@ -137,6 +153,8 @@ def test_float32_on_torch(tmp_path):
         (["--time", "0"], "time must be"),
         (["--samples", "0"], "samples must be"),
         (["--seed", "-1"], "seed must be"),
+        (["--repeat", "0"], "repeat must be"),
+        (["--units", "0"], "units must be"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_before_any_work(tmp_path, args, told):

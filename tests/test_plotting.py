@@ -37,13 +37,14 @@ def test_a_trace_is_drawn_where_the_caller_says(result):
 
 def test_both_panels_show_every_method_without_the_start():
     n = np.arange(4)
-    lines = [Line("one", n, n / 10, 10.0 / (n + 1)), Line("two", n, n / 5, 10.0 / (n + 2), dashed=True)]
+    lines = [Line("one", [(n, n / 10, 10.0 / (n + 1))]), Line("two", [(n, n / 5, 10.0 / (n + 2))], dashed=True)]
     figure = plotting.convergence(lines, "objective")
-    for ax, abscissa in zip(figure.axes, ("iterations", "seconds"), strict=True):
+    for i, ax in enumerate(figure.axes):
         drawn = {line.get_label(): line for line in ax.lines}
         for line in lines:
-            np.testing.assert_array_equal(drawn[line.name].get_xdata(), getattr(line, abscissa)[1:])
-            np.testing.assert_array_equal(drawn[line.name].get_ydata(), line.objective[1:])
+            (curve,) = line.curves
+            np.testing.assert_array_equal(drawn[line.name].get_xdata(), curve[i][1:])
+            np.testing.assert_array_equal(drawn[line.name].get_ydata(), curve[2][1:])
         assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert figure.axes[1].get_xlabel() == "time [s]"
     assert figure.axes[0].get_ylabel() == "objective"
@@ -53,12 +54,24 @@ def test_both_panels_show_every_method_without_the_start():
 @pytest.mark.parametrize("objective", [[3.0, np.nan, 1.0], [1e9, 1.0, 1e-9], [2.0, 2.0, 2.0]])
 def test_a_convergence_figure_survives_any_values(tmp_path, objective):
     n = np.arange(3)
-    plotting.convergence([Line("one", n, n * 1.0, np.asarray(objective))]).savefig(tmp_path / "figure.png")
+    plotting.convergence([Line("one", [(n, n * 1.0, np.asarray(objective))])]).savefig(tmp_path / "figure.png")
+
+
+def test_repetitions_are_a_median_in_a_band():
+    n = np.array([0, 1, 4, 16])
+    curves = [(n, n * 0.1, factor / (n + 1.0)) for factor in (1.0, 2.0, 4.0)]
+    ax = plotting.convergence([Line("one", curves)]).axes[0]
+    x, y = ax.lines[0].get_data()
+    held = 1 / (n[np.searchsorted(n, x, side="right") - 1] + 1.0)  # the last value holds until the next
+    np.testing.assert_allclose(y, 2 * held)
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(4 * held[0])
+    assert band.min() == pytest.approx(held[-1])
 
 
 def test_a_method_that_made_no_iteration_is_no_error(tmp_path):
     zero = np.zeros(1)
-    plotting.convergence([Line("one", zero, zero, zero + 1)]).savefig(tmp_path / "figure.png")
+    plotting.convergence([Line("one", [(zero, zero, zero + 1)])]).savefig(tmp_path / "figure.png")
 
 
 def test_atoms_stand_by_norm_and_dead_ones_are_empty():

@@ -22,20 +22,19 @@ _PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SP
 
 
 class Line(NamedTuple):
-    """One method in a convergence figure: objective of its iterates, the start included.
+    """One method in a convergence figure.
 
     Attributes
     ----------
     name : str
-    iterations, seconds, objective : arrays of equal length
+    curves : sequence of (iterations, seconds, value)
+        Arrays of equal length, the start included; one entry per repetition.
     dashed : bool
         Sets a family of methods apart.
     """
 
     name: str
-    iterations: np.ndarray
-    seconds: np.ndarray
-    objective: np.ndarray
+    curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
     dashed: bool = False
 
 
@@ -77,56 +76,78 @@ def plot_trace(result: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def convergence(lines: Sequence[Line], ylabel: str = "objective") -> Figure:
-    """Objective against iterations and against seconds, all axes logarithmic.
+def convergence(lines: Sequence[Line], ylabel: str = "objective", yscale: str = "log") -> Figure:
+    """A number against iterations and against seconds: the median over repetitions, in a band from least to largest.
 
     Parameters
     ----------
     lines : sequence of Line
-        They share their start, which is marked as the level that all come from.
+        Where all of them start at one value, it is marked.
     ylabel : str
+    yscale : {"log", "linear"}
 
     Returns
     -------
     matplotlib Figure
     """
-    figure = Figure(figsize=(9.0, 4.4), layout="constrained")
+    rows = math.ceil(len(lines) / 3)
+    figure = Figure(figsize=(9.0, 3.6 + 0.25 * rows), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for ax, abscissa, xlabel in zip(axes, ("iterations", "seconds"), ("iteration", "time [s]"), strict=True):
-        for i, line in enumerate(lines):
-            x = getattr(line, abscissa)
-            seen = x > 0  # a logarithm has no place for the start
-            ax.plot(
-                x[seen],
-                line.objective[seen],
-                color=_COLOURS[i % len(_COLOURS)],
-                linestyle=(0, (4, 1.5)) if line.dashed else "-",
-                linewidth=1.6,
-                label=line.name,
-            )
-            ax.plot(x[seen][-1:], line.objective[seen][-1:], "o", color=_COLOURS[i % len(_COLOURS)], markersize=4)
+    starts = np.asarray([curve[2][0] for line in lines for curve in line.curves])
+    level = starts[0] if starts.size and np.ptp(starts) <= 1e-6 * abs(starts[0]) else math.nan
+    for ax, abscissa, xlabel in zip(axes, (0, 1), ("iteration", "time [s]"), strict=True):
+        seen = {True: 0, False: 0}
+        for line in lines:
+            colour = _COLOURS[seen[line.dashed] % len(_COLOURS)]
+            seen[line.dashed] += 1
+            x, middle, low, high = _over_repetitions([(c[abscissa], c[2]) for c in line.curves])
+            style = (0, (4, 1.5)) if line.dashed else "-"
+            ax.plot(x, middle, color=colour, linestyle=style, linewidth=1.6, label=line.name)
+            ax.plot(x[-1:], middle[-1:], "o", color=colour, markersize=4)
+            if len(line.curves) > 1:
+                ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         ax.set_xscale("log")
-        ax.set_yscale("log")
+        ax.set_yscale(yscale)
         ax.set_xlabel(xlabel)
         ax.xaxis.set_major_formatter(_PLAIN)
         _tidy(ax)
-        if lines and math.isfinite(level := lines[0].objective[0]):
-            ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
-            ax.annotate(
-                "start",
-                (1.0, level),
-                xycoords=("axes fraction", "data"),
-                xytext=(-2, 2),
-                textcoords="offset points",
-                color="0.45",
-                fontsize=8,
-                horizontalalignment="right",
-            )
+        if math.isfinite(level):
+            _mark_start(ax, level)
     axes[0].set_ylabel(ylabel)
-    _readable(axes[0], np.concatenate([line.objective for line in lines]) if lines else np.ones(1))
+    if yscale == "log":
+        _readable(axes[0], np.concatenate([c[2] for line in lines for c in line.curves] or [np.ones(1)]))
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
     return figure
+
+
+def _over_repetitions(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
+    """Abscissae, median, least and largest; a logarithm has no place for the start.
+
+    Every repetition holds its last value up to the next one, and to the end of the longest.
+    """
+    if len(curves) == 1:
+        x, y = curves[0]
+        return x[x > 0], *(y[x > 0] for _ in range(3))
+    first = max((x[x > 0][0] for x, _ in curves if np.any(x > 0)), default=1.0)
+    last = max((x[-1] for x, _ in curves), default=1.0)
+    grid = np.geomspace(first, max(first, last), 200)
+    values = np.stack([y[np.maximum(np.searchsorted(x, grid, side="right") - 1, 0)] for x, y in curves])
+    return grid, np.median(values, axis=0), np.min(values, axis=0), np.max(values, axis=0)
+
+
+def _mark_start(ax: Any, level: float) -> None:
+    ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    ax.annotate(
+        "start",
+        (1.0, level),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        color="0.45",
+        fontsize=8,
+        horizontalalignment="right",
+    )
 
 
 def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:

@@ -7,20 +7,18 @@ theta. The paper drops the factor 1/2.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Problem, Result
+from xvarpro import Problem
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.agreement import Agreement
-from xvarpro.experiments.rivals import IPALM, JointMethod, JointProjectedGradient
-from xvarpro.protocols import Algorithm, Array
+from xvarpro.experiments.methods import Method, Solver, Task
+from xvarpro.experiments.race import Experiment, Race
+from xvarpro.experiments.rivals import GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
+from xvarpro.protocols import Array
 
 
 def design(theta: Array, data: Any) -> Array:
@@ -70,111 +68,123 @@ def start(X: Array, atoms: int, radius: float = 1.0, seed: int = 0) -> np.ndarra
     -------
     array, shape (pixels, atoms), float64
     """
-    for name, value in (("atoms", atoms), ("radius", radius)):
-        if not 0 < value < math.inf:
-            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
+    _positive(atoms=atoms, radius=radius)
     if seed < 0:
         raise ProblemError(f"seed must be >= 0, got {seed}")
     D = np.random.default_rng(seed).normal(size=(X.shape[0], atoms))
     return D * (radius / np.sum(np.abs(D)))
 
 
-@dataclass(frozen=True)
-class Method:
-    """A name in the table and what it runs."""
-
-    name: str
-    algorithm: Algorithm
-
-    @property
-    def joint(self) -> bool:
-        """Whether it keeps W as a variable beside D."""
-        return isinstance(self.algorithm, JointMethod)
+def _positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0 < value < math.inf:
+            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
 
 
-PAPER = Method("CR-VarPro (the paper)", xv.algorithms.cr_varpro())
-METHODS = (
+PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
+METHODS: tuple[Method, ...] = (
     PAPER,
-    Method("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
-    Method("accelerated projected gradient", xv.algorithms.AcceleratedProjectedGradient()),
-    Method("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
-    Method("joint projected gradient, 1/L", JointProjectedGradient()),
-    Method("joint iPALM", IPALM()),
+    Solver("xvarpro's default"),
+    Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
+    Solver("accelerated projected gradient", xv.algorithms.AcceleratedProjectedGradient()),
+    Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
+    Solver("joint projected gradient, 1/L", JointProjectedGradient(), "rival"),
+    Solver("joint projected gradient, tuned", JointProjectedGradient(), "rival", GRIDS["joint PG, best fixed step"]),
+    Solver("joint accelerated gradient", Jointly(), "rival"),
+    Solver("joint Adam, tuned", GRIDS["joint Adam, best rate"][0], "rival", GRIDS["joint Adam, best rate"]),
+    Solver("joint iPALM, tuned", IPALM(), "rival", GRIDS["iPALM, tuned"]),
+    Solver("alternating least squares", AlternatingLeastSquares(), "rival"),
 )
 
 
-@dataclass(frozen=True)
-class Task:
-    """One instance: data, start, set, and where to compute.
+def experiment(
+    X: Array,
+    *,
+    source: str = "X",
+    shape: tuple[int, int] | None = None,
+    atoms: int = 128,
+    radius: float = 1.0,
+    lam: float = 1e-5,
+    units: float = 1.0,
+    dtype: str = "float64",
+    backend: str | None = None,
+    device: str | None = None,
+) -> Experiment:
+    """The dictionary problem of images X and the methods that compete on it.
 
     Parameters
     ----------
     X : array, shape (pixels, samples)
-    D0 : array, shape (pixels, atoms)
-        In X's dtype, which is the dtype of the work.
-    lam, radius : float
-    backend, device : str, optional
-        As in `xvarpro.solve`.
+    source : str
+        What X is, for readers.
+    shape : (height, width), optional
+        Of an image, to draw the atoms.
+    atoms : int
+        >= 1.
+    radius, lam : float
+        Of the l1 ball, > 0; ridge on the codes, >= 0.
+    units : float
+        Factor on the radius, > 0, its square on lam: the same reduced problem, but another one for joint methods.
+    dtype, backend, device : str, optional
+        Of the work.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro.experiments import dictionary
+    >>> X = np.random.default_rng(0).normal(size=(6, 40))
+    >>> dictionary.experiment(X, atoms=3).facts["start"]
+    'Gaussian, |D|_1 = 1'
     """
+    _positive(atoms=atoms, radius=radius, units=units)
+    rho, ridge = units * radius, units * units * lam
+    X = np.asarray(X, dtype=dtype)
+    stated = problem(X, ridge)
+    compressed = problem(xv.compress(X), ridge)
 
-    X: np.ndarray
-    D0: np.ndarray
-    lam: float = 1e-5
-    radius: float = 1.0
-    backend: str | None = None
-    device: str | None = None
+    def task(seed: int) -> Task:
+        return Task(
+            problem=stated,
+            theta0=start(X, atoms, rho, seed).astype(dtype),
+            over=xv.sets.L1Ball(rho),
+            joint=problem(X, ridge, compress=False),
+            judge=compressed,
+            backend=backend,
+            device=device,
+        )
 
-    def __post_init__(self) -> None:
-        problem(self.X, self.lam)  # refuses a bad ridge before any work
+    def figures(race: Race) -> Mapping[str, Any]:
+        from xvarpro import plotting  # matplotlib is optional
 
-    @property
-    def over(self) -> xv.sets.L1Ball:
-        """The feasible set."""
-        return xv.sets.L1Ball(self.radius)
+        best = race.best()
+        title = f"{source}: dictionary by {best.method}"
+        return {"atoms": plotting.atoms(np.asarray(best.theta), shape, title)} if shape else {}
 
-    def solve(self, algorithm: Algorithm | None, problem: Problem, D: np.ndarray, **limits: Any) -> Result:
-        """`xvarpro.solve` from D; a dead atom is a number in the table here, not a warning."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", xv.DeadUnitsWarning)
-            return xv.solve(
-                problem,
-                D,
-                over=self.over,
-                algorithm=algorithm,
-                backend=self.backend,
-                device=self.device,
-                **limits,
-            )
-
-    @cached_property
-    def judge(self) -> Problem:
-        """The reduced problem with its data compressed once, for evaluations off the clock."""
-        return problem(xv.compress(self.X), self.lam)
-
-    def certify(self, D: np.ndarray) -> Result | None:
-        """Reduced objective and gap at D, None where D is not finite."""
-        return self.solve(None, self.judge, D, max_iter=0, progress=False) if np.all(np.isfinite(D)) else None
-
-    def value(self, D: np.ndarray) -> float:
-        """Reduced objective at D, NaN where D is not finite."""
-        if not np.all(np.isfinite(D)):
-            return math.nan
-        return float(xv.value_and_gradient(self.judge, D, self.backend, device=self.device)[0])
+    pixels, samples = X.shape
+    return Experiment(
+        name="dictionary",
+        title="dictionary learning under an l1 budget (Example 2)",
+        task=task,
+        methods=METHODS,
+        config={
+            "data": source, "pixels": pixels, "samples": samples, "atoms": atoms, "radius": rho, "ridge": ridge,
+            "units": units, "dtype": dtype, "backend": backend, "device": device,
+        },
+        facts={
+            "data": f"{source}, X {pixels} x {samples}",
+            "problem": (
+                f"min 1/2 |D W - X|^2 + lambda/2 |W|^2 over W and |D|_1 <= {rho:g}; lambda = {ridge:g}, {atoms} atoms"
+            ),
+            "start": f"Gaussian, |D|_1 = {rho:g}",
+        },
+        figures=figures,
+        notes=_notes,
+    )  # fmt: skip
 
 
-def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Agreement:
-    """The paper's method from the same start on several backends, each on its default device.
-
-    Parameters
-    ----------
-    task : Task
-        In float64, the precision in which backends can be expected to agree.
-    backends : sequence of str
-        At least two.
-    iterations : int
-        On each.
-    """
-    limits = {"tol": 0.0, "max_iter": iterations, "progress": False}
-    tasks = {name: replace(task, backend=name, device=None) for name in backends}
-    stated = problem(task.X, task.lam)
-    return Agreement({name: on.solve(PAPER.algorithm, stated, task.D0, **limits) for name, on in tasks.items()})
+def _notes(race: Race) -> Sequence[str]:
+    best = race.best()
+    verified = None if best.fit is None else best.fit.verified
+    if verified is None or not verified.dead_units:
+        return []
+    return [f"{best.method}: {verified.dead_units} of {verified.units} atoms are exactly zero where it ended"]

@@ -84,7 +84,7 @@ class Task:
     joint : Problem, optional
         What joint methods solve, as a user of theirs would state it; `problem` by default.
     judge : Problem, optional
-        The reduced problem as it is evaluated off the clock, such as with its data compressed once; `problem` by default.
+        The reduced problem as it is evaluated off the clock, such as with compressed data; `problem` by default.
     measures : mapping of str to Measure
         By their names in tables and figures.
     optimum : float, optional
@@ -310,7 +310,11 @@ class Solver(Method):
     def _measured(self, task: Task, points: list[Point], judged: list[Result | None] | None) -> dict[str, Curve]:
         if not task.measures or judged is None:
             return {}
-        own = judged if self.problem is None else [task.certify(p.theta, self.problem(task)) for p in points]
+        if self.problem is None and task.judge is None:
+            own = judged
+        else:  # a judge's w may be that of compressed data
+            stated = task.problem if self.problem is None else self.problem(task)
+            own = [task.certify(p.theta, stated) for p in points]
         return {
             name: _curve(points, [math.nan if c is None else measure(c) for c in own])
             for name, measure in task.measures.items()

@@ -6,14 +6,14 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xvarpro import Result, Status, __version__, trees
+from xvarpro import Result, Status, __version__
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.methods import Budget, Curve, Method, Outcome, Solver, Task
@@ -93,46 +93,56 @@ class Race:
 
     def common(self, seed: int, axis: str) -> float:
         """The largest number on an axis, of iterations or seconds, that every method reached unless it had settled."""
-        reached = [
-            float(getattr(o, axis)) for o in self.outcomes[seed] if o.family != "floor" and not o.settled
-        ]
+        reached = [float(getattr(o, axis)) for o in self.outcomes[seed] if o.family != "floor" and not o.settled]
         return min(reached, default=max(float(getattr(o, axis)) for o in self.outcomes[seed]))
 
     def readings(self, name: str, axis: str) -> np.ndarray:
         """A method's objective at equal iterations or equal seconds, by seed."""
-        return np.asarray([
-            next(o for o in found if o.method == name).curve.at(axis, self.common(seed, axis))
-            for seed, found in self.outcomes.items()
-        ])
+        return np.asarray(
+            [
+                next(o for o in found if o.method == name).curve.at(axis, self.common(seed, axis))
+                for seed, found in self.outcomes.items()
+            ]
+        )
+
+    def target(self, seed: int) -> float:
+        """Where the best rival ended, to `REACHED`; NaN where there is none."""
+        ends = [o.objective for o in self.outcomes[seed] if o.family == "rival" and math.isfinite(o.objective)]
+        return min(ends) + REACHED * abs(min(ends)) if ends else math.nan
+
+    def to_rival(self, name: str) -> float:
+        """Seconds to where the best rival ended, median over the seeds; inf where it is not reached."""
+        times = [
+            o.curve.reached(self.target(s)) for s, found in self.outcomes.items() for o in found if o.method == name
+        ]
+        return sorted(times)[len(times) // 2]  # a mean of two would make inf of one
 
     def duel(self, name: str) -> dict[str, Any]:
-        """A method against the best rival, by seed: where both ended, and which was sooner where the best rival ended.
+        """A method against the best rival, over the seeds: where both ended, which was sooner where the rival ended.
 
-        The target is the lowest value that any rival ended at, reached to `REACHED`; the rival's time is that of the
-        rival which reaches it first.
+        The time of the rivals is that of the first of them to reach the best one's end.
         """
         ends, speedups = [], []
-        for found in self.outcomes.values():
+        for seed, found in self.outcomes.items():
+            target = self.target(seed)
+            if not math.isfinite(target):
+                continue
             ours = next(o for o in found if o.method == name)
             rivals = [o for o in found if o.family == "rival" and math.isfinite(o.objective)]
-            if not rivals:
-                continue
-            target = min(o.objective for o in rivals)
-            within = target + REACHED * abs(target)
-            ends.append(ours.objective / target - 1)
-            first = min(o.curve.reached(within) for o in rivals)
-            speedups.append(first / max(ours.curve.reached(within), 1e-9))
+            lowest = min(o.objective for o in rivals)
+            ends.append((ours.objective - lowest) / abs(lowest))
+            first = min(o.curve.reached(target) for o in rivals)
+            speedups.append(first / max(ours.curve.reached(target), 1e-9))
         if not ends:
             return {"method": name, "rivals": 0}
-        excess = float(np.median(ends))
         return {
             "method": name,
             "rivals": sum(m.family == "rival" for m in self.experiment.methods),
-            "excess": excess,
+            "excess": float(np.median(ends)),
             "excess_range": [float(min(ends)), float(max(ends))],
             "speedup": float(np.median(speedups)),
             "speedup_range": [float(min(speedups)), float(max(speedups))],
-            "first_or_tied": excess <= TIED or min(ends) <= 0,
+            "first_or_tied": float(np.median(ends)) <= TIED,
         }
 
     def record(self) -> dict[str, Any]:
@@ -256,13 +266,13 @@ def compare(task: Task, backends: Sequence[str], method: Solver, iterations: int
     """
     limits = {"tol": 0.0, "max_iter": iterations, "progress": False}
     tasks = {name: replace(task, backend=name, device=None) for name in backends}
-    return Agreement({
-        name: on.solve(method.algorithm, task.problem, task.theta0, **limits) for name, on in tasks.items()
-    })
+    return Agreement(
+        {name: on.solve(method.algorithm, task.problem, task.theta0, **limits) for name, on in tasks.items()}
+    )
 
 
 class _Shelf:
-    """Finished runs on disk. A file appears under its name when it is complete, so a run that was cut off leaves none."""
+    """Finished runs on disk: a file appears when it is complete, so that a run that was cut off leaves none."""
 
     def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
         what = [__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
@@ -279,8 +289,10 @@ class _Shelf:
         meta = json.loads(str(arrays.pop("meta")))
         fit_path = path.with_suffix(".fit.npz")
         fit = Result.load(fit_path) if fit_path.is_file() else None
-        curves = {name: Curve(*(arrays[f"{i}_{part}"] for part in Curve._fields)) for i, name in enumerate(meta["curves"])}
-        numbers = {key: math.nan if value is None else value for key, value in meta["numbers"].items()}
+        curves = {
+            name: Curve(*(arrays[f"{i}_{part}"] for part in Curve._fields)) for i, name in enumerate(meta["curves"])
+        }
+        numbers: dict[str, Any] = {key: math.nan if x is None else x for key, x in meta["numbers"].items()}
         return Outcome(
             theta=None if fit is None else fit.theta,
             status=Status[meta["status"]],

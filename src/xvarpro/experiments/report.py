@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from xvarpro.experiments.agreement import Agreement
+from xvarpro.experiments.race import Race
 from xvarpro.status import Status
 
-Record = Mapping[str, Any]
 _WIDTH = 120  # of a pipe or a file, where no terminal says how wide it is
 
 
@@ -56,30 +56,70 @@ def table(screen: Console, *columns: str, right: Iterable[str] = (), wrap: str =
     return out
 
 
-def methods(screen: Console, records: Iterable[Record], winner: str) -> Table:
-    """One row per method; the reduced method that ended lowest is bold."""
-    numbers = ("objective", "own J", "rel. gap", "infeas.", "iter.", "seconds", "non-zero", "live")
+def race(screen: Console, found: Race) -> Table:
+    """One row per method: medians over the starts. The method of the package that ended lowest is bold."""
+    record, best = found.record(), found.best().method
+    measures = list(dict.fromkeys(name for m in record["methods"] for name in m["measures"]))
+    numbers = ["equal time", "equal iter.", "end", *(["spread"] if len(found.outcomes) > 1 else [])]
+    numbers += ["rel. gap", "infeas.", "iter.", "s to rival", "live", *measures]
     out = table(screen, "method", *numbers, right=numbers, wrap="method")
-    for r in records:
-        out.add_row(
-            r["method"],
-            _number(r["objective"]),
-            _number(r["own_objective"]) if r["joint"] else "",
-            _small(r["relative_gap"]),
-            _small(r["infeasibility"]),
-            str(r["iterations"]),
-            f"{r['seconds']:.2f}",
-            str(r["nonzeros"]),
-            f"{r['live_atoms']}/{r['atoms']}",
-            style="bold" if r["method"] == winner else "",
-        )
+    for m in record["methods"]:
+        runs = found.of(m["method"])
+        end, live = m["objective"], runs[0].record()
+        cells = [number(m["at_equal_seconds"]["median"]), number(m["at_equal_iterations"]["median"])]
+        cells.append(number(end["median"]))
+        if len(found.outcomes) > 1:
+            cells.append(_small((end["max"] - end["min"]) / abs(end["median"]) if end["median"] else math.nan))
+        cells += [_small(m["relative_gap"]["median"]), _small(m["infeasibility"]), f"{m['iterations']['median']:.0f}"]
+        cells.append(_seconds(found.to_rival(m["method"])))
+        cells.append(f"{live['live']}/{live['units']}" if (live["units"] or -1) > 0 else "")
+        cells += [number(m["measures"][name]["median"]) if name in m["measures"] else "" for name in measures]
+        out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
     return out
 
 
-def endings(records: Iterable[Record]) -> list[str]:
+def legend(found: Race) -> str:
+    """What the columns of `race` mean."""
+    seconds = min(found.common(seed, "seconds") for seed in found.outcomes)
+    iterations = min(found.common(seed, "iterations") for seed in found.outcomes)
+    several = " Medians over the starts; spread: largest minus smallest, relative." if len(found.outcomes) > 1 else ""
+    return (
+        f"equal time, equal iter., end: reduced objective after {seconds:.3g} s, after {iterations:.0f} iterations, "
+        "where the method ended, with the w that is optimal for its theta; rel. gap: Frank-Wolfe gap there over the "
+        "objective; infeas.: how far theta is outside its set, relative; s to rival: seconds to where the best rival "
+        f"ended, within 0.1 %; live: columns of the design that are not zero.{several}"
+    )
+
+
+def tuned(found: Race) -> list[str]:
+    """A sentence for every method that was tuned: what came out."""
+    grids = [m.name for m in found.experiment.methods if m.grid]
+    return [f"{name}: {found.of(name)[0].told}" for name in grids]
+
+
+def duel(found: Race) -> list[str]:
+    """Sentences on the paper's method and the best of the package against the best rival."""
+    best = found.best().method
+    names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [best])
+    out = []
+    for d in (found.duel(name) for name in names):
+        if d["rivals"]:
+            out.append(
+                f"{d['method']} against the best rival: ends {d['excess']:+.2%}, "
+                f"reaches the rival's end {d['speedup']:.2g} times as fast"
+                if d["speedup"] > 0
+                else f"{d['method']} against the best rival: ends {d['excess']:+.2%}, never where the rival ended"
+            )
+    return out
+
+
+def endings(found: Race) -> list[str]:
     """A sentence for every method that a limit did not end."""
-    usual = (Status.MAX_ITER.name, Status.TIME_LIMIT.name)
-    return [f"{r['method']}: {Status[r['status']].sentence}" for r in records if r["status"] not in usual]
+    usual = (Status.MAX_ITER, Status.TIME_LIMIT)
+    said = dict.fromkeys(
+        (o.method, o.status) for each in found.outcomes.values() for o in each if o.status not in usual
+    )
+    return [f"{method}: {status.sentence}" for method, status in said]
 
 
 def agreement(screen: Console, found: Agreement) -> Table:
@@ -113,8 +153,13 @@ def _plain(x: Any) -> Any:
     return str(x) if isinstance(x, Path) else x
 
 
-def _number(x: float) -> str:
+def number(x: float) -> str:
+    """An objective, as a table shows it."""
     return f"{x:.1f}" if 1000 <= abs(x) < 1e8 else f"{x:.6g}"
+
+
+def _seconds(x: float) -> str:
+    return f"{x:.2g}" if math.isfinite(x) else "never"
 
 
 def _small(x: float) -> str:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from xvarpro.algorithms import SpectralProjectedGradient
 from xvarpro.experiments.rivals._common import JointMethod, Periodic
 from xvarpro.experiments.rivals.alternating import IPALM, AlternatingLeastSquares, palm
 from xvarpro.experiments.rivals.objective import Joint
 from xvarpro.experiments.rivals.simultaneous import JointAdam, Jointly, JointProjectedGradient
-from xvarpro.protocols import Algorithm
+
+T = TypeVar("T")
 
 __all__ = [
     "BASELINES",
@@ -51,12 +53,12 @@ GRIDS: dict[str, tuple[Periodic, ...]] = {
 }
 
 
-def tune(candidates: Iterable[Algorithm], score: Callable[[Algorithm], float]) -> Algorithm:
+def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
     """The candidate with the smallest score, the first of equals; one that is not finite loses.
 
     Parameters
     ----------
-    candidates : iterable of Algorithm
+    candidates : iterable
         Such as an entry of `GRIDS`.
     score : callable
         What a short run of the candidate ended at, usually the reduced objective from start 0.
@@ -77,7 +79,7 @@ def tune(candidates: Iterable[Algorithm], score: Callable[[Algorithm], float]) -
     0.1
     """
 
-    def key(method: Algorithm) -> tuple[bool, float]:
+    def key(method: T) -> tuple[bool, float]:
         value = score(method)
         return not math.isfinite(value), value
 
