@@ -41,7 +41,7 @@ def _fail(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
     """The command with a user's mistakes told in one line; anything else keeps its traceback."""
 
     @functools.wraps(command)

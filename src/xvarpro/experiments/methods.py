@@ -185,6 +185,7 @@ class Outcome:
             "objective": self.objective,
             "own_objective": self.own_objective,
             "gap": self.gap,
+            "start_gap": None if self.fit is None else float(self.fit.trace.gap[0]),
             "relative_gap": self.gap / abs(self.objective) if self.objective else math.nan,
             "infeasibility": self.violation,
             "iterations": self.iterations,

@@ -133,6 +133,17 @@ def agreement(screen: Console, found: Agreement) -> Table:
     return out
 
 
+def sanity(screen: Console, found: Mapping[str, Any]) -> Table:
+    """One row per check of every experiment."""
+    out = table(screen, "experiment", "check", "found", "at most", "", right=("found", "at most"), wrap="check")
+    for name, each in found.items():
+        for i, check in enumerate(each["checks"]):
+            passed = check["passed"]
+            cells = (name if i == 0 else "", check["what"], f"{check['worst']:.2g}", f"{check['bound']:.2g}")
+            out.add_row(*cells, "ok" if passed else "FAILED", style="" if passed else "bold red")
+    return out
+
+
 def versions(described: Mapping[str, Any]) -> str:
     """What a backend says about itself, in one line."""
     return ", ".join(f"{name} {value}" for name, value in described.items())

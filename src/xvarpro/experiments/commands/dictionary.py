@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,8 @@ from xvarpro.experiments import dictionary
 from xvarpro.experiments.commands import _options as options
 from xvarpro.experiments.commands._conduct import conduct
 from xvarpro.experiments.methods import Budget
+
+SMALL = {"samples": 1000, "atoms": 32, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 
 
 def command(
@@ -35,7 +37,7 @@ def command(
     ] = None,
     out: options.Out = Path("xvarpro-out/dictionary"),
     compare: options.Compare = None,
-) -> None:
+) -> dict[str, Any]:
     """Learn a dictionary of images under an l1 budget with the paper's method and its rivals (Example 2)."""
     framework = options.check_backend(backend, device)
     budget, starts = Budget(iterations, time), options.seeds(seed, repeat)
@@ -52,7 +54,7 @@ def command(
     )
     experiment = stated(dtype=options.check_dtype(dtype), backend=backend, device=device)
     same = options.compared(compare, seed, iterations, stated)
-    conduct(experiment, framework, budget, starts, out, same, notice)
+    return conduct(experiment, framework, budget, starts, out, same, notice)
 
 
 def _load(samples: int | None, data: Path | None) -> tuple[datasets.Images, str | None]:
