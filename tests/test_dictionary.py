@@ -78,7 +78,7 @@ def test_a_start_is_the_same_bits_for_the_same_seed():
 
 def test_backends_agree(experiment):
     same = race.compare(experiment.task(3), ["numpy", "torch", "jax"], dictionary.PAPER, iterations=50)
-    assert same.same, same.verdict
+    assert same.agree, str(same)
     assert same.iterations == 50
     assert "the same objective" in same.verdict
     assert "the same 50 step sizes" in same.verdict

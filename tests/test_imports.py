@@ -39,6 +39,7 @@ LAYERS = [
     ("result", "weights"),
     ("run", "evaluate"),
     ("solve",),
+    ("comparison",),
     ("many",),
     (ROOT_MODULE,),
     ("datasets",),

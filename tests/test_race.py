@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import xvarpro as xv
 from xvarpro import Status, datasets
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import dictionary, race
-from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.methods import Budget, Curve, Method, Outcome, Solver
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.experiments.rivals import IPALM, JointProjectedGradient
@@ -184,28 +182,3 @@ def test_a_theta_that_is_not_finite_has_no_certificate():
 def test_bad_numbers_are_refused(build, match):
     with pytest.raises(ProblemError, match=match):
         build()
-
-
-def fit(values, alphas):
-    trace = SimpleNamespace(value=np.asarray(values), alpha_A=np.asarray(alphas))
-    return SimpleNamespace(trace=trace, n_iter=len(values) - 1)
-
-
-@pytest.mark.parametrize(
-    ("other", "difference", "first"),
-    [
-        (fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.5]), 0.0, None),
-        (fit([4.0, 2.0, 2.0], [0.0, 1.0, 0.5]), 0.5, None),
-        (fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.25]), 0.0, 2),
-        (fit([4.0, 2.0], [0.0, 1.0]), 0.0, 2),
-        (fit([4.0, math.nan, math.nan], [0.0, 1.0, 0.5]), math.nan, None),
-    ],
-    ids=["equal", "objective", "step", "shorter", "nan"],
-)
-def test_a_disagreement_is_found_and_said(other, difference, first):
-    found = Agreement({"a": fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.5]), "b": other})
-    assert found.relative_difference == pytest.approx(difference, nan_ok=True)
-    assert found.first_difference == first
-    assert found.same == (difference == 0 and first is None)
-    assert ("the same objective" in found.verdict) == (difference == 0)
-    assert ("different step sizes from iteration 2" in found.verdict) == (first == 2)

@@ -2,6 +2,7 @@
 
 from xvarpro import algorithms, backends, errors, lower, many, operators, sets, steps
 from xvarpro._version import __version__
+from xvarpro.comparison import Comparison, compare
 from xvarpro.evaluate import project, value_and_gradient
 from xvarpro.many import Each, ManyResult, solve_many
 from xvarpro.moving import PrecisionWarning
@@ -16,6 +17,7 @@ from xvarpro.trees import array_namespace
 
 __all__ = [
     "Chunks",
+    "Comparison",
     "DeadUnitsWarning",
     "Each",
     "Level",
@@ -32,6 +34,7 @@ __all__ = [
     "array_namespace",
     "backends",
     "bilevel",
+    "compare",
     "compress",
     "errors",
     "lower",

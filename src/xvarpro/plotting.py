@@ -21,6 +21,42 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#
 _PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPACE}"))
 
 
+def plot_comparison(found: Any) -> Figure:
+    """How far backends are apart: objectives at every iteration, theta and gradients where they were looked at.
+
+    Parameters
+    ----------
+    found : Comparison
+
+    Returns
+    -------
+    matplotlib Figure
+        The gradients are those of both backends at one point, next to machine epsilon times the condition.
+    """
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    ax = figure.subplots()
+    n = np.arange(found.iterations + 1)
+    ax.plot(n, _positive(found.value_difference), color=_COLOURS[-1], linewidth=1.0, label="objective, all backends")
+    for i, (name, apart) in enumerate(found.apart.items()):
+        colour = _COLOURS[i % (len(_COLOURS) - 1)]
+        ax.plot(found.looked_at, _positive(apart.theta), "o-", color=colour, markersize=4, label=f"theta, {name}")
+        shown, label = _positive(apart.gradient), f"gradient at one point, {name}"
+        ax.plot(found.looked_at, shown, "s--", color=colour, markersize=4, label=label)
+    ax.plot(found.looked_at, found.predicted, color="0.5", linestyle=":", label="eps x condition")
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel(f"relative difference from {next(iter(found.fits))}")
+    _tidy(ax)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    return figure
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    """What a logarithm can show of it."""
+    return np.where(x > 0, x, np.nan)
+
+
 class Line(NamedTuple):
     """One method in a convergence figure.
 

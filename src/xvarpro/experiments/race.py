@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import Result, Status, __version__
+from xvarpro import Comparison, Result, Status, __version__
+from xvarpro import compare as solve_on
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.methods import Budget, Curve, Method, Outcome, Solver, Task
 from xvarpro.experiments.rivals import tune
 
@@ -251,23 +251,25 @@ def _tuned(method: Method, task: Task, budget: Budget) -> Method:
     return tune(method.grid, lambda each: each.run(blind, short, False).objective)
 
 
-def compare(task: Task, backends: Sequence[str], method: Solver, iterations: int = 50) -> Agreement:
-    """A method from the same start on several backends, each on its default device.
+def compare(task: Task, backends: Sequence[str], method: Solver, iterations: int = 50) -> Comparison:
+    """A method from the same start on several backends, each on its default device, in float64.
 
     Parameters
     ----------
     task : Task
-        In float64, the precision in which backends can be expected to agree.
     backends : sequence of str
         At least two.
     method : Solver
     iterations : int
         On each.
     """
-    limits = {"tol": 0.0, "max_iter": iterations, "progress": False}
-    tasks = {name: replace(task, backend=name, device=None) for name in backends}
-    return Agreement(
-        {name: on.solve(method.algorithm, task.problem, task.theta0, **limits) for name, on in tasks.items()}
+    return solve_on(
+        task.problem,
+        task.theta0,
+        over=task.over,
+        backends=backends,
+        algorithm=method.algorithm,
+        max_iter=iterations,
     )
 
 

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from xvarpro.experiments.agreement import Agreement
+from xvarpro.comparison import Comparison
 from xvarpro.experiments.race import Race
 from xvarpro.status import Status
 
@@ -122,7 +122,7 @@ def endings(found: Race) -> list[str]:
     return [f"{method}: {status.sentence}" for method, status in said]
 
 
-def agreement(screen: Console, found: Agreement) -> Table:
+def agreement(screen: Console, found: Comparison) -> Table:
     """One row per backend."""
     numbers = ("objective", "iter.", "seconds")
     out = table(screen, "backend", *numbers, "device", "version", right=numbers, wrap="version")

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import __version__
+from xvarpro import Comparison, __version__
 from xvarpro.backends import Backend
 from xvarpro.experiments import race, report
-from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.methods import Budget, Curve
 from xvarpro.experiments.race import Experiment, Race
 
@@ -22,7 +21,7 @@ def conduct(
     budget: Budget,
     seeds: Sequence[int],
     out: Path,
-    agreement: Callable[[], Agreement] | None = None,
+    agreement: Callable[[], Comparison] | None = None,
     notice: str | None = None,
 ) -> dict[str, Any]:
     """Run an experiment and tell of it; the summary that was written.
@@ -66,7 +65,7 @@ def conduct(
     if same is not None:
         screen.print("\nthe paper's method from the same start in float64", style="bold")
         screen.print(report.agreement(screen, same))
-        screen.print(same.verdict, style="green" if same.same else "red")
+        screen.print(same.verdict, style="green" if same.agree else "red")
 
     figures = {"convergence": _convergence(plotting, found), **_measures(plotting, found)}
     figures |= dict(experiment.figures(found)) if experiment.figures else {}

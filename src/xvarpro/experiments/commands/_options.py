@@ -9,9 +9,8 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 import typer
 
-from xvarpro import backends
+from xvarpro import Comparison, backends
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.agreement import Agreement
 from xvarpro.experiments.methods import Solver
 from xvarpro.experiments.race import Experiment, compare
 
@@ -52,7 +51,7 @@ def compared(names: str | None, seed: int, iterations: int | None, double: Calla
         return None
     backends = [check_backend(name).name for name in split(names)]
 
-    def run() -> Agreement:
+    def run() -> Comparison:
         experiment = double()
         paper = next(m for m in experiment.methods if isinstance(m, Solver) and m.family == "paper")
         return compare(experiment.task(seed), backends, paper, _COMPARED if iterations is None else iterations)
