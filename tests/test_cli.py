@@ -66,7 +66,7 @@ def test_the_same_run_on_three_backends_is_compared(done):
     assert compare["first_different_step"] is None
     assert compare["iterations"] == 10
     assert [b["backend"] for b in compare["backends"]] == ["numpy", "torch", "jax"]
-    assert compare["verdict"] in result.stdout
+    assert compare["verdict"] in " ".join(result.stdout.split())
 
 
 def test_the_result_file_is_the_best_reduced_method(done):
@@ -205,6 +205,53 @@ def test_importing_the_package_imports_nothing_optional():
     code = "import sys, xvarpro; print(*({'typer', 'rich', 'matplotlib', 'sklearn'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+PROBLEM = """
+import numpy as np, xvarpro as xv
+
+def M(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta * (1.0 + OFF * ("torch" in xp.__name__)))
+
+def decays():
+    t = np.linspace(0.0, 2.0, 50)
+    y = np.exp(-t) + np.exp(-5.0 * t)
+    return xv.separable(M, y, data=t, lam=1e-6), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+
+def wrong():
+    return 3
+"""
+COMPARE = ("compare", "--backends", "numpy,torch", "--iterations", "10")
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-3])
+def test_a_problem_of_the_users_is_compared_between_backends(tmp_path, off):
+    (tmp_path / "mine.py").write_text(PROBLEM + f"\nOFF = {off}\n")
+    result = invoke(*COMPARE, f"{tmp_path}/mine.py:decays", "--out", tmp_path)
+    assert result.exit_code == int(off > 0), result.output
+    told = json.loads((tmp_path / "comparison.json").read_text())
+    assert told["agree"] is (off == 0)
+    assert " ".join(told["verdict"].split()) in " ".join(result.stdout.split())
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nothing", "file.py:function"),
+        ("nowhere.at.all:decays", "no module nowhere.at.all"),
+        ("{0}/other.py:decays", "no file"),
+        ("{0}/mine.py:other", "no function other"),
+        ("{0}/mine.py:wrong", "has to return (problem, theta0)"),
+    ],
+)
+def test_a_problem_that_is_none_is_told_in_one_line(tmp_path, name, told):
+    (tmp_path / "mine.py").write_text(PROBLEM)
+    result = invoke(*COMPARE, name.format(tmp_path))
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def rows_of(result):

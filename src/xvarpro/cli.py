@@ -1,4 +1,4 @@
-"""The command line: ``xvarpro run <experiment>`` and ``xvarpro backends``."""
+"""The command line: ``xvarpro run <experiment>``, ``xvarpro compare <problem>`` and ``xvarpro backends``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 try:
     import rich  # noqa: F401
@@ -18,10 +19,13 @@ except ImportError as error:
 
 import numpy as np
 
-from xvarpro import __version__
+import xvarpro
+from xvarpro import __version__, algorithms
 from xvarpro import backends as registry
-from xvarpro.errors import XvarproError
+from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.experiments import commands, report
+from xvarpro.experiments.commands import _options as options
+from xvarpro.experiments.stated import load
 
 # in the extra `cli`, and imported only where they are used
 _OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
@@ -85,6 +89,56 @@ def backends() -> None:
     for name in registry.known():
         table.add_row(*_describe(name))
     screen.print(table)
+
+
+@app.command()
+def compare(
+    problem: Annotated[
+        str, typer.Argument(help="package.module:function or file.py:function, which returns (problem, theta0, over).")
+    ],
+    backends: Annotated[str, typer.Option(help="Two or more, with commas; the first is the reference.")] = (
+        "numpy,torch,jax"
+    ),
+    algorithm: Annotated[
+        str, typer.Option(help="Of xvarpro.algorithms, with its defaults; the paper's takes identical steps.")
+    ] = "cr_varpro",
+    iterations: Annotated[int, typer.Option(help="On each backend.")] = 300,
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    out: Annotated[Path | None, typer.Option(help="Folder for comparison.png and comparison.json.")] = None,
+) -> None:
+    """Run one problem on several backends, and say where they part. Exit status 1 where they do not agree."""
+    _guarded(_compare)(problem, backends, algorithm, iterations, dtype, out)
+
+
+def _compare(name: str, among: str, algorithm: str, iterations: int, dtype: str, out: Path | None) -> None:
+    names = options.split(among)
+    options.check_dtype(dtype)
+    for each in names:
+        options.check_backend(each)
+    make = getattr(algorithms, algorithm, None) if algorithm in algorithms.__all__ else None
+    if make is None:
+        raise ProblemError(f"no algorithm {algorithm!r}: see xvarpro.algorithms")
+    stated = load(name)
+    found = xvarpro.compare(
+        stated.problem,
+        stated.theta0,
+        over=stated.over,
+        backends=names,
+        algorithm=make(),
+        max_iter=iterations,
+        dtype=dtype,
+    )
+    screen = report.console()
+    screen.print(report.agreement(screen, found))
+    screen.print(str(found).partition("\n")[2])
+    screen.print(found.verdict, style="green" if found.agree else "red")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        found.plot().savefig(out / "comparison.png", dpi=200)
+        report.write_summary(out / "comparison.json", found.record())
+        screen.print(f"wrote comparison.png and comparison.json to {out}")
+    if not found.agree:
+        raise typer.Exit(1)
 
 
 def _describe(name: str) -> tuple[str, ...]:

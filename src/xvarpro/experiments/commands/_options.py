@@ -98,5 +98,5 @@ def split(names: str) -> list[str]:
     """Backends from a list with commas: at least two, each once."""
     found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if len(found) < 2:
-        raise ProblemError(f"--compare needs two or more backends, such as numpy,torch: got {names!r}")
+        raise ProblemError(f"two or more backends are needed, such as numpy,torch: got {names!r}")
     return found

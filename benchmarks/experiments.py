@@ -1,0 +1,104 @@
+"""The paper's experiments at two scalings of the units: who ends lowest, who is sooner there, which claims hold.
+
+python benchmarks/experiments.py [--only dictionary] [--repeat 3] [--write]
+
+Runs `xvarpro run` on each (a run that was interrupted goes on), and reads the summaries. `--write` puts both tables
+into docs/experiments.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "experiments.md"
+RIVALS, CLAIMS = "<!-- measured: rivals -->", "<!-- measured: claims -->"
+GRADIENT = "joint projected gradient"  # what the paper compares itself with
+
+# the arguments of the commands: the paper's sizes, each in its own units and in others
+CASES: dict[str, list[dict[str, Any]]] = {
+    "dictionary": [{"units": units, "time": 20.0} for units in (1.0, 1000.0)],
+    "autoencoder": [{"units": units} for units in (1.0, 10.0)],
+    "deconvolution": [{"units": units} for units in (1.0, 30.0)],
+    "fewshot": [{}],
+}
+
+
+def run(name: str, repeat: int, out: Path) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
+    command = importlib.import_module(f"xvarpro.experiments.commands.{name}").command
+    for case in CASES[name]:
+        folder = out / "-".join([name, *(f"{key}{value:g}" for key, value in case.items())])
+        yield case, command(**{"repeat": repeat, **case}, out=folder)
+
+
+def told(name: str, case: Mapping[str, Any], repeat: int) -> str:
+    options = "".join(f" --{key} {value:g}" for key, value in case.items())
+    return f"`xvarpro run {name} --repeat {repeat}{options}`"
+
+
+def duels(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The default and the best of the package against the best rival."""
+    shown = dict.fromkeys(["xvarpro's default", summary["best"]])
+    for duel in summary["duels"]:
+        if duel["method"] in shown and duel["rivals"]:
+            low, high = duel["speedup_range"]
+            end = f"{duel['excess']:+.2%} ({duel['excess_range'][0]:+.2%} to {duel['excess_range'][1]:+.2%})"
+            yield f"{duel['method']} | {end} | {duel['speedup']:.2g} ({low:.2g} to {high:.2g})"
+
+
+def claim(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The paper's method against joint gradient methods and the best rival: objectives at equal time and iterations."""
+    methods = {m["method"]: m for m in summary["methods"]}
+    (paper,) = (m for m in summary["methods"] if m["family"] == "paper")
+    rivals = [m for m in summary["methods"] if m["family"] == "rival"]
+    best = min(rivals, key=lambda m: m["objective"]["median"])
+    for rival in dict.fromkeys([n for n in methods if n.startswith(GRADIENT)] + [best["method"]]):
+        ratios = [
+            paper[key]["median"] / methods[rival][key]["median"] for key in ("at_equal_seconds", "at_equal_iterations")
+        ]
+        yield f"{rival} | " + " | ".join(f"{x:.3g} ({'lower' if x < 1 else 'higher'})" for x in ratios)
+
+
+def write(mark: str, table: str) -> None:
+    page = PAGE.read_text()
+    before, found, after = page.partition(mark)
+    if not found:
+        raise SystemExit(f"{PAGE} has no line {mark}")
+    rest = after.partition("<!-- end -->")[2]
+    PAGE.write_text(f"{before}{mark}\n\n{table}\n<!-- end -->{rest}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("xvarpro-out/experiments"))
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    rivals = [
+        "| command | method | ends over the best rival | times as fast to where it ended |",
+        "|---|---|---|---|",
+    ]
+    claims = [
+        "| command | rival | paper's method over it, equal time | equal iterations |",
+        "|---|---|---|---|",
+    ]
+    for name in args.only:
+        for case, summary in run(name, args.repeat, args.out):
+            said = told(name, case, args.repeat)
+            rivals += [f"| {said} | {row} |" for row in duels(summary)]
+            claims += [f"| {said} | {row} |" for row in claim(summary)]
+    head = f"Load {os.getloadavg()[0]:.1f}; medians over {args.repeat} starts, ranges in brackets.\n\n"
+    tables = {RIVALS: head + "\n".join(rivals) + "\n", CLAIMS: head + "\n".join(claims) + "\n"}
+    for mark, table in tables.items():
+        print(table)
+        if args.write:
+            write(mark, table)
+
+
+if __name__ == "__main__":
+    main()
