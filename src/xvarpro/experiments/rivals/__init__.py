@@ -15,6 +15,7 @@ from xvarpro.algorithms import SpectralProjectedGradient
 from xvarpro.experiments.rivals._common import JointMethod, Periodic
 from xvarpro.experiments.rivals.alternating import IPALM, AlternatingLeastSquares, palm
 from xvarpro.experiments.rivals.objective import Joint
+from xvarpro.experiments.rivals.reduced import ReducedAdam
 from xvarpro.experiments.rivals.simultaneous import JointAdam, Jointly, JointProjectedGradient
 from xvarpro.protocols import Algorithm
 
@@ -29,6 +30,7 @@ __all__ = [
     "JointProjectedGradient",
     "Jointly",
     "Periodic",
+    "ReducedAdam",
     "palm",
     "tune",
 ]
