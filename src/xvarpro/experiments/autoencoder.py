@@ -255,6 +255,33 @@ def reconstruction_loss(fit: Result, data: Data, units: float = 1.0) -> float:
     return 0.5 * total / len(data.test)
 
 
+def refitted_loss(theta: Tree, data: Data) -> float:
+    """`reconstruction_loss` of the active latents, with a decoder that is fitted to all training images.
+
+    Its ridge is 1e-10 of the mean square of the latents: what an encoder has kept, without the shrinkage of the ridge
+    that it was trained with.
+
+    Parameters
+    ----------
+    theta : pytree of NumPy arrays
+    data : Data
+    """
+    kept = theta["s"] > ACTIVE * np.max(theta["s"])
+    n = int(np.count_nonzero(kept))
+    gram, cross = np.zeros((n, n)), np.zeros((n, data.train.shape[1]))
+
+    def latents(X: np.ndarray) -> np.ndarray:
+        return encode(theta["phi"], X.astype(theta["s"].dtype), 1 / data.rms)[:, kept].astype(np.float64)
+
+    for a in range(0, len(data.train), 5000):
+        X = data.train[a : a + 5000]
+        M = latents(X)
+        gram, cross = gram + M.T @ M, cross + M.T @ X
+    W = np.linalg.solve(gram + 1e-10 * np.trace(gram) / n * np.eye(n), cross)
+    parts = (data.test[a : a + 5000] for a in range(0, len(data.test), 5000))
+    return 0.5 * sum(float(np.sum((latents(X) @ W - X) ** 2)) for X in parts) / len(data.test)
+
+
 def principal_axes(X: np.ndarray) -> np.ndarray:
     """Right singular vectors of X as columns, the largest singular value first.
 

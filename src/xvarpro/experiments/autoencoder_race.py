@@ -25,7 +25,7 @@ LOSS = "test loss [1/2 |x - xhat|^2 per image]"
 MSE = "test MSE [per pixel]"
 LATENTS = "active latents"
 RATES = tuple(10.0 ** (k / 2) for k in range(-8, -2))  # 1e-4 ... 3e-2
-STEPS = tuple(10.0**k for k in range(-9, 1))
+STEPS = tuple(10.0**k for k in range(-9, -1))
 
 
 def quasi_newton(memory: int = 10) -> Algorithm:
@@ -259,13 +259,13 @@ def collapse(
     caps : sequence of float
         Largest steps of s, in (0, 1].
     **numbers
-        Fields of `Setting`; the ridge is 1e-6 unless given.
+        Fields of `Setting`; the ridge is 1e-3 unless given.
 
     Returns
     -------
     Experiment
     """
-    of = setting(data, samples, test_samples, folder, widths, **({"ridge": 1e-6} | numbers))
+    of = setting(data, samples, test_samples, folder, widths, **({"ridge": 1e-3} | numbers))
     methods: tuple[Method, ...] = (
         Solver("CR-VarPro: one Armijo step for s and phi", xv.algorithms.cr_varpro(), "paper"),
         Solver("one adaptive step for s and phi", xv.algorithms.FrankWolfe()),
@@ -301,7 +301,10 @@ class Kept:
     active : int
         Latents that are active at the end.
     loss : float
-        Mean test loss ``1/2 |x - xhat|^2``.
+        Mean test loss ``1/2 |x - xhat|^2`` with the decoder of the lower level.
+    refitted : float
+        The same with the active latents alone and a decoder fitted to all training images at almost no ridge: what the
+        encoder has kept, without the shrinkage of the ridge that chose.
     floor : float
         That of PCA with as many axes.
     s : array
@@ -312,6 +315,7 @@ class Kept:
     ridge: float
     active: int
     loss: float
+    refitted: float
     floor: float
     s: np.ndarray
     splits: int
@@ -321,9 +325,14 @@ class Kept:
         """``loss / floor - 1``."""
         return self.loss / self.floor - 1
 
+    @property
+    def refitted_excess(self) -> float:
+        """``refitted / floor - 1``."""
+        return self.refitted / self.floor - 1
+
 
 def sweep(
-    ridges: Sequence[float] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5),
+    ridges: Sequence[float] = (1e-8, 1e-5, 1e-4, 1e-3, 1e-2),
     algorithm: Algorithm | None = None,
     seconds: float | None = None,
     iterations: int = 200,
@@ -375,7 +384,8 @@ def sweep(
         )
         n = autoencoder.active(fit.theta)
         loss = autoencoder.reconstruction_loss(fit, of.data, of.units)
-        out.append(Kept(ridge, n, loss, float(floors[n]), np.sort(fit.theta["s"])[::-1], of.splits))
+        refitted = autoencoder.refitted_loss(fit.theta, of.data)
+        out.append(Kept(ridge, n, loss, refitted, float(floors[n]), np.sort(fit.theta["s"])[::-1], of.splits))
         told(out[-1])
     return out
 

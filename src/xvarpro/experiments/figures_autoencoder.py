@@ -117,6 +117,15 @@ def sweep(found: Sequence[Any], title: str = "") -> Figure:
         here = [k for k in found if k.splits == splits]
         name = "autoencoder, two levels" if splits == 2 else "autoencoder, one level"
         ax.plot([k.active for k in here], [k.loss for k in here], "o", color=_COLOURS[i], markersize=5, label=name)
+        ax.plot(
+            [k.active for k in here],
+            [k.refitted for k in here],
+            "D",
+            color=_COLOURS[i],
+            markerfacecolor="white",
+            markersize=5,
+            label="its active latents, decoder refitted",
+        )
         for k in here:
             ax.annotate(
                 f"{k.ridge:.0e}",
@@ -196,7 +205,14 @@ def _lines(ax: Any, race: Race, axis: str, measure: str) -> None:
         x = x[x > 0]  # a logarithm has no place for the start
         values = np.array([[c.at(axis, at) for at in x] for c in curves])
         colour = _COLOURS[i % len(_COLOURS)]
-        ax.plot(x, np.median(values, axis=0), color=colour, linestyle=_STYLES[method.family], label=method.name)
+        ax.plot(
+            x,
+            np.median(values, axis=0),
+            color=colour,
+            linestyle=_STYLES[method.family],
+            linewidth=2.6 - 1.4 * i / max(1, len(shown) - 1),  # what lies below another line can be seen beside it
+            label=method.name,
+        )
         if len(curves) > 1:
             ax.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
 
