@@ -7,8 +7,8 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.experiments import autoencoder, autoencoder_data, autoencoder_methods, autoencoder_race, race
-from xvarpro.experiments.autoencoder_race import LATENTS, LOSS, MSE
+from xvarpro.experiments import autoencoder, race
+from xvarpro.experiments.autoencoder import LATENTS, LOSS, MSE, methods
 from xvarpro.experiments.race import Budget
 
 RIDGE, MU, UNITS = 1e-4, 1e-2, 30.0
@@ -17,7 +17,7 @@ WIDTHS = (7, 6, 5, 4)
 
 @pytest.fixture(scope="module")
 def data():
-    return autoencoder_data.load("digits", 90, 40)
+    return autoencoder.load("digits", 90, 40)
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +104,12 @@ def test_frameworks_agree(data, theta0, backend):
 
 
 def test_units_change_the_scale_of_the_objective_and_nothing_else(data):
-    one, other = (
-        autoencoder_race.setting(data, widths=WIDTHS, ridge=RIDGE, units=units).task(0) for units in (1.0, UNITS)
-    )
+    one, other = (autoencoder.setting(data, widths=WIDTHS, ridge=RIDGE, units=units).task(0) for units in (1.0, UNITS))
     a, b = (xv.value_and_gradient(task.problem, task.theta0) for task in (one, other))
     assert float(b[0]) == pytest.approx(UNITS**2 * float(a[0]), rel=1e-11)
     for x, y in zip(*(xv.trees.flatten(g)[0] for g in (a[1], b[1])), strict=True):
         np.testing.assert_allclose(y, UNITS**2 * x, rtol=0, atol=1e-9 * UNITS**2 * np.max(np.abs(x)))
-    fits = [task.solve(autoencoder_race.quasi_newton(), task.problem, task.theta0, max_iter=5) for task in (one, other)]
+    fits = [task.solve(autoencoder.quasi_newton(), task.problem, task.theta0, max_iter=5) for task in (one, other)]
     assert fits[1].value == pytest.approx(UNITS**2 * fits[0].value, rel=1e-8)
     measured = [task.measures[LOSS](fit) for task, fit in zip((one, other), fits, strict=True)]
     assert measured[0] == pytest.approx(measured[1], rel=1e-8)
@@ -135,7 +133,7 @@ def test_pca_is_what_the_singular_values_leave(data):
 
 def test_no_encoder_gets_below_the_floor(data, theta0):
     """Any linear decoder of 4 latents leaves at least the squares of the singular values beyond the fourth."""
-    floor = autoencoder_methods.PCA(data, 4).run(None, Budget(1, 1.0))
+    floor = autoencoder.PCA(data, 4).run(None, Budget(1, 1.0))
     assert floor.objective < float(
         xv.value_and_gradient(autoencoder.problem(data.train, scale=1 / data.rms), theta0)[0]
     )
@@ -145,7 +143,7 @@ def test_no_encoder_gets_below_the_floor(data, theta0):
 
 @pytest.fixture(scope="module")
 def found(data):
-    small = autoencoder_race.experiment(data, widths=WIDTHS, ridge=1e-6, batch=20)
+    small = autoencoder.experiment(data, widths=WIDTHS, ridge=1e-6, batch=20)
     return race.run(small, Budget(25, 60.0), progress=False)
 
 
@@ -183,7 +181,7 @@ def test_figures_and_notes(found):
 
 def test_a_shared_full_step_leaves_one_latent():
     """The paper's step next to the same direction with steps of their own, on the problem of the documentation."""
-    small = autoencoder_race.collapse("digits", samples=400)
+    small = autoencoder.collapse("digits", samples=400)
     names = ("CR-VarPro: one Armijo step for s and phi", "separate steps, cap 0.01")
     task = small.task(0)
     ends = {m.name: m.run(task, Budget(10, 60.0), False) for m in small.methods if m.name in names}
@@ -194,11 +192,11 @@ def test_a_shared_full_step_leaves_one_latent():
 
 
 def test_a_mini_batch_of_everything_is_the_full_gradient(data):
-    task = autoencoder_race.setting(data, widths=WIDTHS, ridge=RIDGE).task(0)
-    prepared = autoencoder_methods.prepare(task.problem, task.theta0, over=task.over)
-    steps = autoencoder_methods._Steps(autoencoder_methods.MiniBatches("all", batch=1000), prepared)
-    part = autoencoder_methods.replace(prepared, problem=steps._part())
-    grad = part.call(autoencoder_methods._gradient, prepared.theta)
+    task = autoencoder.setting(data, widths=WIDTHS, ridge=RIDGE).task(0)
+    prepared = methods.prepare(task.problem, task.theta0, over=task.over)
+    steps = methods._Steps(autoencoder.MiniBatches("all", batch=1000), prepared)
+    part = methods.replace(prepared, problem=steps._part())
+    grad = part.call(methods._gradient, prepared.theta)
     full = xv.trees.flatten(xv.value_and_gradient(task.problem, task.theta0)[1])[0]
     for a, b in zip(grad, full, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * np.max(np.abs(b)))
@@ -206,8 +204,8 @@ def test_a_mini_batch_of_everything_is_the_full_gradient(data):
 
 def test_mini_batches_run_on_another_framework(data):
     pytest.importorskip("torch")
-    task = autoencoder_race.setting(data, widths=WIDTHS, ridge=RIDGE, backend="torch").task(0)
-    o = autoencoder_methods.MiniBatches("mini-batches", 1e-2, batch=30).run(task, Budget(20, 60.0))
+    task = autoencoder.setting(data, widths=WIDTHS, ridge=RIDGE, backend="torch").task(0)
+    o = autoencoder.MiniBatches("mini-batches", 1e-2, batch=30).run(task, Budget(20, 60.0))
     assert o.objective < o.curve.value[0]
     assert isinstance(o.theta["s"], np.ndarray)
 
@@ -215,9 +213,9 @@ def test_mini_batches_run_on_another_framework(data):
 def test_without_files_the_digits_stand_in_and_say_so(monkeypatch, tmp_path):
     monkeypatch.delenv("XVARPRO_DATA", raising=False)
     for name in ("mnist", "cifar10"):
-        assert "digits" in autoencoder_data.load(name).fallback
+        assert "digits" in autoencoder.load(name).fallback
         with pytest.raises(ProblemError, match="lack"):
-            autoencoder_data.load(name, folder=tmp_path)
+            autoencoder.load(name, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -230,12 +228,12 @@ def test_without_files_the_digits_stand_in_and_say_so(monkeypatch, tmp_path):
         (lambda X: autoencoder.start(4, ()), "pixels and widths"),
         (lambda X: autoencoder.start(4, (2,), seed=-1), "seed must be"),
         (lambda X: autoencoder.start(4, (2,), rho=0.0), "rho must be"),
-        (lambda X: autoencoder_data.load("faces"), "must be one of"),
-        (lambda X: autoencoder_data.load("digits", 0), "samples must be"),
-        (lambda X: autoencoder_race.setting("digits", units=0.0), "units must be"),
-        (lambda X: autoencoder_race.setting(autoencoder_data.centred(X, X, (2, 2))), "widths of the layers"),
-        (lambda X: autoencoder_methods.MiniBatches("m", rate=-1.0), "rate must be"),
-        (lambda X: autoencoder_methods.MiniBatches("m", batch=0), "batch must be"),
+        (lambda X: autoencoder.load("faces"), "must be one of"),
+        (lambda X: autoencoder.load("digits", 0), "samples must be"),
+        (lambda X: autoencoder.setting("digits", units=0.0), "units must be"),
+        (lambda X: autoencoder.setting(autoencoder.centred(X, X, (2, 2))), "widths of the layers"),
+        (lambda X: autoencoder.MiniBatches("m", rate=-1.0), "rate must be"),
+        (lambda X: autoencoder.MiniBatches("m", batch=0), "batch must be"),
     ],
 )
 def test_bad_input_is_told(call, reason):

@@ -43,11 +43,14 @@ class ReducedAdam(Algorithm):
     --------
     >>> import numpy as np, xvarpro as xv
     >>> from xvarpro.experiments.rivals import ReducedAdam
-    >>> problem = xv.separable(lambda D, _: D, np.eye(3), lam=1e-2)
-    >>> D0 = np.diag([0.7, 0.2, 0.1])
-    >>> fit = xv.solve(problem, D0, over=xv.sets.L1Ball(1.0), algorithm=ReducedAdam(1e-2), max_iter=300)
-    >>> np.round(np.diag(fit.theta), 2)
-    array([0.33, 0.33, 0.33])
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 50)
+    >>> problem, box = xv.separable(M, np.exp(-3.0 * t), data=t, lam=1e-6), xv.sets.Box(0.0, 10.0)
+    >>> fit = xv.solve(problem, np.array([1.0]), over=box, algorithm=ReducedAdam(0.1), max_iter=500)
+    >>> round(float(fit.theta[0]), 3)
+    3.0
     """
 
     rate: float = 1e-3

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from xvarpro import plotting
-from xvarpro.experiments import autoencoder
+from xvarpro.experiments.autoencoder import model
 from xvarpro.experiments.methods import Outcome
 from xvarpro.experiments.race import Race
 
@@ -60,7 +60,7 @@ def latents(race: Race, measure: str) -> Figure:
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time [s]")
-    ax.set_ylabel(f"active latents (s_i > {autoencoder.ACTIVE:g} max s)")
+    ax.set_ylabel(f"active latents (s_i > {model.ACTIVE:g} max s)")
     plotting._tidy(ax)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return figure
@@ -72,7 +72,7 @@ def collapse(race: Race, loss: str, measure: str) -> Figure:
     left, middle, right = figure.subplots(1, 3)
     _lines(left, race, "iterations", measure)
     _lines(middle, race, "iterations", loss)
-    left.set_ylabel(f"active latents (s_i > {autoencoder.ACTIVE:g} max s)")
+    left.set_ylabel(f"active latents (s_i > {model.ACTIVE:g} max s)")
     left.set_ylim(bottom=0)
     left.yaxis.set_major_locator(MaxNLocator(integer=True))
     middle.set_ylabel("test loss: mean of 1/2 |x - x̂|² per image")
@@ -84,8 +84,9 @@ def collapse(race: Race, loss: str, measure: str) -> Figure:
         ax.xaxis.set_major_formatter(plotting._PLAIN)
         ax.set_xlabel("iteration")
     first = next(iter(race.outcomes.values()))
-    for i, o in enumerate(o for o in first if o.theta is not None):
-        s = np.sort(np.asarray(o.theta["s"]))[::-1]
+    ends: list[Any] = [o.theta for o in first if o.theta is not None]
+    for i, theta in enumerate(ends):
+        s = np.sort(np.asarray(theta["s"]))[::-1]
         right.plot(np.arange(1, s.size + 1), s, "o-", color=_COLOURS[i % len(_COLOURS)], markersize=3, linewidth=1.2)
     right.set_yscale("symlog", linthresh=1e-5)
     right.set_ylim(bottom=0)
@@ -161,7 +162,7 @@ def reconstructions(of: Any, race: Race) -> Figure:
     best = race.best(families=("ours",))
     for o in dict.fromkeys((race.of(race.names[0])[0].method, best.method)):
         rows.append((o, _decoded(of, race.of(o)[0], X)))
-    V = autoencoder.principal_axes(data.train)[:, :k]
+    V = model.principal_axes(data.train)[:, :k]
     rows.append((f"PCA, {k} axes", (X @ V) @ V.T))
     figure = Figure(figsize=(1.0 * len(X) + 1.9, 1.05 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), len(X), squeeze=False)
@@ -188,10 +189,10 @@ def reconstructions(of: Any, race: Race) -> Figure:
 def _decoded(of: Any, outcome: Outcome, X: np.ndarray) -> np.ndarray:
     """Reconstructions with the decoder that is optimal for all training images."""
     scale = 1 / of.data.rms
-    M = autoencoder.design(outcome.theta, {"X": of.data.train, "scale": scale})
+    M = model.design(outcome.theta, {"X": of.data.train, "scale": scale})
     lam = of.ridge * len(M)
     W = np.linalg.solve(M.T @ M + lam * np.eye(M.shape[1]), M.T @ of.data.train)
-    return autoencoder.reconstruct(outcome.theta, W, X, scale)
+    return model.reconstruct(outcome.theta, W, X, scale)
 
 
 def _lines(ax: Any, race: Race, axis: str, measure: str) -> None:

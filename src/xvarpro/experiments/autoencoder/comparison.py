@@ -1,9 +1,9 @@
-"""The autoencoder as a race, the collapse of its latents under full steps, and the loss against the latents kept."""
+"""The autoencoder as a race, and the collapse of its latents under full steps."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem, Result
 from xvarpro.errors import ProblemError
-from xvarpro.experiments import autoencoder
-from xvarpro.experiments.autoencoder_data import Data, load
-from xvarpro.experiments.autoencoder_methods import PCA, MiniBatches
+from xvarpro.experiments.autoencoder import model
+from xvarpro.experiments.autoencoder.data import Data, load
+from xvarpro.experiments.autoencoder.methods import PCA, MiniBatches
 from xvarpro.experiments.methods import Measure, Method, Solver, Task
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.experiments.rivals import JointAdam, JointProjectedGradient, ReducedAdam
@@ -50,7 +50,7 @@ class Setting:
     widths : tuple of int
         Of the four tanh layers.
     ridge, mu, rho, gain : float
-        As in `autoencoder.problem` and `autoencoder.start`.
+        As in `model.problem` and `model.start`.
     splits : int
         2 for the paper's two levels, 1 for one.
     units : float
@@ -62,10 +62,10 @@ class Setting:
 
     data: Data
     widths: tuple[int, ...]
-    ridge: float = autoencoder.RIDGE
-    mu: float = autoencoder.MU
-    rho: float = autoencoder.RHO
-    gain: float = autoencoder.GAIN
+    ridge: float = model.RIDGE
+    mu: float = model.MU
+    rho: float = model.RHO
+    gain: float = model.GAIN
     splits: int = 2
     units: float = 1.0
     dtype: str = "float64"
@@ -81,7 +81,7 @@ class Setting:
         """The problem with so many splits, in these units."""
         X = (self.units * self.data.train).astype(self.dtype)
         scale = 1 / (self.units * self.data.rms)
-        return autoencoder.problem(X, self.ridge, self.mu * self.units**2, splits, scale)
+        return model.problem(X, self.ridge, self.mu * self.units**2, splits, scale)
 
     def task(self, seed: int) -> Task:
         """The instance of a seed."""
@@ -89,8 +89,8 @@ class Setting:
         pixels = self.data.train.shape[1]
         return Task(
             stated,
-            autoencoder.start(pixels, self.widths, seed, self.rho, self.gain, self.dtype),
-            autoencoder.over(self.rho),
+            model.start(pixels, self.widths, seed, self.rho, self.gain, self.dtype),
+            model.over(self.rho),
             joint=stated if self.splits == 1 else self.problem(1),
             measures=self.measures,
             backend=self.backend,
@@ -102,13 +102,13 @@ class Setting:
         """Test loss in both conventions, and the latents that are active."""
 
         def loss(fit: Result) -> float:
-            return autoencoder.reconstruction_loss(fit, self.data, self.units)
+            return model.reconstruction_loss(fit, self.data, self.units)
 
         pixels = self.data.train.shape[1]
         return {
             LOSS: loss,
             MSE: lambda fit: 2 * loss(fit) / pixels,
-            LATENTS: lambda fit: float(autoencoder.active(fit.theta)),
+            LATENTS: lambda fit: float(model.active(fit.theta)),
         }
 
     @property
@@ -159,7 +159,7 @@ def setting(
     Parameters
     ----------
     data : Data or str
-        ``"mnist"``, ``"cifar10"``, ``"digits"``; or images of your own, from `autoencoder_data.centred`.
+        ``"mnist"``, ``"cifar10"``, ``"digits"``; or images of your own, from `autoencoder.centred`.
     samples, test_samples : int, optional
         The first so many; all by default.
     folder : path, optional
@@ -203,8 +203,8 @@ def experiment(
 
     Examples
     --------
-    >>> from xvarpro.experiments import autoencoder_race, race
-    >>> small = autoencoder_race.experiment("digits", samples=200, widths=(8, 4), units=2.0)
+    >>> from xvarpro.experiments import autoencoder, race
+    >>> small = autoencoder.experiment("digits", samples=200, widths=(8, 4), units=2.0)
     >>> [m.family for m in small.methods].count("rival")
     4
     """
@@ -290,110 +290,6 @@ def separate(cap: float) -> Algorithm:
     return xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate(), cap=cap)
 
 
-@dataclass(frozen=True)
-class Kept:
-    """One ridge of a sweep.
-
-    Attributes
-    ----------
-    ridge : float
-        Per image.
-    active : int
-        Latents that are active at the end.
-    loss : float
-        Mean test loss ``1/2 |x - xhat|^2`` with the decoder of the lower level.
-    refitted : float
-        The same with the active latents alone and a decoder fitted to all training images at almost no ridge: what the
-        encoder has kept, without the shrinkage of the ridge that chose.
-    floor : float
-        That of PCA with as many axes.
-    s : array
-        Sorted, largest first.
-    splits : int
-    """
-
-    ridge: float
-    active: int
-    loss: float
-    refitted: float
-    floor: float
-    s: np.ndarray
-    splits: int
-
-    @property
-    def excess(self) -> float:
-        """``loss / floor - 1``."""
-        return self.loss / self.floor - 1
-
-    @property
-    def refitted_excess(self) -> float:
-        """``refitted / floor - 1``."""
-        return self.refitted / self.floor - 1
-
-
-def sweep(
-    ridges: Sequence[float] = (1e-8, 1e-5, 1e-4, 1e-3, 1e-2),
-    algorithm: Algorithm | None = None,
-    seconds: float | None = None,
-    iterations: int = 200,
-    seed: int = 0,
-    told: Callable[[Kept], None] = lambda _: None,
-    **options: Any,
-) -> list[Kept]:
-    """Test loss against active latents for several ridges, each from the same start.
-
-    Parameters
-    ----------
-    ridges : sequence of float
-        Per image.
-    algorithm : Algorithm, optional
-        `quasi_newton` by default.
-    seconds, iterations
-        Limits of each solve.
-    seed : int
-    told : callable
-        Told of each ridge as it ends.
-    **options
-        Of `setting`, without ridge.
-
-    Returns
-    -------
-    list of Kept
-
-    Examples
-    --------
-    >>> from xvarpro.experiments import autoencoder_race
-    >>> found = autoencoder_race.sweep([1e-8, 1e-3], data="digits", samples=200, widths=(8, 4), iterations=20)
-    >>> found[0].loss < found[1].loss
-    True
-    """
-    first = setting(ridge=ridges[0], **options)
-    axes = autoencoder.principal_axes(first.data.train)[:, : first.widths[-1]]
-    floors = autoencoder.pca_loss(axes, first.data.test)
-    out = []
-    for ridge in ridges:
-        of = setting(first.data, widths=first.widths, ridge=ridge, **_only_numbers(options))
-        task = of.task(seed)
-        fit = task.solve(
-            algorithm or quasi_newton(),
-            task.problem,
-            task.theta0,
-            max_iter=iterations,
-            time_limit=seconds,
-            progress=False,
-        )
-        n = autoencoder.active(fit.theta)
-        loss = autoencoder.reconstruction_loss(fit, of.data, of.units)
-        refitted = autoencoder.refitted_loss(fit.theta, of.data)
-        out.append(Kept(ridge, n, loss, refitted, float(floors[n]), np.sort(fit.theta["s"])[::-1], of.splits))
-        told(out[-1])
-    return out
-
-
-def _only_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k not in ("data", "samples", "test_samples", "folder", "widths")}
-
-
 def _tuned(name: str, candidates: Sequence[Algorithm], problem: Any) -> Solver:
     return Solver(name, candidates[0], "rival", tuple(candidates), problem)
 
@@ -404,7 +300,7 @@ def _pooled(task: Task) -> Problem:
 
 
 def _figures(of: Setting, race: Race) -> dict[str, Any]:
-    from xvarpro.experiments import figures_autoencoder as draw  # matplotlib: only when a figure is asked for
+    from xvarpro.experiments.autoencoder import figures as draw  # matplotlib: only when a figure is asked for
 
     return {
         "test_loss.png": draw.losses(race, LOSS, "test loss: mean of 1/2 |x - x̂|² per image"),
@@ -414,7 +310,7 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
 
 
 def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:
-    from xvarpro.experiments import figures_autoencoder as draw
+    from xvarpro.experiments.autoencoder import figures as draw
 
     return {"collapse.png": draw.collapse(race, LOSS, LATENTS)}
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from xvarpro import Status
 from xvarpro.errors import ProblemError
-from xvarpro.experiments import autoencoder
-from xvarpro.experiments.autoencoder_data import Data
+from xvarpro.experiments.autoencoder import model
+from xvarpro.experiments.autoencoder.data import Data
 from xvarpro.experiments.methods import FAMILIES, SPACING, Budget, Curve, Method, Outcome, Point, Task
 from xvarpro.experiments.rivals import Joint
 from xvarpro.prepare import Prepared, prepare
@@ -52,8 +52,8 @@ class PCA(Method):
         began = time.perf_counter()
         X, k = self.data.train, self.width
         judged = X[X.shape[0] // 2 :] if self.splits == 2 else X
-        least = autoencoder.pca_loss(autoencoder.principal_axes(judged), judged)[k] * len(judged) * self.units**2
-        loss = float(autoencoder.pca_loss(autoencoder.principal_axes(X)[:, :k], self.data.test)[k])
+        least = model.pca_loss(model.principal_axes(judged), judged)[k] * len(judged) * self.units**2
+        loss = float(model.pca_loss(model.principal_axes(X)[:, :k], self.data.test)[k])
         seconds = time.perf_counter() - began
         measured = dict(zip(self.names, (loss, 2 * loss / X.shape[1], float(k)), strict=False))
         return Outcome(

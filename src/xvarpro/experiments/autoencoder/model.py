@@ -19,7 +19,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem, Result
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.autoencoder_data import Data
+from xvarpro.experiments.autoencoder.data import Data
 from xvarpro.protocols import Array, Tree
 
 MU = 1e-5  # the paper's lambda on |s|^2

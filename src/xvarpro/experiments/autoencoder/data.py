@@ -79,9 +79,9 @@ def centred(
     Examples
     --------
     >>> import numpy as np
-    >>> from xvarpro.experiments import autoencoder_data
+    >>> from xvarpro.experiments import autoencoder
     >>> images = np.random.default_rng(0).uniform(size=(20, 16))
-    >>> data = autoencoder_data.centred(images[:15], images[15:], (4, 4))
+    >>> data = autoencoder.centred(images[:15], images[15:], (4, 4))
     >>> bool(abs(data.train.mean(axis=0)).max() < 1e-15), data.test.shape
     (True, (5, 16))
     """
@@ -113,8 +113,8 @@ def load(
 
     Examples
     --------
-    >>> from xvarpro.experiments import autoencoder_data
-    >>> data = autoencoder_data.load("digits")
+    >>> from xvarpro.experiments import autoencoder
+    >>> data = autoencoder.load("digits")
     >>> data.train.shape, data.test.shape
     ((1400, 64), (397, 64))
     """
@@ -132,9 +132,10 @@ def load(
         missing = "MNIST's training and test images"
     elif name == "cifar10":
         if datasets.find_cifar10(folder) is not None:
-            learnt, held = datasets.cifar10(folder, True, samples), datasets.cifar10(folder, False, test_samples)
-            rows = [x.images.reshape(len(x.images), -1) / 255.0 for x in (learnt, held)]
-            return centred(*rows, learnt.images.shape[1:], name, f"{learnt.source}, {len(rows[1])} test images")
+            parts = [datasets.cifar10(folder, part, n) for part, n in ((True, samples), (False, test_samples))]
+            train_rows, test_rows = (x.images.reshape(len(x.images), -1) / 255.0 for x in parts)
+            shape, source = parts[0].images.shape[1:], f"{parts[0].source}, {len(test_rows)} test images"
+            return centred(train_rows, test_rows, shape, name, source)
         missing = "CIFAR-10's binary files"
     else:
         return _digits(samples, test_samples, "")
