@@ -43,8 +43,8 @@ def losses(race: Race, measure: str, ylabel: str) -> Figure:
     every = np.concatenate(seen)
     good = every[np.isfinite(every)]
     start = float(good[0])
-    axes[0].set_ylim(0.96 * float(np.min(good)), 1.6 * start)  # a method that diverged leaves the figure
-    plotting._readable(axes[0], np.array([np.min(good), 1.6 * start]))
+    axes[0].set_ylim(0.96 * float(np.min(good)), 1.05 * start)  # a method that diverged leaves the figure
+    plotting._readable(axes[0], np.array([np.min(good), start]))
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8.5)
     return figure
