@@ -4,4 +4,15 @@ from xvarpro.datasets._find import VARIABLE
 from xvarpro.datasets.cifar import Labelled, cifar10, find_cifar10
 from xvarpro.datasets.grey import Images, digits, find_mnist, images, mnist, read_idx
 
-__all__ = ["VARIABLE", "Images", "Labelled", "cifar10", "digits", "find_cifar10", "find_mnist", "images", "mnist", "read_idx"]
+__all__ = [
+    "VARIABLE",
+    "Images",
+    "Labelled",
+    "cifar10",
+    "digits",
+    "find_cifar10",
+    "find_mnist",
+    "images",
+    "mnist",
+    "read_idx",
+]

@@ -25,7 +25,7 @@ LOSS = "test loss [1/2 |x - xhat|^2 per image]"
 MSE = "test MSE [per pixel]"
 LATENTS = "active latents"
 RATES = tuple(10.0 ** (k / 2) for k in range(-8, -2))  # 1e-4 ... 3e-2
-STEPS = tuple(10.0**k for k in range(-9, -1))
+STEPS = tuple(10.0**k for k in range(-13, -4))  # as wide as it takes for all of MNIST in other units
 
 
 def quasi_newton(memory: int = 10) -> Algorithm:
