@@ -91,7 +91,7 @@ class QuasiNewton(Algorithm):
         running = xp.full_like(iterate.status, Status.RUNNING.code)
         ended = iterate.status != running
         failed = taken & ended
-        S, Y = (xp.where(failed, xp.zeros_like(P), P) for P in pairs)
+        S, Y = f.backend.when(failed, lambda pairs: tuple(xp.zeros_like(P) for P in pairs), pairs)
         face = method.tangent(region, state.probe, iterate.theta)
         same = ~xp.any(xp.stack([xp.any(x != z) for x, z in zip(face, state.face, strict=True)]))
         calm = xp.where(ended, -xp.ones_like(state.calm), xp.where(same, state.calm + 1, xp.zeros_like(state.calm)))
@@ -244,13 +244,14 @@ class InFaceQuasiNewton(QuasiNewton):
 def _inverse_hessian(backend: Any, S: Array, Y: Array, q: Array, length: Array) -> Array:
     """``H q`` with the compact form of L-BFGS (Byrd, Nocedal, Schnabel 1994); pairs without curvature are left out."""
     xp = array_namespace(q)
-    sy = xp.sum(S * Y, axis=1)
-    yy = xp.sum(Y * Y, axis=1)
-    good = sy > (100 * xp.finfo(q.dtype).eps) * xp.sqrt(xp.sum(S * S, axis=1) * yy)
+    # the rows are as long as theta: products with them are made, copies of them are not
+    SY, YY = S @ Y.mT, Y @ Y.mT
+    sy, yy, ss = (xp.linalg.diagonal(G) for G in (SY, YY, S @ S.mT))
+    good = sy > (100 * xp.finfo(q.dtype).eps) * xp.sqrt(ss * yy)
     # rows scaled to <s, y> = 1
-    scale = xp.expand_dims(xp.where(good, 1 / xp.sqrt(xp.where(good, sy, xp.ones_like(sy))), xp.zeros_like(sy)), axis=1)
-    S, Y = scale * S, scale * Y
-    yy = xp.where(good, yy / xp.where(good, sy, xp.ones_like(sy)), xp.zeros_like(yy))
+    scale = xp.where(good, 1 / xp.sqrt(xp.where(good, sy, xp.ones_like(sy))), xp.zeros_like(sy))
+    column = xp.expand_dims(scale, axis=1)
+    yy = scale * scale * yy
     # the newest good pair sets the scale: the last entry of a running choice
     weight = xp.astype(good, q.dtype)
     n = xp.arange(1, S.shape[0] + 1, dtype=q.dtype, device=device(q))
@@ -258,12 +259,12 @@ def _inverse_hessian(backend: Any, S: Array, Y: Array, q: Array, length: Array) 
     ratio = xp.sum(newest * yy)
     gamma = xp.where(ratio > 0, 1 / xp.where(ratio > 0, ratio, xp.ones_like(ratio)), length)
     one = xp.eye(S.shape[0], dtype=q.dtype, device=device(q))
-    R = xp.triu(S @ Y.mT, k=1) + one
-    column = xp.expand_dims(q, axis=1)
-    p = backend.solve_triangular(R, S @ column)
-    Yq = Y @ column
-    t = backend.solve_triangular(R, xp.expand_dims(weight, axis=1) * p + gamma * (Y @ (Y.mT @ p) - Yq), transpose=True)
-    return gamma * q + (S.mT @ t - gamma * (Y.mT @ p))[:, 0]
+    R = xp.triu(column * SY * scale, k=1) + one
+    p = backend.solve_triangular(R, xp.expand_dims(scale * (S @ q), axis=1))
+    YYp = column * (YY @ (column * p))
+    Yq = xp.expand_dims(scale * (Y @ q), axis=1)
+    t = backend.solve_triangular(R, xp.expand_dims(weight, axis=1) * p + gamma * (YYp - Yq), transpose=True)
+    return gamma * (q - Y.mT @ (column * p)[:, 0]) + S.mT @ (column * t)[:, 0]
 
 
 def _flat(tree: Leaves, rows: int = 0) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from xvarpro.datasets._find import find
 from xvarpro.errors import ProblemError
 
-_MNIST = "train-images-idx3-ubyte.gz"
+_MNIST = {True: "train-images-idx3-ubyte.gz", False: "t10k-images-idx3-ubyte.gz"}  # training images, test images
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,20 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     return values.reshape(shape)
 
 
-def find_mnist(folder: str | os.PathLike[str] | None = None) -> Path | None:
-    """Path of MNIST's training images under `folder` or ``$XVARPRO_DATA``, None where there are none."""
-    return find((_MNIST, _MNIST.removesuffix(".gz")), ("", "mnist"), folder)
+def find_mnist(folder: str | os.PathLike[str] | None = None, train: bool = True) -> Path | None:
+    """Path of MNIST's training or test images under `folder` or ``$XVARPRO_DATA``, None where there are none."""
+    return find((_MNIST[train], _MNIST[train].removesuffix(".gz")), ("", "mnist"), folder)
 
 
 def mnist(path: str | os.PathLike[str], samples: int | None = None) -> Images:
-    """The first `samples` training images of MNIST."""
+    """The first `samples` images of one of MNIST's files."""
     images = read_idx(path)[:samples]
     if images.ndim != 3:
         raise ProblemError(f"{path} holds an array of shape {images.shape}, not (samples, height, width)")
     n, height, width = images.shape
     X = np.ascontiguousarray(images.reshape(n, height * width).T, dtype=np.float64) / 255.0
-    return Images(X, height, f"MNIST, {n} training images")
+    part = "test" if Path(path).name.startswith("t10k") else "training"
+    return Images(X, height, f"MNIST, {n} {part} images")
 
 
 def digits(samples: int | None = None) -> Images:
@@ -100,5 +101,5 @@ def images(samples: int | None = None, folder: str | os.PathLike[str] | None = N
     """
     path = find_mnist(folder)
     if path is None and folder is not None:
-        raise ProblemError(f"no {_MNIST} in {folder} or its subfolder mnist")
+        raise ProblemError(f"no {_MNIST[True]} in {folder} or its subfolder mnist")
     return digits(samples) if path is None else mnist(path, samples)

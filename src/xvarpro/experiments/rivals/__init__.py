@@ -16,6 +16,7 @@ from xvarpro.algorithms import SpectralProjectedGradient
 from xvarpro.experiments.rivals._common import JointMethod, Periodic
 from xvarpro.experiments.rivals.alternating import IPALM, AlternatingLeastSquares, palm
 from xvarpro.experiments.rivals.objective import Joint
+from xvarpro.experiments.rivals.reduced import ReducedAdam
 from xvarpro.experiments.rivals.simultaneous import JointAdam, Jointly, JointProjectedGradient
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ __all__ = [
     "JointProjectedGradient",
     "Jointly",
     "Periodic",
+    "ReducedAdam",
     "palm",
     "tune",
 ]
