@@ -91,6 +91,8 @@ class Task:
         Smallest value of the objective, where it is known.
     backend, device : str, optional
         As in `xvarpro.solve`.
+    followed : bool
+        Whether iterates on the way are judged, or the end alone.
     """
 
     problem: Problem
@@ -102,6 +104,7 @@ class Task:
     optimum: float | None = None
     backend: str | None = None
     device: str | None = None
+    followed: bool = True
 
     def solve(self, algorithm: Algorithm | None, problem: Problem, theta: Tree, **limits: Any) -> Result:
         """`xvarpro.solve` from theta; a dead unit is a number in a table here, not a warning."""
@@ -282,6 +285,8 @@ class Solver(Method):
             **({"tol": 0.0} if self.joint else {}),
         )
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta)
+        if not task.followed:
+            points = points[-1:]
         judged = None if traced and not task.measures else [task.certify(theta) for _, _, theta in points]
         if traced:
             curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value)

@@ -247,7 +247,7 @@ def _tuned(method: Method, task: Task, budget: Budget) -> Method:
         return method
     part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
     short = Budget(part, TUNING * budget.seconds)
-    blind = replace(task, measures={})
+    blind = replace(task, measures={}, followed=False)
     return tune(method.grid, lambda each: each.run(blind, short, False).objective)
 
 

@@ -33,9 +33,7 @@ def command(
     time: options.Seconds = 60.0,
     seed: options.Seed = 0,
     repeat: options.Repeat = 1,
-    data: Annotated[
-        Path | None, typer.Option(help=f"Folder with the images. Default: ${datasets.VARIABLE}.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help=f"Folder with the images. Default: ${datasets.VARIABLE}.")] = None,
     out: options.Out = Path("xvarpro-out/autoencoder"),
     compare: options.Compare = None,
 ) -> dict[str, Any]:

@@ -39,9 +39,7 @@ def command(
     time: options.Seconds = 30.0,
     seed: options.Seed = 0,
     repeat: Annotated[int, typer.Option(help="Episodes: this many seeds, one after the other.")] = 20,
-    data: Annotated[
-        Path | None, typer.Option(help=f"Folder with the images. Default: ${datasets.VARIABLE}.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help=f"Folder with the images. Default: ${datasets.VARIABLE}.")] = None,
     out: options.Out = Path("xvarpro-out/fewshot"),
     compare: options.Compare = None,
 ) -> dict[str, Any]:
