@@ -47,7 +47,7 @@ class StackedConvolution(Convolution):
     def __post_init__(self) -> None:
         if self.images.ndim != 1 + len(self.kernel):
             raise ProblemError(
-                f"StackedConvolution needs images of shape (N, *size) and a kernel with a length for each axis of size, "
+                f"StackedConvolution needs images of shape (N, *size) and a kernel with a length for each axis, "
                 f"got shapes {tuple(self.images.shape)} and {tuple(self.kernel)}"
             )
 

@@ -128,8 +128,8 @@ def photographs_table(photographs: Sequence[Photograph], size: int = 27, **optio
 
 
 def scenes(n: int = 4, side: int = 255, size: int = 15) -> list[Photograph]:
-    """Photographs that are blurred here, where there are no real ones: two images by turns, a camera's path for each."""
-    return [scene(side, size, seed=i, name=("china.jpg", "flower.jpg")[i % 2]) for i in range(n)]
+    """Photographs blurred here, where there are no real ones: one image, another path of the camera for each."""
+    return [scene(side, size, seed=i) for i in range(n)]
 
 
 def kernel_match(found: np.ndarray, true: np.ndarray) -> float:
@@ -209,7 +209,7 @@ def experiment(
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
     facts = {
-        "data": f"{given[0].source}: {len(given)} photographs, one for each seed, at {height} x {width}; times {units:g}",
+        "data": f"{given[0].source}: {len(given)} photographs, one a seed, at {height} x {width}; times {units:g}",
         "problem": "min 1/2 |w * u - g|^2 + lambda/2 |w|^2 over w and |u|_1 <= 1, g the differences of the photograph; "
         f"w {scale} x {scale}, lambda = {ridge:g} |g|_2^2 / |g|_1^2",
         "start": "the edges that the coarser scales found",
@@ -241,7 +241,9 @@ def notes(found: race.Race) -> list[str]:
     """What the table does not say by itself."""
     best = found.best()
     matches = [float(o.measured[deconvolution.KERNEL].value[-1]) for o in found.of(best.method) if o.measured]
-    told = ["The kernel is identified up to a shift: the l1 ball and the small support take the place of what is not known."]
+    told = [
+        "The kernel is identified up to a shift: the l1 ball and the small support take the place of what is not known."
+    ]
     if matches:
         told.append(f"Cosine of the recovered and the true kernel: {np.median(matches):.2f} (median, {best.method}).")
     return told

@@ -1,8 +1,8 @@
-"""Blind deconvolution of signals that share one unknown kernel, the paper's Example 3, and the methods that compete on it.
+"""Blind deconvolution of signals that share one unknown kernel, the paper's Example 3, and the methods that compete.
 
-``min 1/2 |w * X - Y|^2 + lam/2 |w|^2  over w and over |X|_F <= rho``, ``*`` the periodic convolution of the kernel w with
-every signal, a row of X: w is eliminated by division of spectra, X is theta. The paper drops the factor 1/2, and writes
-signals as columns. Its minimum has a closed form, `optimum`, which shows what the model can tell and what it cannot.
+``min 1/2 |w * X - Y|^2 + lam/2 |w|^2  over w and over |X|_F <= rho``, ``*`` the periodic convolution of the kernel w
+with every signal, a row of X: w is eliminated by division of spectra, X is theta. The paper drops the factor 1/2, and
+writes signals as columns. Its minimum has a closed form, `optimum`, which shows what the model can and cannot tell.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Signals(NamedTuple):
 
 
 def signals(n: int = 50, length: int = 128, seed: int = 0, noise: float = 0.01) -> Signals:
-    """Spikes, blurred by one smooth, lopsided kernel of sum one, with noise. The paper does not say what its signals are.
+    """Spikes, blurred by one smooth, lopsided kernel of sum one, with noise. The paper does not say what its are.
 
     Parameters
     ----------
@@ -178,8 +178,7 @@ def optimum(Y: np.ndarray, rho: float = 1.0, lam: float = 1e-3) -> Optimum:
     sorted_ = np.sort(root.ravel())[::-1]
     sums = np.cumsum(sorted_)
     m = np.arange(1, D + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels = (D * rho**2 + m * lam) / sums
+    levels = (D * rho**2 + m * lam) / np.where(sums > 0, sums, 1.0)
     wet = np.flatnonzero(sorted_ * levels > lam)
     u = np.maximum(0.0, root * levels[wet[-1]] - lam) if wet.size else np.zeros_like(e)
     value = float(np.sum(e * (lam / (u + lam)))) / (2 * D)
@@ -299,7 +298,11 @@ def experiment(
         "n": n, "length": length, "rho": rho, "lam": lam, "noise": noise, "units": units, "dtype": dtype,
         "backend": backend, "device": device, "given": None if Y is None else digest(Y),
     }  # fmt: skip
-    source = "given" if Y is not None else f"spikes blurred by one kernel, noise {noise:g} of their norm, other for each seed"
+    source = (
+        "given"
+        if Y is not None
+        else f"spikes blurred by one kernel, noise {noise:g} of their norm, other for each seed"
+    )
     facts = {
         "data": f"{n} signals of {length} samples, {source}; multiplied by {units:g}",
         "problem": f"min 1/2 |w * X - Y|^2 + lambda/2 |w|^2 over w and |X|_F <= {rho:g}; lambda = {lam:g}",
@@ -328,7 +331,7 @@ def notes(found: race.Race) -> list[str]:
     best = found.best()
     left = [float(gaps(found, s, best.method).value[-1]) for s in seeds]
     told = [
-        f"{best.method} ends {max(0.0, float(np.median(left))):.1e} above the global optimum, relative to where it started "
+        f"{best.method} ends {max(0.0, float(np.median(left))):.1e} above the global optimum, relative to its start "
         "(median over seeds; closed form).",
         "The model does not identify the kernel: at the optimum the signals are the measured ones, filtered, and the "
         "phases of the kernel are free.",
@@ -336,7 +339,7 @@ def notes(found: race.Race) -> list[str]:
     matches = [float(o.measured[KERNEL].value[-1]) for o in found.of(best.method) if KERNEL in o.measured]
     if matches:
         told.append(
-            f"Cosine of the recovered and the true kernel at the best shift: {np.median(matches):.2f}, where 1 is the same."
+            f"Cosine of the recovered and the true kernel at the best shift: {np.median(matches):.2f}; 1 is the same."
         )
     return told
 

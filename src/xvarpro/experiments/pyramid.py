@@ -144,7 +144,7 @@ def scales(size: int) -> list[int]:
 
 
 def handed_on(image: np.ndarray, size: int, scale: int, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Differences of the image at a scale, and where to start there, from the edges of the scale before or from none."""
+    """Differences of the image at a scale, and where to start there, from the edges of the scale before if any."""
     smaller = resized(image, tuple(round(n * scale / size) for n in image.shape))
     g = differences(smaller, max(2, scale // 2 + 1))
     return g, start(g) if u is None else start(resized(u, g.shape[1:]))
@@ -168,7 +168,7 @@ def amplitude(h: Array, data: Any) -> Array:
 
 
 def spread_function(u: np.ndarray, g: np.ndarray, size: int, ridge: float = 1e-2) -> np.ndarray:
-    """The kernel on the simplex that fits the edges: ``min 1/2 |a (h * u) - g|^2`` over ``h >= 0, sum h = 1`` and over a.
+    """The kernel on the simplex that fits the edges: ``min 1/2 |a (h * u) - g|^2`` over ``h >= 0, sum h = 1`` and a.
 
     Another separable problem, the amplitude a eliminated, and a small one: its data are compressed to as many rows as
     the kernel has entries.
