@@ -17,7 +17,7 @@ import xvarpro as xv
 from xvarpro import Problem, Result
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import race
-from xvarpro.experiments.methods import Method, Solver, Task
+from xvarpro.experiments.methods import Curve, Measure, Method, Solver, Task
 from xvarpro.experiments.rivals import BASELINES, GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
 from xvarpro.protocols import Array
 
@@ -281,9 +281,13 @@ def experiment(
         n, length = Y.shape[0], math.prod(Y.shape[1:])
 
     def task(seed: int) -> Task:
-        made = None if Y is not None else signals(n, length, seed, noise)
-        measured = units * (Y if made is None else made.Y)
-        measures = {} if made is None else {KERNEL: lambda fit: match(np.asarray(fit.w, np.float64), made.w)}
+        measures: dict[str, Measure] = {}
+        if Y is None:
+            made = signals(n, length, seed, noise)
+            measures[KERNEL] = lambda fit: match(np.asarray(fit.w, np.float64), made.w)
+            measured = units * made.Y
+        else:
+            measured = units * Y
         return Task(
             problem(measured.astype(dtype), lam),
             start(measured, rho, seed).astype(dtype),
@@ -315,7 +319,7 @@ def experiment(
     )  # fmt: skip
 
 
-def gaps(found: race.Race, seed: int, name: str) -> race.Curve:
+def gaps(found: race.Race, seed: int, name: str) -> Curve:
     """A method's relative optimality gap ``(f - f*) / (f_0 - f*)`` along its run, f_0 that of the start."""
     outcome = next(o for o in found.outcomes[seed] if o.method == name)
     best = found.optima[seed]

@@ -1,10 +1,10 @@
 """Blind deblurring of a photograph: Example 3 in two dimensions, with a set and a support that identify the kernel.
 
 ``min 1/2 |w * u - g|^2 + lam/2 |w|^2  over a small kernel w and over |u|_1 <= 1``: g are the two difference images of
-the blurred photograph, u those of the sharp one up to a factor. w is eliminated, u is theta. Where the Frobenius ball of
-the paper lets u be g, filtered, the l1 ball asks for few, strong edges; what was lost on the way to g is then up to w.
+the blurred photograph, u those of the sharp one up to a factor. w is eliminated, u is theta. Where the Frobenius ball
+of the paper lets u be g, filtered, the l1 ball asks for few, strong edges; what was lost on the way to g is up to w.
 
-The scale of u and w is free, ``(t u, w / t)``, and the minimum over it turns both terms into one,
+The scale of u and w is free, ``(t u, w / t)``, and at the best one the radius and the ridge together cost
 ``lam/2 (|u|_1 |w|_2)^2``: a wide kernel has a small l2 norm, so that the trivial answer, no blur, is the expensive one.
 """
 

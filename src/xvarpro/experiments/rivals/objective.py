@@ -98,8 +98,8 @@ class Joint:
     def is_bilinear(self, theta: Leaves) -> bool:
         """Whether the design is a linear function of theta, its array being theta itself, and nothing else depends on
         theta: J is then quadratic in each block, with a Hessian that is known. Read off the user's function, which
-        hands back what it was given; that costs a call of it, so a method asks once and keeps the answer in the structure of
-        its memory.
+        hands back what it was given; that costs a call of it, so a method asks once and keeps the answer in the
+        structure of its memory.
         """
         problem = self.problem
         given = (problem.lower.y, problem.lower.lam)
