@@ -76,7 +76,7 @@ def read_grey(path: str | os.PathLike[str]) -> np.ndarray:
     from matplotlib.image import imread  # only here
 
     try:
-        x = np.asarray(imread(path), np.float64)
+        x = np.asarray(imread(Path(path)), np.float64)
     except (OSError, SyntaxError) as error:  # Pillow's word for a file that is no PNG
         raise ProblemError(f"{path} is not a readable PNG image: {error}") from error
     if x.ndim == 3:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Problem, Result
+from xvarpro import Problem
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import race
 from xvarpro.experiments.methods import Curve, Measure, Method, Solver, Task
@@ -351,7 +351,18 @@ def notes(found: race.Race) -> list[str]:
 def _figures(found: race.Race) -> Mapping[str, Any]:
     from xvarpro.experiments import figures_deconvolution  # matplotlib: only where a figure is drawn
 
-    return figures_deconvolution.figures(found)
+    drawn = {
+        "gap.png": figures_deconvolution.gap(
+            found, {name: [gaps(found, seed, name) for seed in found.outcomes] for name in found.names}
+        )
+    }
+    seed, config = next(iter(found.outcomes)), found.experiment.config
+    best = found.best(seed)
+    if KERNEL in best.measured and best.fit is not None:
+        made = signals(config["n"], config["length"], seed, config["noise"])
+        exact = optimum(config["units"] * made.Y, config["rho"], config["lam"])
+        drawn["kernel.png"] = figures_deconvolution.kernel(best, made, exact)
+    return drawn
 
 
 def positive(name: str, value: float) -> None:
@@ -371,11 +382,3 @@ def _generator(seed: int, stream: int) -> np.random.Generator:
     if seed < 0:
         raise ProblemError(f"seed must be >= 0, got {seed}")
     return np.random.default_rng([seed, stream])
-
-
-def fitted(found: race.Race, seed: int, name: str) -> Result:
-    """The result of a method, as it ended."""
-    fit = next(o for o in found.outcomes[seed] if o.method == name).fit
-    if fit is None:
-        raise ProblemError(f"{name} kept no result")
-    return fit

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from xvarpro.experiments.deblurring import Deblurred
 from xvarpro.experiments.race import Race
+
+if TYPE_CHECKING:
+    from xvarpro.experiments.deblurring import Deblurred
 
 _SHOWN = 4  # photographs in a figure
 

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from xvarpro.experiments import deconvolution
+from xvarpro.experiments.methods import Curve, Outcome
 from xvarpro.experiments.race import Race
 from xvarpro.plotting import _COLOURS, _tidy
+
+if TYPE_CHECKING:
+    from xvarpro.experiments.deconvolution import Optimum, Signals
 
 _STYLE = {"paper": "-", "ours": "-", "rival": (0, (4, 1.5))}
 _FLOOR = 1e-14  # of a relative gap: below are rounding errors
 
 
-def figures(found: Race) -> dict[str, Figure]:
-    """The figures of a race by file name."""
-    drawn = {"gap.png": gap(found)}
-    seed = next(iter(found.outcomes))
-    if found.of(found.names[0])[0].measured:
-        drawn["kernel.png"] = kernel(found, seed)
-    return drawn
+def gap(found: Race, gaps: Mapping[str, Sequence[Curve]]) -> Figure:
+    """Relative optimality gap against iterations and time: median over the seeds, a band from smallest to largest.
 
-
-def gap(found: Race) -> Figure:
-    """Relative optimality gap against iterations and time: median over the seeds, a band from smallest to largest."""
+    Parameters
+    ----------
+    found : Race
+    gaps : mapping of str to sequence of Curve
+        Of every method, by seed.
+    """
     figure = Figure(figsize=(9.0, 4.9), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, axis, label in zip(axes, ("iterations", "seconds"), ("iteration", "time [s]"), strict=True):
         for i, method in enumerate(found.experiment.methods):
-            curves = [deconvolution.gaps(found, seed, method.name) for seed in found.outcomes]
+            curves = gaps[method.name]
             ends = [getattr(c, axis)[-1] for c in curves]
             first = max(getattr(c, axis)[1] if len(c.value) > 1 else 1e-6 for c in curves)
             x = np.geomspace(first, max(max(ends), first * 1.01), 200)
@@ -50,14 +52,10 @@ def gap(found: Race) -> Figure:
     return figure
 
 
-def kernel(found: Race, seed: int) -> Figure:
-    """Kernel and spectrum of the best method, of the closed form and of the truth, and a signal before and after."""
-    config = found.experiment.config
-    made = deconvolution.signals(config["n"], config["length"], seed, config["noise"])
-    outcome = found.best(seed)
+def kernel(outcome: Outcome, made: Signals, exact: Optimum) -> Figure:
+    """Kernel and spectrum of a method, of the closed form and of the truth, and a signal before and after."""
     assert outcome.fit is not None
     w, X = np.asarray(outcome.fit.w, np.float64), np.asarray(outcome.fit.theta, np.float64)
-    exact = deconvolution.optimum(config["units"] * made.Y, config["rho"], config["lam"])
     kernels = (
         ("true", made.w, "0.55", "-"),
         (outcome.method, _aligned(w, made.w), _COLOURS[0], "-"),

@@ -126,7 +126,7 @@ def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tu
 
 
 def scales(size: int) -> list[int]:
-    """Sizes of the kernel from coarse to fine, odd, a factor of about sqrt(2) apart.
+    """Sizes of the kernel from coarse to fine, odd, a factor of sqrt(2) or a little more apart.
 
     Examples
     --------
