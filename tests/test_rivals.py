@@ -142,10 +142,15 @@ def test_at_its_best_w_a_separable_joint_objective_is_the_reduced_one():
     np.testing.assert_allclose(vector(list(slope[:-1])), vector(grad), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["dictionary", "separable", "bilevel"])
+SIGNALS = RNG.normal(size=(3, 8))
+CONVOLUTIONS = xv.separable(lambda X, _: xv.operators.StackedCirculant(X), RNG.normal(size=24), lam=0.1)
+
+
+@pytest.mark.parametrize("name", ["dictionary", "convolutions", "separable", "bilevel"])
 def test_hessian_products(name, backend):
     problem, theta, over = {
         "dictionary": (dictionary_problem(), dictionary_start(), None),
+        "convolutions": (CONVOLUTIONS, SIGNALS, None),
         "separable": (SEPARABLE, THETA, OVER),
         "bilevel": (BILEVEL, THETA, OVER),
     }[name]
@@ -156,14 +161,35 @@ def test_hessian_products(name, backend):
         z = (*ready.theta, at(ready, 100 * noise.normal(size=w.shape)))
         u = tuple(at(ready, noise.normal(size=x.shape)) for x in z)
         _, grad = J.value_and_gradient(z)
-        dictionary = J.is_dictionary(z[:-1])
-        assert dictionary == (name == "dictionary")
-        product = vector(list(J.hessian(z, grad, u, dictionary)))
+        bilinear = J.is_bilinear(z[:-1])
+        assert bilinear == (name in ("dictionary", "convolutions"))
+        assert J.is_dictionary(z[:-1]) == (name == "dictionary")
+        product = vector(list(J.hessian(z, grad, u, bilinear)))
         h = 1e-5
         up, down = (J.value_and_gradient(trees.axpy(s * h, u, z))[1] for s in (1, -1))
     wanted = (vector(list(up)) - vector(list(down))) / (2 * h)
     error = np.linalg.norm(product - wanted) / np.linalg.norm(wanted)
-    assert error <= (1e-8 if name == "dictionary" else 1e-4)
+    assert error <= (1e-8 if bilinear else 1e-4)
+
+
+def test_the_curvatures_of_convolutions_are_those_of_the_dense_problem():
+    J, ready = joint(CONVOLUTIONS, SIGNALS)
+    w = RNG.normal(size=(8, 1))
+    _, L = J.by_w(ready.theta, w)
+    M = xv.operators.StackedCirculant(SIGNALS).dense()
+    assert float(L) == pytest.approx(np.linalg.norm(M, 2) ** 2 + 0.1, rel=1e-12)
+    kernel = xv.operators.Circulant(w[:, 0]).dense()
+    assert float(J.curvature_theta(ready.theta, w)) == pytest.approx(np.linalg.norm(kernel, 2) ** 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", [rivals.palm(certify=1), IPALM(certify=1), AlternatingLeastSquares(certify=1)])
+def test_alternating_methods_descend_on_convolutions(method):
+    X0 = SIGNALS / np.linalg.norm(SIGNALS)
+    fit = xv.solve(CONVOLUTIONS, X0, over=xv.sets.L2Ball(1.0), algorithm=method, max_iter=60, tol=0.0)
+    assert fit.value < 0.9 * fit.trace.value[0]
+    assert np.linalg.norm(fit.theta) <= 1 + 1e-12
+    if method != IPALM(certify=1):  # no inertia: J never grows
+        assert np.all(np.diff(fit.trace.value) <= 1e-12 * fit.trace.value[0])
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,21 @@
 from xvarpro.datasets._find import VARIABLE
 from xvarpro.datasets.cifar import Labelled, cifar10, find_cifar10
 from xvarpro.datasets.grey import Images, digits, find_mnist, images, mnist, read_idx
+from xvarpro.datasets.photographs import Photograph, find_photographs, photographs, scene
 
 __all__ = [
     "VARIABLE",
     "Images",
     "Labelled",
+    "Photograph",
     "cifar10",
     "digits",
     "find_cifar10",
     "find_mnist",
+    "find_photographs",
     "images",
     "mnist",
+    "photographs",
     "read_idx",
+    "scene",
 ]

@@ -14,11 +14,12 @@ from xvarpro.protocols import Array, Leaves
 from xvarpro.region import Region
 from xvarpro.trees import axpy, dot, rounding, sub
 
+_DICTIONARY, _BILINEAR = (), ((),)  # no arrays: a compiled loop knows which it is by the structure
 _SHRINK, _GROW, _LIMIT = 0.8, 2.0, 60  # of a backtracked L, as in the package's accelerated method
 
 
 class Memory(NamedTuple):
-    """The point before, and the estimate of L in theta: () for a dictionary, which has a formula."""
+    """The point before, and the estimate of L in theta: a tuple for a bilinear problem, which has a formula."""
 
     previous: Leaves
     L: Any
@@ -30,7 +31,7 @@ class IPALM(Periodic):
     """Inertial proximal alternating linearised minimisation (Pock, Sabach 2016); PALM without inertia.
 
     Each block steps with 1/L of its own partial gradient. In w, and in a dictionary, L is the largest eigenvalue of a
-    Gram matrix; in any other theta it is found by backtracking.
+    Gram matrix, in convolutions that of a spectrum; in any other theta it is found by backtracking.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class IPALM(Periodic):
         w, w_old = z[-1], memory.previous[-1]
         if isinstance(memory.L, tuple):
             grad = J.slope_theta(tuple(ahead), w)
-            alpha, L, trials = self.scale / top(w @ w.mT), memory.L, 1 + 0 * k
+            alpha, L, trials = self.scale / J.curvature_theta(tuple(ahead), w), memory.L, 1 + 0 * k
             values = 0 * k
             theta = _project(C, axpy(-alpha, grad, tuple(ahead)), w)
         else:
@@ -110,9 +111,9 @@ class Sweep(NamedTuple):
 class AlternatingLeastSquares(Periodic):
     """Alternating least squares: FISTA steps in theta at fixed w, then the w that is optimal for it.
 
-    For a dictionary the steps share one Gram matrix of w and one product with the data, with 1/L from its largest
-    eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. For any other theta L is found by
-    backtracking, and ``sweeps=1`` is one projected gradient step.
+    For a dictionary the steps share one Gram matrix of w and one product with the data; for it and for convolutions 1/L
+    comes from the largest eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. For any other
+    theta L is found by backtracking, and ``sweeps=1`` is one projected gradient step.
 
     Parameters
     ----------
@@ -145,13 +146,19 @@ class AlternatingLeastSquares(Periodic):
         *theta, w = z
         start = tuple(theta)
         L, one = memory, 1 + 0 * k
-        if dictionary := isinstance(memory, tuple):
+        bilinear = isinstance(memory, tuple)
+        dictionary = bilinear and memory == _DICTIONARY
+        if dictionary:
             gram, data = w @ w.mT, J.problem.lower.y @ w.mT
             L = top(gram)
+        elif bilinear:
+            L = J.curvature_theta(start, w)
 
         def forward(at: Leaves, L: Array) -> tuple[Leaves, Array, Array]:
             if dictionary:
                 return _project(C, (at[0] - (at[0] @ gram - data) / L,), w), L, one
+            if bilinear:
+                return _project(C, axpy(-1 / L, J.slope_theta(at, w), at), w), L, one
             return _descend(J, C, *J.by_theta(at, w), L)
 
         def sweep(state: Sweep) -> Sweep:
@@ -163,16 +170,16 @@ class AlternatingLeastSquares(Periodic):
         end = J.backend.while_loop(
             lambda state: state.i < self.sweeps, sweep, Sweep(0 * k, start, start, one, L, 0 * k)
         )
-        values = 1 if dictionary else end.trials + self.sweeps + 1
-        memory = () if dictionary else end.L
+        values = 1 if bilinear else end.trials + self.sweeps + 1
+        memory = memory if bilinear else end.L
         return Step((*end.theta, J.best_w(end.theta)), memory, 1 / end.L, one, values, self.sweeps, end.trials)
 
 
 def _first_L(J: Joint, z: Leaves) -> Any:
-    """A first estimate of L in theta, from a difference of gradients; () for a dictionary, which has a formula."""
+    """A first estimate of L in theta, from a difference of gradients; structure alone where there is a formula."""
     *theta, w = z
-    if J.is_dictionary(z[:-1]):
-        return ()
+    if J.is_bilinear(z[:-1]):
+        return _DICTIONARY if J.is_dictionary(z[:-1]) else _BILINEAR
     grad = J.slope_theta(tuple(theta), w)
     return curvature(_AtW(J, w), tuple(theta), grad, grad)
 

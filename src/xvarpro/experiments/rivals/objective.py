@@ -14,11 +14,13 @@ from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.levels import Side
 from xvarpro.operators import Dense
+from xvarpro.operators._convolution import Convolution, spread
+from xvarpro.operators._fourier import forward
 from xvarpro.protocols import Array, Leaves, System
 from xvarpro.reduced import Parts, Reduced
 from xvarpro.region import Region
 from xvarpro.sets import Free
-from xvarpro.trees import adjoint, inner, sum_
+from xvarpro.trees import adjoint, inner, partition, sum_
 
 
 class Point(NamedTuple):
@@ -91,30 +93,50 @@ class Joint:
         solver = solver if parts.upper is None else lower.QR()
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), y)
 
-    # -- dictionaries --------------------------------------------------------------------------------------------------
+    # -- bilinear problems ---------------------------------------------------------------------------------------------
 
-    def is_dictionary(self, theta: Leaves) -> bool:
-        """Whether the design is theta itself and nothing else depends on it: J is then quadratic in theta, with the
-        Gram matrix of w for a Hessian. Read off the user's function, which hands back what it was given; that costs a
-        call of it, so a method asks once and keeps the answer in the structure of its memory.
+    def is_bilinear(self, theta: Leaves) -> bool:
+        """Whether the design is a linear function of theta, its array being theta itself, and nothing else depends on
+        theta: J is then quadratic in each block, with a Hessian that is known. Read off the user's function, which
+        hands back what it was given; that costs a call of it, so a method asks once and keeps the answer in the
+        structure of its memory.
         """
         problem = self.problem
-        if len(theta) > 1 or not problem.is_separable or callable(problem.lower.y) or (problem.R and problem.mu):
+        given = (problem.lower.y, problem.lower.lam)
+        if len(theta) > 1 or not problem.is_separable or any(map(callable, given)) or (problem.R and problem.mu):
             return False
         M = self.f.lower_level(theta)[2].M
-        return isinstance(M, Dense) and M.array is theta[0]
+        arrays = partition(M)[0]
+        return isinstance(M, Dense | Convolution) and len(arrays) == 1 and arrays[0] is theta[0]
 
-    def hessian(self, z: Leaves, grad: Leaves, u: Leaves, dictionary: bool) -> Leaves:
-        """Product with the Hessian of J: exact for a dictionary, else a difference of gradients.
+    def is_dictionary(self, theta: Leaves) -> bool:
+        """Whether the design is theta itself: the Hessian in theta is then the Gram matrix of w."""
+        return self.is_bilinear(theta) and isinstance(self.f.lower_level(theta)[2].M, Dense)
+
+    def curvature_theta(self, theta: Leaves, w: Array) -> Array:
+        """The largest eigenvalue of the Hessian in theta of a bilinear problem; for convolutions that are not periodic,
+        the bound that the circulant matrix around them gives.
+        """
+        M = self.f.lower_level(theta)[2].M
+        if not isinstance(M, Convolution):
+            return top(w @ w.mT)
+        W = forward(spread(w, M.grid), M.layout.period, M.is_real)
+        xp = array_namespace(W)
+        return xp.max(xp.sum(xp.abs(W) ** 2, axis=-1))
+
+    def hessian(self, z: Leaves, grad: Leaves, u: Leaves, bilinear: bool) -> Leaves:
+        """Product with the Hessian of J: exact for a bilinear problem, else a difference of gradients.
 
         The two blocks may differ by many orders of magnitude in size: the difference moves each of them by little.
         """
         xp = array_namespace(*z)
-        if dictionary:
-            (D, W), (dD, dW) = z, u
+        if bilinear:
+            w, (dX, dw) = z[-1], u
             side = self.f.lower_level(z[:-1])[2]
-            E, dE = D @ W - side.y, dD @ W + D @ dW
-            return dE @ W.mT + E @ dW.mT, D.mT @ dE + dD.mT @ E + side.ridge(dW)
+            M, dM = side.M, partition(side.M)[1].fill([dX])
+            E, dE = side.residual(w), dM.matvec(w) + M.matvec(dw)
+            dtheta = sum_(partition(M.outer(r, x))[0][0] for r, x in ((dE, w), (E, dw)))
+            return dtheta, M.rmatvec(dE) + dM.rmatvec(E) + side.ridge(dw)
         small = xp.finfo(z[0].dtype).eps ** (1 / 3)
         one = xp.ones((), dtype=z[0].dtype, device=device(z[0]))
         h = xp.full_like(one, xp.inf)
@@ -166,10 +188,14 @@ class Joint:
         return Parts(pulled[0], pulled[1] if len(pulled) > 1 else None, R)
 
     def _curvature(self, parts: Parts) -> Array:
-        """The largest eigenvalue of the Hessian in w."""
+        """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
         sides = self._sides(parts)
         flat = sum_(side.lam for side in sides if side.Omega is None) if any(s.Omega is None for s in sides) else 0.0
         (m, n), single = sides[0].M.shape, len(sides) == 1 and sides[0].Omega is None
+        if single and isinstance(M := sides[0].M, Convolution):
+            X = M.spectrum(M.is_real)
+            xp = array_namespace(X)
+            return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + flat
         A = sides[0].M.dense()
         if single and n > m:
             return top(A @ adjoint(A)) + flat

@@ -70,7 +70,7 @@ class JointProjectedGradient(Periodic):
             return ()
         grad = J.slopes(z)
         noise = tuple(_noise(x, seed) for seed, x in enumerate(z))
-        memory = Spectrum(noise, _one(z), () if J.is_dictionary(z[:-1]) else None)
+        memory = Spectrum(noise, _one(z), () if J.is_bilinear(z[:-1]) else None)
         return _powers(J, z, grad, 30 * memory.L, memory)[1]
 
     def _step(self, J: Joint, C: Region, z: Leaves, memory: Any, k: Array) -> Step:
