@@ -1,0 +1,354 @@
+"""Few-shot learning, the paper's Example 4, as it is run: backbones, episodes, rivals, accuracies.
+
+The model functions are in `fewshot_problem` and are exported here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import Problem, Result, backends, trees
+from xvarpro.errors import ProblemError
+from xvarpro.experiments.fewshot_data import Backbone, Episode, Scaled, digits_backbone, episode
+from xvarpro.experiments.fewshot_problem import Features, Split, adapter, head, layer, pooled, problem, start, targets
+from xvarpro.experiments.fewshot_rivals import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated
+from xvarpro.experiments.methods import Method, Solver, Task
+from xvarpro.experiments.race import Experiment, Race
+from xvarpro.protocols import Tree
+
+__all__ = [
+    "ACCURACY",
+    "REFIT",
+    "Backbone",
+    "Episode",
+    "Features",
+    "Split",
+    "accuracies",
+    "adapter",
+    "digits_backbone",
+    "episode",
+    "evaluate",
+    "experiment",
+    "head",
+    "layer",
+    "notes",
+    "paired",
+    "pooled",
+    "problem",
+    "start",
+    "targets",
+]
+
+ACCURACY = "test accuracy [%]"
+REFIT = "head refit on all shots [%]"
+RIDGES = tuple(10.0**k for k in range(-4, 2))  # in units of the mean squared length of the frozen features
+RATES = tuple(10.0 ** (k / 2) for k in range(-8, 0))  # of Adam on theta
+HEAD_RATES = (1e-3, 1e-2, 1e-1)  # of Adam on a head, in its units
+DECAYS = (1e-4, 1e-3, 1e-2)  # of a head, in units of the mean squared length of the features
+SOURCES = ("digits", "cifar10")
+TRAINED = ("layer", "adapter")
+
+
+def evaluate(features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: Any = None) -> np.ndarray:
+    """Features of X by theta as NumPy arrays, computed on a backend in pieces.
+
+    Parameters
+    ----------
+    features : callable
+    theta : pytree of NumPy arrays
+    X : array, shape (samples, ...)
+    backend, device : optional
+    """
+    on = backends.get(backend or "numpy")
+    place = None if device is None else on.parse_device(device)
+    dtype = str(X.dtype)
+    with on.scope(dtype):
+        moved = trees.map_arrays(lambda x: on.asarray(x, dtype=dtype, device=place), theta)
+        pieces = [
+            on.to_numpy(features(moved, on.asarray(X[i : i + 100], dtype=dtype, device=place)))
+            for i in range(0, len(X), 100)
+        ]
+    return np.concatenate(pieces)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Accuracies on the test images of an episode; features of a theta are computed once for both."""
+
+    episode: Episode
+    features: Features
+    lam: float
+    backend: str | None
+    device: Any
+    _known: dict[bytes, np.ndarray] = field(default_factory=dict)
+
+    def measures(self) -> dict[str, Callable[[Result], float]]:
+        return {ACCURACY: self.own, REFIT: self.refit}
+
+    def own(self, found: Result) -> float:
+        """With the head that belongs to the method."""
+        return self._right(self._features(found.theta)[0] @ np.asarray(found.w))
+
+    def refit(self, found: Result) -> float:
+        """With a ridge head on all shots at the method's theta."""
+        tested, learned = self._features(found.theta)
+        Y = np.concatenate([self.episode.lower.Y, self.episode.upper.Y])
+        return self._right(tested @ head(learned, Y, self.lam))
+
+    def _right(self, scores: np.ndarray) -> float:
+        return 100 * float(np.mean(np.argmax(scores, axis=1) == self.episode.labels))
+
+    def _features(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
+        key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in trees.leaves(theta))).digest()
+        if key not in self._known:
+            e = self.episode
+            X = np.concatenate([e.X, e.lower.X, e.upper.X])
+            self._known[key] = evaluate(self.features, theta, X, self.backend, self.device)
+        n = len(self.episode.X)
+        return self._known[key][:n], self._known[key][n:]
+
+
+def experiment(
+    source: str = "digits",
+    data: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    trained: str = "layer",
+    shots: int = 1,
+    tests: int = 100,
+    validation: int = 5,
+    lam: float | None = None,
+    radius: float | None = None,
+    units: float = 1.0,
+    size: int = 128,
+    backend: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> Experiment:
+    """Episodes of few-shot learning; a seed is an episode.
+
+    The ridge is the one, of `RIDGES`, with which *frozen ridge* is most accurate on validation episodes. Rates of rivals,
+    and for every method the number of iterations, are those with which it is most accurate there: at most as many as the
+    budget has. Images of validation episodes are none of those that are reported on.
+
+    Parameters
+    ----------
+    source : {"digits", "cifar10"}
+        A small network pretrained here on digits 0 to 4 with 5-way episodes on 5 to 9; or a ResNet-18 pretrained on
+        ImageNet with 10-way episodes of CIFAR-10, which needs Torch, the images and the weights.
+    data : path, optional
+        Folder of the images, ``$XVARPRO_DATA`` by default. Digits are MNIST's where it has them.
+    weights : path, optional
+        Safetensors file of the ResNet-18; looked for in the folder by default. None is shipped.
+    trained : {"layer", "adapter"}
+        What theta is: the last layer of the network, layer 4 of a ResNet-18 (on Torch); or an `adapter` on the frozen
+        features of all layers, on any backend.
+    shots : int
+        Of every class in each of the two splits, >= 1.
+    tests : int
+        Images of every class on which an episode is tested, >= 1.
+    validation : int
+        Episodes from which numbers are chosen, >= 1.
+    lam : float, optional
+        Ridge instead of the chosen one, > 0, in units of the mean squared length of the frozen features.
+    radius : float, optional
+        Of the ball of theta's steps, > 0; by default 1 (the paper's), and for layer 4 `fewshot_resnet.RADIUS`.
+    units : float
+        Features are taken this many times as large, > 0: an equivalent problem in theta.
+    size : int
+        Side to which images of CIFAR-10 are enlarged, >= 32.
+    backend, device, dtype : str, optional
+        As in `xvarpro.solve`; float64, for a ResNet-18 float32.
+
+    Raises
+    ------
+    ProblemError
+        Options out of range, missing files.
+
+    Examples
+    --------
+    >>> from xvarpro.experiments import fewshot, race
+    >>> found = race.run(fewshot.experiment(validation=1, tests=20), race.Budget(2), seeds=(0,))
+    >>> found.names[0]
+    'CR-VarPro, two splits (the paper)'
+    """
+    for name, value in (("units", units), ("lam", 1.0 if lam is None else lam), ("radius", radius or 1.0)):
+        if not 0 < value < math.inf:
+            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
+    if validation < 1:
+        raise ProblemError(f"validation must be a number of episodes >= 1, got {validation}")
+    for name, found, known in (("source", source, SOURCES), ("trained", trained, TRAINED)):
+        if found not in known:
+            raise ProblemError(f"{name} must be one of {', '.join(known)}, got {found!r}")
+    backbone, radius, backend = _backbone(source, data, weights, trained, size, radius, backend, dtype)
+    features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
+    episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
+    frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
+    square, relative, tried = _ridge(episodes, frozen, lam)
+
+    def task(e: Episode) -> Task:
+        judge = _Judge(e, features, relative * square, backend, device)
+        return FewShotTask(
+            problem=problem(features, e.lower, e.upper, relative * square),
+            theta0=backbone.theta0,
+            over=xv.sets.Free(radius=radius),
+            measures=judge.measures(),
+            backend=backend,
+            device=device,
+            features=features,
+            splits=(e.lower, e.upper),
+            pool=pooled(features, (e.lower, e.upper), relative * square),
+        )
+
+    config = {
+        "source": backbone.source, "trained": trained, "shots": shots, "tests": tests, "validation": validation,
+        "lam": relative, "radius": radius, "units": units, "backend": backend, "dtype": str(backbone.dtype),
+    }  # fmt: skip
+    return Experiment(
+        name="fewshot",
+        title="Few-shot learning (Example 4)",
+        task=lambda seed: task(episode(backbone, shots, tests, seed)),
+        methods=_methods(cache(lambda: [task(e) for e in episodes]), square),
+        config=config,
+        facts={
+            "data": backbone.source,
+            "episodes": f"{backbone.ways}-way, {shots} + {shots} shots, {len(episodes[0].labels)} test images",
+            "theta": f"{backbone.size} entries, free, steps of at most {radius:g}",
+            "ridge": f"{relative:g} times the mean squared length of frozen features, {square:.3g}{tried}",
+        },
+        objective="upper level, 1/2 sum of squares",
+        figures=_figures,
+        notes=notes,
+    )
+
+
+def _backbone(
+    source: str,
+    data: Any,
+    weights: Any,
+    trained: str,
+    size: int,
+    radius: float | None,
+    backend: str | None,
+    dtype: str | None,
+) -> tuple[Backbone, float, str | None]:
+    if source == "digits":
+        backbone = digits_backbone(data, np.dtype(dtype or "float64"))
+    else:
+        from xvarpro.experiments import fewshot_resnet  # Torch, only here
+
+        backbone = fewshot_resnet.backbone(data, weights, size, np.dtype(dtype or "float32"))
+        if trained == "layer":
+            if backend not in (None, "torch"):
+                raise ProblemError(
+                    f"layer 4 of the ResNet-18 is a module of Torch, and backend is {backend!r}: use torch, or "
+                    "trained='adapter', which runs on every backend"
+                )
+            return backbone, radius or fewshot_resnet.RADIUS, "torch"
+    return backbone if trained == "layer" else _adapted(backbone), radius or 1.0, backend
+
+
+def _adapted(backbone: Backbone) -> Backbone:
+    """An adapter on all layers of a backbone, which is thereby frozen."""
+    torch = backbone.X.ndim > 2
+    X = evaluate(backbone.features, backbone.theta0, backbone.X, "torch" if torch else None)
+    theta0 = start(X.shape[1], 64, float(np.sqrt(np.mean(X * X))), dtype=X.dtype)
+    return Backbone(adapter, theta0, X, backbone.labels, backbone.half, f"{backbone.source}; adapter of 64 units")
+
+
+def _ridge(
+    episodes: Sequence[Episode], frozen: Callable[[np.ndarray], np.ndarray], given: float | None
+) -> tuple[float, float, str]:
+    """Mean squared length of features, the ridge in its units, and how it was come by."""
+    known = []
+    for e in episodes:
+        M = frozen(np.concatenate([e.lower.X, e.upper.X, e.X]))
+        n = len(e.lower.Y) + len(e.upper.Y)
+        known.append((M[:n], np.concatenate([e.lower.Y, e.upper.Y]), M[n:], e.labels))
+    square = float(np.mean([np.mean(np.sum(M * M, axis=1)) for M, *_ in known]))
+    if given is not None:
+        return square, given, ""
+
+    def right(lam: float) -> float:
+        return float(np.mean([np.mean(np.argmax(T @ head(M, Y, lam * square), 1) == y) for M, Y, T, y in known]))
+
+    return square, max(RIDGES, key=right), ", best for frozen ridge on validation episodes"
+
+
+def _methods(episodes: Callable[[], Sequence[Task]], square: float) -> tuple[Method, ...]:
+    def tuned(name: str, family: str, *candidates: Method) -> Validated:
+        return Validated(name, family, candidates, episodes, ACCURACY)
+
+    def pool(task: Task) -> Problem:
+        assert isinstance(task, FewShotTask)
+        assert task.pool is not None
+        return task.pool
+
+    paper = xv.algorithms.cr_varpro()
+    probes = tuple(Probe("", rate / square**0.5, decay=decay * square) for rate in HEAD_RATES for decay in DECAYS)
+    return (
+        tuned("CR-VarPro, two splits (the paper)", "paper", Solver("", paper, "paper")),
+        tuned("two splits, default algorithm", "ours", Solver("", None)),
+        tuned("one split of all shots, CR-VarPro", "ours", Solver("", paper, problem=pool)),
+        tuned("one split of all shots, default", "ours", Solver("", None, problem=pool)),
+        FrozenRidge(),
+        tuned("CE linear probe", "rival", *probes),
+        tuned("LP-FT", "rival", *(LPFT("", rate, probe=probes[i]) for rate in RATES for i in LPFT_PROBES)),
+        tuned("two splits, autodiff through the solver", "rival", *(ThroughSolver("", rate) for rate in RATES)),
+    )
+
+
+def accuracies(race: Race, measure: str = ACCURACY) -> dict[str, np.ndarray]:
+    """What every method ended with, by episode."""
+    return {name: np.array([o.measured[measure].value[-1] for o in race.of(name)]) for name in race.names}
+
+
+def paired(a: np.ndarray, b: np.ndarray | float = 0.0) -> tuple[float, float]:
+    """Mean of a - b over episodes, and half of its 95 % confidence interval (Student's t); NaN for a single episode.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro.experiments import fewshot
+    >>> mean, half = fewshot.paired(np.array([1.0, 2.0, 3.0]))
+    >>> round(mean, 3), round(half, 3)
+    (2.0, 2.484)
+    """
+    from scipy.stats import t  # only here
+
+    d = np.asarray(a) - b
+    n = len(d)
+    half = float(t.ppf(0.975, n - 1) * np.std(d, ddof=1) / n**0.5) if n > 1 else math.nan
+    return float(np.mean(d)), half
+
+
+def notes(race: Race) -> list[str]:
+    """Accuracies with their confidence intervals, and differences to frozen ridge episode by episode."""
+    own, refit = accuracies(race), accuracies(race, REFIT)
+    floor = own["frozen ridge"]
+    lines = [f"Over {len(floor)} episodes, mean and 95 % confidence interval of the test accuracy:"]
+    for name, found in own.items():
+        (mean, half), (more, spread), (again, _) = paired(found), paired(found, floor), paired(refit[name])
+        seconds = float(np.median([o.seconds for o in race.of(name)]))
+        versus = "" if name == "frozen ridge" else f"; over frozen ridge {more:+.1f} +- {spread:.1f}"
+        lines.append(
+            f"{name}: {mean:.1f} +- {half:.1f} % in {seconds:.3g} s{versus}; head refit on all shots {again:.1f} %"
+        )
+    one, two = race.names[2], race.names[0]
+    mean, half = paired(own[one], own[two])
+    lines.append(f"One split of all shots over two splits, both by CR-VarPro: {mean:+.1f} +- {half:.1f} points.")
+    return lines
+
+
+def _figures(race: Race) -> dict[str, Any]:
+    from xvarpro.experiments import figures_fewshot  # only here
+
+    return {"accuracy": figures_fewshot.accuracy(race), "differences": figures_fewshot.differences(race)}
