@@ -18,9 +18,10 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem, Result, backends, trees
 from xvarpro.errors import ProblemError
+from xvarpro.experiments.fewshot_accuracy import ACCURACY, REFIT, accuracies, notes, paired
 from xvarpro.experiments.fewshot_data import Backbone, Episode, Scaled, digits_backbone, episode
 from xvarpro.experiments.fewshot_problem import Features, Split, adapter, head, layer, pooled, problem, start, targets
-from xvarpro.experiments.fewshot_rivals import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated
+from xvarpro.experiments.fewshot_rivals import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated, Within
 from xvarpro.experiments.methods import Method, Solver, Task
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.protocols import Tree
@@ -48,11 +49,11 @@ __all__ = [
     "targets",
 ]
 
-ACCURACY = "test accuracy [%]"
-REFIT = "head refit on all shots [%]"
-RIDGES = tuple(10.0**k for k in range(-4, 2))  # in units of the mean squared length of the frozen features
-RATES = tuple(10.0 ** (k / 2) for k in range(-8, 0))  # of Adam on theta
-HEAD_RATES = (1e-3, 1e-2, 1e-1)  # of Adam on a head, in its units
+RIDGES = tuple(10.0**k for k in range(1, -6, -1))  # in units of the mean squared length of the frozen features
+RATES = tuple(10.0 ** (k / 2) for k in range(-6, 0))  # of Adam on theta, in units of the typical size of its entries
+HEAD_RATES = (1e-2, 1e-1, 1.0, 10.0)  # of Adam on a head, in units of one over the length of the features
+PROBED = 100  # iterations of a linear probe at most, whatever the budget: they cost next to nothing
+RADII = (0.003, 0.01, 0.03)  # of a tensor's ball, in units of its norm
 DECAYS = (1e-4, 1e-3, 1e-2)  # of a head, in units of the mean squared length of the features
 SOURCES = ("digits", "cifar10")
 TRAINED = ("layer", "adapter")
@@ -96,18 +97,18 @@ class _Judge:
 
     def own(self, found: Result) -> float:
         """With the head that belongs to the method."""
-        return self._right(self._features(found.theta)[0] @ np.asarray(found.w))
+        return self._right(self.shown(found.theta)[0] @ np.asarray(found.w))
 
     def refit(self, found: Result) -> float:
         """With a ridge head on all shots at the method's theta."""
-        tested, learned = self._features(found.theta)
+        tested, learned = self.shown(found.theta)
         Y = np.concatenate([self.episode.lower.Y, self.episode.upper.Y])
         return self._right(tested @ head(learned, Y, self.lam))
 
     def _right(self, scores: np.ndarray) -> float:
         return 100 * float(np.mean(np.argmax(scores, axis=1) == self.episode.labels))
 
-    def _features(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
+    def shown(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
         key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in trees.leaves(theta))).digest()
         if key not in self._known:
             e = self.episode
@@ -126,9 +127,9 @@ def experiment(
     tests: int = 100,
     validation: int = 5,
     lam: float | None = None,
-    radius: float | None = None,
+    radius: float = 1.0,
     units: float = 1.0,
-    size: int = 128,
+    size: int = 64,
     backend: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
@@ -159,8 +160,8 @@ def experiment(
         Episodes from which numbers are chosen, >= 1.
     lam : float, optional
         Ridge instead of the chosen one, > 0, in units of the mean squared length of the frozen features.
-    radius : float, optional
-        Of the ball of theta's steps, > 0; by default 1 (the paper's), and for layer 4 `fewshot_resnet.RADIUS`.
+    radius : float
+        Of the paper's ball of theta's steps, > 0.
     units : float
         Features are taken this many times as large, > 0: an equivalent problem in theta.
     size : int
@@ -180,7 +181,7 @@ def experiment(
     >>> found.names[0]
     'CR-VarPro, two splits (the paper)'
     """
-    for name, value in (("units", units), ("lam", 1.0 if lam is None else lam), ("radius", radius or 1.0)):
+    for name, value in (("units", units), ("lam", 1.0 if lam is None else lam), ("radius", radius)):
         if not 0 < value < math.inf:
             raise ProblemError(f"{name} must be a finite number > 0, got {value}")
     if validation < 1:
@@ -188,7 +189,7 @@ def experiment(
     for name, found, known in (("source", source, SOURCES), ("trained", trained, TRAINED)):
         if found not in known:
             raise ProblemError(f"{name} must be one of {', '.join(known)}, got {found!r}")
-    backbone, radius, backend = _backbone(source, data, weights, trained, size, radius, backend, dtype)
+    backbone, backend = _backbone(source, data, weights, trained, size, backend, dtype)
     features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
     frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
@@ -204,6 +205,7 @@ def experiment(
             backend=backend,
             device=device,
             features=features,
+            shown=judge.shown,
             splits=(e.lower, e.upper),
             pool=pooled(features, (e.lower, e.upper), relative * square),
         )
@@ -216,12 +218,12 @@ def experiment(
         name="fewshot",
         title="Few-shot learning (Example 4)",
         task=lambda seed: task(episode(backbone, shots, tests, seed)),
-        methods=_methods(cache(lambda: [task(e) for e in episodes]), square),
+        methods=_methods(cache(lambda: [task(e) for e in episodes]), square, backbone.theta0),
         config=config,
         facts={
             "data": backbone.source,
             "episodes": f"{backbone.ways}-way, {shots} + {shots} shots, {len(episodes[0].labels)} test images",
-            "theta": f"{backbone.size} entries, free, steps of at most {radius:g}",
+            "theta": f"{backbone.size} entries, free",
             "ridge": f"{relative:g} times the mean squared length of frozen features, {square:.3g}{tried}",
         },
         objective="upper level, 1/2 sum of squares",
@@ -236,10 +238,9 @@ def _backbone(
     weights: Any,
     trained: str,
     size: int,
-    radius: float | None,
     backend: str | None,
     dtype: str | None,
-) -> tuple[Backbone, float, str | None]:
+) -> tuple[Backbone, str | None]:
     if source == "digits":
         backbone = digits_backbone(data, np.dtype(dtype or "float64"))
     else:
@@ -252,8 +253,8 @@ def _backbone(
                     f"layer 4 of the ResNet-18 is a module of Torch, and backend is {backend!r}: use torch, or "
                     "trained='adapter', which runs on every backend"
                 )
-            return backbone, radius or fewshot_resnet.RADIUS, "torch"
-    return backbone if trained == "layer" else _adapted(backbone), radius or 1.0, backend
+            return backbone, "torch"
+    return backbone if trained == "layer" else _adapted(backbone), backend
 
 
 def _adapted(backbone: Backbone) -> Backbone:
@@ -283,69 +284,71 @@ def _ridge(
     return square, max(RIDGES, key=right), ", best for frozen ridge on validation episodes"
 
 
-def _methods(episodes: Callable[[], Sequence[Task]], square: float) -> tuple[Method, ...]:
-    def tuned(name: str, family: str, *candidates: Method) -> Validated:
-        return Validated(name, family, candidates, episodes, ACCURACY)
+def balls(theta0: Tree, radius: float) -> Tree:
+    """A ball for each tensor, as large as `radius` times its norm: steps then change all layers alike.
+
+    One ball for all of theta moves tensors by their share of the gradient, whatever their size. (You, Gitman, Ginsburg
+    2017 scale rates that way.)
+
+    Parameters
+    ----------
+    theta0 : pytree of NumPy arrays
+        A tensor that is zero is given the mean size of the others' entries.
+    radius : float
+        > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro.experiments import fewshot
+    >>> fewshot.balls({"A": np.ones((2, 2))}, 0.5)["A"].radius
+    1.0
+    """
+    leaves, treedef = trees.flatten(theta0)
+    typical = _typical(theta0)
+    sizes = [float(np.linalg.norm(x)) or typical * float(x.size) ** 0.5 for x in leaves]
+    return trees.unflatten(treedef, [xv.sets.Free(radius=radius * size) for size in sizes])
+
+
+def _typical(theta: Tree) -> float:
+    """Root mean square of the entries of theta that are not zero."""
+    x = np.concatenate([np.ravel(x) for x in trees.leaves(theta)])
+    return float(np.sqrt(np.mean(x[x != 0] ** 2)))
+
+
+def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree) -> tuple[Method, ...]:
+    def tuned(name: str, family: str, *candidates: Method, limit: int | None = None) -> Validated:
+        return Validated(name, family, candidates, episodes, ACCURACY, limit)
 
     def pool(task: Task) -> Problem:
         assert isinstance(task, FewShotTask)
         assert task.pool is not None
         return task.pool
 
+    def per_tensor(problem: Callable[[Task], Problem] | None = None) -> tuple[Method, ...]:
+        method = Solver("", paper, problem=problem)
+        return tuple(Within(method, balls(theta0, r), f"balls of {r:g} times the norm of each tensor") for r in RADII)
+
     paper = xv.algorithms.cr_varpro()
-    probes = tuple(Probe("", rate / square**0.5, decay=decay * square) for rate in HEAD_RATES for decay in DECAYS)
+    typical = _typical(theta0)
+    probe = tuned(
+        "CE linear probe",
+        "rival",
+        *(Probe("", rate / square**0.5, decay=decay * square) for rate in HEAD_RATES for decay in DECAYS),
+        limit=PROBED,
+    )
+    through = (ThroughSolver("", rate * typical) for rate in RATES)
     return (
         tuned("CR-VarPro, two splits (the paper)", "paper", Solver("", paper, "paper")),
-        tuned("two splits, default algorithm", "ours", Solver("", None)),
-        tuned("one split of all shots, CR-VarPro", "ours", Solver("", paper, problem=pool)),
-        tuned("one split of all shots, default", "ours", Solver("", None, problem=pool)),
+        tuned("CR-VarPro, two splits, ball per tensor", "ours", *per_tensor()),
+        tuned("CR-VarPro, one split, ball per tensor", "ours", *per_tensor(pool)),
+        tuned("default, two splits", "ours", Solver("")),
+        tuned("default, one split", "ours", Solver("", problem=pool)),
         FrozenRidge(),
-        tuned("CE linear probe", "rival", *probes),
-        tuned("LP-FT", "rival", *(LPFT("", rate, probe=probes[i]) for rate in RATES for i in LPFT_PROBES)),
-        tuned("two splits, autodiff through the solver", "rival", *(ThroughSolver("", rate) for rate in RATES)),
+        probe,
+        tuned("LP-FT", "rival", *(LPFT("", rate * typical, probe=probe) for rate in RATES)),
+        tuned("two splits, autodiff through the solver", "rival", *through),
     )
-
-
-def accuracies(race: Race, measure: str = ACCURACY) -> dict[str, np.ndarray]:
-    """What every method ended with, by episode."""
-    return {name: np.array([o.measured[measure].value[-1] for o in race.of(name)]) for name in race.names}
-
-
-def paired(a: np.ndarray, b: np.ndarray | float = 0.0) -> tuple[float, float]:
-    """Mean of a - b over episodes, and half of its 95 % confidence interval (Student's t); NaN for a single episode.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro.experiments import fewshot
-    >>> mean, half = fewshot.paired(np.array([1.0, 2.0, 3.0]))
-    >>> round(mean, 3), round(half, 3)
-    (2.0, 2.484)
-    """
-    from scipy.stats import t  # only here
-
-    d = np.asarray(a) - b
-    n = len(d)
-    half = float(t.ppf(0.975, n - 1) * np.std(d, ddof=1) / n**0.5) if n > 1 else math.nan
-    return float(np.mean(d)), half
-
-
-def notes(race: Race) -> list[str]:
-    """Accuracies with their confidence intervals, and differences to frozen ridge episode by episode."""
-    own, refit = accuracies(race), accuracies(race, REFIT)
-    floor = own["frozen ridge"]
-    lines = [f"Over {len(floor)} episodes, mean and 95 % confidence interval of the test accuracy:"]
-    for name, found in own.items():
-        (mean, half), (more, spread), (again, _) = paired(found), paired(found, floor), paired(refit[name])
-        seconds = float(np.median([o.seconds for o in race.of(name)]))
-        versus = "" if name == "frozen ridge" else f"; over frozen ridge {more:+.1f} +- {spread:.1f}"
-        lines.append(
-            f"{name}: {mean:.1f} +- {half:.1f} % in {seconds:.3g} s{versus}; head refit on all shots {again:.1f} %"
-        )
-    one, two = race.names[2], race.names[0]
-    mean, half = paired(own[one], own[two])
-    lines.append(f"One split of all shots over two splits, both by CR-VarPro: {mean:+.1f} +- {half:.1f} points.")
-    return lines
 
 
 def _figures(race: Race) -> dict[str, Any]:

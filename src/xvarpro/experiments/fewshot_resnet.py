@@ -20,7 +20,6 @@ from xvarpro.errors import ProblemError
 from xvarpro.experiments.fewshot_data import Backbone
 
 WEIGHTS = ("resnet18_imagenet.safetensors", "resnet18.safetensors", "resnet18-f37072fd.safetensors")
-RADIUS = 0.1  # of a step of layer 4: 8.4 million weights of norm 80, where steps of length 1 forget what they know
 IMAGES = 60  # of every class and half whose features are computed
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, with which the network was trained
 _WIDTHS = (64, 64, 128, 256, 512)
@@ -212,7 +211,7 @@ def frozen(trunk: nn.Module, images: np.ndarray, size: int, batch: int = 50) -> 
 def backbone(
     folder: str | os.PathLike[str] | None = None,
     weights: str | os.PathLike[str] | None = None,
-    size: int = 128,
+    size: int = 64,
     dtype: Any = np.float32,
     images: int = IMAGES,
 ) -> Backbone:

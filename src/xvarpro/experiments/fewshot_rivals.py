@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem, Result, Status, backends, trees
 from xvarpro._namespace import device
-from xvarpro.experiments.fewshot_problem import Features, Split
+from xvarpro.experiments.fewshot_problem import Features, Split, head
 from xvarpro.experiments.methods import SPACING, Budget, Curve, Method, Outcome, Task
 from xvarpro.protocols import Array, Leaves, Tree
 
@@ -32,21 +33,53 @@ class FewShotTask(Task):
         The lower one first.
     pool : Problem
         One split of all shots.
+    shown : callable
+        Features of the test images and of the shots at a theta, computed once for all that asks for them.
     """
 
     features: Features | None = None
     splits: tuple[Split, ...] = ()
     pool: Problem | None = None
+    shown: Callable[[Tree], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
     def runs_on(self) -> backends.Backend:
         """The backend; theta0 is of NumPy."""
         return backends.get(self.backend or "numpy")
 
+    def certify(self, theta: Tree, problem: Problem | None = None) -> Result | None:
+        """As of any task; of a large network head and objective alone, from the features that its test needs anyway."""
+        if self.shown is None or self._start is None or not _finite(theta):
+            return super().certify(theta, problem)
+        M, (lower, upper) = self.shown(theta)[1], self.splits
+        if problem is self.pool:
+            w = head(M, self.shots[1], self.pool.lower.lam)
+            r = M @ w - self.shots[1]
+            value = 0.5 * float(np.sum(r * r)) + 0.5 * self.pool.lower.lam * float(np.sum(w * w))
+        else:
+            w = head(M[: len(lower.Y)], lower.Y, self.problem.lower.lam)
+            r = M[len(lower.Y) :] @ w - upper.Y
+            value = 0.5 * float(np.sum(r * r))
+        return replace(with_head(self._start, w), theta=theta, value=value, gap_A=math.nan, gap_B=math.nan)
+
+    @cached_property
+    def _start(self) -> Result | None:
+        """The certificate of a large theta0; None of a small one."""
+        return super().certify(self.theta0) if entries(self.theta0) > LARGE else None
+
     @property
     def shots(self) -> tuple[np.ndarray, np.ndarray]:
         """All examples and their targets."""
         return np.concatenate([s.X for s in self.splits]), np.concatenate([s.Y for s in self.splits])
+
+
+def entries(theta: Tree) -> int:
+    """How many numbers theta has."""
+    return sum(int(x.size) for x in trees.leaves(theta))
+
+
+def _finite(theta: Tree) -> bool:
+    return all(bool(np.all(np.isfinite(x))) for x in trees.leaves(theta))
 
 
 def with_head(certificate: Result, w: np.ndarray) -> Result:
@@ -93,7 +126,7 @@ class Descent(Method):
     loss: ClassVar[Callable[..., Array]]
 
     @abstractmethod
-    def stage(self, task: FewShotTask, clock: Clock) -> tuple[Tree, Tree, Any]:
+    def stage(self, task: FewShotTask, clock: Clock, budget: Budget) -> tuple[Tree, Tree, Any]:
         """Unknowns, data and what the loss is compiled for."""
 
     @abstractmethod
@@ -103,10 +136,10 @@ class Descent(Method):
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
         assert isinstance(task, FewShotTask)
         clock = Clock(task)
-        unknowns, data, static = self.stage(task, clock)
+        unknowns, data, static = self.stage(task, clock, budget)
         points = clock.descend(self.loss, static, unknowns, data, self.rate, budget)
         read = [self.reading(task, unknowns) for _, _, unknowns in points]
-        certified = [task.certify(theta) for theta, _ in read]
+        certified = [task.started if theta is task.theta0 else task.certify(theta) for theta, _ in read]
         here = [c if c is None or w is None else with_head(c, w) for c, (_, w) in zip(certified, read, strict=True)]
         at = np.array([n for n, _, _ in points]), np.array([s for _, s, _ in points])
         curve = Curve(*at, np.array([math.nan if c is None else c.value for c in here]))
@@ -249,7 +282,7 @@ class Probe(Descent):
 
     loss = staticmethod(_probe)
 
-    def stage(self, task: FewShotTask, clock: Clock) -> tuple[Tree, Tree, Any]:
+    def stage(self, task: FewShotTask, clock: Clock, budget: Budget) -> tuple[Tree, Tree, Any]:
         assert task.features is not None
         X, Y = task.shots
         theta, X, Y = clock.bring((task.theta0, X, Y))
@@ -271,23 +304,24 @@ class LPFT(Descent):
     ----------
     rate : float
         Of the second stage.
-    probe : Probe
-        The first stage.
+    probe : Probe or Validated
+        The first stage: as it is, or the candidate that did best.
     steps : int
         Its iterations.
     """
 
-    probe: Probe = field(default_factory=Probe)
+    probe: Any = field(default_factory=Probe)
     steps: int = 100
 
     loss = staticmethod(_fine_tuned)
 
-    def stage(self, task: FewShotTask, clock: Clock) -> tuple[Tree, Tree, Any]:
-        first, data, static = self.probe.stage(task, clock)
-        points = clock.descend(self.probe.loss, static, first, data, self.probe.rate, Budget(self.steps, 1e6))
+    def stage(self, task: FewShotTask, clock: Clock, budget: Budget) -> tuple[Tree, Tree, Any]:
+        probe = self.probe.chosen(budget)[0] if isinstance(self.probe, Validated) else self.probe
+        first, data, static = probe.stage(task, clock, budget)
+        points = clock.descend(probe.loss, static, first, data, probe.rate, Budget(self.steps, 1e6))
         X, Y = task.shots
         data = clock.bring({"X": X, "Y": Y})
-        return {"theta": clock.bring(task.theta0), "w": points[-1][2]["w"]}, data, (task.features, self.probe.decay)
+        return {"theta": clock.bring(task.theta0), "w": points[-1][2]["w"]}, data, (task.features, probe.decay)
 
     def reading(self, task: FewShotTask, unknowns: Tree) -> tuple[Tree, np.ndarray | None]:
         read = Clock(task).home(unknowns)
@@ -300,13 +334,33 @@ class ThroughSolver(Descent):
 
     loss = staticmethod(_through_solver)
 
-    def stage(self, task: FewShotTask, clock: Clock) -> tuple[Tree, Tree, Any]:
+    def stage(self, task: FewShotTask, clock: Clock, budget: Budget) -> tuple[Tree, Tree, Any]:
         lower, upper = task.splits
         data = clock.bring({"X1": upper.X, "Y1": upper.Y, "X2": lower.X, "Y2": lower.Y})
         return {"theta": clock.bring(task.theta0)}, data, (task.features, task.problem.lower.lam)
 
     def reading(self, task: FewShotTask, unknowns: Tree) -> tuple[Tree, np.ndarray | None]:
         return Clock(task).home(unknowns)["theta"], None
+
+
+@dataclass(frozen=True)
+class Within(Method):
+    """A method whose steps keep to other balls than those of the task.
+
+    Parameters
+    ----------
+    method : Method
+    over : Set, Free or tree of them
+    """
+
+    method: Method
+    over: Any
+    name: str = ""
+    family: str = "ours"
+
+    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+        done = self.method.run(replace(task, over=self.over), budget, progress)
+        return replace(done, told=f"{done.told}, {self.name}")
 
 
 @dataclass(frozen=True)
@@ -322,6 +376,8 @@ class Validated(Method):
         Tasks of other images than any that is reported on.
     measure : str
         Of those tasks, the larger the better.
+    limit : int, optional
+        Iterations instead of the budget's, of a method whose iterations cost next to nothing.
     """
 
     name: str
@@ -329,11 +385,15 @@ class Validated(Method):
     candidates: tuple[Method, ...]
     episodes: Callable[[], Sequence[Task]]
     measure: str
-    _found: dict[Budget, tuple[Method, int, float]] = field(default_factory=dict, compare=False, repr=False)
+    limit: int | None = None
+    _found: list[tuple[Method, int, float]] = field(default_factory=list, compare=False, repr=False)
 
     def chosen(self, budget: Budget) -> tuple[Method, int, float]:
-        """Candidate, iterations and mean measure; the first of equals, and of its iterations the fewest."""
-        if budget not in self._found:
+        """Candidate, iterations and mean measure, found once, within the budget of the first call; the first of equals,
+        and of its iterations the fewest.
+        """
+        if not self._found:
+            budget = replace(budget, iterations=self.limit or budget.iterations)
             best: tuple[Method, int, float] | None = None
             for candidate in self.candidates:
                 curves = [candidate.run(task, budget, False).measured[self.measure] for task in self.episodes()]
@@ -342,14 +402,14 @@ class Validated(Method):
                     if best is None or mean > best[2]:
                         best = candidate, n, mean
             assert best is not None
-            self._found[budget] = best
-        return self._found[budget]
+            self._found.append(best)
+        return self._found[0]
 
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
         method, n, _ = self.chosen(budget)
         done = method.run(task, replace(budget, iterations=n), progress)
         done = replace(done, method=self.name, family=self.family, told=f"{done.told}, {n} iterations")
-        large = done.theta is not None and sum(int(x.size) for x in trees.leaves(done.theta)) > LARGE
+        large = done.theta is not None and entries(done.theta) > LARGE
         return replace(done, theta=None, fit=None) if large else done
 
 
