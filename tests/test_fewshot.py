@@ -1,6 +1,7 @@
-"""Example 4: the problem is what it says, methods descend, accuracies and episodes are honest; the same on every backend."""
+"""Example 4: the problem is what it says, methods descend, episodes are honest; the same on every backend."""
 
 import math
+import warnings
 from functools import partial
 
 import numpy as np
@@ -138,7 +139,8 @@ def test_episodes_share_no_image(backbone):
 
 
 def test_validation_images_are_none_of_the_test(backbone):
-    seen = [np.unique(np.concatenate([fewshot.episode(backbone, 1, 40, s, h).X for s in range(5)]), axis=0) for h in HALVES]
+    drawn = [np.concatenate([fewshot.episode(backbone, 1, 40, s, half).X for s in range(5)]) for half in HALVES]
+    seen = [np.unique(X, axis=0) for X in drawn]
     both = np.concatenate(seen)
     assert len(np.unique(both, axis=0)) == len(both)
 
@@ -263,7 +265,7 @@ def test_a_race_reports_accuracies_with_intervals(made):
     )  # fmt: skip
     found = race.run(small, Budget(3), (0, 1), progress=False)
     own = fewshot.accuracies(found)
-    assert all(np.all((0 <= x) & (x <= 100)) for x in own.values())
+    assert all(np.all((x >= 0) & (x <= 100)) for x in own.values())
     assert any("frozen ridge" in line and "+-" in line for line in fewshot.notes(found))
 
 
@@ -353,7 +355,7 @@ def test_wrong_weights_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ProblemError, match="not shipped"):
         fewshot_resnet.find_weights()
     save_file({"conv1.weight": torch.zeros(3)}, tmp_path / "a.safetensors")
-    with pytest.raises(ProblemError, match="100 tensors are missing|tensors are missing"):
+    with pytest.raises(ProblemError, match="tensors are missing"):
         fewshot_resnet.load(tmp_path / "a.safetensors")
     (tmp_path / "b.safetensors").write_bytes(b"nothing")
     with pytest.raises(ProblemError, match="not a safetensors file"):
@@ -396,7 +398,9 @@ def test_layer_4_learns_on_torch(weights):
     theta0, features = fewshot_resnet.as_design(top)
     Y = fewshot.targets(np.array([0, 1]), 2, np.float32)
     problem = fewshot.problem(features, fewshot.Split(X[:2], Y), fewshot.Split(X[2:], Y), 1.0)
-    fit = xv.solve(problem, theta0, over=xv.sets.Free(radius=0.1), backend="torch", max_iter=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xv.DeadUnitsWarning)  # random weights: some features are zero everywhere
+        fit = xv.solve(problem, theta0, over=fewshot.balls(theta0, 0.003), backend="torch", max_iter=1)
     assert fit.value < fit.trace.value[0]
     assert set(fit.theta) == {name for name, _ in top.named_parameters()}
 

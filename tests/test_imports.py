@@ -13,7 +13,9 @@ import xvarpro
 
 ROOT = Path(xvarpro.__file__).parent
 FRAMEWORKS = ("torch", "jax", "jaxlib", "cupy", "cupyx", "array_api_strict")
-ON_DEMAND = (*FRAMEWORKS, "safetensors", "scipy", "sklearn", "matplotlib", "typer", "rich", "tqdm", "pandas", "hypothesis")
+ON_DEMAND = (
+    *FRAMEWORKS, "safetensors", "scipy", "sklearn", "matplotlib", "typer", "rich", "tqdm", "pandas", "hypothesis"
+)  # fmt: skip
 
 ROOT_MODULE = ""  # the public names; what is built with the package, not part of it, may import them
 # from the leaves to the roof: a module imports from the lines above its own only

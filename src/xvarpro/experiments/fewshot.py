@@ -59,7 +59,9 @@ SOURCES = ("digits", "cifar10")
 TRAINED = ("layer", "adapter")
 
 
-def evaluate(features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: Any = None) -> np.ndarray:
+def evaluate(
+    features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: Any = None
+) -> np.ndarray:
     """Features of X by theta as NumPy arrays, computed on a backend in pieces.
 
     Parameters
@@ -136,9 +138,9 @@ def experiment(
 ) -> Experiment:
     """Episodes of few-shot learning; a seed is an episode.
 
-    The ridge is the one, of `RIDGES`, with which *frozen ridge* is most accurate on validation episodes. Rates of rivals,
-    and for every method the number of iterations, are those with which it is most accurate there: at most as many as the
-    budget has. Images of validation episodes are none of those that are reported on.
+    The ridge is the one, of `RIDGES`, with which *frozen ridge* is most accurate on validation episodes. Rates and
+    radii, and for every method the number of iterations, are those with which it is most accurate there: at most as many
+    iterations as the budget has. Images of validation episodes are none of those that are reported on.
 
     Parameters
     ----------

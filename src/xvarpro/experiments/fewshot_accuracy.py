@@ -52,5 +52,5 @@ def notes(race: Race) -> list[str]:
     two, one = (next((n for n in race.names if n.startswith("CR-VarPro") and part in n), None) for part in PARTS)
     if one and two:
         mean, half = paired(own[one], own[two])
-        lines.append(f"One split of all shots over two, CR-VarPro with a ball per tensor: {mean:+.1f} +- {half:.1f} points.")
+        lines.append(f"One split over two, CR-VarPro with a ball per tensor: {mean:+.1f} +- {half:.1f} points.")
     return lines

@@ -1,6 +1,7 @@
 """Few-shot learning, the paper's Example 4: features are theta, the linear head is eliminated, each has its own shots.
 
-``min over theta of 1/2 |phi(X1; theta) w(theta) - Y1|^2``, ``w(theta) = argmin 1/2 |phi(X2; theta) w - Y2|^2 + lam/2 |w|^2``.
+``min over theta of 1/2 |phi(X1; theta) w(theta) - Y1|^2`` with
+``w(theta) = argmin 1/2 |phi(X2; theta) w - Y2|^2 + lam/2 |w|^2``.
 Splits of a few images make the lower level wide, samples x features: it is solved in the dual, and needs the ridge that
 the paper leaves out.
 """
@@ -112,7 +113,9 @@ def adapter(theta: Tree, X: Array) -> Array:
     return X + xv.array_namespace(theta).tanh(X @ theta["A"]) @ theta["B"]
 
 
-def start(features: int, width: int, scale: float = 1.0, seed: int = 0, dtype: Any = np.float64) -> dict[str, np.ndarray]:
+def start(
+    features: int, width: int, scale: float = 1.0, seed: int = 0, dtype: Any = np.float64
+) -> dict[str, np.ndarray]:
     """Start of an `adapter` at the identity.
 
     Parameters

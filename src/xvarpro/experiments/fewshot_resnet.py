@@ -1,18 +1,18 @@
-"""ResNet-18 in Torch for the few-shot experiment: layers 1 to 3 frozen, layer 4 is theta. Weights come from the user."""
+"""ResNet-18 in Torch for the few-shot experiment: layers 1 to 3 frozen, layer 4 is theta. Weights are the user's."""
 
 from __future__ import annotations
 
 import copy
 import os
-from pathlib import Path
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 from xvarpro import datasets
 from xvarpro.datasets._find import VARIABLE, find
@@ -42,8 +42,8 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Any) -> Any:
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+        y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
+        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
 def _layer(i: int) -> nn.Sequential:
@@ -61,7 +61,7 @@ class Trunk(nn.Module):
         self.layer1, self.layer2, self.layer3 = (_layer(i) for i in (1, 2, 3))
 
     def forward(self, x: Any) -> Any:
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        x = functional.max_pool2d(functional.relu(self.bn1(self.conv1(x))), 3, 2, 1)
         return self.layer3(self.layer2(self.layer1(x)))
 
 
@@ -121,9 +121,7 @@ def as_design(module: nn.Module) -> tuple[dict[str, np.ndarray], Callable[[Any, 
     return theta0, features
 
 
-def find_weights(
-    path: str | os.PathLike[str] | None = None, folder: str | os.PathLike[str] | None = None
-) -> Path:
+def find_weights(path: str | os.PathLike[str] | None = None, folder: str | os.PathLike[str] | None = None) -> Path:
     """The file of weights that the user names, or one of `WEIGHTS` in `folder` or ``$XVARPRO_DATA``.
 
     Raises
@@ -203,7 +201,7 @@ def frozen(trunk: nn.Module, images: np.ndarray, size: int, batch: int = 50) -> 
         for i in range(0, len(images), batch):
             x = (torch.from_numpy(images[i : i + batch]).float() / 255 - mean) / std
             if size != x.shape[-1]:
-                x = F.interpolate(x, (size, size), mode="bilinear", align_corners=False)
+                x = functional.interpolate(x, (size, size), mode="bilinear", align_corners=False)
             out.append(trunk(x).numpy())
     return np.concatenate(out)
 
@@ -251,5 +249,5 @@ def _backbone(folder: str | None, weights: str, size: int, dtype: Any, images: i
         frozen(trunk, held.images[index], size).astype(dtype),
         held.labels[index],
         np.concatenate(half),
-        f"{held.source}, {len(index)} of them used, enlarged to {size} x {size}; ResNet-18 from {os.path.basename(weights)}",
+        f"{held.source}, {len(index)} used, enlarged to {size} x {size}; ResNet-18 from {os.path.basename(weights)}",
     )

@@ -52,7 +52,7 @@ class FewShotTask(Task):
         if self.shown is None or self._start is None or not _finite(theta):
             return super().certify(theta, problem)
         M, (lower, upper) = self.shown(theta)[1], self.splits
-        if problem is self.pool:
+        if self.pool is not None and problem is self.pool:
             w = head(M, self.shots[1], self.pool.lower.lam)
             r = M @ w - self.shots[1]
             value = 0.5 * float(np.sum(r * r)) + 0.5 * self.pool.lower.lam * float(np.sum(w * w))
@@ -238,7 +238,7 @@ class Clock:
 
 
 def cross_entropy(M: Array, w: Array, Y: Array, decay: float) -> Array:
-    """Mean cross-entropy of the logits ``M w`` and half of `decay` times ``|w|^2``; targets are one-hot up to a shift."""
+    """Mean cross-entropy of the logits ``M w`` plus half of `decay` times ``|w|^2``; targets are those of `targets`."""
     xp = xv.array_namespace(M)
     z = M @ w
     # the largest logit is taken off: it changes nothing, and no exponential overflows
@@ -316,7 +316,7 @@ class LPFT(Descent):
     loss = staticmethod(_fine_tuned)
 
     def stage(self, task: FewShotTask, clock: Clock, budget: Budget) -> tuple[Tree, Tree, Any]:
-        probe = self.probe.chosen(budget)[0] if isinstance(self.probe, Validated) else self.probe
+        probe: Any = self.probe.chosen(budget)[0] if isinstance(self.probe, Validated) else self.probe
         first, data, static = probe.stage(task, clock, budget)
         points = clock.descend(probe.loss, static, first, data, probe.rate, Budget(self.steps, 1e6))
         X, Y = task.shots

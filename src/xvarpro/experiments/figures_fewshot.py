@@ -44,13 +44,13 @@ def accuracy(race: Any) -> Figure:
         steps = sorted(set.intersection(*({int(n) for n in c.iterations} for c in curves)) - {0})
         where = [[int(np.flatnonzero(c.iterations == n)[0]) for c in curves] for n in steps]
         seconds = [float(np.median([c.seconds[j] for c, j in zip(curves, at, strict=True)])) for at in where]
-        told = [paired(np.array([c.value[j] for c, j in zip(curves, at, strict=True)])) for at in where]
-        mean, half = np.array([m for m, _ in told]), np.array([h for _, h in told])
+        told = np.array([paired(np.array([c.value[j] for c, j in zip(curves, at, strict=True)])) for at in where])
+        means, halves = told[:, 0], told[:, 1]
         rival = race.of(name)[0].family == "rival"
-        ax.plot(seconds, mean, color=colour, linestyle=DASHED if rival else "-", linewidth=1.7, label=name)
-        ax.plot(seconds[-1:], mean[-1:], "o", color=colour, markersize=5)
-        if np.all(np.isfinite(half)):
-            ax.fill_between(seconds, mean - half, mean + half, color=colour, alpha=0.08, linewidth=0)
+        ax.plot(seconds, means, color=colour, linestyle=DASHED if rival else "-", linewidth=1.7, label=name)
+        ax.plot(seconds[-1:], means[-1:], "o", color=colour, markersize=5)
+        if np.all(np.isfinite(halves)):
+            ax.fill_between(seconds, means - halves, means + halves, color=colour, alpha=0.08, linewidth=0)
     ax.set_xscale("log")
     ax.set_xlim(left=0.8 * first)
     ax.set_xlabel("training time [s]")
