@@ -53,7 +53,7 @@ RIDGES = tuple(10.0**k for k in range(1, -6, -1))  # in units of the mean square
 RATES = tuple(10.0 ** (k / 2) for k in range(-6, 0))  # of Adam on theta, in units of the typical size of its entries
 HEAD_RATES = (1e-2, 1e-1, 1.0, 10.0)  # of Adam on a head, in units of one over the length of the features
 PROBED = 100  # iterations of a linear probe at most, whatever the budget: they cost next to nothing
-RADII = (0.003, 0.01, 0.03)  # of a tensor's ball, in units of its norm
+RADII = (0.003, 0.01, 0.03, 0.1)  # of a tensor's ball, in units of its norm
 DECAYS = (1e-4, 1e-3, 1e-2)  # of a head, in units of the mean squared length of the features
 SOURCES = ("digits", "cifar10")
 TRAINED = ("layer", "adapter")
@@ -139,8 +139,8 @@ def experiment(
     """Episodes of few-shot learning; a seed is an episode.
 
     The ridge is the one, of `RIDGES`, with which *frozen ridge* is most accurate on validation episodes. Rates and
-    radii, and for every method the number of iterations, are those with which it is most accurate there: at most as many
-    iterations as the budget has. Images of validation episodes are none of those that are reported on.
+    radii, and for every method the number of iterations, are those with which it is most accurate there; the budget is
+    the most iterations. Images of validation episodes are none of those that are reported on.
 
     Parameters
     ----------
