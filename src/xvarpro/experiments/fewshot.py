@@ -178,10 +178,10 @@ def experiment(
 
     Examples
     --------
-    >>> from xvarpro.experiments import fewshot, race
-    >>> found = race.run(fewshot.experiment(validation=1, tests=20), race.Budget(2), seeds=(0,))
-    >>> found.names[0]
-    'CR-VarPro, two splits (the paper)'
+    >>> from xvarpro.experiments import fewshot
+    >>> made = fewshot.experiment(validation=1, tests=20)
+    >>> made.facts["theta"], made.methods[0].name
+    ('4160 entries, free', 'CR-VarPro, two splits (the paper)')
     """
     for name, value in (("units", units), ("lam", 1.0 if lam is None else lam), ("radius", radius)):
         if not 0 < value < math.inf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -186,9 +185,3 @@ def _pretrained(
         warnings.simplefilter("ignore", ConvergenceWarning)  # its limit is meant: features, not a classifier
         network.fit(X, y)
     return network.coefs_, network.intercepts_, float(network.score(X, y))
-
-
-def mean_square(backbone: Backbone, evaluate: Callable[[Tree, np.ndarray], np.ndarray], n: int = 200) -> float:
-    """Mean squared length of the features at the start: the unit in which a ridge on the head is stated."""
-    M = evaluate(backbone.theta0, backbone.X[backbone.half == 0][:n])
-    return float(np.mean(np.sum(M * M, axis=1)))

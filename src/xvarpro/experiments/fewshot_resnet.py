@@ -97,7 +97,7 @@ def as_design(module: nn.Module) -> tuple[dict[str, np.ndarray], Callable[[Any, 
     >>> import numpy as np, torch, xvarpro as xv
     >>> from xvarpro.experiments import fewshot
     >>> from xvarpro.experiments.fewshot_resnet import as_design
-    >>> theta0, features = as_design(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU()).double())
+    >>> theta0, features = as_design(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh()).double())
     >>> sorted(theta0)
     ['0.bias', '0.weight']
     >>> X, Y = np.eye(8), fewshot.targets(np.arange(8) % 4, 4)
