@@ -382,8 +382,8 @@ class Validated(Method):
 
     name: str
     family: str
-    candidates: tuple[Method, ...]
-    episodes: Callable[[], Sequence[Task]]
+    candidates: tuple[Method, ...] = field(repr=False)
+    episodes: Callable[[], Sequence[Task]] = field(repr=False)
     measure: str
     limit: int | None = None
     _found: list[tuple[Method, int, float]] = field(default_factory=list, compare=False, repr=False)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from xvarpro.experiments.fewshot_accuracy import ACCURACY, accuracies, paired
 
 # Okabe and Ito's colours, which readers with any colour vision can tell apart
-COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#000000", "#cc79a7", "#999999", "#009e73")
+COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#000000", "#cc79a7", "#999999", "#009e73", "#a6761d")
 DASHED = (0, (4, 1.5))
 
 
@@ -84,7 +84,7 @@ def differences(race: Any) -> Figure:
         )  # fmt: skip
     ax.axvline(0, color="0.3", linewidth=0.9, zorder=0)
     ax.set_yticks(range(len(names)), list(reversed(names)))
-    ax.set_xlabel("test accuracy minus that of frozen ridge, by episode [percentage points]")
+    ax.set_xlabel("test accuracy over that of frozen ridge [percentage points]")
     _tidy(ax)
     return figure
 
