@@ -545,8 +545,12 @@ def test_the_default_follows_the_sets():
     choose = algorithms.choose
     assert choose([L1], 100) == algorithms.ProjectedQuasiNewton(base=algorithms.SpectralProjectedGradient())
     accelerated = algorithms.AcceleratedProjectedGradient()
-    for sets, size, free in (([L1], 2_000, False), ([L1], 100, True), ([], 100, True)):
+    for sets, size, free in (([L1], 2_000, False), ([L1], 100, True)):
         assert choose(sets, size, free) == algorithms.ProjectedQuasiNewton(base=accelerated)
+    spectral = algorithms.SpectralProjectedGradient()
+    for sets, size in (([], 100), ([L1], 100_000)):
+        assert choose(sets, size, True) == algorithms.ProjectedQuasiNewton(memory=5, settle=0, base=spectral)
+    assert choose([xv.sets.L2Ball(), xv.sets.ShiftScale(xv.sets.Ellipsoid())], 5_000) == spectral
     assert choose([L1], 100_000) == choose([xv.sets.NuclearBall()], 2_000) == accelerated
     assert choose([L1, NoProjection()], 2) == algorithms.InFaceQuasiNewton()
     assert choose([L1, LMOAlone()], 2) == algorithms.ActiveSetFrankWolfe()

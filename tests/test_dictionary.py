@@ -77,7 +77,7 @@ def test_a_start_is_the_same_bits_for_the_same_seed():
 
 
 def test_backends_agree(experiment):
-    same = race.compare(experiment.task(3), ["numpy", "torch", "jax"], dictionary.PAPER, iterations=50)
+    same = race.compare(experiment.task(3), ["numpy", "torch", "jax"], iterations=50)
     assert same.agree, str(same)
     assert same.iterations == 50
     assert "the same objective" in same.verdict

@@ -72,6 +72,11 @@ class Set(Struct):
         return False
 
     @property
+    def strictly_convex(self) -> bool:
+        """Whether no segment lies in the boundary, as of a Euclidean ball: every face is a point."""
+        return False
+
+    @property
     def takes_complex(self) -> bool:
         """Whether points may be complex."""
         return False

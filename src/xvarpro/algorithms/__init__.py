@@ -54,8 +54,10 @@ def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
 
     Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for a few
     parameters under sets; accelerated ones for more, or with free leaves, where they end in better minima; those alone
-    for very many, or for more than a few under sets that do not describe their faces. Where some set does not project,
-    what its faces or its vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
+    for very many, or for more than a few under sets that do not describe their faces. Spectral ones alone in
+    strictly convex sets, whose faces are points. Quasi-Newton from the start where all is free, and for very many
+    parameters with free ones among them, as in a network. Where some set does not project, what its faces or its
+    vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
     measurements behind the rule.
 
     Parameters
@@ -80,6 +82,10 @@ def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
         if faces:
             return InFaceQuasiNewton()
         return ActiveSetFrankWolfe() if all(C.polytope for C in sets) else FrankWolfe(blocks=Separate())
+    if not sets or (free and faces and size > LARGE):
+        return ProjectedQuasiNewton(memory=5, settle=0, base=SpectralProjectedGradient())
+    if not free and all(C.strictly_convex for C in sets):
+        return SpectralProjectedGradient()
     if size <= SMALL and not free:
         return ProjectedQuasiNewton(base=SpectralProjectedGradient())
     accelerated = AcceleratedProjectedGradient()

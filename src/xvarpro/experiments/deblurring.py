@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from xvarpro.datasets import Photograph, scene
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import deconvolution, race
 from xvarpro.experiments.edges import RIDGE, differences, problem, start
-from xvarpro.experiments.methods import Measure, Method, Solver, Task
+from xvarpro.experiments.methods import DEFAULT, Measure, Method, Solver, Task
 from xvarpro.experiments.pyramid import Estimate, before, estimate, resized, scales
 from xvarpro.experiments.sharpening import psnr, sharpen
 
@@ -36,7 +37,7 @@ __all__ = [
 
 PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
 OURS = (
-    Solver("default"),
+    Solver(DEFAULT),
     Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
     Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
 )
@@ -232,7 +233,9 @@ def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
 
 def _matching(true: np.ndarray) -> Measure:
     def measure(fit: Result) -> float:
-        return kernel_match(np.reshape(np.asarray(fit.w, np.float64), true.shape), true)
+        w = np.asarray(fit.w, np.float64)
+        side = math.isqrt(w.size)
+        return kernel_match(w.reshape(side, side), true)
 
     return measure
 

@@ -17,7 +17,7 @@ import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import race
-from xvarpro.experiments.methods import Curve, Measure, Method, Solver, Task
+from xvarpro.experiments.methods import DEFAULT, Curve, Measure, Method, Solver, Task
 from xvarpro.experiments.rivals import BASELINES, GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
 from xvarpro.protocols import Array
 
@@ -208,7 +208,7 @@ def match(found: np.ndarray, true: np.ndarray) -> float:
 
 PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
 OURS = (
-    Solver("default"),
+    Solver(DEFAULT),
     Solver(
         "quasi-Newton from the start",
         xv.algorithms.ProjectedQuasiNewton(base=xv.algorithms.SpectralProjectedGradient(), settle=0, memory=5),
@@ -352,7 +352,7 @@ def _figures(found: race.Race) -> Mapping[str, Any]:
     from xvarpro.experiments import figures_deconvolution  # matplotlib: only where a figure is drawn
 
     drawn = {
-        "gap.png": figures_deconvolution.gap(
+        "gap": figures_deconvolution.gap(
             found, {name: [gaps(found, seed, name) for seed in found.outcomes] for name in found.names}
         )
     }
@@ -361,7 +361,7 @@ def _figures(found: race.Race) -> Mapping[str, Any]:
     if KERNEL in best.measured and best.fit is not None:
         made = signals(config["n"], config["length"], seed, config["noise"])
         exact = optimum(config["units"] * made.Y, config["rho"], config["lam"])
-        drawn["kernel.png"] = figures_deconvolution.kernel(best, made, exact)
+        drawn["kernel"] = figures_deconvolution.kernel(best, made, exact)
     return drawn
 
 

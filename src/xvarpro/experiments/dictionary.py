@@ -15,7 +15,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.methods import Method, Solver, Task
+from xvarpro.experiments.methods import DEFAULT, Method, Solver, Task
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.experiments.rivals import GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
 from xvarpro.protocols import Array
@@ -84,7 +84,7 @@ def _positive(**numbers: float) -> None:
 PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
 METHODS: tuple[Method, ...] = (
     PAPER,
-    Solver("xvarpro's default"),
+    Solver(DEFAULT),
     Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
     Solver("accelerated projected gradient", xv.algorithms.AcceleratedProjectedGradient()),
     Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),

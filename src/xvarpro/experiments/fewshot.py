@@ -22,7 +22,7 @@ from xvarpro.experiments.fewshot_accuracy import ACCURACY, REFIT, accuracies, no
 from xvarpro.experiments.fewshot_data import Backbone, Episode, Scaled, digits_backbone, episode
 from xvarpro.experiments.fewshot_problem import Features, Split, adapter, head, layer, pooled, problem, start, targets
 from xvarpro.experiments.fewshot_rivals import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated, Within
-from xvarpro.experiments.methods import Method, Solver, Task
+from xvarpro.experiments.methods import DEFAULT, Method, Solver, Task
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.protocols import Tree
 
@@ -349,8 +349,8 @@ def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree
         tuned("CR-VarPro, two splits (the paper)", "paper", Solver("", paper, "paper")),
         tuned("CR-VarPro, two splits, ball per tensor", "ours", *per_tensor()),
         tuned("CR-VarPro, one split, ball per tensor", "ours", *per_tensor(pool)),
-        tuned("default, two splits", "ours", Solver("")),
-        tuned("default, one split", "ours", Solver("", problem=pool)),
+        tuned(f"{DEFAULT}, two splits", "ours", Solver("")),
+        tuned(f"{DEFAULT}, one split", "ours", Solver("", problem=pool)),
         FrozenRidge(),
         probe,
         tuned("LP-FT", "rival", *(LPFT("", rate * typical, probe=probe) for rate in RATES)),

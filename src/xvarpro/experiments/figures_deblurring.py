@@ -18,7 +18,7 @@ _SHOWN = 4  # photographs in a figure
 
 def figures(found: Race) -> dict[str, Figure]:
     """The kernels that the methods of a race ended with, from the first seed."""
-    return {"kernels.png": raced(found)}
+    return {"kernels": raced(found)}
 
 
 def raced(found: Race) -> Figure:

@@ -23,6 +23,7 @@ from xvarpro.protocols import Algorithm, Tree
 Measure: TypeAlias = Callable[[Result], float]
 
 FAMILIES = ("paper", "ours", "rival", "floor")  # a floor is no method, but a line that others are measured against
+DEFAULT = "xvarpro's default"  # the name of `algorithm=None` in every table
 SPACING = 1.3  # of the iterates that are kept, in the logarithm of their number
 
 

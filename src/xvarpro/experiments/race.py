@@ -15,8 +15,9 @@ import numpy as np
 
 from xvarpro import Comparison, Result, Status, __version__
 from xvarpro import compare as solve_on
+from xvarpro.algorithms import cr_varpro
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.methods import Budget, Curve, Method, Outcome, Solver, Task
+from xvarpro.experiments.methods import Budget, Curve, Method, Outcome, Task
 from xvarpro.experiments.rivals import tune
 
 TUNING = 0.2  # of the budget, for every candidate of a grid
@@ -251,15 +252,14 @@ def _tuned(method: Method, task: Task, budget: Budget) -> Method:
     return tune(method.grid, lambda each: each.run(blind, short, False).objective)
 
 
-def compare(task: Task, backends: Sequence[str], method: Solver, iterations: int = 50) -> Comparison:
-    """A method from the same start on several backends, each on its default device, in float64.
+def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Comparison:
+    """The paper's method from the same start on several backends, each on its default device, in float64.
 
     Parameters
     ----------
     task : Task
     backends : sequence of str
         At least two.
-    method : Solver
     iterations : int
         On each.
     """
@@ -268,7 +268,7 @@ def compare(task: Task, backends: Sequence[str], method: Solver, iterations: int
         task.theta0,
         over=task.over,
         backends=backends,
-        algorithm=method.algorithm,
+        algorithm=cr_varpro(),
         max_iter=iterations,
     )
 

@@ -59,23 +59,43 @@ def table(screen: Console, *columns: str, right: Iterable[str] = (), wrap: str =
 def race(screen: Console, found: Race) -> Table:
     """One row per method: medians over the starts. The method of the package that ended lowest is bold."""
     record, best = found.record(), found.best().method
-    measures = list(dict.fromkeys(name for m in record["methods"] for name in m["measures"]))
-    numbers = ["equal time", "equal iter.", "end", *(["spread"] if len(found.outcomes) > 1 else [])]
-    numbers += ["rel. gap", "infeas.", "iter.", "s to rival", "live", *measures]
+    several = len(found.outcomes) > 1
+    numbers = ["equal time", "equal iter.", "end", *(["spread"] if several else [])]
+    numbers += ["rel. gap", "infeas.", "iter.", "s to rival", "live"]
     out = table(screen, "method", *numbers, right=numbers, wrap="method")
     for m in record["methods"]:
-        runs = found.of(m["method"])
-        end, live = m["objective"], runs[0].record()
-        cells = [number(m["at_equal_seconds"]["median"]), number(m["at_equal_iterations"]["median"])]
-        cells.append(number(end["median"]))
-        if len(found.outcomes) > 1:
+        end, live = m["objective"], found.of(m["method"])[0].record()
+        cells = [number(m[key]["median"]) for key in ("at_equal_seconds", "at_equal_iterations", "objective")]
+        if several:
             cells.append(_small((end["max"] - end["min"]) / abs(end["median"]) if end["median"] else math.nan))
         cells += [_small(m["relative_gap"]["median"]), _small(m["infeasibility"]), f"{m['iterations']['median']:.0f}"]
-        cells.append(_seconds(found.to_rival(m["method"])))
+        cells.append("" if m["family"] == "floor" else _seconds(found.to_rival(m["method"])))
         cells.append(f"{live['live']}/{live['units']}" if (live["units"] or -1) > 0 else "")
-        cells += [number(m["measures"][name]["median"]) if name in m["measures"] else "" for name in measures]
         out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
     return out
+
+
+def measures(screen: Console, found: Race) -> Table | None:
+    """What was measured beside the objective where the methods ended; None where nothing was."""
+    record, best = found.record(), found.best().method
+    names = list(dict.fromkeys(name for m in record["methods"] for name in m["measures"]))
+    if not names:
+        return None
+    letters = [f"({chr(ord('a') + i)})" for i in range(len(names))]
+    out = table(screen, "method", *letters, right=letters, wrap="method")
+    for m in record["methods"]:
+        cells = [_ranged(m["measures"][name]) if name in m["measures"] else "" for name in names]
+        out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
+    told = "; ".join(f"{letter} {name}" for letter, name in zip(letters, names, strict=True))
+    out.caption = told + (" (medians; from smallest to largest)" if len(found.outcomes) > 1 else "")
+    out.caption_justify = "left"
+    return out
+
+
+def _ranged(x: Mapping[str, float]) -> str:
+    if x["min"] == x["max"]:
+        return number(x["median"])
+    return f"{number(x['median'])} ({number(x['min'])} to {number(x['max'])})"
 
 
 def legend(found: Race) -> str:
@@ -94,7 +114,7 @@ def legend(found: Race) -> str:
 def tuned(found: Race) -> list[str]:
     """A sentence for every method that was tuned: what came out."""
     grids = [m.name for m in found.experiment.methods if m.grid]
-    return [f"{name}: {found.of(name)[0].told}" for name in grids]
+    return [f"tuned: {name} is {found.of(name)[0].told}" for name in grids]
 
 
 def duel(found: Race) -> list[str]:
@@ -117,7 +137,10 @@ def endings(found: Race) -> list[str]:
     """A sentence for every method that a limit did not end."""
     usual = (Status.MAX_ITER, Status.TIME_LIMIT)
     said = dict.fromkeys(
-        (o.method, o.status) for each in found.outcomes.values() for o in each if o.status not in usual
+        (o.method, o.status)
+        for each in found.outcomes.values()
+        for o in each
+        if o.status not in usual and o.fit is not None
     )
     return [f"{method}: {status.sentence}" for method, status in said]
 
@@ -166,7 +189,7 @@ def _plain(x: Any) -> Any:
 
 def number(x: float) -> str:
     """An objective, as a table shows it."""
-    return f"{x:.1f}" if 1000 <= abs(x) < 1e8 else f"{x:.6g}"
+    return f"{x:.1f}" if 1000 <= abs(x) < 1e8 else f"{x:.5g}"
 
 
 def _seconds(x: float) -> str:

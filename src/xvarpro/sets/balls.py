@@ -166,6 +166,7 @@ class L2Ball(Set):
     radius: float = 1.0
     offset: float | Array = 0.0
 
+    strictly_convex = True
     takes_complex = True
 
     def __post_init__(self) -> None:

@@ -70,6 +70,10 @@ class ShiftScale(Around):
         event = (math.prod(shape),) if self.event_ndim == 1 else shape
         broadcasts(self, "shift", self.shift, event)
 
+    @property
+    def strictly_convex(self) -> bool:
+        return self.inner.strictly_convex
+
     def _out(self, z: Array) -> Array:
         return self.scale * z + alongside(self.shift, z)
 

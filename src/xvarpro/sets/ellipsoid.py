@@ -56,6 +56,8 @@ class Ellipsoid(Set):
     axes: Array | None = field(init=False, repr=False, compare=False, default=None)  # rows; None for those of x
     lengths: Any = field(init=False, repr=False, compare=False, default=None)  # half-axes of the ellipsoid of radius 1
 
+    strictly_convex = True
+
     def __post_init__(self) -> None:
         vector(self, "offset")
         checks.nonnegative(self, "radius")

@@ -46,6 +46,7 @@ class LpBall(Set):
     p: float = 2.0
     radius: float = 1.0
 
+    strictly_convex = True
     takes_complex = True
 
     def __post_init__(self) -> None:

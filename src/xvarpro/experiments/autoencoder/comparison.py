@@ -15,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.experiments.autoencoder import model
 from xvarpro.experiments.autoencoder.data import Data, load
 from xvarpro.experiments.autoencoder.methods import PCA, MiniBatches
-from xvarpro.experiments.methods import Measure, Method, Solver, Task
+from xvarpro.experiments.methods import DEFAULT, Measure, Method, Solver, Task
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.experiments.rivals import JointAdam, JointProjectedGradient, ReducedAdam
 from xvarpro.protocols import Algorithm
@@ -212,7 +212,7 @@ def experiment(
     joint = _pooled if of.splits == 2 else None
     ours: tuple[Method, ...] = (
         Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper"),
-        Solver("the package's default", None),
+        Solver(DEFAULT),
         Solver("quasi-Newton", quasi_newton()),
         Solver("Frank-Wolfe, separate steps, cap 0.01", separate(0.01)),
         MiniBatches("VarPro on mini-batches", RATES[2], batch, rates=RATES[1:5]),
@@ -303,16 +303,16 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
     from xvarpro.experiments.autoencoder import figures as draw  # matplotlib: only when a figure is asked for
 
     return {
-        "test_loss.png": draw.losses(race, LOSS, "test loss: mean of 1/2 |x - x̂|² per image"),
-        "latents.png": draw.latents(race, LATENTS),
-        "reconstructions.png": draw.reconstructions(of, race),
+        "test-loss": draw.losses(race, LOSS, "test loss: mean of 1/2 |x - x̂|² per image"),
+        "latents": draw.latents(race, LATENTS),
+        "reconstructions": draw.reconstructions(of, race),
     }
 
 
 def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:
     from xvarpro.experiments.autoencoder import figures as draw
 
-    return {"collapse.png": draw.collapse(race, LOSS, LATENTS)}
+    return {"collapse": draw.collapse(race, LOSS, LATENTS)}
 
 
 def _notes(of: Setting, race: Race) -> list[str]:

@@ -57,6 +57,8 @@ def conduct(
     )
     screen.print(report.race(screen, found))
     screen.print(report.legend(found), style="dim")
+    if (measured := report.measures(screen, found)) is not None:
+        screen.print(measured)
     for sentence in (*report.tuned(found), *report.endings(found), *report.duel(found)):
         screen.print(sentence)
     for sentence in experiment.notes(found) if experiment.notes else ():

@@ -11,7 +11,6 @@ import typer
 
 from xvarpro import Comparison, backends
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.methods import Solver
 from xvarpro.experiments.race import Experiment, compare
 
 Backend: TypeAlias = Annotated[str, typer.Option(help="Where to compute: see xvarpro backends.")]
@@ -52,9 +51,7 @@ def compared(names: str | None, seed: int, iterations: int | None, double: Calla
     backends = [check_backend(name).name for name in split(names)]
 
     def run() -> Comparison:
-        experiment = double()
-        paper = next(m for m in experiment.methods if isinstance(m, Solver) and m.family == "paper")
-        return compare(experiment.task(seed), backends, paper, _COMPARED if iterations is None else iterations)
+        return compare(double().task(seed), backends, min(_COMPARED, iterations or _COMPARED))
 
     return run
 
