@@ -172,7 +172,7 @@ def test_test_loss_is_the_definition(found, data):
 
 def test_figures_and_notes(found):
     figures = found.experiment.figures(found)
-    assert set(figures) == {"test-loss", "latents", "reconstructions"}
+    assert set(figures) == {"reconstructions"}
     for figure in figures.values():
         figure.canvas.draw()
         assert figure.axes[0].get_ylabel()

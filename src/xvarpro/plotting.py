@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +113,9 @@ def plot_trace(result: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def convergence(lines: Sequence[Line], ylabel: str = "objective", yscale: str = "log") -> Figure:
+def convergence(
+    lines: Sequence[Line], ylabel: str = "objective", yscale: str = "log", levels: Mapping[str, float] | None = None
+) -> Figure:
     """A number against iterations and against seconds: the median over repetitions, in a band from least to largest.
 
     Parameters
@@ -121,12 +124,15 @@ def convergence(lines: Sequence[Line], ylabel: str = "objective", yscale: str = 
         Where all of them start at one value, it is marked.
     ylabel : str
     yscale : {"log", "linear"}
+    levels : mapping of str to float, optional
+        Values to compare with, as lines across.
 
     Returns
     -------
     matplotlib Figure
     """
-    rows = math.ceil(len(lines) / 3)
+    ncols = 3 if max((len(line.name) for line in lines), default=0) <= 30 else 2
+    rows = math.ceil(len(lines) / ncols)
     figure = Figure(figsize=(9.0, 3.6 + 0.25 * rows), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     starts = np.asarray([curve[2][0] for line in lines for curve in line.curves])
@@ -147,13 +153,14 @@ def convergence(lines: Sequence[Line], ylabel: str = "objective", yscale: str = 
         ax.set_xlabel(xlabel)
         ax.xaxis.set_major_formatter(_PLAIN)
         _tidy(ax)
-        if math.isfinite(level):
-            _mark_start(ax, level)
-    axes[0].set_ylabel(ylabel)
+        for name, value in {"start": level, **(levels or {})}.items():
+            if math.isfinite(value):
+                _mark(ax, name, value)
+    axes[0].set_ylabel(textwrap.fill(ylabel, 44))
     if yscale == "log":
         _readable(axes[0], np.concatenate([c[2] for line in lines for c in line.curves] or [np.ones(1)]))
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=ncols, frameon=False)
     return figure
 
 
@@ -172,10 +179,10 @@ def _over_repetitions(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[
     return grid, np.median(values, axis=0), np.min(values, axis=0), np.max(values, axis=0)
 
 
-def _mark_start(ax: Any, level: float) -> None:
+def _mark(ax: Any, name: str, level: float) -> None:
     ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
     ax.annotate(
-        "start",
+        name,
         (1.0, level),
         xycoords=("axes fraction", "data"),
         xytext=(-2, 2),

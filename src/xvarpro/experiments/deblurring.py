@@ -217,7 +217,7 @@ def experiment(
     }
     return race.Experiment(
         "deblurring", "blind deblurring (Example 3 in two dimensions)", task, tuple(methods), config, facts,
-        "reduced objective", _figures, notes,
+        "reduced objective", _figures, notes=notes,
     )  # fmt: skip
 
 

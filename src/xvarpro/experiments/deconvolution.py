@@ -315,7 +315,7 @@ def experiment(
     }
     return race.Experiment(
         "deconvolution", "blind deconvolution (Example 3)", task, tuple(methods), config, facts,
-        "reduced objective", _figures, notes,
+        "reduced objective", _figures, notes=notes,
     )  # fmt: skip
 
 

@@ -235,6 +235,7 @@ def experiment(
         },
         objective="upper level, 1/2 sum of squares",
         figures=_figures,
+        drawn=(ACCURACY,),
         notes=notes,
     )
 

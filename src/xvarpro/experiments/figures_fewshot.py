@@ -55,6 +55,8 @@ def accuracy(race: Any) -> Figure:
     ax.set_xlim(left=0.8 * first)
     ax.set_xlabel("training time [s]")
     ax.set_ylabel(ACCURACY)
+    low, high = ax.get_ylim()
+    ax.set_ylim(max(low, 0.0), min(high, 100.0))
     _tidy(ax)
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure

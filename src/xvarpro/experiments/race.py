@@ -44,6 +44,8 @@ class Experiment:
         Name of the objective with its unit, for axes.
     figures : callable, optional
         Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
+    drawn : tuple of str
+        Measures that `figures` shows: they get no other figure.
     notes : callable, optional
         Sentences below the table: ``notes(race) -> sequence of str``.
     """
@@ -56,6 +58,7 @@ class Experiment:
     facts: Mapping[str, str]
     objective: str = "reduced objective"
     figures: Callable[[Race], Mapping[str, Any]] | None = None
+    drawn: tuple[str, ...] = ()
     notes: Callable[[Race], Sequence[str]] | None = None
 
 
@@ -112,7 +115,9 @@ class Race:
         return min(ends) + REACHED * abs(min(ends)) if ends else math.nan
 
     def to_rival(self, name: str) -> float:
-        """Seconds to where the best rival ended, median over the seeds; inf where it is not reached."""
+        """Seconds to where the best rival ended, median over the seeds; inf where it is not reached, NaN without one."""
+        if not any(method.family == "rival" for method in self.experiment.methods):
+            return math.nan
         times = [
             o.curve.reached(self.target(s)) for s, found in self.outcomes.items() for o in found if o.method == name
         ]
@@ -196,7 +201,8 @@ def run(
     told: Callable[[str], None] = lambda _: None,
 ) -> Race:
     """Every method from every seed. A method with a grid is tuned on the first seed: each of its candidates runs for
-    `TUNING` of the budget, and the one whose reduced objective is lowest then runs from all seeds.
+    `TUNING` of the budget, the best two for all of it, since a step may diverge late, and the one whose reduced
+    objective is lowest then runs from all seeds.
 
     Parameters
     ----------
@@ -249,7 +255,14 @@ def _tuned(method: Method, task: Task, budget: Budget) -> Method:
     part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
     short = Budget(part, TUNING * budget.seconds)
     blind = replace(task, measures={}, followed=False)
-    return tune(method.grid, lambda each: each.run(blind, short, False).objective)
+
+    def end(each: Method, budget: Budget) -> float:
+        return each.run(blind, budget, False).objective
+
+    scores = {i: end(each, short) for i, each in enumerate(method.grid)}
+    first = tune(scores, scores.__getitem__)
+    second = tune([i for i in scores if i != first], scores.__getitem__) if len(scores) > 1 else first
+    return tune([method.grid[first], method.grid[second]], lambda each: end(each, budget))
 
 
 def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Comparison:

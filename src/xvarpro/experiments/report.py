@@ -193,7 +193,7 @@ def number(x: float) -> str:
 
 
 def _seconds(x: float) -> str:
-    return f"{x:.2g}" if math.isfinite(x) else "never"
+    return "" if math.isnan(x) else f"{x:.2g}" if math.isfinite(x) else "never"
 
 
 def _small(x: float) -> str:

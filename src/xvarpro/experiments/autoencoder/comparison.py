@@ -302,11 +302,7 @@ def _pooled(task: Task) -> Problem:
 def _figures(of: Setting, race: Race) -> dict[str, Any]:
     from xvarpro.experiments.autoencoder import figures as draw  # matplotlib: only when a figure is asked for
 
-    return {
-        "test-loss": draw.losses(race, LOSS, "test loss: mean of 1/2 |x - x̂|² per image"),
-        "latents": draw.latents(race, LATENTS),
-        "reconstructions": draw.reconstructions(of, race),
-    }
+    return {"reconstructions": draw.reconstructions(of, race)}
 
 
 def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:

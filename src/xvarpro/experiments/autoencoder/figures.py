@@ -1,4 +1,4 @@
-"""Figures of the autoencoder: losses over time, latents that stay, reconstructions, loss against latents."""
+"""Figures of the autoencoder: latents that stay, reconstructions, loss against latents."""
 
 from __future__ import annotations
 
@@ -17,53 +17,6 @@ from xvarpro.experiments.race import Race
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _STYLES = {"paper": "-", "ours": "-", "rival": (0, (4, 1.5))}
 _WIDEST = 8  # images in a row
-
-
-def losses(race: Race, measure: str, ylabel: str) -> Figure:
-    """A measure against iterations and seconds, median and range over the seeds, with PCA as a line.
-
-    Parameters
-    ----------
-    race : Race
-    measure : str
-    ylabel : str
-    """
-    figure = Figure(figsize=(9.0, 4.8), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, axis, xlabel in zip(axes, ("iterations", "seconds"), ("iteration", "time [s]"), strict=True):
-        _lines(ax, race, axis, measure)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlabel(xlabel)
-        ax.xaxis.set_major_formatter(plotting._PLAIN)
-        _floor(ax, race, measure)
-        plotting._tidy(ax)
-    axes[0].set_ylabel(ylabel)
-    seen = [o.measured[measure].value for found in race.outcomes.values() for o in found if measure in o.measured]
-    every = np.concatenate(seen)
-    good = every[np.isfinite(every)]
-    start = float(good[0])
-    axes[0].set_ylim(0.96 * float(np.min(good)), 1.05 * start)  # a method that diverged leaves the figure
-    plotting._readable(axes[0], np.array([np.min(good), start]))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8.5)
-    return figure
-
-
-def latents(race: Race, measure: str) -> Figure:
-    """Active latents against time."""
-    figure = Figure(figsize=(6.2, 4.6), layout="constrained")
-    ax = figure.subplots()
-    _lines(ax, race, "seconds", measure)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(plotting._PLAIN)
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("time [s]")
-    ax.set_ylabel(f"active latents (s_i > {model.ACTIVE:g} max s)")
-    plotting._tidy(ax)
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
-    return figure
 
 
 def collapse(race: Race, loss: str, measure: str) -> Figure:

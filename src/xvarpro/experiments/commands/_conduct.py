@@ -94,7 +94,10 @@ def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: Se
     return [
         *experiment.facts.items(),
         ("budget", f"{limit}; {starts}"),
-        ("tuning", f"a method with a grid: each candidate for {race.TUNING:.0%} of the budget from the first start"),
+        (
+            "tuning",
+            f"from the first start: each candidate for {race.TUNING:.0%} of the budget, the best two for all of it",
+        ),
         ("backend", f"{framework.name} on {where}, {config.get('dtype', 'float64')}"),
         ("versions", report.versions(framework.describe())),
     ]
@@ -120,15 +123,19 @@ def _shown(curve: Curve, optimum: float | None) -> Curve:
 
 
 def _measures(plotting: Any, found: Race) -> dict[str, Any]:
-    """One figure for every measure."""
+    """One figure for every measure that the experiment does not draw itself."""
     names = dict.fromkeys(name for each in found.outcomes.values() for o in each for name in o.measured)
+    for name in found.experiment.drawn:
+        names.pop(name, None)
     out = {}
     for name in names:
-        lines = [
-            plotting.Line(method.name, [o.measured[name] for o in having], dashed=method.family in ("rival", "floor"))
-            for method in found.experiment.methods
-            if (having := [o for o in found.of(method.name) if name in o.measured])
-        ]
-        plain = "-".join("".join(c if c.isalnum() else " " for c in name).split())
-        out[plain] = plotting.convergence(lines, name, "linear")
+        lines, levels = [], {}
+        for method in found.experiment.methods:
+            curves = [o.measured[name] for o in found.of(method.name) if name in o.measured]
+            if curves and method.family == "floor":
+                levels[method.name] = float(curves[0].value[-1])
+            elif curves:
+                lines.append(plotting.Line(method.name, curves, dashed=method.family == "rival"))
+        plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
+        out[plain] = plotting.convergence(lines, name, "linear", levels)
     return out

@@ -29,7 +29,10 @@ def command(
     samples: Annotated[int | None, typer.Option(help="Images. Default: 3000 of MNIST, all of the digits.")] = None,
     units: options.Units = 1.0,
     iterations: options.Iterations = None,
-    time: options.Seconds = 3.0,
+    time: Annotated[
+        float | None,
+        typer.Option(help="Seconds per method, set-up and compilation apart. Default: 20 for MNIST, 1 for the digits."),
+    ] = None,
     seed: options.Seed = 0,
     repeat: options.Repeat = 1,
     data: Annotated[
@@ -40,8 +43,9 @@ def command(
 ) -> dict[str, Any]:
     """Learn a dictionary of images under an l1 budget with the paper's method and its rivals (Example 2)."""
     framework = options.check_backend(backend, device)
-    budget, starts = Budget(iterations, time), options.seeds(seed, repeat)
     images, notice = _load(samples, data)
+    seconds = (20.0 if images.side == 28 else 1.0) if time is None else time
+    budget, starts = Budget(iterations, seconds), options.seeds(seed, repeat)
     stated = partial(
         dictionary.experiment,
         images.X,
