@@ -115,7 +115,7 @@ class Race:
         return min(ends) + REACHED * abs(min(ends)) if ends else math.nan
 
     def to_rival(self, name: str) -> float:
-        """Seconds to where the best rival ended, median over the seeds; inf where that is never, NaN without a rival."""
+        """Seconds to where the best rival ended, median over the seeds: inf for never, NaN where there is no rival."""
         if not any(method.family == "rival" for method in self.experiment.methods):
             return math.nan
         times = [
