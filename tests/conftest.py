@@ -26,7 +26,8 @@ def backend(request):
 COMPILES_FOR_LONG = (
     "test_combinators", "test_constrained_weights", "test_faces", "test_fourier", "test_in_face", "test_active_set",
     "test_krylov", "test_matrix_sets", "test_operators", "test_reseed", "test_rivals", "test_sets", "test_stochastic",
-    "test_vector_sets", "test_frank_wolfe_steps",
+    "test_vector_sets", "test_frank_wolfe_steps", "test_autoencoder", "test_deblurring", "test_deconvolution",
+    "test_fewshot", "test_algorithms", "test_compression",
 )  # fmt: skip
 
 

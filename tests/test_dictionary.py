@@ -54,19 +54,6 @@ def test_units_change_joint_gradient_steps_and_no_reduced_method(found):
             assert not same
 
 
-@pytest.mark.parametrize("name", ["joint projected gradient, 1/L", "joint iPALM, tuned", "alternating least squares"])
-def test_joint_methods_agree_between_backends(name):
-    X = datasets.digits(60).X
-    method = next(m for m in dictionary.METHODS if m.name == name)
-    outcomes = [
-        method.run(dictionary.experiment(X, atoms=4, backend=backend).task(0), Budget(4, 600.0))
-        for backend in ("numpy", "torch", "jax")
-    ]
-    for there in outcomes[1:]:
-        assert there.own_objective == pytest.approx(outcomes[0].own_objective, rel=1e-9)
-        assert there.objective == pytest.approx(outcomes[0].objective, rel=1e-9)
-
-
 def test_a_start_is_the_same_bits_for_the_same_seed():
     X = np.zeros((9, 2))
     D = dictionary.start(X, 4, RADIUS, seed=5)
