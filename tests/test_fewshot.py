@@ -10,8 +10,8 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import fewshot, race
-from xvarpro.experiments.fewshot_data import HALVES, Backbone, Scaled
-from xvarpro.experiments.fewshot_rivals import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
+from xvarpro.experiments.fewshot.data import HALVES, Backbone, Scaled
+from xvarpro.experiments.fewshot.rivals import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
 from xvarpro.experiments.methods import Budget, Method, Solver
 
 LAM = 0.3
@@ -308,7 +308,7 @@ def test_bad_arguments_are_refused(backbone):
 def state():
     import torch
 
-    from xvarpro.experiments.fewshot_resnet import Top, Trunk
+    from xvarpro.experiments.fewshot.resnet import Top, Trunk
 
     torch.manual_seed(0)
     both = {**Trunk().state_dict(), **Top().state_dict()}
@@ -334,39 +334,39 @@ def test_the_resnet_has_the_published_size(state):
 
 
 def test_weights_are_read_back(weights, state):
-    from xvarpro.experiments import fewshot_resnet
+    from xvarpro.experiments.fewshot import resnet
 
-    trunk, top = fewshot_resnet.load(weights)
+    trunk, top = resnet.load(weights)
     for module in (trunk, top):
         assert not module.training
         for name, x in module.state_dict().items():
             if name in state:
                 np.testing.assert_array_equal(x.numpy(), state[name].numpy())
-    assert fewshot_resnet.find_weights(folder=weights.parent) == weights
+    assert resnet.find_weights(folder=weights.parent) == weights
 
 
 def test_wrong_weights_are_refused(tmp_path, monkeypatch):
     import torch
     from safetensors.torch import save_file
 
-    from xvarpro.experiments import fewshot_resnet
+    from xvarpro.experiments.fewshot import resnet
 
     monkeypatch.delenv("XVARPRO_DATA", raising=False)
     with pytest.raises(ProblemError, match="not shipped"):
-        fewshot_resnet.find_weights()
+        resnet.find_weights()
     save_file({"conv1.weight": torch.zeros(3)}, tmp_path / "a.safetensors")
     with pytest.raises(ProblemError, match="tensors are missing"):
-        fewshot_resnet.load(tmp_path / "a.safetensors")
+        resnet.load(tmp_path / "a.safetensors")
     (tmp_path / "b.safetensors").write_bytes(b"nothing")
     with pytest.raises(ProblemError, match="not a safetensors file"):
-        fewshot_resnet.load(tmp_path / "b.safetensors")
+        resnet.load(tmp_path / "b.safetensors")
 
 
 def test_a_module_is_a_design_with_exact_gradients():
     """BatchNorm by its statistics, in evaluation mode; the caller's module is left as it was."""
     import torch
 
-    from xvarpro.experiments.fewshot_resnet import Block, as_design
+    from xvarpro.experiments.fewshot.resnet import Block, as_design
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(Block(2, 3, 2), torch.nn.AdaptiveAvgPool2d(1)).double()
@@ -389,13 +389,13 @@ def test_a_module_is_a_design_with_exact_gradients():
 
 
 def test_layer_4_learns_on_torch(weights):
-    from xvarpro.experiments import fewshot_resnet
+    from xvarpro.experiments.fewshot import resnet
 
-    trunk, top = fewshot_resnet.load(weights)
+    trunk, top = resnet.load(weights)
     images = np.random.default_rng(0).integers(256, size=(4, 3, 32, 32), dtype=np.uint8)
-    X = fewshot_resnet.frozen(trunk, images, 32, batch=3)
+    X = resnet.frozen(trunk, images, 32, batch=3)
     assert X.shape == (4, 256, 2, 2)
-    theta0, features = fewshot_resnet.as_design(top)
+    theta0, features = resnet.as_design(top)
     Y = fewshot.targets(np.array([0, 1]), 2, np.float32)
     problem = fewshot.problem(features, fewshot.Split(X[:2], Y), fewshot.Split(X[2:], Y), 1.0)
     with warnings.catch_warnings():

@@ -188,7 +188,7 @@ def test_only_backends_import_a_framework(module):
     if module in {f"backends.{name}" for name in ("cupy", "torch", "jax", "strict", "numpy")}:
         own = {"cupy": {"cupy", "cupyx"}, "torch": {"torch"}, "jax": {"jax"}, "strict": {"array_api_strict"}}
         assert found <= own.get(module.split(".")[1], set())
-    elif module == "experiments.fewshot_resnet":  # a network of Torch, imported by whoever asks for it
+    elif module == "experiments.fewshot.resnet":  # a network of Torch, imported by whoever asks for it
         assert found <= {"torch"}
     else:
         assert not found

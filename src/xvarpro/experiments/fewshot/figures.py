@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from xvarpro.experiments.fewshot_accuracy import ACCURACY, accuracies, paired
+from xvarpro.experiments.fewshot.accuracy import ACCURACY, accuracies, paired
 
 # Okabe and Ito's colours, which readers with any colour vision can tell apart
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#000000", "#cc79a7", "#999999", "#009e73", "#a6761d")

@@ -17,7 +17,7 @@ from torch.nn import functional
 from xvarpro import datasets
 from xvarpro.datasets._find import VARIABLE, find
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.fewshot_data import Backbone
+from xvarpro.experiments.fewshot.data import Backbone
 
 WEIGHTS = ("resnet18_imagenet.safetensors", "resnet18.safetensors", "resnet18-f37072fd.safetensors")
 IMAGES = 60  # of every class and half whose features are computed
@@ -96,7 +96,7 @@ def as_design(module: nn.Module) -> tuple[dict[str, np.ndarray], Callable[[Any, 
     --------
     >>> import numpy as np, torch, xvarpro as xv
     >>> from xvarpro.experiments import fewshot
-    >>> from xvarpro.experiments.fewshot_resnet import as_design
+    >>> from xvarpro.experiments.fewshot.resnet import as_design
     >>> theta0, features = as_design(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh()).double())
     >>> sorted(theta0)
     ['0.bias', '0.weight']

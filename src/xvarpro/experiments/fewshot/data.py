@@ -12,7 +12,7 @@ import numpy as np
 
 from xvarpro import datasets, trees
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.fewshot_problem import Features, Split, layer, targets
+from xvarpro.experiments.fewshot.problem import Features, Split, layer, targets
 from xvarpro.protocols import Array, Tree
 
 HALVES = ("validation", "test")  # images are split in two: episodes of the one choose numbers, those of the other count

@@ -1,7 +1,4 @@
-"""Few-shot learning, the paper's Example 4, as it is run: backbones, episodes, rivals, accuracies.
-
-The model functions are in `fewshot_problem` and are exported here.
-"""
+"""Few-shot learning as it is run: backbones, episodes, methods, accuracies."""
 
 from __future__ import annotations
 
@@ -18,36 +15,15 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem, Result, backends, trees
 from xvarpro.errors import ProblemError
-from xvarpro.experiments.fewshot_accuracy import ACCURACY, REFIT, accuracies, notes, paired
-from xvarpro.experiments.fewshot_data import Backbone, Episode, Scaled, digits_backbone, episode
-from xvarpro.experiments.fewshot_problem import Features, Split, adapter, head, layer, pooled, problem, start, targets
-from xvarpro.experiments.fewshot_rivals import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated, Within
+from xvarpro.experiments.fewshot.accuracy import ACCURACY, REFIT, notes
+from xvarpro.experiments.fewshot.data import Backbone, Episode, Scaled, digits_backbone, episode
+from xvarpro.experiments.fewshot.problem import Features, adapter, head, pooled, problem, start
+from xvarpro.experiments.fewshot.rivals import LPFT, FrozenRidge, Probe, ThroughSolver
+from xvarpro.experiments.fewshot.tasks import FewShotTask
+from xvarpro.experiments.fewshot.validation import Validated, Within
 from xvarpro.experiments.methods import DEFAULT, Method, Solver, Task
 from xvarpro.experiments.race import Experiment, Race
 from xvarpro.protocols import Tree
-
-__all__ = [
-    "ACCURACY",
-    "REFIT",
-    "Backbone",
-    "Episode",
-    "Features",
-    "Split",
-    "accuracies",
-    "adapter",
-    "digits_backbone",
-    "episode",
-    "evaluate",
-    "experiment",
-    "head",
-    "layer",
-    "notes",
-    "paired",
-    "pooled",
-    "problem",
-    "start",
-    "targets",
-]
 
 RIDGES = tuple(10.0**k for k in range(1, -6, -1))  # in units of the mean squared length of the frozen features
 RATES = tuple(10.0 ** (k / 2) for k in range(-6, 0))  # of Adam on theta, in units of the typical size of its entries
@@ -252,9 +228,9 @@ def _backbone(
     if source == "digits":
         backbone = digits_backbone(data, np.dtype(dtype or "float64"))
     else:
-        from xvarpro.experiments import fewshot_resnet  # Torch, only here
+        from xvarpro.experiments.fewshot import resnet  # Torch, only here
 
-        backbone = fewshot_resnet.backbone(data, weights, size, np.dtype(dtype or "float32"))
+        backbone = resnet.backbone(data, weights, size, np.dtype(dtype or "float32"))
         if trained == "layer":
             if backend not in (None, "torch"):
                 raise ProblemError(
@@ -360,6 +336,6 @@ def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree
 
 
 def _figures(race: Race) -> dict[str, Any]:
-    from xvarpro.experiments import figures_fewshot  # only here
+    from xvarpro.experiments.fewshot import figures  # only here
 
-    return {"accuracy": figures_fewshot.accuracy(race), "differences": figures_fewshot.differences(race)}
+    return {"accuracy": figures.accuracy(race), "differences": figures.differences(race)}

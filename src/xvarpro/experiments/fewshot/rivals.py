@@ -5,86 +5,20 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Problem, Result, Status, backends, trees
+from xvarpro import Result, Status, backends, trees
 from xvarpro._namespace import device
-from xvarpro.experiments.fewshot_problem import Features, Split, head
+from xvarpro.experiments.fewshot.problem import Features
+from xvarpro.experiments.fewshot.tasks import FewShotTask, with_head
+from xvarpro.experiments.fewshot.validation import Validated
 from xvarpro.experiments.methods import SPACING, Budget, Curve, Method, Outcome, Task
 from xvarpro.protocols import Array, Leaves, Tree
-
-LARGE = 1_000_000  # entries of theta from which on the networks of all methods and episodes are not kept
-
-
-@dataclass(frozen=True)
-class FewShotTask(Task):
-    """A task that remembers what it was made of.
-
-    Parameters
-    ----------
-    features : callable
-    splits : tuple of Split
-        The lower one first.
-    pool : Problem
-        One split of all shots.
-    shown : callable
-        Features of the test images and of the shots at a theta, computed once for all that asks for them.
-    """
-
-    features: Features | None = None
-    splits: tuple[Split, ...] = ()
-    pool: Problem | None = None
-    shown: Callable[[Tree], tuple[np.ndarray, np.ndarray]] | None = None
-
-    @property
-    def runs_on(self) -> backends.Backend:
-        """The backend; theta0 is of NumPy."""
-        return backends.get(self.backend or "numpy")
-
-    def certify(self, theta: Tree, problem: Problem | None = None) -> Result | None:
-        """As of any task; of a large network head and objective alone, from the features that its test needs anyway."""
-        if self.shown is None or self._start is None or not _finite(theta):
-            return super().certify(theta, problem)
-        M, (lower, upper) = self.shown(theta)[1], self.splits
-        if self.pool is not None and problem is self.pool:
-            w = head(M, self.shots[1], self.pool.lower.lam)
-            r = M @ w - self.shots[1]
-            value = 0.5 * float(np.sum(r * r)) + 0.5 * self.pool.lower.lam * float(np.sum(w * w))
-        else:
-            w = head(M[: len(lower.Y)], lower.Y, self.problem.lower.lam)
-            r = M[len(lower.Y) :] @ w - upper.Y
-            value = 0.5 * float(np.sum(r * r))
-        return replace(with_head(self._start, w), theta=theta, value=value, gap_A=math.nan, gap_B=math.nan)
-
-    @cached_property
-    def _start(self) -> Result | None:
-        """The certificate of a large theta0; None of a small one."""
-        return super().certify(self.theta0) if entries(self.theta0) > LARGE else None
-
-    @property
-    def shots(self) -> tuple[np.ndarray, np.ndarray]:
-        """All examples and their targets."""
-        return np.concatenate([s.X for s in self.splits]), np.concatenate([s.Y for s in self.splits])
-
-
-def entries(theta: Tree) -> int:
-    """How many numbers theta has."""
-    return sum(int(x.size) for x in trees.leaves(theta))
-
-
-def _finite(theta: Tree) -> bool:
-    return all(bool(np.all(np.isfinite(x))) for x in trees.leaves(theta))
-
-
-def with_head(certificate: Result, w: np.ndarray) -> Result:
-    """A certificate at the theta of a method whose head is its own."""
-    return replace(certificate, _w=w, _weights=None)
 
 
 @dataclass(frozen=True)
@@ -342,76 +276,6 @@ class ThroughSolver(Descent):
 
     def reading(self, task: FewShotTask, unknowns: Tree) -> tuple[Tree, np.ndarray | None]:
         return Clock(task).home(unknowns)["theta"], None
-
-
-@dataclass(frozen=True)
-class Within(Method):
-    """A method whose steps keep to other balls than those of the task.
-
-    Parameters
-    ----------
-    method : Method
-    over : Set, Free or tree of them
-    """
-
-    method: Method
-    over: Any
-    name: str = ""
-    family: str = "ours"
-
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
-        done = self.method.run(replace(task, over=self.over), budget, progress)
-        return replace(done, told=f"{done.told}, {self.name}")
-
-
-@dataclass(frozen=True)
-class Validated(Method):
-    """A method with numbers, and with a last iteration, that did best on validation episodes: early stopping for all.
-
-    Parameters
-    ----------
-    name, family : str
-    candidates : tuple of Method
-        One where there is nothing but the iterations to choose.
-    episodes : callable
-        Tasks of other images than any that is reported on.
-    measure : str
-        Of those tasks, the larger the better.
-    limit : int, optional
-        Iterations instead of the budget's, of a method whose iterations cost next to nothing.
-    """
-
-    name: str
-    family: str
-    candidates: tuple[Method, ...] = field(repr=False)
-    episodes: Callable[[], Sequence[Task]] = field(repr=False)
-    measure: str
-    limit: int | None = None
-    _found: list[tuple[Method, int, float]] = field(default_factory=list, compare=False, repr=False)
-
-    def chosen(self, budget: Budget) -> tuple[Method, int, float]:
-        """Candidate, iterations and mean measure, found once, within the budget of the first call; the first of equals,
-        and of its iterations the fewest.
-        """
-        if not self._found:
-            budget = replace(budget, iterations=self.limit or budget.iterations)
-            best: tuple[Method, int, float] | None = None
-            for candidate in self.candidates:
-                curves = [candidate.run(task, budget, False).measured[self.measure] for task in self.episodes()]
-                for n in sorted({int(n) for c in curves for n in c.iterations if n > 0}):
-                    mean = float(np.mean([c.at("iterations", n) for c in curves]))
-                    if best is None or mean > best[2]:
-                        best = candidate, n, mean
-            assert best is not None
-            self._found.append(best)
-        return self._found[0]
-
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
-        method, n, _ = self.chosen(budget)
-        done = method.run(task, replace(budget, iterations=n), progress)
-        done = replace(done, method=self.name, family=self.family, told=f"{done.told}, {n} iterations")
-        large = done.theta is not None and entries(done.theta) > LARGE
-        return replace(done, theta=None, fit=None) if large else done
 
 
 def _outcome(
