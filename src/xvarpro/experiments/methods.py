@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -293,7 +293,7 @@ class Solver(Method):
             curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value)
         else:
             assert judged is not None
-            curve = _curve(points, [math.nan if c is None else c.value for c in judged])
+            curve = along(points, [math.nan if c is None else c.value for c in judged])
         end: Result | None = fit if traced else judged[-1] if judged else None
         status = Status.TIME_LIMIT if fit.status is Status.STOPPED else fit.status
         return Outcome(
@@ -323,7 +323,7 @@ class Solver(Method):
             stated = task.problem if self.problem is None else self.problem(task)
             own = [task.certify(p.theta, stated) for p in points]
         return {
-            name: _curve(points, [math.nan if c is None else measure(c) for c in own])
+            name: along(points, [math.nan if c is None else measure(c) for c in own])
             for name, measure in task.measures.items()
         }
 
@@ -362,6 +362,7 @@ def _every(budget: Budget) -> int:
     return 5 if budget.iterations is None else next(n for n in (5, 4, 3, 2, 1) if budget.iterations % n == 0)
 
 
-def _curve(points: list[Point], values: list[float]) -> Curve:
+def along(points: Sequence[Point], values: Sequence[float]) -> Curve:
+    """Values that were found at points of a run, as a curve."""
     n, seconds, _ = zip(*points, strict=True)
-    return Curve(np.asarray(n), np.asarray(seconds), np.asarray(values))
+    return Curve(np.asarray(n), np.asarray(seconds), np.asarray(values, np.float64))

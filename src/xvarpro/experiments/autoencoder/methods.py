@@ -14,7 +14,7 @@ from xvarpro import Status
 from xvarpro.errors import ProblemError
 from xvarpro.experiments.autoencoder import model
 from xvarpro.experiments.autoencoder.data import Data
-from xvarpro.experiments.methods import FAMILIES, SPACING, Budget, Curve, Method, Outcome, Point, Task
+from xvarpro.experiments.methods import FAMILIES, SPACING, Budget, Curve, Method, Outcome, Point, Task, along
 from xvarpro.experiments.rivals import Joint
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
@@ -155,9 +155,9 @@ class MiniBatches(Method):
             seconds=seconds,
             setup_seconds=setup,
             status=Status.MAX_ITER if n >= budget.max_iter else Status.TIME_LIMIT,
-            curve=_curve(points, [math.nan if c is None else c.value for c in judged]),
+            curve=along(points, [math.nan if c is None else c.value for c in judged]),
             measured={
-                name: _curve(points, [math.nan if c is None else measure(c) for c in own])
+                name: along(points, [math.nan if c is None else measure(c) for c in own])
                 for name, measure in task.measures.items()
             },
             told=repr(self),
@@ -255,9 +255,3 @@ def _shuffled(n: int, size: int, seed: int) -> Iterator[np.ndarray]:
 
 def _flat(value: float) -> Curve:
     return Curve(np.zeros(1, int), np.zeros(1), np.array([value]))
-
-
-def _curve(points: list[Point], values: list[float]) -> Curve:
-    return Curve(
-        np.array([p.iteration for p in points]), np.array([p.seconds for p in points]), np.asarray(values, np.float64)
-    )
