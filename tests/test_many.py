@@ -212,7 +212,7 @@ def test_float32(backend):
     problem = xv.separable(decays, y, data={"t": T.astype(np.float32)})
     fit = xv.solve_many(problem, theta0, over=BOX, tol=1e-3, backend=backend)
     assert host(fit.theta).dtype == host(fit.w).dtype == np.float32
-    # how close to rounding a gap can be brought depends on the instructions: what is left has to be rounding, and say so
+    # how close to rounding a gap comes depends on the instructions: what is left has to be rounding, and say so
     assert len(fit.ended(xv.Status.CONVERGED)) + len(fit.ended(xv.Status.NO_DESCENT)) == len(fit.success)
     assert np.mean(fit.success) > 0.5
     np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=2e-3)

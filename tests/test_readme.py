@@ -32,7 +32,9 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
     np.testing.assert_allclose(values, space["fit"].value, rtol=1e-6)
 
 
-@pytest.mark.parametrize("page", ["autoencoder.md", "deconvolution.md", "experiments.md", "fewshot.md", "levels.md", "many.md"])
+@pytest.mark.parametrize(
+    "page", ["autoencoder.md", "deconvolution.md", "experiments.md", "fewshot.md", "levels.md", "many.md"]
+)
 def test_blocks_of_a_page_run_one_after_the_other(page):
     space: dict = {}
     text = (README.parent / "docs" / page).read_text(encoding="utf-8")
