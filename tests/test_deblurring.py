@@ -72,7 +72,10 @@ def test_correlation_serves_two_levels():
 def test_the_gradient_is_that_of_differences():
     problem = edges.problem(G, 3)
     gradient = xv.value_and_gradient(problem, U)[1]
-    value = lambda x: xv.value_and_gradient(problem, x[0])[0]  # noqa: E731
+
+    def value(x):
+        return xv.value_and_gradient(problem, x[0])[0]
+
     np.testing.assert_allclose(vector([gradient]), central_differences(value, [U.copy()]), rtol=1e-5, atol=1e-8)
 
 
