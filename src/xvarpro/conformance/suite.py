@@ -1,0 +1,239 @@
+"""What a check is, where it runs, and what it measures."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from xvarpro import trees
+from xvarpro.backends import Backend
+from xvarpro.backends import get as backend_of_name
+from xvarpro.protocols import Array, Tree
+
+# in the order in which they build on each other: what fails first explains what fails after it
+AREAS = (
+    "exchange",
+    "arithmetic",
+    "derivatives",
+    "control flow",
+    "factorisations",
+    "numerics scope",
+    "sets",
+    "steps",
+    "operators",
+    "lower level",
+    "reduced gradient",
+    "solves",
+    "paper",
+    "experiments",
+)
+
+
+class Inapplicable(Exception):
+    """Raised by a check that has nothing to say about a target; the message says why."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend on a device, in one precision.
+
+    Attributes
+    ----------
+    backend : Backend
+    device : str
+    dtype : str
+        ``"float64"`` or ``"float32"``.
+    """
+
+    backend: Backend
+    device: str
+    dtype: str
+    _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.backend.name} {self.device} {self.dtype}"
+
+    @property
+    def eps(self) -> float:
+        """Machine epsilon of the precision."""
+        return float(np.finfo(self.dtype).eps)
+
+    @property
+    def complex_dtype(self) -> str:
+        return {"float64": "complex128", "float32": "complex64"}[self.dtype]
+
+    @cached_property
+    def place(self) -> Any:
+        """The device as the framework spells it."""
+        return self.backend.parse_device(self.device)
+
+    def scope(self) -> AbstractContextManager[None]:
+        """The backend's numerics scope: arrays are made and used inside."""
+        return self.backend.scope(self.dtype)
+
+    def send(self, x: Any) -> Array:
+        """A NumPy array on the target: floats in its precision, everything else in its own dtype."""
+        x = np.asarray(x)
+        kinds = {"f": self.dtype, "c": self.complex_dtype}
+        return self.backend.asarray(np.array(x), dtype=kinds.get(x.dtype.kind, x.dtype.name), device=self.place)
+
+    def send_tree(self, tree: Tree) -> Tree:
+        """Every array in a tree, a set, an operator or a problem."""
+        return trees.map_arrays(self.send, tree)
+
+    def host(self, x: Array) -> np.ndarray:
+        """A NumPy array in double precision, integers and booleans as they are."""
+        y = np.array(self.backend.to_numpy(x))
+        return y.astype({"f": np.float64, "c": np.complex128}.get(y.dtype.kind, y.dtype))
+
+    def compute(self, fun: Callable[..., Any], *args: Tree) -> Any:
+        """``fun(*args)`` of trees of NumPy arrays, computed on the target: one array or a tuple of them, on the host.
+
+        Runs as it would inside a solve, compiled where the backend compiles. `fun` sees arrays of the framework.
+        """
+        with self.scope():
+            return self._returned(self.call(fun, *(self.send_tree(x) for x in args)))
+
+    def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
+        """As `compute`, for arguments that are on the target already, and with a result that stays there."""
+        operands, skeleton = trees.partition(args)
+        key = (fun, skeleton)
+        if key not in self._compiled:  # keeps `fun` alive for as long as its identity is a key
+            self._compiled[key] = self.backend.call(lambda arrays: lambda: fun(*skeleton.fill(arrays)), key)
+        return self._compiled[key](operands)
+
+    def _returned(self, out: Any) -> Any:
+        return tuple(self.host(x) for x in out) if isinstance(out, tuple) else self.host(out)
+
+    @property
+    def reference(self) -> Target:
+        """NumPy in double precision: what every target is compared with."""
+        return Target(backend_of_name("numpy"), "cpu", "float64")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One comparison.
+
+    Attributes
+    ----------
+    what : str
+        What was compared.
+    got, want : array or anything that compares with ``==``
+        What the target gave, and what is right.
+    tolerance : float
+        The largest error allowed, relative to `scale`; 0 for what has to be equal, and for what is no number.
+    scale : float, optional
+        What the error is relative to: the norm of `want` unless told otherwise.
+    """
+
+    what: str
+    got: Any
+    want: Any
+    tolerance: float = 0.0
+    scale: float | None = None
+
+    @cached_property
+    def error(self) -> float:
+        """Norm of the difference relative to the scale; inf where shapes differ or one is finite and the other not."""
+        if not self._numeric:
+            return 0.0 if self.got == self.want else float("inf")
+        got, want = np.asarray(self.got), np.asarray(self.want)
+        if got.shape != want.shape:
+            return float("inf")
+        with np.errstate(all="ignore"):
+            same = (got == want) | (np.isnan(got) & np.isnan(want))
+            difference = np.where(same, 0.0, got - want)
+            gap = float(np.linalg.norm(difference))
+            scale = float(np.linalg.norm(want)) if self.scale is None else self.scale
+            error = gap / scale if gap and scale else gap
+        return error if np.isfinite(error) else float("inf")
+
+    @property
+    def units(self) -> float:
+        """The error in units of the tolerance: passed at 1 and below."""
+        if self.error == 0.0:
+            return 0.0
+        return self.error / self.tolerance if self.tolerance else float("inf")
+
+    @property
+    def _numeric(self) -> bool:
+        return all(isinstance(x, (np.ndarray, np.generic, float, complex)) for x in (self.got, self.want))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement about every backend, with the cases that it is checked on.
+
+    Attributes
+    ----------
+    area, name : str
+    fun : callable
+        ``fun(target, case)`` yields `Measured`; it raises `Inapplicable` where it has nothing to say.
+    cases : callable
+        Without arguments, to a mapping from the name of a case to what `fun` is given.
+    dtypes : tuple of str
+        The precisions that it speaks about.
+    """
+
+    area: str
+    name: str
+    fun: Callable[[Target, Any], Iterable[Measured]]
+    cases: Callable[[], Mapping[str, Any]]
+    dtypes: tuple[str, ...]
+
+    @property
+    def says(self) -> str:
+        """The statement: the first line of the function's docstring."""
+        return (self.fun.__doc__ or "").strip().partition("\n")[0]
+
+
+CHECKS: list[Check] = []
+
+
+def check(
+    area: str,
+    cases: Callable[[], Mapping[str, Any]] | None = None,
+    dtypes: tuple[str, ...] = ("float64", "float32"),
+) -> Callable[[Callable[[Target, Any], Iterable[Measured]]], Callable[[Target, Any], Iterable[Measured]]]:
+    """Enter a function into the suite, under its own name with spaces for underscores."""
+    assert area in AREAS
+
+    def enter(fun: Callable[[Target, Any], Iterable[Measured]]) -> Callable[[Target, Any], Iterable[Measured]]:
+        name = fun.__name__.replace("_", " ")  # type: ignore[attr-defined]
+        CHECKS.append(Check(area, name, fun, cases or _once, dtypes))
+        return fun
+
+    return enter
+
+
+def _once() -> Mapping[str, Any]:
+    return {"": None}
+
+
+def named(items: Iterable[Any]) -> dict[str, Any]:
+    """Cases by the names of functions or classes, numbered where one comes again."""
+    found: dict[str, Any] = {}
+    for item in items:
+        name = getattr(item, "__name__", type(item).__name__)
+        while name in found:
+            stem, _, number = name.partition(" ")
+            name = f"{stem} {int(number or 1) + 1}"
+        found[name] = item
+    return found
+
+
+def every() -> Iterator[Check]:
+    """The whole suite, area by area."""
+    from xvarpro.conformance import checks
+
+    for module in pkgutil.iter_modules(checks.__path__):
+        importlib.import_module(f"{checks.__name__}.{module.name}")
+    yield from sorted(CHECKS, key=lambda c: AREAS.index(c.area))
