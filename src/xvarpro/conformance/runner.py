@@ -74,6 +74,7 @@ class Outcome:
 
 
 def address(area: str, check: str, case: str) -> str:
+    """``area/check/case``, without what is empty."""
     return "/".join(part for part in (area, check, case) if part)
 
 
@@ -111,7 +112,7 @@ def usable() -> list[str]:
         try:
             if registry.get(name).devices():
                 found.append(name)
-        except Exception:  # noqa: S112 - installed but broken, as CuPy without a driver: `xvarpro backends` says how
+        except Exception:  # installed but broken, as CuPy without a driver: `xvarpro backends` says how
             continue
     return found
 

@@ -36,7 +36,7 @@ AREAS = (
 )
 
 
-class Inapplicable(Exception):
+class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
     """Raised by a check that has nothing to say about a target; the message says why."""
 
 
@@ -207,7 +207,7 @@ def check(
     assert area in AREAS
 
     def enter(fun: Callable[[Target, Any], Iterable[Measured]]) -> Callable[[Target, Any], Iterable[Measured]]:
-        name = fun.__name__.replace("_", " ")  # type: ignore[attr-defined]
+        name = fun.__name__.replace("_", " ")
         CHECKS.append(Check(area, name, fun, cases or _once, dtypes))
         return fun
 

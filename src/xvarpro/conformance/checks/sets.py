@@ -33,7 +33,7 @@ class Case(NamedTuple):
 @cache
 def cases() -> dict[str, Case]:
     """Every example that a class offers, of the first shape that it accepts; a newcomer is found by its export."""
-    found = {}
+    found: dict[str, Case] = {}
     for kind in (getattr(sets, name) for name in sets.__all__):
         if inspect.isclass(kind) and issubclass(kind, Set) and not inspect.isabstract(kind):
             found |= {f"{kind.__name__} {i}": case for i, case in enumerate(_examples(kind))}
@@ -64,10 +64,12 @@ def gradients(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def lmo(C: Set, g: Array) -> Array:
+    """The oracle, as a function that compiles once for a set."""
     return C.lmo(g)
 
 
 def project(C: Set, x: Array) -> Array:
+    """The projection, as a function that compiles once for a set."""
     return C.project(x)
 
 
