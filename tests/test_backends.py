@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 import numpy as np
 import pytest
 
@@ -84,62 +81,6 @@ def test_tracers_belong_to_jax():
     seen = []
     jax.jit(lambda x: seen.append(backends.of(x)) or x)(np.ones(2, "float32"))
     assert seen == [backends.get("jax")]
-
-
-class Plugin(backends.get("numpy").__class__):
-    """A backend of somebody else's, with an array type of its own."""
-
-    name = "plugged"
-    package = "plugged"
-    roots = ("plugged",)
-
-
-class Entry:
-    """An entry point, as `importlib.metadata` gives them."""
-
-    name = "plugged"
-
-    def __init__(self):
-        self.loads = 0
-
-    def load(self):
-        self.loads += 1
-        return Plugin
-
-
-@pytest.fixture
-def entry(monkeypatch):
-    """A plugin that a package named `plugged` registers."""
-    found = Entry()
-    monkeypatch.setattr(backends, "entry_points", lambda group: [found] * (group == backends.ENTRY_POINT_GROUP))
-    monkeypatch.setattr(backends, "get", backends.get)
-    backends._plugins.cache_clear()
-    yield found
-    backends._plugins.cache_clear()
-    backends._of_type.cache_clear()
-
-
-def test_plugins_load_by_entry_point_when_asked_for(entry):
-    assert "plugged" in backends.known()
-    assert backends.installed("plugged")
-    assert entry.loads == 0
-    assert isinstance(backends.get.__wrapped__("plugged"), Plugin)
-    assert entry.loads == 1
-
-
-def test_plugins_own_arrays_of_their_type(entry, monkeypatch):
-    module = ModuleType("plugged")
-    kind = type("Array", (), {"__module__": "plugged.core"})
-    assert backends._of_type.__wrapped__(kind) is None, "its package is not imported: there can be no such array"
-    monkeypatch.setitem(sys.modules, "plugged", module)
-    assert isinstance(backends._of_type.__wrapped__(kind), Plugin)
-
-
-def test_a_plugin_runs_a_solve(entry):
-    fit = xv.solve(
-        xv.separable(lambda theta, data: theta, np.ones((3, 2)), lam=0.1), np.ones((3, 1)), backend=Plugin(), max_iter=2
-    )
-    assert fit.provenance["backend"] == "plugged"
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ LAYERS = [
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("protocol", "tape"),
+    ("plugin",),
     ("",),  # the registry
     ("exchange", "eager"),
     ("taped",),
@@ -155,9 +156,11 @@ def test_backends_import_downwards():
 
 
 def test_the_tape_knows_nothing_of_the_rest():
+    """But for where an array lives, which arrays of some frameworks cannot say themselves."""
     for module, target in edges():
         if f"{module}.".startswith("backends.tape."):
-            assert f"{target}.".startswith("backends.tape."), f"{module} imports {target}"
+            own = f"{target}.".startswith("backends.tape.")
+            assert own or target == "_namespace", f"{module} imports {target}"
 
 
 def test_there_is_no_cycle():

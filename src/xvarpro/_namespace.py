@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
-from array_api_compat import device
 
-__all__ = ["adjoint", "array_namespace", "device", "is_array", "is_complex"]
+__all__ = ["adjoint", "adopt", "array_namespace", "device", "is_array", "is_complex"]
 
 _known: dict[type, Any] = {}
+_devices: dict[type, Callable[[Any], Any]] = {}
 _arrays: dict[type, bool] = {}
 _complex: dict[tuple[type, Any], bool] = {}
 
@@ -34,6 +35,20 @@ def array_namespace(*arrays: Any) -> Any:
     if kind.__module__.partition(".")[0] == getattr(found, "__name__", "").rpartition(".")[2]:
         _known[kind] = found
     return found
+
+
+def device(x: Any) -> Any:
+    """Where an array lives, as its framework spells it."""
+    found = _devices.get(type(x))
+    return array_api_compat.device(x) if found is None else found(x)
+
+
+def adopt(kind: type, namespace: Any, device_of: Callable[[Any], Any]) -> None:
+    """Let arrays of a class belong to `namespace`, whatever they say of themselves, and `device_of` say where they are.
+
+    For a framework whose arrays know no namespace or one that keeps to the standard only in part.
+    """
+    _known[kind], _devices[kind], _arrays[kind] = namespace, device_of, True
 
 
 def is_complex(x: Any) -> bool:

@@ -23,3 +23,11 @@ class UnknownBackendError(XvarproError, ValueError):
 
 class BackendNotInstalledError(XvarproError, ImportError):
     """The backend is known but its framework is not installed."""
+
+
+class PluginError(XvarproError, TypeError):
+    """A backend from another package does not keep to what `xvarpro.backends.Backend` promises."""
+
+
+class UnsupportedError(XvarproError, NotImplementedError):
+    """The framework has no such thing, for instance no complex numbers of a precision; the message says what."""

@@ -7,14 +7,39 @@ import sys
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from xvarpro.backends import plugin
 from xvarpro.backends.protocol import Backend
 from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
 
-__all__ = ["ENTRY_POINT_GROUP", "Backend", "get", "installed", "known", "of", "owner", "sparse_product"]
+if TYPE_CHECKING:
+    from xvarpro.backends.eager import EagerBackend
+    from xvarpro.backends.taped import TapedBackend
 
-ENTRY_POINT_GROUP = "xvarpro.backends"
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Backend",
+    "EagerBackend",
+    "TapedBackend",
+    "get",
+    "installed",
+    "known",
+    "of",
+    "owner",
+    "prove",
+    "sparse_product",
+]
+
+ENTRY_POINT_GROUP = plugin.GROUP
+_BASES = {"EagerBackend": "xvarpro.backends.eager", "TapedBackend": "xvarpro.backends.taped"}
+
+
+def __getattr__(name: str) -> Any:
+    """The classes that backends derive from: they need this module, and most programs never ask for them."""
+    if name not in _BASES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_BASES[name]), name)
 
 
 class _BuiltIn(NamedTuple):
@@ -61,6 +86,8 @@ def get(name: str) -> Backend:
         No backend has that name; the message lists the known ones.
     BackendNotInstalledError
         Its framework is not installed; the message says what to install.
+    PluginError
+        It comes from another package and does not keep to `Backend`; the message says where.
 
     Examples
     --------
@@ -71,7 +98,7 @@ def get(name: str) -> Backend:
     if name not in known():
         raise UnknownBackendError(f"unknown backend {name!r}: the known ones are {', '.join(known())}")
     if name not in _BUILT_IN:
-        return _plugins()[name].load()()
+        return plugin.load(_plugins()[name])
     built_in = _BUILT_IN[name]
     if not installed(name):
         raise BackendNotInstalledError(
@@ -120,13 +147,44 @@ def of(x: Any) -> Backend | None:
 
 @cache
 def _of_type(kind: Any) -> Backend | None:
-    """The nearest class that some backend owns decides: an array type may be built on another framework's."""
-    plugins = [get(name) for name in _plugins() if name not in _BUILT_IN]
+    """The nearest class that some backend owns decides: an array type may be built on another framework's.
+
+    A plugin is loaded when a type turns up that no built-in backend and not Python itself has made.
+    """
     for base in kind.__mro__:
         root = base.__module__.partition(".")[0]
-        for plugin in plugins:
-            if root in plugin.roots and plugin.package in sys.modules:
-                return plugin
         if root in _FAMILY:
             return get(_FAMILY[root])
+        if root in sys.stdlib_module_names or root == __name__.partition(".")[0]:
+            continue
+        for backend in _usable_plugins():
+            if root in backend.roots:
+                return backend
     return None
+
+
+def _usable_plugins() -> list[Backend]:
+    found = []
+    for name in _plugins():
+        if name not in _BUILT_IN:
+            try:
+                found.append(get(name))
+            except BackendNotInstalledError:
+                continue  # of a framework that cannot be imported there are no arrays
+    return found
+
+
+def prove(backend: Backend) -> None:
+    """Check that arrays go to `backend` and come back, and are known to be its own: for authors of plugins.
+
+    Raises
+    ------
+    PluginError
+        They do not; the message says which, and what to do.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.backends.prove(xv.backends.get("numpy"))
+    """
+    plugin.prove(backend, of)

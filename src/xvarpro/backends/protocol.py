@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xvarpro._namespace import device
+from xvarpro.errors import UnsupportedError
 
 Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
@@ -31,6 +32,8 @@ class Backend(ABC):
     autodiff: ClassVar[str]  # where derivatives come from
     compiled: bool = False  # whether whole loops are compiled
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
+    array_types: tuple[type, ...] = ()  # of arrays that do not know of `xp`, or not where they are, by themselves
+    exemptions: tuple[Any, ...] = ()  # a plugin's `xvarpro.conformance.Exemption`s: where it is less exact, and why
 
     xp: Any
 
@@ -61,8 +64,11 @@ class Backend(ABC):
         """Devices that can be used now."""
 
     def dtype(self, name: str) -> Any:
-        """Framework dtype by its standard name."""
-        return getattr(self.xp, name)
+        """Framework dtype by its standard name; `UnsupportedError` for one that it lacks."""
+        found = getattr(self.xp, name, None)
+        if found is None:
+            raise UnsupportedError(f"{self.name} has no dtype {name!r}: there is no {self.xp.__name__}.{name}")
+        return found
 
     def dtype_name(self, x: Array) -> str:
         """Standard name of an array's dtype."""

@@ -6,9 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import array_api_compat
-
-from xvarpro._namespace import adjoint
+from xvarpro._namespace import adjoint, device
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.protocol import Array, Pullback, Pushforward
@@ -42,7 +40,7 @@ class TapedBackend(EagerBackend):
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         xp = self.xp
         terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
-        zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=array_api_compat.device(w))
+        zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=device(w))
         return self.index_add(zeros, rows, terms)
 
     def linearise(
@@ -71,7 +69,7 @@ class TapedBackend(EagerBackend):
         R = adjoint(self.cholesky(adjoint(A) @ A))
         Q = adjoint(self.solve_triangular(R, adjoint(A), transpose=True))
         gram = adjoint(Q) @ Q
-        eye = xp.eye(n, dtype=A.dtype, device=array_api_compat.device(A))
+        eye = xp.eye(n, dtype=A.dtype, device=device(A))
         # NaN, from a Gram matrix that is indefinite or overflowed, is not below anything
         if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
             return self.householder_qr(A)

@@ -17,7 +17,7 @@ from xvarpro.backends import Backend
 from xvarpro.conformance import exemptions
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Measured, Target, every
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, UnsupportedError
 
 DTYPES = ("float64", "float32")
 REFERENCE = "numpy"
@@ -89,12 +89,15 @@ def targets(
     ------
     ProblemError
         A precision that there is not, or a device that none of the backends has.
+    PluginError
+        A backend whose arrays do not come back as they went, or are not known to be its own.
     """
     if wrong := [d for d in dtypes if d not in DTYPES]:
         raise ProblemError(f"dtype must be float64 or float32, got {wrong[0]!r}")
     found = []
     for name in backends if backends is not None else usable():
         backend = registry.get(name) if isinstance(name, str) else name
+        registry.prove(backend)
         there = backend.devices()
         wanted = there[:1] if devices is None else [d for d in devices if _has(there, d)]
         found += [Target(backend, device, dtype) for device in wanted for dtype in dtypes]
@@ -157,7 +160,7 @@ def run_case(target: Target, check: Check, case: str, given: Any) -> Outcome:
             failures=failures,
             note=known.reason if known is not None else "",
         )
-    except Inapplicable as reason:
+    except (Inapplicable, UnsupportedError) as reason:
         outcome = replace(outcome, state="inapplicable", note=str(reason))
     except Exception:
         outcome = replace(outcome, state="raised", note=traceback.format_exc(limit=-6))

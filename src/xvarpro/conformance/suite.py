@@ -67,7 +67,10 @@ class Target:
 
     @property
     def complex_dtype(self) -> str:
-        return {"float64": "complex128", "float32": "complex64"}[self.dtype]
+        """The complex dtype of the precision; `UnsupportedError` where the framework lacks it."""
+        name = {"float64": "complex128", "float32": "complex64"}[self.dtype]
+        self.backend.dtype(name)
+        return name
 
     @cached_property
     def place(self) -> Any:
@@ -81,8 +84,10 @@ class Target:
     def send(self, x: Any) -> Array:
         """A NumPy array on the target: floats in its precision, everything else in its own dtype."""
         x = np.asarray(x)
-        kinds = {"f": self.dtype, "c": self.complex_dtype}
-        return self.backend.asarray(np.array(x), dtype=kinds.get(x.dtype.kind, x.dtype.name), device=self.place)
+        dtype = x.dtype.name
+        if x.dtype.kind in "fc":
+            dtype = self.complex_dtype if x.dtype.kind == "c" else self.dtype
+        return self.backend.asarray(np.array(x), dtype=dtype, device=self.place)
 
     def send_tree(self, tree: Tree) -> Tree:
         """Every array in a tree, a set, an operator or a problem."""

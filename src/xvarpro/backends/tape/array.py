@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from xvarpro._namespace import device
+
 _KEEP = "keep it an array and use functions of its namespace"
 
 
@@ -50,7 +52,7 @@ class TracedArray:
     @property
     def device(self) -> Any:
         """Where the value lives."""
-        return self.value.device
+        return device(self.value)
 
     @property
     def mT(self) -> TracedArray:

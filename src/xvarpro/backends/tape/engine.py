@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from xvarpro._namespace import device
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.namespace import PASSED_ON, install
@@ -50,14 +51,14 @@ class Ground:
     def _scatter(self, v: Array, positions: Array, shape: tuple[int, ...]) -> Array:
         """Add the entries of `v` at flat positions, which may repeat, to zeros of a shape."""
         xp = self.xp
-        zeros = xp.zeros((math.prod(shape),), dtype=v.dtype, device=v.device)
+        zeros = xp.zeros((math.prod(shape),), dtype=v.dtype, device=device(v))
         return xp.reshape(self.index_add(zeros, positions, v), shape)
 
     def _add_rows(self, v: Array, indices: Array, rows: int, axis: int) -> Array:
         """Add the slices of `v` at `indices`, which may repeat, to zeros with `rows` places along an axis."""
         xp = self.xp
         v = xp.moveaxis(v, axis, 0)
-        zeros = xp.zeros((rows, *v.shape[1:]), dtype=v.dtype, device=v.device)
+        zeros = xp.zeros((rows, *v.shape[1:]), dtype=v.dtype, device=device(v))
         return xp.moveaxis(self.index_add(zeros, indices, v), 0, axis)
 
 

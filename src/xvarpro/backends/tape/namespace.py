@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro._namespace import device as device_of
 from xvarpro.backends.tape import rules  # noqa: F401  (importing them fills the tables)
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
@@ -58,7 +59,7 @@ def full(self: Any, shape: Any, fill_value: Any, *, dtype: Any = None, device: A
 def full_like(self: Any, x: Array, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
     """Do as `full`, in the shape and dtype of `x`."""
     dtype = x.dtype if dtype is None else dtype
-    return self.full(tuple(x.shape), fill_value, dtype=dtype, device=x.device if device is None else device)
+    return self.full(tuple(x.shape), fill_value, dtype=dtype, device=device_of(x) if device is None else device)
 
 
 def install(tape: type) -> None:

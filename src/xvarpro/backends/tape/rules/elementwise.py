@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from xvarpro._namespace import device
 from xvarpro.backends.tape.rules.table import (
     FORWARD,
     Array,
@@ -36,7 +37,7 @@ def _power_base(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array
 
 def _power_exponent(xp: Namespace, g: Array, y: Array, a: Array, b: Array) -> Array:
     if not hasattr(a, "dtype"):
-        a = xp.asarray(a, dtype=y.dtype, device=y.device)
+        a = xp.asarray(a, dtype=y.dtype, device=device(y))
     elif is_complex(y.dtype):
         # a negative base has a logarithm then
         a = xp.astype(a, y.dtype)

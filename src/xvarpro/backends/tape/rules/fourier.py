@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro._namespace import device
 from xvarpro.backends.tape.rules.table import (
     Array,
     Namespace,
@@ -31,7 +32,7 @@ def _fit(xp: Namespace, g: Array, axis: int, n: int) -> Array:
     if have == n:
         return g
     shape = tuple(n - have if i == axis % g.ndim else k for i, k in enumerate(g.shape))
-    return xp.concat([g, xp.zeros(shape, dtype=g.dtype, device=g.device)], axis=axis)
+    return xp.concat([g, xp.zeros(shape, dtype=g.dtype, device=device(g))], axis=axis)
 
 
 @primitive("fft_fft")
@@ -64,7 +65,7 @@ def _full_adjoint(xp: Namespace, g: Array, axis: int, norm: str) -> Array:
     d = xp.fft.rfft(g, axis=axis, norm=_OPPOSITE[norm])
     single = [1.0] + [2.0] * ((n - 1) // 2) + [1.0] * (n > 1 and n % 2 == 0)
     shape = tuple(-1 if i == axis % d.ndim else 1 for i in range(d.ndim))
-    return d * xp.reshape(xp.asarray(single, dtype=g.dtype, device=g.device), shape)
+    return d * xp.reshape(xp.asarray(single, dtype=g.dtype, device=device(g)), shape)
 
 
 @primitive("fft_rfft")

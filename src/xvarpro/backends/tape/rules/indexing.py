@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from xvarpro._namespace import device
 from xvarpro.backends.tape.rules.table import FORWARD, Array, Namespace, composite, constant, primitive
 
 _SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
@@ -54,7 +55,7 @@ def _newaxes(xp: Namespace, x: Array, items: tuple[Any, ...]) -> tuple[Array, tu
 
 
 def _place_forward(xp: Namespace, v: Array, key: Any, shape: tuple[int, ...]) -> Array:
-    out = xp.zeros(shape, dtype=v.dtype, device=v.device)
+    out = xp.zeros(shape, dtype=v.dtype, device=device(v))
     out[key] = v
     return out
 
@@ -86,7 +87,7 @@ def _read(xp: Namespace, x: Array, *arrays: Array, layout: tuple[Any, ...]) -> A
 def _gather(
     xp: Namespace, need: list[int], g: Array, _y: Array, _x: Array, *arrays: Array, layout: tuple[Any, ...]
 ) -> list[Array]:
-    positions = xp._gather(_positions(xp, _x.shape, g.device), *arrays, layout=layout)
+    positions = xp._gather(_positions(xp, _x.shape, device(g)), *arrays, layout=layout)
     return [_scatter_back(xp, g, _x, positions)]
 
 
@@ -126,7 +127,7 @@ def _add_rows(
 def _take_along_axis(
     xp: Namespace, need: list[int], g: Array, _y: Array, _x: Array, indices: Array, /, *, axis: int = -1
 ) -> list[Array]:
-    positions = xp.take_along_axis(_positions(xp, _x.shape, g.device), indices, axis=axis)
+    positions = xp.take_along_axis(_positions(xp, _x.shape, device(g)), indices, axis=axis)
     return [_scatter_back(xp, g, _x, positions)]
 
 
@@ -143,7 +144,7 @@ def _sort(xp: Namespace, x: Array, /, *, axis: int = -1, descending: bool = Fals
 def _repeat(xp: Namespace, x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
     if axis is None:
         x, axis = xp.reshape(x, (-1,)), 0
-    return xp.take(x, xp._repeat_index(xp.arange(x.shape[axis], device=x.device), repeats), axis=axis)
+    return xp.take(x, xp._repeat_index(xp.arange(x.shape[axis], device=device(x)), repeats), axis=axis)
 
 
 FORWARD["_repeat_index"] = lambda xp, index, repeats: xp.repeat(index, repeats)

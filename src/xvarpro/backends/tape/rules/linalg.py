@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from xvarpro._namespace import device
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import (
     Array,
@@ -57,7 +58,7 @@ def _scale(xp: Namespace, v: Array) -> Array:
 
 
 def _identity(xp: Namespace, A: Array) -> Array:
-    return xp.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    return xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
 
 
 def _hermitian(xp: Namespace, A: Array) -> Array:
@@ -157,7 +158,7 @@ def _eigh_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...],
     VH = adjoint(xp, V)
     M = None
     if gV is not None:
-        one = xp.eye(w.shape[-1], dtype=w.dtype, device=w.device)
+        one = xp.eye(w.shape[-1], dtype=w.dtype, device=device(w))
         gap = xp.expand_dims(w, axis=-2) - xp.expand_dims(w, axis=-1) + one
         M = xp.matmul(VH, gV) * xp.astype((1 - one) / gap, V.dtype)
         M = xp.matmul(V, M)
@@ -218,7 +219,7 @@ def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], 
     row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
     M = None
     if gU is not None or gVh is not None:
-        one = xp.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        one = xp.eye(S.shape[-1], dtype=S.dtype, device=device(S))
         inverse_gap = (1 - one) / (row * row - column * column + one)
         M = _turns(xp, gU, gVh, U, Vh, inverse_gap, row, column)
     core = None if gS is None else U * xp.astype(xp.expand_dims(gS, axis=-2), U.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro._namespace import device
 from xvarpro.backends.tape.rules.table import (
     Array,
     Namespace,
@@ -92,7 +93,7 @@ def _matrix_power(xp: Namespace, A: Array, n: int, /) -> Array:
         A = xp.matmul(A, A) if n else A
     if power is not None:
         return xp.positive(power)
-    return xp.broadcast_to(xp.eye(A.shape[-1], dtype=A.dtype, device=A.device), A.shape)
+    return xp.broadcast_to(xp.eye(A.shape[-1], dtype=A.dtype, device=device(A)), A.shape)
 
 
 @primitive("linalg_diagonal")
@@ -102,9 +103,9 @@ def _diagonal(xp: Namespace, g: Array, _y: Array, _x: Array, /, *, offset: int =
     above = max(0, -offset)
     below = m - above - g.shape[-1]
     batch = tuple(g.shape[:-1])
-    parts = [xp.zeros((*batch, k), dtype=g.dtype, device=g.device) for k in (above, below)]
+    parts = [xp.zeros((*batch, k), dtype=g.dtype, device=device(g)) for k in (above, below)]
     rows = xp.expand_dims(xp.concat([parts[0], g, parts[1]], axis=-1), axis=-1)
-    return rows * xp.eye(m, n, k=offset, dtype=g.dtype, device=g.device)
+    return rows * xp.eye(m, n, k=offset, dtype=g.dtype, device=device(g))
 
 
 @composite("linalg_trace")

@@ -1,0 +1,214 @@
+"""Backends from other packages: found by entry point, held to the protocol, left alone until they are asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import backends, conformance
+from xvarpro.errors import BackendNotInstalledError, PluginError, UnknownBackendError, UnsupportedError
+
+# NumPy under another name, with an array type of its own
+BACKEND = """
+import array_api_compat.numpy as xp
+import numpy as np
+
+from xvarpro.backends import get
+
+class Array(np.ndarray):
+    pass
+
+class {name}Backend(type(get("numpy"))):
+    name = "{name}"
+    package = "{name}"
+    roots = ("{name}",)
+    array_types = (Array,)
+
+    def asarray(self, x, *, dtype=None, device=None):
+        return super().asarray(x, dtype=dtype, device=device).view(Array)
+
+    def to_numpy(self, x):
+        return np.asarray(x)
+
+{changes}
+"""
+
+
+@pytest.fixture
+def plug(tmp_path, monkeypatch):
+    """Installs a package with a backend of the name, as pip would lay it out; every test takes a name of its own."""
+
+    def install(name, changes="", source=BACKEND, target="{name}:{name}Backend"):
+        (tmp_path / f"{name}.py").write_text(source.format(name=name, changes=changes))
+        info = tmp_path / f"xvarpro_{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: xvarpro-{name}\nVersion: 1.0\n")
+        entry = target.format(name=name)
+        (info / "entry_points.txt").write_text(f"[xvarpro.backends]\n{name} = {entry}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        backends._plugins.cache_clear()
+        return name
+
+    yield install
+    backends._plugins.cache_clear()
+    backends._of_type.cache_clear()
+
+
+def test_a_plugin_passes_the_suite(plug):
+    name = plug("plain")
+    assert name in backends.known()
+    report = conformance.run(conformance.targets([name]), ["sets/*/Box *", "sets/*/Simplex *"])
+    assert report.targets == [(name, "cpu", "float64"), (name, "cpu", "float32")]
+    assert report.ok, report.failures
+    assert sum(o.state == "passed" for o in report.outcomes) >= 8
+
+
+def test_results_are_of_its_own_type(plug):
+    backend = backends.get(plug("typed"))
+    problem = xv.separable(lambda theta, data: theta, np.ones((3, 2)), lam=0.1)
+    theta0 = backend.asarray(np.ones((3, 1)))
+    fit = xv.solve(problem, theta0, max_iter=2)
+    assert type(fit.theta) is type(theta0) is not np.ndarray
+    assert fit.provenance["backend"] == "typed"
+    fit = xv.solve(problem, np.ones((3, 1)), max_iter=2, backend="typed")
+    assert type(fit.theta) is np.ndarray
+
+
+def test_exemptions_travel_with_the_backend(plug):
+    wider = """
+    from xvarpro.conformance import Exemption
+    exemptions = (Exemption("exempt", "sets/projection/Box 0", "float32", 4.0, "its clip is bad"),)
+"""
+    name = plug("exempt", wider)
+    report = conformance.run(conformance.targets([name]), ["sets/projection/Box 0"])
+    assert [o.note for o in report.outcomes] == ["", "its clip is bad"]
+
+
+def test_what_a_framework_lacks_does_not_apply(plug):
+    name = plug("realonly", "    def dtype(self, name): return super().dtype(name.replace('complex', 'nothing'))")
+    with pytest.raises(UnsupportedError, match="no dtype 'nothing64'"):
+        backends.get(name).dtype("complex64")
+
+    @conformance.check("exchange")
+    def complex_numbers(target, _):
+        target.send(np.ones(2, complex))
+        yield conformance.Measured("there", 1.0, 1.0)
+
+    try:
+        report = conformance.run(conformance.targets([name, "numpy"], dtypes=["float64"]), ["exchange/complex numbers"])
+    finally:
+        conformance.suite.CHECKS.pop()
+    assert [o.state for o in report.outcomes] == ["inapplicable", "passed"]
+    assert "no dtype" in report.outcomes[0].note
+
+
+# -- left alone --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_loaded_before_it_is_asked_for(plug):
+    name = plug("lazy", source="raise RuntimeError('imported')")
+    assert backends.installed(name)
+    backends._of_type.cache_clear()
+    assert backends.of(np.ones(2)).name == "numpy"
+    assert backends.of([1.0]) is backends.of(None) is None
+    assert xv.sets.Box(0.0, 1.0).lmo(np.ones(2)).tolist() == [0.0, 0.0]
+    with pytest.raises(RuntimeError, match="imported"):
+        backends.get(name)
+
+
+def test_a_framework_that_is_not_installed_is_in_nobodys_way(plug, monkeypatch):
+    name = plug("absent", source="import no_such_framework")
+    with pytest.raises(BackendNotInstalledError, match=r"'absent'.*absent:absentBackend.*no_such_framework"):
+        backends.get(name)
+    assert backends.of(type("Thing", (), {"__module__": "elsewhere"})()) is None
+    monkeypatch.setattr(backends, "known", lambda: ("numpy", name))  # the others take seconds to import
+    assert [t.backend.name for t in conformance.targets(dtypes=["float32"])] == ["numpy"]
+
+
+def test_bases_are_public_and_imported_on_demand():
+    code = (
+        "import sys, xvarpro; print('xvarpro.backends.taped' in sys.modules); "
+        "from xvarpro.backends import EagerBackend, TapedBackend; print(issubclass(TapedBackend, EagerBackend))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert out == ["False", "True"]
+    with pytest.raises(AttributeError, match="LazyBackend"):
+        backends.LazyBackend  # noqa: B018
+
+
+# -- what an author is told --------------------------------------------------------------------------------------------
+
+
+def test_missing_methods_are_listed_with_what_they_promise(plug):
+    source = """
+from xvarpro.backends import TapedBackend
+
+class {name}Backend(TapedBackend):
+    name = package = "{name}"
+    roots = ("{name}",)
+"""
+    with pytest.raises(PluginError) as caught:
+        backends.get(plug("bare", source=source))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"backend 'bare': bareBackend has to define {len(lines) - 1} more:"
+    assert "  cholesky(A): Lower Cholesky factor, NaN where `A` is not positive definite." in lines
+    assert any(line.startswith("  asarray(x, *, dtype=None, device=None): An array") for line in lines)
+    assert not any("vjp" in line for line in lines), "the tape brings it"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "wanted"),
+    [
+        ("rootless", "    roots = ()", "roots must be a tuple of the top-level modules.*'rootless'"),
+        ("stringy", "    roots = 'stringy'", "roots must be a tuple.*got 'stringy'"),
+        ("misnamed", "    name = 'other'", "is 'other', and its entry point is called 'misnamed'"),
+        ("nonamespace", "    xp = None", "xp must be its array-API namespace"),
+        ("unpacked", "    package = None", "package must be a string, got None"),
+    ],
+)
+def test_wrong_attributes_are_named(plug, name, changes, wanted):
+    with pytest.raises(PluginError, match=wanted):
+        backends.get(plug(name, changes))
+
+
+def test_a_dtype_that_is_missing(plug):
+    changes = """
+    class xp:
+        __name__ = "xp"
+        float32 = "float32"
+"""
+    with pytest.raises(PluginError, match=r"has to have float32, float64, int32.*no dtype 'float64'"):
+        backends.get(plug("single", changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "wanted"),
+    [("typo", "{name}:Backed", "typo = typo:Backed names nothing"), ("thing", "{name}:xp", "must be a class derived")],
+)
+def test_entry_points_that_lead_nowhere(plug, name, target, wanted):
+    with pytest.raises(PluginError, match=wanted):
+        backends.get(plug(name, target=target))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "wanted"),
+    [
+        ("foreign", "    asarray = type(get('numpy')).asarray", "numpy.ndarray, and those belong to backend 'numpy'"),
+        ("renamed", "    dtype_name = lambda self, x: 'f4'", "dtype_name does not give the standard's name"),
+        ("narrow", "    to_numpy = lambda self, x: np.asarray(x, 'float32')", r"must be x, float64 .*got float32"),
+        ("flat", "    to_numpy = lambda self, x: np.ravel(x)", r"shape \(2, 3\): got .* shape \(6,\)"),
+    ],
+)
+def test_arrays_that_change_on_the_way(plug, name, changes, wanted):
+    with pytest.raises(PluginError, match=wanted):
+        conformance.targets([plug(name, changes)])
+
+
+def test_an_unknown_name_stays_unknown(plug):
+    plug("present")
+    with pytest.raises(UnknownBackendError, match="present"):
+        backends.get("missing")
