@@ -453,6 +453,12 @@ def test_device_can_be_asked_for(backend):
     assert "cpu" in solve(backend=backend.name, device="cpu", max_iter=1).provenance["device"].lower()
 
 
+def test_a_device_and_float64_need_no_flag():
+    """On JAX, with the x64 flag off, arrays on a device that was asked for are stricter than others."""
+    fit = solve(backend="jax", device="cpu", max_iter=1)
+    assert fit.theta.dtype == np.float64
+
+
 def test_sets_with_arrays_follow_theta(backend):
     over = Box(np.zeros(2), np.array([5.0, 10.0]))
     fit = solve(theta0=send(backend, START), over=over, max_iter=5)

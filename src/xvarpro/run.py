@@ -125,7 +125,8 @@ class Run:
         backend, treedef, assemble = prepared.backend, prepared.home.treedef, prepared.assemble
         whole, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
         like = prepared.theta[0]
-        self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
+        with backend.scope(prepared.dtype):  # outside, JAX holds doubles on a device that was asked for and makes none
+            self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
 
         def start(operands: Leaves) -> Callable[[Leaves], Any]:
             problem, region, algorithm = skeleton.fill(operands[1:])
