@@ -95,7 +95,7 @@ def _list(screen: Console, only: Sequence[str]) -> None:
     """Checks, and their cases where some were asked for."""
     for check, cases in selection(only):
         where = address(check.area, check.name, "")
-        screen.print(f"{where}  ({len(cases)} {'case' if len(cases) == 1 else 'cases'})", style="bold")
+        screen.print(f"{where}  ({words.number(len(cases), 'case')})", style="bold")
         screen.print(f"    {check.says}")
         for case in cases if only else ():
             screen.print(f"    {address(check.area, check.name, case)}")

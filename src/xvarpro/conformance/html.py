@@ -76,7 +76,7 @@ def _body(record: Mapping[str, Any]) -> Iterator[str]:
     if record["inapplicable"]:
         yield _element("h2", "What does not apply")
         rows = (
-            (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], ", ".join(x["targets"]))
+            (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], words.where(x, record))
             for x in record["inapplicable"]
         )
         yield from _table(("check", "cases", "why", "targets"), rows)
@@ -147,7 +147,7 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _checks(area: str, checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield f"<details><summary>{escape(area)} <span>{len(checks)} statements</span></summary>"
+    yield f"<details><summary>{escape(area)} <span>{words.number(len(checks), 'statement')}</span></summary>"
     rows = ((c["check"], c["says"], str(c["cases"]), words.units(c["units"]), f"{c['seconds']:.1f}") for c in checks)
     yield from _table(("statement", "", "cases", "worst, in tolerances", "seconds"), rows)
     yield "</details>"

@@ -57,7 +57,7 @@ def _page(record: Mapping[str, Any]) -> Iterator[str]:
         yield from ("## What does not apply", "")
         columns = ("check", "cases", "why", "targets")
         rows = (
-            (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], ", ".join(x["targets"]))
+            (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], words.where(x, record))
             for x in record["inapplicable"]
         )
         yield from (*table(columns, rows), "")

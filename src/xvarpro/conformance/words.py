@@ -18,6 +18,11 @@ def units(x: float | str | None) -> str:
     return f"{float(x):.0f}" if 100 <= float(x) < 1e5 else f"{float(x):.2g}"
 
 
+def number(n: int, of: str) -> str:
+    """A count with its noun."""
+    return f"{n} {of}{'' if n == 1 else 's'}"
+
+
 def target(t: Mapping[str, Any]) -> str:
     """Backend, device and precision."""
     return f"{t['backend']} {t['device']} {t['dtype']}"
@@ -39,11 +44,16 @@ def cells(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def verdict(record: Mapping[str, Any]) -> str:
     """One sentence: whether all is well."""
     passed, failed, inapplicable = (sum(c[key] for c in cells(record)) for key in ("passed", "failed", "inapplicable"))
-    where = f"on {len(record['targets'])} {'target' if len(record['targets']) == 1 else 'targets'}"
+    on = f"on {number(len(record['targets']), 'target')}"
     rest = f"; {inapplicable} do not apply" if inapplicable else ""
     if failed:
-        return f"{failed} of {passed + failed} cases fail {where}{rest}"
-    return f"all {passed} cases pass {where}{rest}"
+        return f"{failed} of {number(passed + failed, 'case')} failed {on}{rest}"
+    return f"{number(passed, 'case')} passed {on}{rest}"
+
+
+def where(found: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """The targets that something holds for."""
+    return "all" if len(found["targets"]) == len(record["targets"]) else ", ".join(found["targets"])
 
 
 def off(value: Mapping[str, Any]) -> str:
