@@ -117,6 +117,8 @@ class Report:
         Of this package.
     absent : mapping of str to str
         Backends that are known and did not run because they cannot, and why.
+    only : tuple of str
+        The addresses that were asked for; empty for the whole suite.
     date : str
         When it was made: ISO 8601, UTC.
     machine : mapping
@@ -136,6 +138,7 @@ class Report:
     facts: dict[str, dict[str, Any]]
     version: str = __version__
     absent: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     machine: Mapping[str, Any] = field(default_factory=_machine)
 
@@ -179,6 +182,7 @@ class Report:
             "xvarpro": self.version,
             "date": self.date,
             "ok": self.ok,
+            "only": list(self.only),
             "machine": dict(self.machine),
             "facts": self.facts,
             "absent": dict(self.absent),

@@ -219,7 +219,8 @@ def run(
     >>> found.ok, len(found.outcomes)
     (True, 4)
     """
-    chosen = selection([only] if isinstance(only, str) else only)
+    only = (only,) if isinstance(only, str) else tuple(only)
+    chosen = selection(only)
     outcomes, facts = [], {}
     for target in _targets(among):
         facts[target.backend.name] = target.backend.describe()
@@ -230,7 +231,7 @@ def run(
         target._compiled.clear()
     if not outcomes:
         raise ProblemError(f"no check that was asked for speaks about this precision: {', '.join(only)}")
-    return Report(tuple(outcomes), facts, absent=absent() if among is None else {})
+    return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)
 
 
 def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:

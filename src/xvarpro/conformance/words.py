@@ -46,6 +46,7 @@ def verdict(record: Mapping[str, Any]) -> str:
     passed, failed, inapplicable = (sum(c[key] for c in cells(record)) for key in ("passed", "failed", "inapplicable"))
     on = f"on {number(len(record['targets']), 'target')}"
     rest = f"; {inapplicable} do not apply" if inapplicable else ""
+    rest += f"; of {', '.join(record['only'])} alone" if record["only"] else ""
     if failed:
         return f"{failed} of {number(passed + failed, 'case')} failed {on}{rest}"
     return f"{number(passed, 'case')} passed {on}{rest}"
