@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xvarpro._version import __version__
+from xvarpro.conformance import words
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.renderings import FORMAT, write
 from xvarpro.conformance.suite import AREAS, Measured
@@ -104,7 +105,7 @@ def _machine() -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What came of a run.
 
@@ -128,8 +129,10 @@ class Report:
     --------
     >>> from xvarpro import conformance
     >>> found = conformance.run("numpy", "sets/oracle/L1Ball 0")
-    >>> found.ok, found.targets
-    (True, [('numpy', 'cpu', 'float64'), ('numpy', 'cpu', 'float32')])
+    >>> found
+    <Report: 2 cases passed on 2 targets; of sets/oracle/L1Ball 0 alone>
+    >>> found.targets
+    [('numpy', 'cpu', 'float64'), ('numpy', 'cpu', 'float32')]
     >>> found.cell(found.targets[0], "sets").passed
     1
     """
@@ -141,6 +144,9 @@ class Report:
     only: tuple[str, ...] = ()
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     machine: Mapping[str, Any] = field(default_factory=_machine)
+
+    def __repr__(self) -> str:
+        return f"<Report: {words.verdict(self.record())}>"
 
     @property
     def ok(self) -> bool:
