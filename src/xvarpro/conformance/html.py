@@ -69,17 +69,13 @@ def _body(record: Mapping[str, Any]) -> Iterator[str]:
         yield from _failures(record["failures"])
     yield _element("h2", "Versions and precision switches")
     yield from _table(("", ""), words.versions(record), header=True)
-    if record["exemptions"]:
-        yield _element("h2", "Exemptions")
-        rows = ((words.exempted(e), str(e["cases"]), str(e["needed"]), e["reason"]) for e in record["exemptions"])
-        yield from _table(("tolerance", "cases", "that needed it", "why"), rows)
-    if record["inapplicable"]:
-        yield _element("h2", "What does not apply")
-        rows = (
-            (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], words.where(x, record))
-            for x in record["inapplicable"]
-        )
-        yield from _table(("check", "cases", "why", "targets"), rows)
+    for title, (columns, *rows) in (
+        ("Exemptions", words.exemptions(record)),
+        ("What does not apply", words.inapplicable(record)),
+    ):
+        if rows:
+            yield _element("h2", title)
+            yield from _table(columns, rows)
     yield _element("h2", "What was checked")
     for area, checks in groupby(record["checks"], key=lambda c: c["area"]):
         yield from _checks(area, list(checks))

@@ -53,19 +53,12 @@ def _page(record: Mapping[str, Any]) -> Iterator[str]:
         yield from ("## Failures", "")
         for failure in record["failures"]:
             yield from _failure(failure)
-    if record["inapplicable"]:
-        yield from ("## What does not apply", "")
-        columns = ("check", "cases", "why", "targets")
-        rows = (
-            (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], words.where(x, record))
-            for x in record["inapplicable"]
-        )
-        yield from (*table(columns, rows), "")
-    if record["exemptions"]:
-        yield from ("## Exemptions", "")
-        columns = ("tolerance", "cases", "that needed it", "why")
-        rows = ((words.exempted(e), str(e["cases"]), str(e["needed"]), e["reason"]) for e in record["exemptions"])
-        yield from (*table(columns, rows), "")
+    for title, (columns, *rows) in (
+        ("What does not apply", words.inapplicable(record)),
+        ("Exemptions", words.exemptions(record)),
+    ):
+        if rows:
+            yield from (f"## {title}", "", *table(columns, rows), "")
     yield from ("## Versions", "")
     yield from table(("", ""), words.versions(record))
     yield from ("", "## Seconds", "")

@@ -43,13 +43,13 @@ def cells(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def verdict(record: Mapping[str, Any]) -> str:
     """One sentence: whether all is well."""
-    passed, failed, inapplicable = (sum(c[key] for c in cells(record)) for key in ("passed", "failed", "inapplicable"))
+    passed, failed, rest = (sum(c[key] for c in cells(record)) for key in ("passed", "failed", "inapplicable"))
     on = f"on {number(len(record['targets']), 'target')}"
-    rest = f"; {inapplicable} do not apply" if inapplicable else ""
-    rest += f"; of {', '.join(record['only'])} alone" if record["only"] else ""
+    more = f"; {rest} do not apply" if rest else ""
+    more += f"; of {', '.join(record['only'])} alone" if record["only"] else ""
     if failed:
-        return f"{failed} of {number(passed + failed, 'case')} failed {on}{rest}"
-    return f"{number(passed, 'case')} passed {on}{rest}"
+        return f"{failed} of {number(passed + failed, 'case')} failed {on}{more}"
+    return f"{number(passed, 'case')} passed {on}{more}"
 
 
 def where(found: Mapping[str, Any], record: Mapping[str, Any]) -> str:
@@ -78,6 +78,20 @@ def entries(value: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 def exempted(e: Mapping[str, Any]) -> str:
     """What an exemption widened."""
     return f"{e['backend']} {e['dtype']} {e['address']}: {e['factor']:g} times as wide"
+
+
+def exemptions(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A table of those that covered something, head first."""
+    rows = [(exempted(e), str(e["cases"]), str(e["needed"]), e["reason"]) for e in record["exemptions"]]
+    return [("tolerance", "cases", "that needed it", "why"), *rows]
+
+
+def inapplicable(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A table of what does not apply, head first."""
+    rows = [
+        (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], where(x, record)) for x in record["inapplicable"]
+    ]
+    return [("check", "cases", "why", "targets"), *rows]
 
 
 def versions(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
