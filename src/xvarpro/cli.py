@@ -1,4 +1,4 @@
-"""The command line: ``xvarpro run <experiment>``, ``xvarpro compare <problem>`` and ``xvarpro backends``."""
+"""The command line: ``xvarpro run <experiment>``, ``compare <problem>``, ``conformance`` and ``backends``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import numpy as np
 import xvarpro
 from xvarpro import __version__, algorithms
 from xvarpro import backends as registry
+from xvarpro.conformance.command import command as conformance
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.experiments import commands, report
 from xvarpro.experiments.commands import _options as options
@@ -72,6 +73,7 @@ def _register() -> None:
 
 
 _register()
+app.command("conformance")(_guarded(conformance))
 
 
 @run.callback()
