@@ -22,7 +22,7 @@ GRADIENT = "joint projected gradient"  # what the paper compares itself with
 # the arguments of the commands: the paper's sizes, each in its own units and in others
 CASES: dict[str, list[dict[str, Any]]] = {
     "dictionary": [{"units": units, "time": 10.0} for units in (1.0, 1000.0)],
-    "autoencoder": [{"units": units, "samples": 6000, "time": 15.0} for units in (1.0, 10.0)],
+    "autoencoder": [{"units": units, "samples": 3000, "time": 6.0} for units in (1.0, 10.0)],
     "deconvolution": [{"units": units} for units in (1.0, 30.0)],
     "fewshot": [{"units": units, "repeat": 20} for units in (1.0, 10.0)],
 }
