@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import trees
+from xvarpro import backends, trees
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target
 from xvarpro.protocols import Algorithm, Tree
+
+NUMPY = Target(backends.get("numpy"), "cpu", "float64")
 
 
 class Evaluated(NamedTuple):
@@ -33,16 +35,12 @@ def flat(tree: Tree) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in trees.leaves(tree)])
 
 
-def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled: bool = False) -> Evaluated:
-    """Value and gradient on a target, at theta0 unless told otherwise.
-
-    Operation by operation unless `compiled`: a framework that compiles takes seconds for each program, and what it
-    makes of programs is another question.
-    """
+def evaluate(target: Target, reference: Reference, theta: Tree = None) -> Evaluated:
+    """Value and gradient on a target, at theta0 unless told otherwise."""
     value, gradient = xv.value_and_gradient(
         reference.problem,
         reference.theta0 if theta is None else theta,
-        target.backend if compiled else target.backend.uncompiled(),
+        target.backend,
         device=target.device,
         dtype=target.dtype,
     )
@@ -52,7 +50,11 @@ def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled:
 def solve(
     target: Target, reference: Reference, algorithm: Algorithm | None, max_iter: int, compiled: bool = False
 ) -> xv.Result:
-    """A solve of that many iterations from theta0, which come to an end of their own only where nothing can improve."""
+    """A solve of that many iterations from theta0, unless no step improves before.
+
+    Operation by operation unless `compiled`: a framework that compiles takes ten seconds and more for a loop of some
+    methods, and the text of a method is the same in both.
+    """
     return xv.solve(
         reference.problem,
         reference.theta0,
@@ -106,10 +108,3 @@ def compared(eps: float, cond: float, got: Evaluated, want: Evaluated) -> tuple[
         Measured("value", got.value, want.value, value_tolerance(eps, cond)),
         Measured("gradient", got.gradient, want.gradient, gradient_tolerance(eps, cond)),
     )
-
-
-def first_difference(a: Any, b: Any) -> int | None:
-    """The first place at which two sequences differ; None where they do not."""
-    n = min(len(a), len(b))
-    apart = np.flatnonzero(np.asarray(a[:n]) != np.asarray(b[:n]))
-    return int(apart[0]) if apart.size else None if len(a) == len(b) else n

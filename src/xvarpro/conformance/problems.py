@@ -124,6 +124,16 @@ def wide() -> Reference:
 
 ALL = (exponentials, dictionary, network, wide)
 
+
+def atoms() -> Reference:
+    """A dictionary with a dead atom and a target that is not compressed: what every method can run on."""
+    rng = np.random.default_rng(16)
+    X = np.abs(rng.normal(size=(6, 2))) @ np.abs(rng.normal(size=(2, 40))) + 0.1 * rng.normal(size=(6, 40))
+    D = rng.normal(size=(6, 3)) * np.array([1.0, 1.0, 0.0])
+    problem = xv.separable(itself, held(X), lam=1e-2, compress=False)
+    return Reference(problem, held(D / np.abs(D).sum() * 0.9), xv.sets.L1Ball(1.0))
+
+
 # -- one of every kind, of few shapes ----------------------------------------------------------------------------------
 
 RATES = np.array([0.75, 2.0, 4.5])

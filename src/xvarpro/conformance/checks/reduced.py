@@ -14,7 +14,7 @@ from xvarpro import trees
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.evaluation import Evaluated
 from xvarpro.conformance.problems import Reference
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, named
+from xvarpro.conformance.suite import Measured, Target, check
 from xvarpro.protocols import Array, Tree
 
 Make = Callable[[], Reference]
@@ -25,19 +25,10 @@ DIRECTIONS = 2
 
 @check("reduced gradient", problems.every)
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
-    """Value and gradient of NumPy in double precision, operation by operation."""
+    """Value and gradient of NumPy in double precision."""
     yield from evaluation.compared(
         target.eps, evaluation.condition(make), evaluation.evaluate(target, make()), evaluation.right(make)
     )
-
-
-@check("reduced gradient", lambda: named((problems.exponentials, problems.network)))
-def compiled_programs(target: Target, make: Make) -> Iterator[Measured]:
-    """Value and gradient of NumPy in double precision, from one compiled program."""
-    if not target.backend.compiled:
-        raise Inapplicable("the backend does not compile: the other checks say it all")
-    got = evaluation.evaluate(target, make(), compiled=True)
-    yield from evaluation.compared(target.eps, evaluation.condition(make), got, evaluation.right(make))
 
 
 @check("reduced gradient", problems.every, dtypes=("float64",))
