@@ -35,12 +35,12 @@ def flat(tree: Tree) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in trees.leaves(tree)])
 
 
-def evaluate(target: Target, reference: Reference, theta: Tree = None) -> Evaluated:
+def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled: bool = True) -> Evaluated:
     """Value and gradient on a target, at theta0 unless told otherwise."""
     value, gradient = xv.value_and_gradient(
         reference.problem,
         reference.theta0 if theta is None else theta,
-        target.backend,
+        target.backend if compiled else target.backend.uncompiled(),
         device=target.device,
         dtype=target.dtype,
     )

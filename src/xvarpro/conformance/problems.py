@@ -177,26 +177,14 @@ def _separable(y: Any = Y["lower"], **keywords: Any) -> Reference:
 
 
 def _bilevel(lower: dict[str, Any], upper: dict[str, Any], **keywords: Any) -> Reference:
-    levels = {
-        "lower": xv.Level(lower_decays, **{"y": Y["lower"], "lam": 0.05, **lower}),
-        "upper": xv.Level(upper_decays, **{"y": Y["upper"], **upper}),
-    }
-    return Reference(xv.bilevel(**levels, data=T, **keywords), RATES, BOX)
-
-
-def no_ridge() -> Reference:
-    """Separable, lam = 0."""
-    return _separable()
+    below = xv.Level(lower_decays, **{"y": Y["lower"], "lam": 0.05, **lower})
+    above = xv.Level(upper_decays, **{"y": Y["upper"], **upper})
+    return Reference(xv.bilevel(lower=below, upper=above, data=T, **keywords), RATES, BOX)
 
 
 def smoothed() -> Reference:
-    """A ridge with an Omega, a penalty on theta."""
-    return _separable(lam=0.1, Omega=OMEGA, R=energy, mu=0.02)
-
-
-def moving_target() -> Reference:
-    """Separable, the target by theta."""
-    return _separable(moving, lam=0.1)
+    """A ridge with an Omega, a penalty on theta, a target that depends on theta."""
+    return _separable(moving, lam=0.1, Omega=OMEGA, R=energy, mu=0.02)
 
 
 def ridge_by_theta(theta: Array, data: Tree) -> Array:
@@ -233,20 +221,8 @@ def unequal_splits() -> Reference:
 
 
 def two_ridges() -> Reference:
-    """Two levels, each with a ridge and one with an Omega, many targets, a penalty."""
-    return _bilevel(
-        {"y": MANY["lower"], "Omega": OMEGA}, {"y": MANY["upper"], "lam": 0.4}, R=energy, mu=0.02, compress=False
-    )
-
-
-def two_moving_targets() -> Reference:
-    """Two levels whose targets depend on theta."""
-    return _bilevel({"y": moving}, {"y": moving_above})
-
-
-def squared() -> Reference:
-    """Two levels solved by normal equations."""
-    return _bilevel({"solver": xv.lower.Cholesky()}, {})
+    """Two levels, each with a ridge, one with an Omega, and with targets that depend on theta; a penalty."""
+    return _bilevel({"y": moving, "Omega": OMEGA}, {"y": moving_above, "lam": 0.4}, R=energy, mu=0.02)
 
 
 def waves(theta: Array, data: Tree) -> Array:
@@ -311,8 +287,8 @@ def kronecker() -> Reference:
 
 
 KINDS = (
-    no_ridge, smoothed, moving_target, chosen_ridge, weighted, nonnegative, on_a_plane, unequal_splits, two_ridges,
-    two_moving_targets, squared, complex_waves, wide_levels, circulant, kronecker,
+    smoothed, chosen_ridge, weighted, nonnegative, on_a_plane, unequal_splits, two_ridges, complex_waves, wide_levels,
+    circulant, kronecker,
 )  # fmt: skip
 
 
