@@ -11,8 +11,8 @@ import pytest
 
 import xvarpro as xv
 from benchmarks import algorithms as bench
-from conformance import problems as reference
 from xvarpro import trees
+from xvarpro.conformance import problems as reference
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import rivals
 from xvarpro.experiments.rivals import IPALM, AlternatingLeastSquares, Joint, JointAdam, Jointly, JointProjectedGradient

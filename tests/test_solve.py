@@ -453,6 +453,11 @@ def test_device_can_be_asked_for(backend):
     assert "cpu" in solve(backend=backend.name, device="cpu", max_iter=1).provenance["device"].lower()
 
 
+def test_device_can_be_asked_for_while_jax_is_in_single_precision():
+    """The flag of the process is off: nothing of the solve may be made outside the backend's scope."""
+    assert solve(backend="jax", device="cpu", max_iter=0).provenance["dtype"] == "float64"
+
+
 def test_sets_with_arrays_follow_theta(backend):
     over = Box(np.zeros(2), np.array([5.0, 10.0]))
     fit = solve(theta0=send(backend, START), over=over, max_iter=5)
