@@ -83,6 +83,13 @@ class Prepared:
             mover = Mover(self.backend, self.dtype, self.device)
             return mover.weighed(mover(block, "y", real=True, gaps=weights is not None), weights, "y")
 
+    def brought(self, x: Array) -> Array:
+        """An array of the caller's, shaped like theta or w, as this solve computes with it."""
+        with self.backend.scope(self.dtype):
+            kind = exchange.dtype_name(x)
+            dtype = FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
+            return exchange.move(x, self.backend, dtype=dtype, device=self.device)
+
     def certify_designs(self) -> None:
         """`operators.dottest` of every level's design at theta0; of a level in chunks, of the first one."""
         problem = first_rows(self.problem) if self.problem.in_rows else self.problem
