@@ -191,6 +191,8 @@ def test_only_backends_import_a_framework(module):
     if module in {f"backends.{name}" for name in ("cupy", "torch", "jax", "strict", "numpy")}:
         own = {"cupy": {"cupy", "cupyx"}, "torch": {"torch"}, "jax": {"jax"}, "strict": {"array_api_strict"}}
         assert found <= own.get(module.split(".")[1], set())
+    elif module in ("layers.torch", "layers.jax"):  # a layer is a function of its framework
+        assert found == {module.rpartition(".")[2]}
     elif module == "experiments.fewshot.resnet":  # a network of Torch, imported by whoever asks for it
         assert found <= {"torch"}
     else:
@@ -198,7 +200,7 @@ def test_only_backends_import_a_framework(module):
         assert not concrete
 
 
-@pytest.mark.parametrize("module", sorted(m for m in FILES if top(m) not in ("backends", "cli", "experiments")))
+@pytest.mark.parametrize("module", sorted(m for m in FILES if top(m) not in ("backends", "cli", "experiments", "layers")))
 def test_nobody_else_asks_which_backend_it_is(module):
     """`if backend.name == ...` belongs to the backends: what differs is a member of the protocol."""
     for node in ast.walk(ast.parse(FILES[module].read_text())):

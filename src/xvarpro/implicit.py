@@ -14,6 +14,8 @@ a symmetric system, positive definite at a minimum that second derivatives show 
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -109,6 +111,12 @@ def reasons(unequal: float, singular: float, residual: float) -> list[str]:
     if not residual <= UNSOLVED:
         said.append(f"the linear system was solved to a relative residual of {residual:.1g} only: raise limit")
     return said
+
+
+def warn(unequal: float, singular: float, residual: float) -> None:
+    """A `DifferentiabilityWarning`, where there is a reason for one."""
+    if said := reasons(unequal, singular, residual):
+        warnings.warn(f"the gradient of a solution does not stand: {'; '.join(said)}", DifferentiabilityWarning, stacklevel=2)
 
 
 def gradient(
@@ -337,7 +345,7 @@ def _pull(
 
     q = trees.axpy(-s, at.gradient, theta)
     J = derivative(backend, region, theta, q)
-    size = sum(x.size for x in theta)
+    size = sum(math.prod(x.shape) for x in theta)
     most = min(4 * size + 20, 1000) if limit is None else limit
     eps = xp.finfo(value_bar.dtype).eps
     solved: Solution = conjugate_gradients(

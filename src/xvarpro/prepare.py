@@ -76,6 +76,12 @@ class Prepared:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
         return partial(Reduced if self.blank.exact else Inexact, **shared)
 
+    @property
+    def vector(self) -> bool:
+        """Whether the caller's target, and so w, is a vector rather than a matrix of columns."""
+        y = self.original.lower.y
+        return (y.ndim if trees.is_array(y) else self.blank.y_ndim) == 1
+
     def target(self, block: Array) -> Array:
         """Columns of the caller's lower target as this solve sees them."""
         weights = self.problem.lower.weights

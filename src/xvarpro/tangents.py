@@ -9,6 +9,7 @@ boundary adds to the Hessian.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from xvarpro import trees
@@ -27,7 +28,7 @@ def derivative(backend: Any, region: Region, theta: Leaves, q: Leaves) -> Callab
         if on_faces(C):
             parts[i] = _of_face(C, event(C, _nearest(C, q[i], theta[i])), theta[i].shape)
         elif C.has_projection:
-            parts[i] = _of_projection(backend, C, q[i])
+            parts[i] = backend.differential(partial(_nearest, C), q[i])
         else:
             raise ProblemError(
                 f"{C!r} has neither a projection nor the faces of a polytope: how its boundary bends is not known, and "
@@ -73,12 +74,7 @@ def _of_face(C: Set, x: Array, shape: tuple[int, ...]) -> Callable[[Array], Arra
     return lambda d: array_namespace(d).reshape(C.tangent(event(C, d), x), shape)
 
 
-def _of_projection(backend: Any, C: Set, q: Array) -> Callable[[Array], Array]:
-    _, push = backend.linearise(lambda q: (_nearest(C, q, q),), (q,))
-    return lambda d: push((d,))[0]
-
-
-def _nearest(C: Set, q: Array, theta: Array) -> Array:
+def _nearest(C: Set, q: Array, theta: Array | None = None) -> Array:
     """The projection of q; theta itself where a set has none."""
     return array_namespace(q).reshape(C.project(event(C, q)), q.shape) if C.has_projection else theta
 

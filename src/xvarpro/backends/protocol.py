@@ -125,6 +125,11 @@ class Backend(ABC):
         zeros = tuple(self.xp.zeros_like(x) for x in primals)
         return self.jvp(fun, primals, zeros, constants)[0], lambda v: self.jvp(fun, primals, v, constants)[1]
 
+    def differential(self, fun: Callable[[Array], Array], x: Array) -> Callable[[Array], Array]:
+        """The derivative of a function that may call members of this class, loops among them: d -> ``dfun(x) d``."""
+        _, push = self.linearise(lambda x: (fun(x),), (x,))
+        return lambda d: push((d,))[0]
+
     def curvature(
         self, fun: Callable[..., Array], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
     ) -> tuple[tuple[Array, ...], Pushforward]:
