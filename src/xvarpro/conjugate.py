@@ -7,17 +7,19 @@ from typing import Any, NamedTuple
 
 from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array, Leaves
-from xvarpro.trees import axpy, dot, plus, select, sub
+from xvarpro.trees import axpy, dot, plus, sub
 
-Map = Callable[[Leaves], Leaves]
-FLAT = 100.0  # times eps: curvature relative to the largest seen that counts as none
+# curvature relative to the largest seen that counts as none, as a power of eps: a null vector comes out of the
+# iteration as exactly as the others, and all but a few digits of one with less curvature would be rounding
+FLAT = 2 / 3
 
 
 class Solution(NamedTuple):
-    """Where conjugate gradients ended; 0-d arrays."""
+    """Where conjugate gradients ended."""
 
     u: Leaves
-    singular: Array
+    beside: Leaves  # what came with the products, for u
+    singular: Array  # 0-d, as the rest
     residual: Array
     steps: Array
 
@@ -25,87 +27,80 @@ class Solution(NamedTuple):
 class _State(NamedTuple):
     k: Array
     u: Leaves
+    beside: Leaves
     r: Leaves
     p: Leaves
     q: Leaves
     gamma: Array
     top: Array
-    flat: Array
+    singular: Array
 
 
-def conjugate_gradients(backend: Any, J: Map, H: Map, c: Leaves, tol: float, limit: int) -> Solution:
+def conjugate_gradients(
+    backend: Any,
+    J: Callable[[Leaves], Leaves],
+    seen: Callable[[Leaves], Leaves],
+    H: Callable[[Leaves], tuple[Leaves, Leaves]],
+    c: Leaves,
+    blank: Leaves,
+    tol: float,
+    limit: int,
+) -> Solution:
     """Solve ``(J^+ - I + H) u = c`` on the range of J: the least solution, where there are several or none.
 
     J is symmetric, ``0 <= J <= I``, and serves as the preconditioner. Its pseudo-inverse is never asked for: every
     direction p comes with a q of which it is the image, ``p = J q``, and ``J^+ p`` is q up to what J does not see.
-    Where the matrix is not positive definite the normal equations are solved instead, at twice the products.
+    A direction without curvature is one that the matrix maps to 0, if it has no negative eigenvalues: it is taken out
+    of the solution and of the right-hand side, and the rest goes on from there.
 
     Parameters
     ----------
     backend : Backend
-    J, H : callable
-        Linear maps of leaves, H symmetric.
+    J : callable
+        A linear map of leaves.
+    seen : callable
+        A vector without the part that J maps to 0, as far as that is known; or with it.
+    H : callable
+        A symmetric one of scale 1, and beside it any other linear map, of which the value at u is returned.
     c : tuple of arrays
+    blank : tuple of arrays
+        Zeros, as the other map returns them.
     tol : float
         Residual, relative, in the norm of J.
     limit : int
         Products with H at most.
     """
+    c = seen(c)
     start = J(c)
     gamma = dot(c, start)
     xp = array_namespace(gamma)
-    zeros = tuple(0 * x for x in c)
-    none = xp.zeros((), dtype=xp.int32, device=device(gamma))
-    false = gamma < gamma
-    floor = FLAT * xp.finfo(gamma.dtype).eps
+    none, one = xp.zeros((), dtype=xp.int32, device=device(gamma)), xp.ones_like(gamma)
+    eps = xp.finfo(gamma.dtype).eps
+    floor = eps**FLAT
 
-    def image(p: Leaves, q: Leaves) -> Leaves:
-        return plus(sub(q, p), H(p))
-
+    # J r is off by eps |r|, and gamma = <r, J r> by eps |r|^2
     def going(s: _State) -> Array:
-        return (s.gamma > (tol * tol) * gamma) & (s.k < limit) & ~s.flat
+        return (s.gamma > (tol * tol) * gamma) & (s.gamma > 4 * eps * dot(s.r, s.r)) & (s.k < limit)
 
     def step(s: _State) -> _State:
-        Bp = image(s.p, s.q)
+        Hp, beside = H(s.p)
+        Bp = seen(plus(sub(s.q, s.p), Hp))
         curved, size = dot(s.p, Bp), dot(s.p, s.q)
         top = xp.maximum(s.top, xp.abs(curved) / size)
-        flat = ~(curved > floor * top * size)  # NaN is flat
-        alpha = xp.where(flat, 0 * gamma, s.gamma / xp.where(flat, xp.ones_like(curved), curved))
-        r = axpy(-alpha, Bp, s.r)
+        flat = xp.abs(curved) <= floor * top * size
+        along = s.gamma / xp.where(flat, one, curved)
+        alpha = xp.where(flat, -dot(s.u, s.q) / size, along)
+        r = axpy(xp.where(flat, 0 * gamma, -along), Bp, s.r)
+        r = axpy(xp.where(flat, -dot(s.r, s.p) / size, 0 * gamma), s.q, r)
         z = J(r)
         rz = dot(r, z)
-        beta = rz / s.gamma
-        return _State(s.k + 1, axpy(alpha, s.p, s.u), r, axpy(beta, s.p, z), axpy(beta, s.q, r), rz, top, flat)
+        beta = xp.where(flat, 0 * gamma, rz / s.gamma)
+        # a saddle is no minimum, unique or not
+        singular = s.singular | flat | (curved < 0)
+        u, beside = axpy(alpha, s.p, s.u), axpy(alpha, beside, s.beside)
+        return _State(s.k + 1, u, beside, r, axpy(beta, s.p, z), axpy(beta, s.q, r), rz, top, singular)
 
-    one = xp.ones_like(gamma)
-    found = backend.while_loop(going, step, _State(none, zeros, c, start, c, gamma, one, false))
-
-    # least squares: (B J B) u = B J c, of which B p for p = J q is known without the inverse of J
-    def normal(r: Leaves) -> tuple[Leaves, Leaves]:
-        s = image(J(r), r)
-        return s, J(s)
-
-    singular = found.flat
-    first, turned = normal(c)
-    gamma_normal = xp.where(singular, dot(first, turned), 0 * gamma)
-
-    def going_on(s: _State) -> Array:
-        return (s.gamma > (tol * tol) * gamma_normal) & (s.k < limit) & ~s.flat
-
-    def square(s: _State) -> _State:
-        Bp = image(s.p, s.q)
-        size = dot(Bp, J(Bp))
-        flat = ~(size > (floor * floor) * dot(s.p, s.q))
-        alpha = xp.where(flat, 0 * gamma, s.gamma / xp.where(flat, xp.ones_like(size), size))
-        r = axpy(-alpha, Bp, s.r)
-        g, z = normal(r)
-        gz = dot(g, z)
-        beta = gz / s.gamma
-        return _State(s.k + 2, axpy(alpha, s.p, s.u), r, axpy(beta, s.p, z), axpy(beta, s.q, g), gz, s.top, flat)
-
-    least = backend.while_loop(going_on, square, _State(none, zeros, c, turned, first, gamma_normal, one, ~singular))
-    whole = xp.where(gamma > 0, gamma, one)
-    scale = xp.where(gamma_normal > 0, gamma_normal, one)
-    residual = xp.where(singular, least.gamma / scale, found.gamma / whole)
-    u = select(singular, least.u, found.u)
-    return Solution(u, singular, xp.maximum(residual, 0 * residual) ** 0.5, found.k + least.k)
+    zeros = tuple(0 * x for x in c)
+    s = backend.while_loop(going, step, _State(none, zeros, blank, c, start, c, gamma, one, gamma < gamma))
+    left = s.gamma / xp.where(gamma > 0, gamma, one)
+    return Solution(s.u, s.beside, s.singular, xp.where(left > 0, left, 0 * left) ** 0.5, s.k)

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 
 from xvarpro import trees
 from xvarpro._namespace import array_namespace
-from xvarpro.conjugate import Solution, conjugate_gradients
+from xvarpro.conjugate import conjugate_gradients
 from xvarpro.errors import ProblemError
 from xvarpro.levels import as_kind, complexified
 from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Reduced
-from xvarpro.tangents import degenerate, derivative
+from xvarpro.tangents import degenerate, derivative, seen
 from xvarpro.targets import Chunks
 
 
@@ -270,10 +270,7 @@ class Stationary:
         self.inverse, self.separable = inverse, separable
         self.z: Leaves = (w,) if separable else (w, inverse(judge.slope(w, judge.residual(w))))
         self.kinks = solver.kinks(backend, system, factor, low.y)
-        ones = array_namespace(w).ones_like(w)
-        off = low.slope(v := inverse(ones), low.M.matvec(v)) - ones
-        # within a subspace or between bounds the inverse is one of a part
-        self.lost = (trees.inner(off, off) > 1e-2 * trees.inner(ones, ones)) & (f.problem.lower.W is None)
+        self.lost = solver.truncated(factor)
 
         data, held = trees.partition(f.problem.data)
         rest, skeleton = trees.partition(trees.changed(f.problem, data=None))
@@ -302,6 +299,11 @@ class Stationary:
         w = self._row(None, self.inverse(first[2]))
         v = self._row(None, None, self.inverse(first[1] + w[1]))
         return self._split(first, w, v)[0]
+
+    def bound(self, u: Leaves) -> Array:
+        """``|L u|^2`` for the part L of the Lagrangian's Hessian: the curvature without that w follows, no less."""
+        row = self._row(u)[0][: self.p]
+        return trees.dot(row, row)
 
     def through_w(self, c: Array) -> tuple[Leaves, Leaves]:
         """The gradient of ``<c, w>`` with respect to theta and data."""
@@ -337,24 +339,20 @@ def _pull(
     by_theta, by_data = at.through_w(w_bar)
     c = trees.plus(theta_bar, by_theta)
 
-    # any step is right; one over the curvature keeps both parts of the system of one size
+    # any step is right that brings the system to scale 1: both of its parts grow with it
     z = trees.signs(theta)
-    Hz, _ = at.product(z)
-    s = (trees.dot(z, z) / trees.dot(Hz, Hz)) ** 0.5
+    s = (trees.dot(z, z) / at.bound(z)) ** 0.5
     s = xp.where(xp.isfinite(s), s, xp.ones_like(s))
 
     q = trees.axpy(-s, at.gradient, theta)
     J = derivative(backend, region, theta, q)
-    size = sum(math.prod(x.shape) for x in theta)
-    most = min(4 * size + 20, 1000) if limit is None else limit
-    eps = xp.finfo(value_bar.dtype).eps
-    solved: Solution = conjugate_gradients(
-        backend, J, lambda u: at.product(trees.scaled(s, u))[0], c, max(TOL, 4 * eps), most
-    )
-    _, cross = at.product(trees.scaled(s, solved.u))
+    most = min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit
+    tol = max(TOL, 4 * xp.finfo(value_bar.dtype).eps)
+    blank = tuple(array_namespace(x).zeros_like(x) for x in by_data)
+    solved = conjugate_gradients(backend, J, seen(region, J), lambda u: at.product(trees.scaled(s, u)), c, blank, tol, most)
     data = tuple(
         direct + as_kind(value_bar, slope) * slope - indirect
-        for direct, slope, indirect in zip(by_data, at.data_gradient, cross, strict=True)
+        for direct, slope, indirect in zip(by_data, at.data_gradient, solved.beside, strict=True)
     )
     unequal = degenerate(region, theta, q, J) | (at.kinks > 0)
     return data, unequal, solved.singular | at.lost, solved.residual, solved.steps

@@ -37,6 +37,16 @@ def derivative(backend: Any, region: Region, theta: Leaves, q: Leaves) -> Callab
     return lambda d: tuple(parts[i](x) if i in parts else x for i, x in enumerate(d))
 
 
+def seen(region: Region, J: Callable[[Leaves], Leaves]) -> Callable[[Leaves], Leaves]:
+    """The part of a vector that J does not map to 0, where J is a projector; leaves of which that is not known stay."""
+    flat = {i for i, C in region.constrained if on_faces(C)}
+
+    def part(d: Leaves) -> Leaves:
+        return tuple(x if i in flat else y for i, (x, y) in enumerate(zip(J(d), d, strict=True)))
+
+    return part if flat else lambda d: d
+
+
 def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], Leaves]) -> Array:
     """Whether the solution has one derivative to one side and another to the other: a multiplier is 0. 0-d bool.
 
@@ -53,8 +63,8 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
         for sign in (1.0, -1.0):
             if on_faces(C):
                 x = _nearest(C, q[i], x)
-                g = x - q[i]
-                g = g + (sign * eps**0.5 * xp.max(xp.abs(g))) * z
+                # a multiplier below that, in units of theta, is none
+                g = x - q[i] + (sign * eps**0.5 * xp.max(xp.abs(q[i]))) * z
                 way = xp.reshape(C.lmo(event(C, g)), x.shape) - x
                 face = xp.reshape(C.tangent(event(C, way), event(C, x)), x.shape)
                 found = found | (xp.max(xp.abs(way - face)) > eps**0.5 * xp.max(xp.abs(way)))
