@@ -1,4 +1,4 @@
-"""The implicit gradient is that of the solution: differences of whole solves, every framework, what has no derivative."""
+"""The implicit gradient is that of the solution, on every framework, and says where there is none."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from .support import decays, error, host, host_tree, rng, send, send_tree
 
 T = np.linspace(0.0, 2.0, 20)
 CLEAN = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([[2.0, 1.0, 1.5], [1.0, 2.0, 1.0]])
-DATA = {"t": T, "Y": CLEAN + 0.05 * rng(0).normal(size=CLEAN.shape), "lam": np.asarray(1e-2), "shift": np.arange(1, 3)}
+DATA = {"t": T, "Y": CLEAN + 0.05 * rng(0).normal(size=CLEAN.shape), "lam": np.asarray(0.1), "shift": np.arange(1, 3)}
 START = np.array([0.5, 5.0])
 COTANGENT = Cotangent(np.array([1.0, -2.0]), np.array([[0.5, 0.1, -0.3], [0.7, 0.2, 0.4]]), 3.0)
 

@@ -200,7 +200,9 @@ def test_only_backends_import_a_framework(module):
         assert not concrete
 
 
-@pytest.mark.parametrize("module", sorted(m for m in FILES if top(m) not in ("backends", "cli", "experiments", "layers")))
+@pytest.mark.parametrize(
+    "module", sorted(m for m in FILES if top(m) not in ("backends", "cli", "experiments", "layers"))
+)
 def test_nobody_else_asks_which_backend_it_is(module):
     """`if backend.name == ...` belongs to the backends: what differs is a member of the protocol."""
     for node in ast.walk(ast.parse(FILES[module].read_text())):

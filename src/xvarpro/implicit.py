@@ -116,7 +116,9 @@ def reasons(unequal: float, singular: float, residual: float) -> list[str]:
 def warn(unequal: float, singular: float, residual: float) -> None:
     """A `DifferentiabilityWarning`, where there is a reason for one."""
     if said := reasons(unequal, singular, residual):
-        warnings.warn(f"the gradient of a solution does not stand: {'; '.join(said)}", DifferentiabilityWarning, stacklevel=2)
+        warnings.warn(
+            f"the gradient of a solution does not stand: {'; '.join(said)}", DifferentiabilityWarning, stacklevel=2
+        )
 
 
 def gradient(
@@ -349,7 +351,9 @@ def _pull(
     most = min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit
     tol = max(TOL, 4 * xp.finfo(value_bar.dtype).eps)
     blank = tuple(array_namespace(x).zeros_like(x) for x in by_data)
-    solved = conjugate_gradients(backend, J, seen(region, J), lambda u: at.product(trees.scaled(s, u)), c, blank, tol, most)
+    solved = conjugate_gradients(
+        backend, J, seen(region, J), lambda u: at.product(trees.scaled(s, u)), c, blank, tol, most
+    )
     data = tuple(
         direct + as_kind(value_bar, slope) * slope - indirect
         for direct, slope, indirect in zip(by_data, at.data_gradient, solved.beside, strict=True)

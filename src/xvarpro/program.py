@@ -33,7 +33,7 @@ class Program:
         return cls(prepared.assemble, skeleton), rest
 
     def start(self, rest: Leaves) -> Callable[[Leaves], Any]:
-        """theta -> the state there, and the scale of what the objective is a difference of."""
+        """The state at a theta, and the scale of what the objective is a difference of."""
         problem, region, algorithm = self.skeleton.fill(rest)
         f = self.assemble(problem).loosest()
         return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))

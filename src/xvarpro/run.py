@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from xvarpro import trees
-from xvarpro._namespace import array_namespace
 from xvarpro._version import __version__
 from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared

@@ -87,4 +87,3 @@ def _of_face(C: Set, x: Array, shape: tuple[int, ...]) -> Callable[[Array], Arra
 def _nearest(C: Set, q: Array, theta: Array | None = None) -> Array:
     """The projection of q; theta itself where a set has none."""
     return array_namespace(q).reshape(C.project(event(C, q)), q.shape) if C.has_projection else theta
-

@@ -226,7 +226,7 @@ class Backend(ABC):
         return self
 
     def report(self, fun: Callable[..., None], *scalars: Array) -> None:
-        """Call `fun` on the host with 0-d arrays as numbers, for what it says: when they are known, if that is later."""
+        """Call `fun` on the host with 0-d arrays as numbers, for what it says; later, where they are known later."""
         fun(*self.to_floats(scalars))
 
     # -- numerics ----------------------------------------------------------------------------------------------------

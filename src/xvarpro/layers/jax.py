@@ -157,4 +157,6 @@ def _check(data: Tree, kind: str, own: Any) -> None:
         if trees.is_array(x) and trees.is_inexact(x):
             found = own.dtype_name(x)
             if found not in (kind, {"float32": "complex64", "float64": "complex128"}[kind]):
-                raise ProblemError(f"{name} is {found} and theta0 is {kind}: the layer casts nothing, bring both to one")
+                raise ProblemError(
+                    f"{name} is {found} and theta0 is {kind}: the layer casts nothing, bring both to one"
+                )
