@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, many, operators, sets, steps
+from xvarpro import algorithms, backends, errors, implicit, layers, lower, many, operators, sets, steps
 from xvarpro._version import __version__
 from xvarpro.comparison import Comparison, compare
 from xvarpro.evaluate import project, value_and_gradient
@@ -37,6 +37,8 @@ __all__ = [
     "compare",
     "compress",
     "errors",
+    "implicit",
+    "layers",
     "lower",
     "many",
     "operators",

@@ -76,12 +76,25 @@ class Prepared:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
         return partial(Reduced if self.blank.exact else Inexact, **shared)
 
+    @property
+    def vector(self) -> bool:
+        """Whether the caller's target, and so w, is a vector rather than a matrix of columns."""
+        y = self.original.lower.y
+        return (y.ndim if trees.is_array(y) else self.blank.y_ndim) == 1
+
     def target(self, block: Array) -> Array:
         """Columns of the caller's lower target as this solve sees them."""
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
             mover = Mover(self.backend, self.dtype, self.device)
             return mover.weighed(mover(block, "y", real=True, gaps=weights is not None), weights, "y")
+
+    def brought(self, x: Array) -> Array:
+        """An array of the caller's, shaped like theta or w, as this solve computes with it."""
+        with self.backend.scope(self.dtype):
+            kind = exchange.dtype_name(x)
+            dtype = FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
+            return exchange.move(x, self.backend, dtype=dtype, device=self.device)
 
     def certify_designs(self) -> None:
         """`operators.dottest` of every level's design at theta0; of a level in chunks, of the first one."""

@@ -10,7 +10,7 @@ from typing import Any
 from xvarpro import algorithms
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
-from xvarpro.prepare import prepare
+from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Tree
@@ -97,22 +97,11 @@ def solve(
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype, progress=progress)
-    size = sum(math.prod(x.shape) for x in prepared.theta)
-    region = prepared.region
-    without = region.without_projection
-    chosen = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
-    if chosen.needs_projection and without:
-        raise ProblemError(f"{type(chosen).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
-    hosted = [C for _, C in region.constrained if not C.compiles]
-    if prepared.backend.compiled and hosted:
-        raise ProblemError(
-            f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
-            "use another backend, or for debugging one that does not compile"
-        )
+    method = chosen(prepared, algorithm)
     if debug:
         prepared.certify_designs()
     with prepared.backend.scope(prepared.dtype):
-        run = Run(prepared, chosen, tol)
+        run = Run(prepared, method, tol)
         run.warm_up()
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
@@ -120,6 +109,29 @@ def solve(
             while status is Status.CONVERGED and run.doubted():
                 status = run.iterate(max_iter, time_limit, callback, bar)
         return run.result(run.finish(status), setup)
+
+
+def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
+    """The algorithm, or the default for the sets at hand.
+
+    Raises
+    ------
+    ProblemError
+        It does not fit the sets, or these do not fit a compiled loop.
+    """
+    size = sum(math.prod(x.shape) for x in prepared.theta)
+    region = prepared.region
+    without = region.without_projection
+    method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
+    if method.needs_projection and without:
+        raise ProblemError(f"{type(method).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
+    hosted = [C for _, C in region.constrained if not C.compiles]
+    if prepared.backend.compiled and hosted:
+        raise ProblemError(
+            f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
+            "use another backend, or for debugging one that does not compile"
+        )
+    return method
 
 
 def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, callback: Any) -> None:

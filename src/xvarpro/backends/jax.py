@@ -23,6 +23,8 @@ class JaxBackend(Backend):
     ----------
     compiled : bool
         False runs every operation by itself, for debugging: the same iterates, far slower.
+    inner : bool
+        Whether compiled functions are parts of a larger one, which is the caller's to compile.
     """
 
     name = "jax"
@@ -34,8 +36,9 @@ class JaxBackend(Backend):
     chunk = 1024
     kept = 64  # compiled functions held at a time
 
-    def __init__(self, compiled: bool = True) -> None:
+    def __init__(self, compiled: bool = True, inner: bool = False) -> None:
         self.compiled = compiled
+        self.inner = inner
         self._cache: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
 
     # -- arrays
@@ -151,7 +154,8 @@ class JaxBackend(Backend):
         if not self.compiled:
             return fun
         if key not in self._cache:
-            self._cache[key] = jax.jit(fun, compiler_options=_options())
+            # only the outermost function takes options
+            self._cache[key] = jax.jit(fun, compiler_options=None if self.inner else _options())
             if len(self._cache) > self.kept:
                 self._cache.popitem(last=False)
         self._cache.move_to_end(key)
@@ -159,6 +163,12 @@ class JaxBackend(Backend):
 
     def uncompiled(self) -> JaxBackend:
         return JaxBackend(compiled=False) if self.compiled else self
+
+    def embedded(self) -> JaxBackend:
+        return _embedded()
+
+    def report(self, fun: Callable[..., None], *scalars: Array) -> None:
+        jax.debug.callback(lambda *x: fun(*map(float, x)), *scalars)
 
     def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
         return jax.eval_shape(fun, *args)
@@ -218,6 +228,11 @@ class JaxBackend(Backend):
 def _tracing() -> bool:
     """Whether a function is being compiled: then every operation is part of it."""
     return isinstance(xp.zeros(()), jax.core.Tracer)
+
+
+@cache
+def _embedded() -> JaxBackend:
+    return JaxBackend(inner=True)
 
 
 @cache

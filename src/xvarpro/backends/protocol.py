@@ -125,6 +125,26 @@ class Backend(ABC):
         zeros = tuple(self.xp.zeros_like(x) for x in primals)
         return self.jvp(fun, primals, zeros, constants)[0], lambda v: self.jvp(fun, primals, v, constants)[1]
 
+    def differential(self, fun: Callable[[Array], Array], x: Array) -> Callable[[Array], Array]:
+        """The derivative of a function that may call members of this class, loops among them: d -> ``dfun(x) d``."""
+        _, push = self.linearise(lambda x: (fun(x),), (x,))
+        return lambda d: push((d,))[0]
+
+    def curvature(
+        self, fun: Callable[..., Array], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        """Gradient of a real ``fun(*primals, *constants)``, 0-d, and the product of its Hessian with tangents.
+
+        The product may be called often: `fun` is evaluated once where the framework can. This text is for frameworks
+        whose `linearise` takes a function that calls `vjp`.
+        """
+
+        def gradient(*primals: Array) -> tuple[Array, ...]:
+            (value,), pullback = self.vjp(lambda *x: (fun(*x, *constants),), primals)
+            return pullback((self.xp.ones_like(value),))
+
+        return self.linearise(gradient, primals)
+
     # -- linear algebra beyond the standard --------------------------------------------------------------------------
 
     @abstractmethod
@@ -200,6 +220,14 @@ class Backend(ABC):
         """
 
     chunk: int = 1  # the most steps that one call of a loop takes
+
+    def embedded(self) -> Backend:
+        """The same framework, inside a function that the caller compiles, differentiates or maps over a batch."""
+        return self
+
+    def report(self, fun: Callable[..., None], *scalars: Array) -> None:
+        """Call `fun` on the host with 0-d arrays as numbers, for what it says; later, where they are known later."""
+        fun(*self.to_floats(scalars))
 
     # -- numerics ----------------------------------------------------------------------------------------------------
 

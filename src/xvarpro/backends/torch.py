@@ -133,6 +133,27 @@ class TorchBackend(EagerBackend):
 
         return tuple(y.detach() for y in outputs), push
 
+    def curvature(
+        self, fun: Callable[..., Array], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        leaves = tuple(p.detach().requires_grad_() for p in primals)
+        with torch.enable_grad():
+            gradient = torch.autograd.grad(
+                fun(*leaves, *constants), leaves, create_graph=True, allow_unused=True, materialize_grads=True
+            )
+        linked = [i for i, g in enumerate(gradient) if g.requires_grad]
+
+        def product(tangents: tuple[Array, ...]) -> tuple[Array, ...]:
+            if not linked:
+                return tuple(torch.zeros_like(p) for p in primals)
+            heads, seeds = [gradient[i] for i in linked], [tangents[i] for i in linked]
+            # a Hessian is its own transpose
+            return torch.autograd.grad(
+                heads, leaves, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+
+        return tuple(g.detach() for g in gradient), product
+
     def qr(self, A: Array) -> tuple[Array, Array]:
         Q, R = torch.linalg.qr(A)
         return Q, R
