@@ -25,7 +25,7 @@ from xvarpro import backends as registry
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.experiments import commands, report
 from xvarpro.experiments.commands import _options as options
-from xvarpro.experiments.stated import load
+from xvarpro.stated import load
 
 # in the extra `cli`, and imported only where they are used
 _OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}

@@ -12,7 +12,6 @@ import numpy as np
 
 from xvarpro import backends as registry
 from xvarpro import trees
-from xvarpro.backends import of
 from xvarpro.errors import ProblemError
 from xvarpro.evaluate import value_and_gradient
 from xvarpro.problem import Problem
@@ -20,6 +19,7 @@ from xvarpro.protocols import Algorithm, Tree
 from xvarpro.result import Result
 from xvarpro.run import Moment
 from xvarpro.solve import solve
+from xvarpro.stored import to_numpy
 
 # of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not
 # amplify it; in float32 as much more as its epsilon is larger
@@ -228,7 +228,7 @@ def compare(
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise ProblemError(f"compare needs two or more different backends, such as 'numpy' and 'torch': got {names}")
     leaves, treedef = trees.flatten(theta0)
-    start = trees.unflatten(treedef, [_numpy(x, dtype) for x in leaves])
+    start = trees.unflatten(treedef, [np.asarray(to_numpy(x), dtype=dtype) for x in leaves])
     fits, paths = {}, {}
     for name in names:
         kept = _Kept()
@@ -276,11 +276,6 @@ class _Kept:
         if moment.iteration >= self._next:
             self._next = math.ceil(SPACING * moment.iteration + 0.1)
             self.thetas[moment.iteration] = moment.theta
-
-
-def _numpy(x: Any, dtype: str) -> np.ndarray:
-    backend = of(x)
-    return np.asarray(x if backend is None else backend.to_numpy(x), dtype=dtype)
 
 
 def _gradient(problem: Problem, theta: Tree, name: str, dtype: str) -> Tree:
