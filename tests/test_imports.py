@@ -52,7 +52,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("protocol", "tape"),
+    ("protocol", "tape", "_held"),
     ("",),  # the registry
     ("exchange", "eager"),
     ("taped",),

@@ -30,7 +30,7 @@ class Recipe:
     tol : float
     max_iter : int
     scale : float
-        ``1/2 |y|^2`` of the level that judges, or the first objective where that is larger: what rounding is relative to.
+        What rounding is relative to: ``1/2 |y|^2`` of the level that judges, or the first objective if that is larger.
     fingerprints : mapping of str to str
         Of theta0 and of every array and number of the problem as it was given, by the names that a user would write.
     problem : str, optional
@@ -96,5 +96,5 @@ def _hash(x: Any) -> str:
     host = np.ascontiguousarray(to_numpy(x))
     host = host if host.dtype.isnative and np.little_endian else host.astype(host.dtype.newbyteorder("<"))
     found = hashlib.sha256(f"{host.dtype.name} {tuple(x.shape)}".encode())
-    found.update(host.view(np.uint8))
+    found.update(memoryview(host.view(np.uint8)))
     return found.hexdigest()[:32]

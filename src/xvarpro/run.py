@@ -302,5 +302,3 @@ class Run:
 
 def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
     return objective.diagnose(theta)
-
-

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-
 from xvarpro.errors import ProblemError
 from xvarpro.problem import Problem
 from xvarpro.protocols import Tree

@@ -19,7 +19,6 @@ from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
 
-
 # arrays find their backend by their type: inside the scope of a reproducible one, both have to know
 _reproducibly: ContextVar[bool] = ContextVar("reproducibly", default=False)
 
