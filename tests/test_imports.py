@@ -43,6 +43,7 @@ LAYERS = [
     ("run", "evaluate"),
     ("solve",),
     ("stated", "comparison"),
+    ("claims",),
     ("verification",),
     ("many",),
     (ROOT_MODULE,),

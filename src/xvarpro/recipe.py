@@ -96,5 +96,5 @@ def _hash(x: Any) -> str:
     host = np.ascontiguousarray(to_numpy(x))
     host = host if host.dtype.isnative and np.little_endian else host.astype(host.dtype.newbyteorder("<"))
     found = hashlib.sha256(f"{host.dtype.name} {tuple(x.shape)}".encode())
-    found.update(memoryview(host.view(np.uint8)))
+    found.update(host.view(np.uint8).data)
     return found.hexdigest()[:32]

@@ -274,7 +274,7 @@ class Result:
             meta = json.loads(str(arrays.pop("meta")))
             written = meta["format"]
         except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ProblemError(f"{os.fspath(path)} is not a file that Result.save wrote ({error})") from error
+            raise ProblemError(f"{os.fspath(path)} is not a file that Result.save wrote") from error
         if written > FORMAT:
             raise ProblemError(
                 f"{os.fspath(path)} has format {written}, and this version reads up to {FORMAT}: use a newer xvarpro"
