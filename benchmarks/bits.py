@@ -20,7 +20,7 @@ import numpy as np
 
 import xvarpro as xv
 
-ROWS, INPUTS, UNITS = 2001, 17, 37
+ROWS, INPUTS, UNITS, ITERATIONS = 2001, 17, 37, 10
 
 
 def design(theta: Any, data: Any) -> Any:
@@ -50,7 +50,7 @@ def solved(backend: str, deterministic: bool, shift: int, dtype: str) -> str:
         over=xv.sets.Box(-1.0, 1.0),
         algorithm=xv.algorithms.cr_varpro(),
         tol=0.0,
-        max_iter=30,
+        max_iter=ITERATIONS,
         backend=backend,
         deterministic=deterministic,
     )

@@ -33,7 +33,16 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
 
 
 @pytest.mark.parametrize(
-    "page", ["autoencoder.md", "deconvolution.md", "experiments.md", "fewshot.md", "levels.md", "many.md"]
+    "page",
+    [
+        "autoencoder.md",
+        "deconvolution.md",
+        "experiments.md",
+        "fewshot.md",
+        "levels.md",
+        "many.md",
+        "reproducibility.md",
+    ],
 )
 def test_blocks_of_a_page_run_one_after_the_other(page):
     space: dict = {}

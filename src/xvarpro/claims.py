@@ -25,7 +25,8 @@ from xvarpro.status import Status
 from xvarpro.stored import to_numpy
 
 FEASIBLE = 1e3  # machine epsilons that a point may violate its set by, relative to its size, as `solve` takes a start
-ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 that count as none of an objective or of a gap, as in `solve`
+ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 that count as none of a gap, as in `solve`
+DIGITS = 100.0  # machine epsilons of |y| that a residual may be off
 GRADIENT = 30.0  # machine epsilons times the condition that two gradients at one point may be apart
 
 
@@ -117,13 +118,12 @@ class Look:
     def again(self, theta: Tree, algorithm: Any) -> tuple[Comparison, list[Check]]:
         """The same solve, and where it ends."""
         fit, stored = self.fit, self.fit.provenance
-        cut = fit.status in (Status.TIME_LIMIT, Status.STOPPED)
         held = stored["determinism"]["held"] and self.where["backend"] == stored["backend"]
         here = self._solve(
             self.recipe.theta0,
             algorithm,
             tol=self.recipe.tol,
-            max_iter=fit.n_iter if cut else self.recipe.max_iter,
+            max_iter=fit.n_iter if self._cut else self.recipe.max_iter,
             deterministic=held,
         )
         both = here.n_iter == fit.n_iter
@@ -148,12 +148,17 @@ class Look:
         notes = [again.verdict]
         if here.n_iter == stored.n_iter:
             notes.append(f"theta at the end: {next(iter(again.apart.values())).theta[-1]:.1e} apart, relative")
-        if here.status is not stored.status or here.n_iter != stored.n_iter:
+        if here.n_iter != stored.n_iter or not (self._cut or here.status is stored.status):
             notes.append(
                 f"{stored.status.name} after {stored.n_iter} iterations as stored, "
                 f"{here.status.name} after {here.n_iter} again"
             )
         return notes
+
+    @property
+    def _cut(self) -> bool:
+        """Whether a clock or a callback ended the solve, which no one can do again."""
+        return self.fit.status in (Status.TIME_LIMIT, Status.STOPPED)
 
     @property
     def _rounding(self) -> float:
@@ -164,8 +169,11 @@ class Look:
         relative = off / size if size else 0.0
         told = f"{stored:.10g} stored, {here:.10g} {where}, {relative:.1e} apart, relative"
         # written so that NaN fails
-        passed = off <= self.tolerance * size or off <= self._rounding
-        rounding = self.tolerance * size < off <= self._rounding
+        # of 1/2 |r|^2, where r is off by this length: a small residual is a difference of terms as large as y
+        error = DIGITS * self.eps * math.sqrt(2 * self.recipe.scale)
+        noise = error * math.sqrt(2 * size) + error**2 / 2
+        passed = off <= self.tolerance * size or off <= noise
+        rounding = passed and off > self.tolerance * size
         reason = "rounding of the data" if rounding else f"at most {self.tolerance:.1e}"
         return Check(what, passed, f"{told} ({reason})", relative, self.tolerance)
 

@@ -269,7 +269,7 @@ class Result:
             It is no such file, or a later version wrote it.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
                 arrays = dict(file)
             meta = json.loads(str(arrays.pop("meta")))
             written = meta["format"]

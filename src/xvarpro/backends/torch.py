@@ -16,7 +16,7 @@ import torch
 from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.protocol import Array, Pullback, Pushforward
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
 
@@ -229,10 +229,11 @@ def _deterministic() -> Iterator[None]:
     try:
         with _algorithms():
             yield
-    except RuntimeError as error:
-        if "deterministic" not in str(error):
+    except (RuntimeError, ModelError) as error:
+        reason = str(error if isinstance(error, RuntimeError) else error.__cause__)
+        if "deterministic" not in reason:
             raise
-        reason = str(error).partition(". You can turn off")[0]
+        reason = reason.partition(". You can turn off")[0]
         raise ProblemError(f"deterministic=True cannot be kept: {reason}") from error
 
 
