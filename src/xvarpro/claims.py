@@ -118,13 +118,11 @@ class Look:
     def again(self, theta: Tree, algorithm: Any) -> tuple[Comparison, list[Check]]:
         """The same solve, and where it ends."""
         fit, stored = self.fit, self.fit.provenance
-        held = stored["determinism"]["held"] and self.where["backend"] == stored["backend"]
         here = self._solve(
             self.recipe.theta0,
             algorithm,
             tol=self.recipe.tol,
             max_iter=fit.n_iter if self._cut else self.recipe.max_iter,
-            deterministic=held,
         )
         both = here.n_iter == fit.n_iter
         looked_at = np.asarray([fit.n_iter] if both else [], dtype=int)
@@ -137,7 +135,7 @@ class Look:
             np.full(looked_at.size, self.eps * max(fit.verified.condition, 1.0)),
         )
         checks = [self._objective("end", "again", fit.value, here.value)]
-        if here.provenance == stored and held and not stored["determinism"]["unpromised"]:
+        if here.provenance == stored and self._held and not stored["determinism"]["unpromised"]:
             same = "the same solve gives " + ("the same bits" if found.same_bits else "other bits")
             checks.append(Check("bits", found.same_bits, f"{same} on the same processor, versions and threads"))
         return found, checks
@@ -154,6 +152,12 @@ class Look:
                 f"{here.status.name} after {here.n_iter} again"
             )
         return notes
+
+    @property
+    def _held(self) -> bool:
+        """Whether the backend is held to the same bits: as it was; between two backends it makes no difference."""
+        stored = self.fit.provenance
+        return stored["determinism"]["held"] and self.where["backend"] == stored["backend"]
 
     @property
     def _cut(self) -> bool:
@@ -188,6 +192,7 @@ class Look:
                 over=self.over,
                 algorithm=algorithm,
                 progress=self.progress,
+                deterministic=self._held,
                 **self.where,
                 **options,
             )
