@@ -38,13 +38,16 @@ LAYERS = [
     ("moving",),
     ("models",),
     ("prepare",),
-    ("plotting",),
+    ("plotting", "stored", "provenance"),
+    ("recipe",),
     ("result", "weights", "program"),
     ("tangents",),
     ("run", "evaluate", "implicit"),
     ("solve",),
     ("layers",),
-    ("comparison",),
+    ("stated", "comparison"),
+    ("claims",),
+    ("verification",),
     ("many",),
     (ROOT_MODULE,),
     ("datasets",),
@@ -54,7 +57,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("protocol", "tape"),
+    ("protocol", "tape", "_held"),
     ("",),  # the registry
     ("exchange", "eager"),
     ("taped",),

@@ -14,6 +14,7 @@ from xvarpro.solve import solve
 from xvarpro.status import Status
 from xvarpro.targets import Chunks, compress
 from xvarpro.trees import array_namespace
+from xvarpro.verification import Verification, verify
 
 __all__ = [
     "Chunks",
@@ -29,6 +30,7 @@ __all__ = [
     "Rows",
     "Status",
     "Trace",
+    "Verification",
     "__version__",
     "algorithms",
     "array_namespace",
@@ -49,4 +51,5 @@ __all__ = [
     "solve_many",
     "steps",
     "value_and_gradient",
+    "verify",
 ]

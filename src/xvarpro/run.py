@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from xvarpro import trees
-from xvarpro._version import __version__
 from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared
 from xvarpro.program import Program, judged, running
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Array, Leaves, Tree
+from xvarpro.provenance import provenance
+from xvarpro.recipe import Recipe
 from xvarpro.result import Counts, Result, Trace, Verified
 from xvarpro.status import Status
 from xvarpro.weights import weights
@@ -65,7 +66,7 @@ class Run:
     """One solve: its state, its trace, its clock."""
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
-        self.prepared, self.algorithm = prepared, algorithm
+        self.prepared, self.algorithm, self.tol = prepared, algorithm, float(tol)
         backend, treedef = prepared.backend, prepared.home.treedef
         program, whole = Program.of(prepared, algorithm)
         like = prepared.theta[0]
@@ -85,6 +86,11 @@ class Run:
         self.state, _ = self._loop(self.operands, state, 0)
         self.rows = [backend.to_floats(_record(self.state))]
         self.seconds = [0.0]
+
+    @property
+    def scale(self) -> float:
+        """What rounding of the objective is relative to, once the solve is warm."""
+        return self.prepared.backend.to_floats([self.operands[1]])[0]
 
     def iterate(
         self, max_iter: int, time_limit: float | None, callback: Callable[[Moment], bool | None] | None, bar: Bar
@@ -153,7 +159,7 @@ class Run:
             _theta=lambda: home.bring(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend),
         )
 
-    def result(self, status: Status, setup: float) -> Result:
+    def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
         prepared, iterate = self.prepared, self.state.iterate
         status, verified = self._verified(status)
         last = dict(zip(_RECORD, self.rows[-1], strict=True))
@@ -171,10 +177,11 @@ class Run:
             trace=Trace(**columns, seconds=np.asarray(self.seconds)),
             verified=verified,
             algorithm=repr(self.algorithm),
-            provenance=_provenance(prepared),
+            provenance=provenance(prepared.backend, prepared.theta[0], compressed=prepared.compressed),
             seconds=self.seconds[-1],
             setup_seconds=setup,
             _weights=lambda: weights(prepared, iterate.theta),
+            _recipe=recipe,
         )
 
     def _verified(self, status: Status) -> tuple[Status, Verified]:
@@ -215,15 +222,3 @@ class Run:
 
 def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
     return objective.diagnose(theta)
-
-
-def _provenance(prepared: Prepared) -> dict[str, Any]:
-    backend = prepared.backend
-    return {
-        "xvarpro": __version__,
-        "backend": backend.name,
-        "device": str(backend.device_of(prepared.theta[0])),
-        "dtype": prepared.dtype,
-        "compressed": prepared.compressed,
-        "framework": backend.describe(),
-    }

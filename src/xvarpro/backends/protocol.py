@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xvarpro._namespace import device
+from xvarpro.errors import ProblemError
 
 Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
@@ -30,6 +31,7 @@ class Backend(ABC):
     extra: ClassVar[str | None] = None  # the optional dependency that installs it, None for a test backend
     autodiff: ClassVar[str]  # where derivatives come from
     compiled: bool = False  # whether whole loops are compiled
+    reproducible: bool = False  # whether `scope` holds the framework to the same bits from run to run
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
 
     xp: Any
@@ -236,6 +238,25 @@ class Backend(ABC):
         """Everything this package computes runs inside: full matmul precision, float64 where asked for, no recording
         of the caller's graph, no floating-point warnings. Restores what it changed.
         """
+
+    def deterministic(self) -> Backend:
+        """The same framework, whose `scope` holds it to the same bits from run to run.
+
+        That is for one version, device and dtype, on one kind of processor with one number of threads. What it takes is
+        in force inside `scope` alone.
+
+        Raises
+        ------
+        ProblemError
+            The framework cannot be held to that.
+        """
+        if self.reproducible:
+            return self
+        raise ProblemError(f"the {self.name} backend has no deterministic mode: leave out deterministic=True")
+
+    def unpromised(self, device: Any) -> tuple[str, ...]:
+        """What `deterministic` does not cover on that device, a sentence each."""
+        return ()
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
