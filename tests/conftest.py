@@ -22,32 +22,46 @@ def backend(request):
         yield chosen
 
 
-# Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`.
+# Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`. What JAX computes is
+# compared with NumPy by the conformance suite in any case.
 COMPILES_FOR_LONG = (
-    "test_combinators", "test_constrained_weights", "test_faces", "test_fourier", "test_in_face", "test_active_set",
-    "test_krylov", "test_matrix_sets", "test_operators", "test_reseed", "test_rivals", "test_sets", "test_stochastic",
-    "test_vector_sets", "test_frank_wolfe_steps", "test_autoencoder", "test_deblurring", "test_deconvolution",
-    "test_fewshot", "test_algorithms", "test_compression",
+    "test_accuracy", "test_active_set", "test_algorithms", "test_autoencoder", "test_combinators", "test_compression",
+    "test_constrained_weights", "test_deblurring", "test_deconvolution", "test_errors", "test_faces", "test_fewshot",
+    "test_fourier", "test_frank_wolfe_steps", "test_in_face", "test_krylov", "test_levels", "test_lower",
+    "test_matrix_sets", "test_norms", "test_operators", "test_reduced", "test_reseed", "test_rivals", "test_sets",
+    "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
 )  # fmt: skip
 
-
-# One solve on JAX, with arrays from everywhere: one case of each runs in any case.
-VARIANTS = (
-    "test_results_go_home", "test_result_does_not_share_memory_across_frameworks", "test_memory_of_every_sort",
-    "test_data_may_come_from_any_framework", "test_round_trip_through_a_file",
+# Solves on JAX that are about JAX, or about what compiled loops do differently; each is a program of its own.
+SOLVES = (
+    "test_converged", "test_time_limit", "test_float32_jax_works_with_x64_off", "test_loss_of_rank_is_a_status",
+    "test_a_finished_solve_lets_go_of_its_data", "test_callback_sees_every_iterate_and_can_stop",
 )  # fmt: skip
+
+# Contracts that hold in both precisions: array-api-strict, which is slow, is asked in double and Torch in single; the
+# other way round with `-m thorough`. NumPy is asked in both.
+PRECISION = {"array-api-strict": "float32", "torch": "float64"}
+CONTRACTS = ("test_lower", "test_matrix_sets", "test_operators", "test_sets", "test_vector_sets")
 
 
 def pytest_collection_modifyitems(items):
-    met = set()
     for item in items:
-        compiled = "jax" in item.name or "compiled" in item.name
-        name = item.name.partition("[")[0]
-        variant = "quasi-Newton" in item.name or (name in VARIANTS and name in met)
-        if compiled and (variant or item.path.stem in COMPILES_FOR_LONG):
+        if _compiles_for_long(item) or _asked_elsewhere(item):
             item.add_marker(pytest.mark.thorough)
-        elif compiled:
-            met.add(name)
+
+
+def _compiles_for_long(item):
+    if "jax" not in item.name and "compiled" not in item.name:
+        return False
+    solves = item.path.stem == "test_solve" and item.name.partition("[")[0] not in SOLVES and "[jax" in item.name
+    return solves or "quasi-Newton" in item.name or item.path.stem in COMPILES_FOR_LONG
+
+
+def _asked_elsewhere(item):
+    wide = "float64" in item.name or "complex" in item.name
+    dtype = "float32" if "float32" in item.name else "float64" if wide else None
+    backend = next((name for name in PRECISION if name in item.name), None)
+    return item.path.stem in CONTRACTS and backend is not None and PRECISION[backend] == dtype
 
 
 def float64(backend):

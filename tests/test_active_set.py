@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from conformance import problems
 from xvarpro import backends
 from xvarpro.algorithms import (
     ActiveSetFrankWolfe,
@@ -21,6 +20,7 @@ from xvarpro.algorithms import (
     Simultaneous,
     Together,
 )
+from xvarpro.conformance import problems
 from xvarpro.errors import ProblemError
 from xvarpro.region import resolve
 from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex

@@ -238,3 +238,25 @@ def test_other_devices_than_cuda_are_refused():
         else:
             raise AssertionError
     """)
+
+
+def test_sums_over_repeated_indices_are_taken_in_their_order_where_that_is_asked_for():
+    on_the_stand_in("""
+        import xvarpro.backends.cupy as adapter
+        calls = []
+        adapter.scatter_add = lambda out, key, v: (calls.append("atomic"), np.add.at(out, key, v))
+        held = backend.deterministic()
+        x, key, v = (backend.asarray(a) for a in (np.zeros(3), np.array([1, 1, 2]), np.array([1.0, 2.0, 3.0])))
+        for chosen, expected in ((held, []), (backend, ["atomic"])):
+            calls.clear()
+            with chosen.scope("float64"):
+                out = chosen.index_add(x, key, v)
+                inside = backend.index_add(x, key, v)  # as an array finds its backend
+            assert isinstance(out, cp.ndarray)
+            assert out.tolist() == inside.tolist() == [0.0, 3.0, 3.0]
+            assert calls == 2 * expected
+        assert x.tolist() == [0.0, 0.0, 0.0]
+        fit = xv.solve(problem, start, over=box, max_iter=2, backend="cupy", deterministic=True)
+        assert fit.provenance["determinism"]["held"]
+        assert "cuSOLVER" in fit.provenance["determinism"]["unpromised"][0]
+    """)

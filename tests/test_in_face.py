@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from conformance import problems
 from xvarpro.algorithms import (
     AwayStep,
     BlendedPairwise,
@@ -17,6 +16,7 @@ from xvarpro.algorithms import (
     Separate,
     Together,
 )
+from xvarpro.conformance import problems
 from xvarpro.errors import ProblemError
 from xvarpro.region import resolve
 from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex

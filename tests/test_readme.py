@@ -33,7 +33,18 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
 
 
 @pytest.mark.parametrize(
-    "page", ["autoencoder.md", "deconvolution.md", "experiments.md", "fewshot.md", "levels.md", "many.md"]
+    "page",
+    [
+        "autoencoder.md",
+        "deconvolution.md",
+        "experiments.md",
+        "fewshot.md",
+        "layers.md",
+        "levels.md",
+        "many.md",
+        "pipelines.md",
+        "reproducibility.md",
+    ],
 )
 def test_blocks_of_a_page_run_one_after_the_other(page):
     space: dict = {}
@@ -42,5 +53,5 @@ def test_blocks_of_a_page_run_one_after_the_other(page):
     assert found
     for block in found:
         exec(block, space)
-        fit = space["fit"]
-        assert np.isfinite(np.asarray(fit.value)).any()
+        value = space["fit"].value
+        assert np.isfinite(np.asarray(value.detach() if hasattr(value, "detach") else value)).any()

@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, many, operators, sets, steps
+from xvarpro import algorithms, backends, errors, implicit, layers, lower, many, operators, sets, steps
 from xvarpro._version import __version__
 from xvarpro.comparison import Comparison, compare
 from xvarpro.evaluate import project, value_and_gradient
@@ -14,6 +14,7 @@ from xvarpro.solve import solve
 from xvarpro.status import Status
 from xvarpro.targets import Chunks, compress
 from xvarpro.trees import array_namespace
+from xvarpro.verification import Verification, verify
 
 __all__ = [
     "Chunks",
@@ -29,6 +30,7 @@ __all__ = [
     "Rows",
     "Status",
     "Trace",
+    "Verification",
     "__version__",
     "algorithms",
     "array_namespace",
@@ -37,6 +39,8 @@ __all__ = [
     "compare",
     "compress",
     "errors",
+    "implicit",
+    "layers",
     "lower",
     "many",
     "operators",
@@ -47,4 +51,5 @@ __all__ = [
     "solve_many",
     "steps",
     "value_and_gradient",
+    "verify",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import array_api_compat
 
-__all__ = ["adjoint", "adopt", "array_namespace", "device", "is_array", "is_complex"]
+__all__ = ["adjoint", "adopt", "array_namespace", "device", "is_array", "is_complex", "is_inexact"]
 
 _known: dict[type, Any] = {}
 _devices: dict[type, Callable[[Any], Any]] = {}
@@ -58,6 +58,11 @@ def is_complex(x: Any) -> bool:
     if found is None:
         found = _complex[key] = array_namespace(x).isdtype(x.dtype, "complex floating")
     return found
+
+
+def is_inexact(x: Any) -> bool:
+    """Whether the dtype of an array is real or complex floating."""
+    return array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))
 
 
 def is_array(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The command line: ``xvarpro run <experiment>``, ``xvarpro compare <problem>`` and ``xvarpro backends``."""
+"""The command line: ``xvarpro run``, ``compare``, ``verify``, ``conformance`` and ``backends``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ import numpy as np
 import xvarpro
 from xvarpro import __version__, algorithms
 from xvarpro import backends as registry
+from xvarpro.conformance.command import command as conformance
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.experiments import commands, report
 from xvarpro.experiments.commands import _options as options
-from xvarpro.experiments.stated import load
+from xvarpro.stated import load
 
 # in the extra `cli`, and imported only where they are used
 _OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
@@ -72,6 +73,7 @@ def _register() -> None:
 
 
 _register()
+app.command("conformance")(_guarded(conformance))
 
 
 @run.callback()
@@ -104,7 +106,9 @@ def compare(
     ] = "cr_varpro",
     iterations: Annotated[int, typer.Option(help="On each backend.")] = 300,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    out: Annotated[Path | None, typer.Option(help="Folder for comparison.png and comparison.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a figure, comparison.json and a result per backend.")
+    ] = None,
 ) -> None:
     """Run one problem on several backends, and say where they part. Exit status 1 where they do not agree."""
     _guarded(_compare)(problem, backends, algorithm, iterations, dtype, out)
@@ -136,8 +140,56 @@ def _compare(name: str, among: str, algorithm: str, iterations: int, dtype: str,
         out.mkdir(parents=True, exist_ok=True)
         found.plot().savefig(out / "comparison.png", dpi=200)
         report.write_summary(out / "comparison.json", found.record())
-        screen.print(f"wrote comparison.png and comparison.json to {out}")
+        for each, fit in found.fits.items():
+            fit.save(out / f"{each}.npz", problem=name)
+        files = ", ".join(f"{each}.npz" for each in found.fits)
+        screen.print(f"wrote comparison.png, comparison.json and {files} to {out}")
     if not found.agree:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    result: Annotated[Path, typer.Argument(help="A file of Result.save.")],
+    problem: Annotated[
+        str | None,
+        typer.Option(help="package.module:function or file.py:function. Default: the name in the file, which is run."),
+    ] = None,
+    backend: Annotated[str | None, typer.Option(help="Where to look. Default: where it was solved.")] = None,
+    device: options.Device = None,
+    dtype: Annotated[str | None, typer.Option(help="float64 or float32. Default: the result's.")] = None,
+    run: Annotated[bool, typer.Option(help="Do the solve again, too.")] = True,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Of two objectives, relative. Default: 1e-9 in float64, 1e-2 in float32.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File for all that was found, as JSON.")] = None,
+) -> None:
+    """Look at a result again: is what it claims true, and does the same solve end there. Exit status 1 where not."""
+    _guarded(_verify)(result, problem, backend, device, dtype, run, tolerance, out)
+
+
+def _verify(
+    result: Path,
+    problem: str | None,
+    backend: str | None,
+    device: str | None,
+    dtype: str | None,
+    run: bool,
+    tolerance: float | None,
+    out: Path | None,
+) -> None:
+    if dtype is not None:
+        options.check_dtype(dtype)
+    found = xvarpro.verify(
+        result, problem, backend=backend, device=device, dtype=dtype, rerun=run, tolerance=tolerance, progress=None
+    )
+    screen = report.console()
+    screen.print(str(found).rpartition("\n")[0])
+    screen.print(found.verdict, style="green" if found.ok else "red")
+    if out is not None:
+        report.write_summary(out, found.record())
+        screen.print(f"wrote {out}")
+    if not found.ok:
         raise typer.Exit(1)
 
 

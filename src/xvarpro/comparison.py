@@ -12,7 +12,6 @@ import numpy as np
 
 from xvarpro import backends as registry
 from xvarpro import trees
-from xvarpro.backends import of
 from xvarpro.errors import ProblemError
 from xvarpro.evaluate import value_and_gradient
 from xvarpro.problem import Problem
@@ -20,6 +19,7 @@ from xvarpro.protocols import Algorithm, Tree
 from xvarpro.result import Result
 from xvarpro.run import Moment
 from xvarpro.solve import solve
+from xvarpro.stored import to_numpy
 
 # of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not
 # amplify it; in float32 as much more as its epsilon is larger
@@ -91,9 +91,15 @@ class Comparison:
         return min(found, default=None)
 
     @property
+    def same_bits(self) -> bool:
+        """Whether objectives, gaps, steps and the last theta are equal, bit for bit."""
+        first, *others = (_bits(fit) for fit in self.fits.values())
+        return all(other == first for other in others)
+
+    @property
     def tolerance(self) -> float:
-        """Of two objectives, by the precision."""
-        return TOLERANCE[next(iter(self.fits.values())).provenance["dtype"]]
+        """Of two objectives, by the coarsest precision."""
+        return max(TOLERANCE[fit.provenance["dtype"]] for fit in self.fits.values())
 
     @property
     def agree(self) -> bool:
@@ -141,6 +147,7 @@ class Comparison:
             "tolerance": self.tolerance,
             "same_step_sizes": self.first_difference is None,
             "first_different_step": self.first_difference,
+            "same_bits": self.same_bits,
             "looked_at": self.looked_at.tolist(),
             "theta_difference": {name: a.theta.tolist() for name, a in self.apart.items()},
             "gradient_difference": {name: a.gradient.tolist() for name, a in self.apart.items()},
@@ -228,7 +235,7 @@ def compare(
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise ProblemError(f"compare needs two or more different backends, such as 'numpy' and 'torch': got {names}")
     leaves, treedef = trees.flatten(theta0)
-    start = trees.unflatten(treedef, [_numpy(x, dtype) for x in leaves])
+    start = trees.unflatten(treedef, [np.asarray(to_numpy(x), dtype=dtype) for x in leaves])
     fits, paths = {}, {}
     for name in names:
         kept = _Kept()
@@ -252,8 +259,8 @@ def compare(
     first = float(np.linalg.norm(_flat(gradients[reference][0])))
     apart = {
         name: Apart(
-            np.asarray([_distance(paths[name][n], theta) for n, theta in zip(looked_at, at, strict=True)]),
-            np.asarray([_distance(g, h, first) for g, h in zip(gradients[name], gradients[reference], strict=True)]),
+            np.asarray([distance(paths[name][n], theta) for n, theta in zip(looked_at, at, strict=True)]),
+            np.asarray([distance(g, h, first) for g, h in zip(gradients[name], gradients[reference], strict=True)]),
         )
         for name in others
     }
@@ -278,11 +285,6 @@ class _Kept:
             self.thetas[moment.iteration] = moment.theta
 
 
-def _numpy(x: Any, dtype: str) -> np.ndarray:
-    backend = of(x)
-    return np.asarray(x if backend is None else backend.to_numpy(x), dtype=dtype)
-
-
 def _gradient(problem: Problem, theta: Tree, name: str, dtype: str) -> Tree:
     return value_and_gradient(problem, theta, registry.get(name), dtype=dtype)[1]
 
@@ -291,12 +293,18 @@ def _flat(tree: Tree) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in trees.flatten(tree)[0]])
 
 
-def _distance(a: Tree, b: Tree, size: float = 0.0) -> float:
+def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
     """Euclidean distance relative to b, or to `size` where that is larger."""
     x, y = _flat(a), _flat(b)
     size = max(size, float(np.linalg.norm(y)))
     gap = float(np.linalg.norm(x - y))
     return gap / size if size else gap
+
+
+def _bits(fit: Result) -> list[bytes]:
+    t = fit.trace
+    arrays = [t.value, t.gap_A, t.gap_B, t.alpha_A, t.alpha_B, *trees.leaves(fit.theta)]
+    return [np.asarray(to_numpy(x)).tobytes() for x in arrays]
 
 
 def _first(a: np.ndarray, b: np.ndarray) -> int | None:

@@ -76,12 +76,25 @@ class Prepared:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
         return partial(Reduced if self.blank.exact else Inexact, **shared)
 
+    @property
+    def vector(self) -> bool:
+        """Whether the caller's target, and so w, is a vector rather than a matrix of columns."""
+        y = self.original.lower.y
+        return (y.ndim if trees.is_array(y) else self.blank.y_ndim) == 1
+
     def target(self, block: Array) -> Array:
         """Columns of the caller's lower target as this solve sees them."""
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
             mover = Mover(self.backend, self.dtype, self.device)
             return mover.weighed(mover(block, "y", real=True, gaps=weights is not None), weights, "y")
+
+    def brought(self, x: Array) -> Array:
+        """An array of the caller's, shaped like theta or w, as this solve computes with it."""
+        with self.backend.scope(self.dtype):
+            kind = exchange.dtype_name(x)
+            dtype = FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
+            return exchange.move(x, self.backend, dtype=dtype, device=self.device)
 
     def certify_designs(self) -> None:
         """`operators.dottest` of every level's design at theta0; of a level in chunks, of the first one."""
@@ -105,7 +118,7 @@ class Prepared:
 
 
 def destination(
-    theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None
+    theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
 ) -> tuple[list[Any], list[str], Backend, str, Any, Home]:
     """Leaves of theta0 and their names; the backend, dtype and device to compute with; the way back."""
     leaves, treedef = trees.flatten(theta0)
@@ -114,10 +127,11 @@ def destination(
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
     to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
+    to = to.deterministic() if deterministic else to
     work = dtype or own_dtype
     if work not in FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64', got {work!r}")
-    place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to is source else None
+    place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to.name == source.name else None
     home = Home(source, work, tuple(source.device_of(x) for x in leaves), treedef)
     _check_way_home(home, own_dtype)
     return leaves, names, to, work, place, home
@@ -132,11 +146,12 @@ def prepare(
     device: Any = None,
     dtype: str | None = None,
     progress: bool | None = None,
+    deterministic: bool = False,
 ) -> Prepared:
     """Check everything, then move it. Raises before any work; see `solve` for what."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
-    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype)
+    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype, deterministic)
     treedef = home.treedef
     with to.scope(work):
         # a copy: the result must not share memory with what the caller may write to

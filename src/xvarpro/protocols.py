@@ -368,6 +368,10 @@ class LowerSolver(Struct):
     def deficient(self, backend: Any, factor: Any) -> Array:
         """0-d bool: the lower level has no unique solution to working precision."""
 
+    def truncated(self, factor: Any) -> Array | bool:
+        """Whether `argmin` chose among several solutions; its derivative is then not that of one. 0-d bool."""
+        return False
+
     @abstractmethod
     def condition(self, backend: Any, factor: Any) -> Array:
         """2-norm condition number of the matrix that was factored, columns scaled to length 1 where `w` does not depend

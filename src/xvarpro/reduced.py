@@ -140,6 +140,10 @@ class Reduced(Objective):
         made = replace(problem, lower=part) if along else replace(problem, upper=part)
         return type(self)(made, self.backend, self.treedef)
 
+    def over(self, problem: Problem) -> Reduced:
+        """The objective of a problem that differs in the values of its arrays only; these may be traced."""
+        return type(self)(problem, self.backend, self.treedef, self.blank)
+
     def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
         """Call the user's functions; `theta` and `constants` may be traced."""
         problem, tree = self.problem, unflatten(self.treedef, theta)
@@ -197,6 +201,21 @@ class Reduced(Objective):
         """The objective at w, of which `r` is the residual of the level that judges."""
         value = judge.value(w, r)
         return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
+
+    def lagrangian(self, theta: Leaves, w: Array, *v: Array) -> Array:
+        """``f_U(w, theta) - <grad_w f_L(w, theta), v>``, the objective with the lower level as a condition, 0-d.
+
+        Stationary in w and v at ``w(theta)`` and the adjoint v; without a v, the objective itself, which is stationary
+        in w where both levels are one. Arrays may be traced, those of the problem as well.
+        """
+        parts = self.evaluate(theta, self.constants)
+        low, judge = self.sides(parts)
+        value = self.objective(parts, judge, w, judge.residual(w))
+        for multiplier in v:
+            value = value - inner(low.residual(w), low.M.matvec(multiplier))
+            if low.system.ridged:
+                value = value - low.lam * low.coupling(w, multiplier)
+        return value
 
     def sides(self, parts: Parts) -> tuple[Side, Side]:
         """The lower level and the one that judges, which is the same for a separable problem."""

@@ -47,7 +47,7 @@ class Region(Struct):
 
     def measured(self, theta: Leaves) -> Region:
         """The region with the diameters of its sets: sets measure themselves on the host, before a loop is compiled."""
-        widths = [(theta[i], C.diameter(_event(C, theta[i]))) for i, C in self.constrained]
+        widths = [(theta[i], C.diameter(event(C, theta[i]))) for i, C in self.constrained]
         return replace(self, diameters=tuple(array_namespace(x).full_like(trees.corner(x), d) for x, d in widths))
 
     @property
@@ -60,7 +60,7 @@ class Region(Struct):
         d = list(theta)
         gap_A = gap_B = slack = None
         for i, C in self.constrained:
-            v, hidden = C.certified(_event(C, grad[i]))
+            v, hidden = C.certified(event(C, grad[i]))
             d[i] = array_namespace(v).reshape(v, theta[i].shape) - theta[i]
             slack = slack if hidden is None else _add(slack, array_namespace(v).sum(hidden))
             gap_A = _add(gap_A, -trees.inner(grad[i], d[i]))
@@ -106,7 +106,7 @@ class Region(Struct):
         out = list(d)
         for i, C in self.constrained:
             if C.has_faces:
-                x, v = _event(C, theta[i]), d[i]
+                x, v = event(C, theta[i]), d[i]
                 xp = array_namespace(x)
                 rows = xp.reshape(v, (*v.shape[: v.ndim - theta[i].ndim], *x.shape))
                 out[i] = xp.reshape(C.tangent(rows, x), v.shape)
@@ -121,7 +121,7 @@ class Region(Struct):
         for i, C in self.constrained:
             out[i] = theta[i]
             if C.has_faces:
-                x, v = _event(C, theta[i]), _event(C, d[i])
+                x, v = event(C, theta[i]), event(C, d[i])
                 end = C.slide(v, x)
                 out[i] = array_namespace(x).reshape(_walk(backend, C, v, x) if end is None else end, theta[i].shape)
         return tuple(out)
@@ -131,16 +131,17 @@ class Region(Struct):
         worst = _zero(theta)
         for i, C in self.constrained:
             xp = array_namespace(theta[i])
-            worst = xp.maximum(worst, xp.max(C.violation(_event(C, theta[i]))))
+            worst = xp.maximum(worst, xp.max(C.violation(event(C, theta[i]))))
         return worst
 
     def diameter(self, theta: Leaves) -> float:
         """``sqrt(Delta_A^2 + sum of (2 radius)^2)`` of the sets and of the balls of the free block."""
-        squares = [C.diameter(_event(C, theta[i])) ** 2 for i, C in self.constrained]
+        squares = [C.diameter(event(C, theta[i])) ** 2 for i, C in self.constrained]
         return math.sqrt(sum(squares) + sum((2 * ball.radius) ** 2 for _, ball in self.free))
 
 
-def _event(C: Set, x: Array) -> Array:
+def event(C: Set, x: Array) -> Array:
+    """A leaf as its set sees it: one vector, for a vector set."""
     return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from xvarpro import trees
-from xvarpro.backends import of
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Tree
+from xvarpro.recipe import Recipe
 from xvarpro.status import Status
+from xvarpro.stored import decode, structure, to_numpy
+
+FORMAT = 2  # of the files; 1 had no recipe
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,8 @@ class Result:
     algorithm : str
         As it was run, defaults included.
     provenance : dict
-        Backend, device, dtype, versions, precision switches.
+        Backend, device, dtype, versions, precision switches, processor and threads, and whether the backend was held to
+        the same bits.
     seconds, setup_seconds : float
         Time in the iterations, and before them (moving data, compressing, compiling).
     """
@@ -135,6 +141,7 @@ class Result:
     setup_seconds: float
     _weights: Callable[[], Iterator[Array]] | None = field(default=None, repr=False, compare=False)
     _w: Array | None = field(default=None, repr=False, compare=False)
+    _recipe: Callable[[], Recipe] | None = field(default=None, repr=False, compare=False)
 
     @property
     def gap(self) -> float:
@@ -163,6 +170,11 @@ class Result:
         if self._weights is None:
             raise ProblemError("this result was loaded from a file, which keeps w as a whole: use .w")
         return self._weights()
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What the solve was asked for, so that it can be done again; None of a file that has none. See `verify`."""
+        return None if self._recipe is None else self._recipe()
 
     @property
     def message(self) -> str:
@@ -204,77 +216,81 @@ class Result:
 
         return plot_trace(self, ax)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one ``.npz`` file, without pickle.
+    def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
+        """Write everything to one ``.npz`` file, without pickle: what `verify` needs to do it again included.
+
+        Parameters
+        ----------
+        path : path
+        problem : str, optional
+            A function without arguments that returns ``(problem, theta0)`` or ``(problem, theta0, over)``, by its name:
+            ``package.module:function`` or ``file.py:function``. Functions are not kept in the file; this finds them.
 
         Raises
         ------
         ProblemError
             theta is a tree of something else than dicts, lists, tuples and arrays.
+
+        Examples
+        --------
+        >>> import os, tempfile, numpy as np, xvarpro as xv
+        >>> t = np.linspace(0.0, 1.0, 9)[:, None]
+        >>> fit = xv.solve(xv.separable(lambda theta, t: t**theta, t[:, 0], data=t), np.array([2.0]))
+        >>> path = os.path.join(tempfile.mkdtemp(), "fit.npz")
+        >>> fit.save(path, problem="mine.py:powers")
+        >>> xv.Result.load(path).recipe.problem
+        'mine.py:powers'
         """
-        leaves, _ = trees.flatten(self.theta)
-        arrays = {f"theta_{i}": _numpy(x) for i, x in enumerate(leaves)}
+        arrays = {f"theta_{i}": to_numpy(x) for i, x in enumerate(trees.leaves(self.theta))}
         arrays |= {f"trace_{f.name}": getattr(self.trace, f.name) for f in fields(Trace)}
-        arrays["w"] = _numpy(self.w)
+        recipe = self.recipe
+        if recipe is not None and problem is not None:
+            recipe = replace(recipe, problem=problem)
         meta = {
-            "format": 1,
-            "tree": _structure(self.theta, iter(range(len(leaves)))),
+            "format": FORMAT,
+            "tree": structure(self.theta),
+            "recipe": None if recipe is None else recipe.write(arrays),
             "status": self.status.name,
             "counts": asdict(self.counts),
             "verified": asdict(self.verified),
             **{k: getattr(self, k) for k in _PLAIN},
         }
+        arrays["w"] = to_numpy(self.w)
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, meta=np.array(json.dumps(meta)), **arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Result:
-        """Read what `save` wrote; arrays come back as NumPy's."""
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        meta = json.loads(str(arrays.pop("meta")))
+        """Read what `save` wrote, in this version or an earlier one; arrays come back as NumPy's.
+
+        Raises
+        ------
+        ProblemError
+            It is no such file, or a later version wrote it.
+        """
+        try:
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
+                arrays = dict(file)
+            meta = json.loads(str(arrays.pop("meta")))
+            written = meta["format"]
+        except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ProblemError(f"{os.fspath(path)} is not a file that Result.save wrote") from error
+        if written > FORMAT:
+            raise ProblemError(
+                f"{os.fspath(path)} has format {written}, and this version reads up to {FORMAT}: use a newer xvarpro"
+            )
+        kept = meta.get("recipe")
         trace = Trace(**{f.name: arrays[f"trace_{f.name}"] for f in fields(Trace)})
         return cls(
-            theta=_rebuild(meta["tree"], arrays),
+            theta=decode(meta["tree"], "theta", arrays),
             status=Status[meta["status"]],
             counts=Counts(**meta["counts"]),
             trace=trace,
             verified=Verified(**meta["verified"]),
             _w=arrays["w"],
+            _recipe=None if kept is None else lambda: Recipe.read(kept, arrays),
             **{k: meta[k] for k in _PLAIN},
         )
 
 
 _PLAIN = ("value", "gap_A", "gap_B", "n_iter", "algorithm", "provenance", "seconds", "setup_seconds")
-
-
-def _numpy(x: Array) -> np.ndarray:
-    backend = of(x)
-    return np.asarray(x) if backend is None else backend.to_numpy(x)
-
-
-def _structure(tree: Tree, index: Iterator[int]) -> Any:
-    """Containers as JSON, in the order in which leaves are numbered."""
-    if isinstance(tree, dict):
-        return {"dict": {key: _structure(tree[key], index) for key in _keys(tree)}}
-    if type(tree) in (list, tuple):
-        return {type(tree).__name__: [_structure(x, index) for x in tree]}
-    if trees.is_array(tree) or isinstance(tree, float):
-        return next(index)
-    raise ProblemError(f"Result.save keeps dicts, lists, tuples and arrays; theta holds a {type(tree).__name__}")
-
-
-def _keys(tree: dict[Any, Any]) -> list[Any]:
-    if not all(isinstance(key, str) for key in tree):
-        raise ProblemError("Result.save keeps dicts with string keys only")
-    return sorted(tree) if type(tree) is dict else list(tree)
-
-
-def _rebuild(structure: Any, arrays: dict[str, np.ndarray]) -> Tree:
-    if isinstance(structure, int):
-        return arrays[f"theta_{structure}"]
-    ((kind, children),) = structure.items()
-    if kind == "dict":
-        return {key: _rebuild(child, arrays) for key, child in children.items()}
-    built = [_rebuild(child, arrays) for child in children]
-    return tuple(built) if kind == "tuple" else built

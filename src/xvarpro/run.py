@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from xvarpro import trees
-from xvarpro._namespace import array_namespace
-from xvarpro._version import __version__
-from xvarpro.algorithms._common import at
 from xvarpro.objective import Objective
 from xvarpro.prepare import Prepared
+from xvarpro.program import Program, judged, running
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Array, Leaves, Tree
+from xvarpro.provenance import provenance
+from xvarpro.recipe import Recipe
 from xvarpro.result import Counts, Result, Trace, Verified
 from xvarpro.status import Status
 from xvarpro.weights import weights
@@ -57,115 +57,40 @@ class Moment:
         return self._theta()
 
 
-def _judged(state: Any, tol: Array, floor: Array) -> Any:
-    """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
-    it = state.iterate
-    xp = array_namespace(it.value)
-    small = _small(it, tol, floor)
-    code = xp.where(
-        (it.gap_A + it.slack <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
-    )
-    if it.lower != ():
-        it, code = _unsettled(it, code, small)
-    finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
-    code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
-    return state._replace(iterate=it._replace(status=code))
-
-
-def _unsettled(it: Any, code: Array, small: Array) -> tuple[Any, Array]:
-    """The iterate with its status where the lower level is inexact.
-
-    A search that finds no descent may have met the error of the values: it is tried again with a tolerance below the
-    residual that was left. A level that has not reached its tolerance, and leaves open as much as the gap, has nothing
-    more to give.
-    """
-    xp = array_namespace(it.value)
-    error, gap = it.lower, xp.maximum(it.gap_A + it.gap_B, small)
-    stuck = code == Status.NO_DESCENT.code
-    retried = stuck & error.reached & (error.slack > 1e-3 * gap)
-    failed = ~error.reached & (error.slack > gap) & (code != Status.CONVERGED.code)
-    code = xp.where(retried, xp.full_like(code, Status.RUNNING.code), code)
-    code = xp.where(failed, xp.full_like(code, Status.LOWER_LEVEL.code), code)
-    residual = xp.where(retried, error.residual * xp.minimum(error.slack, gap) / gap, error.residual)
-    return it._replace(lower=error._replace(residual=residual)), code
-
-
-def _certified(f: Any, region: Any, state: Any) -> Any:
-    """The state with value and certificate anew, from the lower level as tight as `f` solves it."""
-    it = state.iterate
-    point, _, direction = f.certified(region, it.theta)
-    return state._replace(iterate=at(it, point, direction, 1, 1)._replace(status=0 * it.status))
-
-
-def _small(it: Any, tol: Array, floor: Array) -> Array:
-    """The gap that counts as none: it is known to rounding of the data, however small the objective has become."""
-    xp = array_namespace(it.value)
-    return xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
-
-
 def _record(state: Any) -> tuple[Array, ...]:
     it = state.iterate
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
-
-
-def _tied(f: Objective, state: Any, tol: Array, floor: Array) -> Objective:
-    """The objective as a step from this state wants it: an inexact lower level follows the gap."""
-    return f if f.exact else f.tied(state.iterate, _small(state.iterate, tol, floor))
-
-
-def _running(state: Any) -> Array:
-    return state.iterate.status == Status.RUNNING.code
 
 
 class Run:
     """One solve: its state, its trace, its clock."""
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
-        self.prepared, self.algorithm = prepared, algorithm
-        backend, treedef, assemble = prepared.backend, prepared.home.treedef, prepared.assemble
-        whole, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
+        self.prepared, self.algorithm, self.tol = prepared, algorithm, float(tol)
+        backend, treedef = prepared.backend, prepared.home.treedef
+        program, whole = Program.of(prepared, algorithm)
         like = prepared.theta[0]
-        with backend.scope(prepared.dtype):  # outside, JAX holds doubles on a device that was asked for and makes none
-            self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
-
-        def start(operands: Leaves) -> Callable[[Leaves], Any]:
-            problem, region, algorithm = skeleton.fill(operands[1:])
-            f = assemble(problem).loosest()
-            return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))
-
-        def step(operands: Leaves) -> Callable[[Any], Any]:
-            tol, floor, *rest = operands
-            problem, region, algorithm = skeleton.fill(rest)
-            f = assemble(problem, energy=floor)
-            return lambda state: _judged(algorithm.advance(_tied(f, state, tol, floor), region, state), tol, floor)
-
-        def end(operands: Leaves) -> Callable[[Any], Any]:
-            tol, floor, *rest = operands
-            problem, region, algorithm = skeleton.fill(rest)
-            f = assemble(problem, energy=floor)
-            return lambda state: _judged(algorithm.finish(_tied(f, state, tol, floor), region, state), tol, floor)
-
-        def sharp(operands: Leaves) -> Callable[[Any], Any]:
-            tol, floor, *rest = operands
-            problem, region, _ = skeleton.fill(rest)
-            f = assemble(problem, energy=floor)
-            return lambda state: _judged(_certified(f, region, state), tol, floor)
-
-        self._init = backend.call(start, ("init", skeleton, treedef))
-        self._end = backend.call(end, ("end", skeleton, treedef))
-        self._sharp = backend.call(sharp, ("sharp", skeleton, treedef))
-        self._loop = backend.loop(step, _record, _running, ("step", skeleton, treedef))
+        self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
+        self._init = backend.call(lambda operands: program.start(operands[1:]), ("init", program.skeleton, treedef))
+        self._end = backend.call(program.end, ("end", program.skeleton, treedef))
+        self._sharp = backend.call(program.sharp, ("sharp", program.skeleton, treedef))
+        self._loop = backend.loop(program.step, _record, running, ("step", program.skeleton, treedef))
 
     def warm_up(self) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not see it."""
         backend = self.prepared.backend
         state, energy = self._init(self.operands, self.prepared.theta)
         floor = backend.xp.maximum(backend.xp.abs(state.iterate.value), energy)
-        state = _judged(state, self.operands[0], floor)
+        state = judged(state, self.operands[0], floor)
         self.operands = (self.operands[0], floor, *self.operands[1:])
         self.state, _ = self._loop(self.operands, state, 0)
         self.rows = [backend.to_floats(_record(self.state))]
         self.seconds = [0.0]
+
+    @property
+    def scale(self) -> float:
+        """What rounding of the objective is relative to, once the solve is warm."""
+        return self.prepared.backend.to_floats([self.operands[1]])[0]
 
     def iterate(
         self, max_iter: int, time_limit: float | None, callback: Callable[[Moment], bool | None] | None, bar: Bar
@@ -234,7 +159,7 @@ class Run:
             _theta=lambda: home.bring(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend),
         )
 
-    def result(self, status: Status, setup: float) -> Result:
+    def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
         prepared, iterate = self.prepared, self.state.iterate
         status, verified = self._verified(status)
         last = dict(zip(_RECORD, self.rows[-1], strict=True))
@@ -252,10 +177,11 @@ class Run:
             trace=Trace(**columns, seconds=np.asarray(self.seconds)),
             verified=verified,
             algorithm=repr(self.algorithm),
-            provenance=_provenance(prepared),
+            provenance=provenance(prepared.backend, prepared.theta[0], compressed=prepared.compressed),
             seconds=self.seconds[-1],
             setup_seconds=setup,
             _weights=lambda: weights(prepared, iterate.theta),
+            _recipe=recipe,
         )
 
     def _verified(self, status: Status) -> tuple[Status, Verified]:
@@ -296,15 +222,3 @@ class Run:
 
 def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
     return objective.diagnose(theta)
-
-
-def _provenance(prepared: Prepared) -> dict[str, Any]:
-    backend = prepared.backend
-    return {
-        "xvarpro": __version__,
-        "backend": backend.name,
-        "device": str(backend.device_of(prepared.theta[0])),
-        "dtype": prepared.dtype,
-        "compressed": prepared.compressed,
-        "framework": backend.describe(),
-    }

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from xvarpro import algorithms
+import numpy as np
+
+from xvarpro import algorithms, trees
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
-from xvarpro.prepare import prepare
+from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
 from xvarpro.protocols import Algorithm, Tree
+from xvarpro.recipe import Recipe, fingerprints
 from xvarpro.result import Result
 from xvarpro.run import DeadUnitsWarning, Moment, Run
 from xvarpro.status import Status
@@ -36,6 +39,7 @@ def solve(
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
+    deterministic: bool = False,
 ) -> Result:
     """Minimise the reduced objective over ``C_A x R^p``.
 
@@ -63,6 +67,9 @@ def solve(
         Certify the designs at theta0 by `operators.dottest` first: worth it once for an operator of your own.
     backend, device, dtype : optional
         Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
+    deterministic : bool
+        Hold the backend to the same bits from run to run, for one version of everything on one kind of processor with
+        one number of threads; the result's provenance says what that does not cover.
 
     Returns
     -------
@@ -73,7 +80,8 @@ def solve(
     ------
     ProblemError
         Shapes, sets, dtypes or starts that do not fit together; NaN or inf in the data; an infeasible start; with
-        `debug`, an operator whose adjoint or gradient is not that of its products.
+        `debug`, an operator whose adjoint or gradient is not that of its products; with `deterministic`, an operation
+        that has no such algorithm.
     ModelError
         A model function returned the wrong thing or left its array namespace.
     ExchangeError
@@ -96,30 +104,60 @@ def solve(
     """
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)
-    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype, progress=progress)
+    prepared = prepare(
+        problem,
+        theta0,
+        over=over,
+        backend=backend,
+        device=device,
+        dtype=dtype,
+        progress=progress,
+        deterministic=deterministic,
+    )
+    method = chosen(prepared, algorithm)
+    if debug:
+        prepared.certify_designs()
+    with prepared.backend.scope(prepared.dtype):
+        run = Run(prepared, method, tol)
+        run.warm_up()
+        if max_iter == 0:  # theta0 is what is asked about: an inexact lower level is solved tightly there
+            run.doubted()
+        setup = time.perf_counter() - began
+        with Bar(max_iter, progress) as bar:
+            status = run.iterate(max_iter, time_limit, callback, bar)
+            while status is Status.CONVERGED and run.doubted():
+                status = run.iterate(max_iter, time_limit, callback, bar)
+        return run.result(run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
+
+
+def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:
+    prepared = run.prepared
+    host = [np.array(prepared.backend.to_numpy(x)) for x in prepared.theta]
+    theta0 = trees.unflatten(prepared.home.treedef, host)
+    return Recipe(theta0, over, run.algorithm, run.tol, max_iter, run.scale, fingerprints(problem, theta0))
+
+
+def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
+    """The algorithm, or the default for the sets at hand.
+
+    Raises
+    ------
+    ProblemError
+        It does not fit the sets, or these do not fit a compiled loop.
+    """
     size = sum(math.prod(x.shape) for x in prepared.theta)
     region = prepared.region
     without = region.without_projection
-    chosen = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
-    if chosen.needs_projection and without:
-        raise ProblemError(f"{type(chosen).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
+    method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
+    if method.needs_projection and without:
+        raise ProblemError(f"{type(method).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
     hosted = [C for _, C in region.constrained if not C.compiles]
     if prepared.backend.compiled and hosted:
         raise ProblemError(
             f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
             "use another backend, or for debugging one that does not compile"
         )
-    if debug:
-        prepared.certify_designs()
-    run = Run(prepared, chosen, tol)
-    with prepared.backend.scope(prepared.dtype):
-        run.warm_up()
-        setup = time.perf_counter() - began
-        with Bar(max_iter, progress) as bar:
-            status = run.iterate(max_iter, time_limit, callback, bar)
-            while status is Status.CONVERGED and run.doubted():
-                status = run.iterate(max_iter, time_limit, callback, bar)
-        return run.result(run.finish(status), setup)
+    return method
 
 
 def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, callback: Any) -> None:

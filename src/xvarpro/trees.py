@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import optree
 
 from xvarpro import _namespace
 from xvarpro.protocols import NAMESPACE, Array, Leaves, Tree
 
 is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
+is_inexact = _namespace.is_inexact
 
 
 def array_namespace(*trees: Tree) -> Any:
@@ -116,6 +119,14 @@ def _hashes(x: Any) -> bool:
     return True
 
 
+def changed(obj: Any, **fields: Any) -> Any:
+    """A dataclass with other fields, which are not checked anew: they may be traced."""
+    other = copy.copy(obj)
+    for name, value in fields.items():
+        object.__setattr__(other, name, value)
+    return other
+
+
 def map_arrays(fun: Callable[[Array], Array], obj: Any) -> Any:
     """`obj` with `fun` applied to every array in it."""
     arrays, skeleton = partition(obj)
@@ -157,6 +168,14 @@ def plus(a: Leaves, b: Leaves) -> Leaves:
 def scaled(alpha: Any, d: Leaves) -> Leaves:
     """``alpha d``."""
     return tuple(alpha * x for x in d)
+
+
+def signs(like: Leaves) -> Leaves:
+    """A fixed vector that points into no special direction."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.uniform(0.5, 1.5, x.shape) * rng.choice([-1.0, 1.0], x.shape) for x in like]
+    made = zip(drawn, like, strict=True)
+    return tuple(array_namespace(x).asarray(z, dtype=x.dtype, device=_namespace.device(x)) for z, x in made)
 
 
 def corner(x: Array) -> Array:

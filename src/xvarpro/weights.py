@@ -18,10 +18,9 @@ def weights(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
     A compressed target stands for one that may not fit in memory: the caller's own is walked through again.
     """
     y = prepared.original.lower.y
-    vector = (y.ndim if trees.is_array(y) else prepared.blank.y_ndim) == 1
     for block in _blocks(prepared, y):
         w = prepared.call(_solve, theta, block)
-        yield prepared.home.array(w[:, 0] if vector else w, prepared.backend)
+        yield prepared.home.array(w[:, 0] if prepared.vector else w, prepared.backend)
 
 
 def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import array_api_compat.cupy as xp
@@ -17,15 +19,27 @@ from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
 
+# arrays find their backend by their type: inside the scope of a reproducible one, both have to know
+_reproducibly: ContextVar[bool] = ContextVar("reproducibly", default=False)
+
 
 class CuPyBackend(TapedBackend):
-    """CuPy on a CUDA device."""
+    """CuPy on a CUDA device.
+
+    Parameters
+    ----------
+    reproducible : bool
+        Whether sums over indices that repeat are taken in their order; `deterministic` makes such a backend.
+    """
 
     name = "cupy"
     package = "cupy"
     roots = ("cupy",)
     extra = "cuda12"
     xp = xp
+
+    def __init__(self, reproducible: bool = False) -> None:
+        self.reproducible = reproducible
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         with cp.cuda.Device(self._index(device, x)):
@@ -61,6 +75,10 @@ class CuPyBackend(TapedBackend):
         return [f"cuda:{i}" for i in range(cp.cuda.runtime.getDeviceCount())]
 
     def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        if _reproducibly.get():  # the device adds in the order in which threads end, the host in that of the indices
+            host = cp.asnumpy(x)
+            np.add.at(host, cp.asnumpy(key), cp.asnumpy(v))
+            return self.asarray(host, device=x.device)
         out = x.copy()
         scatter_add(out, key, v)
         return out
@@ -91,14 +109,26 @@ class CuPyBackend(TapedBackend):
         return solve_triangular(R, B, lower=lower, trans=2 if transpose else 0, check_finite=False)
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        if _reproducibly.get():  # cuSPARSE adds up in the order in which threads end
+            return super().sparse_product(rows, columns, data, shape, w)
         from cupyx.scipy.sparse import coo_matrix  # slow to import, and few ask
 
         return coo_matrix((data, (rows, columns)), shape=shape).tocsr() @ w
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
-        with errstate(linalg="ignore"), np.errstate(all="ignore"):
-            yield
+        before = _reproducibly.set(self.reproducible or _reproducibly.get())
+        try:
+            with errstate(linalg="ignore"), np.errstate(all="ignore"):
+                yield
+        finally:
+            _reproducibly.reset(before)
+
+    def deterministic(self) -> CuPyBackend:
+        return self if self.reproducible else _reproducible()
+
+    def unpromised(self, device: Any) -> tuple[str, ...]:
+        return ("cuBLAS, cuSOLVER and cuFFT are taken as they come: CuPy has no switch for them.",)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -107,3 +137,8 @@ class CuPyBackend(TapedBackend):
             "CUPY_TF32": os.environ.get("CUPY_TF32", "0"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+@cache
+def _reproducible() -> CuPyBackend:
+    return CuPyBackend(reproducible=True)

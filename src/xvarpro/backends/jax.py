@@ -23,6 +23,10 @@ class JaxBackend(Backend):
     ----------
     compiled : bool
         False runs every operation by itself, for debugging: the same iterates, far slower.
+    inner : bool
+        Whether compiled functions are parts of a larger one, which is the caller's to compile.
+    reproducible : bool
+        Whether loops are compiled to give the same bits on a GPU from run to run; `deterministic` makes such a backend.
     """
 
     name = "jax"
@@ -34,8 +38,8 @@ class JaxBackend(Backend):
     chunk = 1024
     kept = 64  # compiled functions held at a time
 
-    def __init__(self, compiled: bool = True) -> None:
-        self.compiled = compiled
+    def __init__(self, compiled: bool = True, reproducible: bool = False, inner: bool = False) -> None:
+        self.compiled, self.reproducible, self.inner = compiled, reproducible, inner
         self._cache: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
 
     # -- arrays
@@ -151,14 +155,22 @@ class JaxBackend(Backend):
         if not self.compiled:
             return fun
         if key not in self._cache:
-            self._cache[key] = jax.jit(fun, compiler_options=_options())
+            # only the outermost function takes options
+            options = None if self.inner else _options(self.reproducible) or None
+            self._cache[key] = jax.jit(fun, compiler_options=options)
             if len(self._cache) > self.kept:
                 self._cache.popitem(last=False)
         self._cache.move_to_end(key)
         return self._cache[key]
 
     def uncompiled(self) -> JaxBackend:
-        return JaxBackend(compiled=False) if self.compiled else self
+        return JaxBackend(compiled=False, reproducible=self.reproducible) if self.compiled else self
+
+    def embedded(self) -> JaxBackend:
+        return _embedded()
+
+    def report(self, fun: Callable[..., None], *scalars: Array) -> None:
+        jax.debug.callback(lambda *x: fun(*map(float, x)), *scalars)
 
     def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
         return jax.eval_shape(fun, *args)
@@ -205,12 +217,22 @@ class JaxBackend(Backend):
         with jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64), jax.default_matmul_precision("highest"):
             yield
 
+    def deterministic(self) -> JaxBackend:
+        return self if self.reproducible else _reproducible(self.compiled)
+
+    def unpromised(self, device: Any) -> tuple[str, ...]:
+        if device.platform == "cpu":
+            return ()
+        whole = "every operation" if not self.compiled or _GPU not in _options(True) else "what runs before the loop"
+        return (f"{whole} is compiled without --{_GPU}: set it in XLA_FLAGS before the start.",)
+
     def describe(self) -> dict[str, Any]:
         return {
             "jax": jax.__version__,
             "platform": jax.default_backend(),
             "x64 flag": bool(jax.config.jax_enable_x64),
             "matmul precision": "highest",
+            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
 
@@ -221,15 +243,32 @@ def _tracing() -> bool:
 
 
 @cache
-def _options() -> dict[str, str] | None:
-    """What XLA is asked for, one compilation at a time; None where this version of it does not know the option.
+def _embedded() -> JaxBackend:
+    return JaxBackend(inner=True)
+
+
+@cache
+def _reproducible(compiled: bool) -> JaxBackend:
+    return JaxBackend(compiled, reproducible=True)  # one of each: compiled loops are kept in it
+
+
+_GPU = "xla_gpu_deterministic_ops"
+
+
+@cache
+def _options(reproducible: bool) -> dict[str, Any]:
+    """What XLA is asked for, one compilation at a time; what this version of it does not know is left out.
 
     On a CPU it would order a loop so that its kernels may run side by side: small ones then pay for a thread pool, up
     to a third of an iteration, and large ones have all threads anyway.
     """
-    options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+    wanted = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED", **({_GPU: True} if reproducible else {})}
+    return {name: value for name, value in wanted.items() if _known(name, value)}
+
+
+def _known(option: str, value: Any) -> bool:
     try:
-        jax.jit(lambda x: x + 1, compiler_options=options)(np.float32(0))
+        jax.jit(lambda x: x + 1, compiler_options={option: value})(np.float32(0))
     except jax.errors.JaxRuntimeError:
-        return None
-    return options
+        return False
+    return True

@@ -25,6 +25,7 @@ class NumPyBackend(TapedBackend):
     roots = ("numpy",)
     extra = ""
     failures = (np.linalg.LinAlgError,)
+    reproducible = True  # no operation of NumPy or of its BLAS depends on which thread is first
     xp = xp
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
@@ -114,7 +115,11 @@ class NumPyBackend(TapedBackend):
     def describe(self) -> dict[str, Any]:
         config: Any = np.show_config(mode="dicts")
         blas = config.get("Build Dependencies", {}).get("blas", {})
-        return {"numpy": np.__version__, "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()}
+        return {
+            "numpy": np.__version__,
+            "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
+            "simd": " ".join(config.get("SIMD Extensions", {}).get("found", [])[-1:]) or "baseline",
+        }
 
 
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xvarpro._namespace import device
-from xvarpro.errors import UnsupportedError
+from xvarpro.errors import ProblemError, UnsupportedError
 
 Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
@@ -31,6 +31,7 @@ class Backend(ABC):
     extra: ClassVar[str | None] = None  # the optional dependency that installs it, None for a test backend
     autodiff: ClassVar[str]  # where derivatives come from
     compiled: bool = False  # whether whole loops are compiled
+    reproducible: bool = False  # whether `scope` holds the framework to the same bits from run to run
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
     array_types: tuple[type, ...] = ()  # of arrays that do not know of `xp`, or not where they are, by themselves
     exemptions: tuple[Any, ...] = ()  # a plugin's `xvarpro.conformance.Exemption`s: where it is less exact, and why
@@ -131,6 +132,26 @@ class Backend(ABC):
         zeros = tuple(self.xp.zeros_like(x) for x in primals)
         return self.jvp(fun, primals, zeros, constants)[0], lambda v: self.jvp(fun, primals, v, constants)[1]
 
+    def differential(self, fun: Callable[[Array], Array], x: Array) -> Callable[[Array], Array]:
+        """The derivative of a function that may call members of this class, loops among them: d -> ``dfun(x) d``."""
+        _, push = self.linearise(lambda x: (fun(x),), (x,))
+        return lambda d: push((d,))[0]
+
+    def curvature(
+        self, fun: Callable[..., Array], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        """Gradient of a real ``fun(*primals, *constants)``, 0-d, and the product of its Hessian with tangents.
+
+        The product may be called often: `fun` is evaluated once where the framework can. This text is for frameworks
+        whose `linearise` takes a function that calls `vjp`.
+        """
+
+        def gradient(*primals: Array) -> tuple[Array, ...]:
+            (value,), pullback = self.vjp(lambda *x: (fun(*x, *constants),), primals)
+            return pullback((self.xp.ones_like(value),))
+
+        return self.linearise(gradient, primals)
+
     # -- linear algebra beyond the standard --------------------------------------------------------------------------
 
     @abstractmethod
@@ -207,6 +228,14 @@ class Backend(ABC):
 
     chunk: int = 1  # the most steps that one call of a loop takes
 
+    def embedded(self) -> Backend:
+        """The same framework, inside a function that the caller compiles, differentiates or maps over a batch."""
+        return self
+
+    def report(self, fun: Callable[..., None], *scalars: Array) -> None:
+        """Call `fun` on the host with 0-d arrays as numbers, for what it says; later, where they are known later."""
+        fun(*self.to_floats(scalars))
+
     # -- numerics ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -214,6 +243,25 @@ class Backend(ABC):
         """Everything this package computes runs inside: full matmul precision, float64 where asked for, no recording
         of the caller's graph, no floating-point warnings. Restores what it changed.
         """
+
+    def deterministic(self) -> Backend:
+        """The same framework, whose `scope` holds it to the same bits from run to run.
+
+        That is for one version, device and dtype, on one kind of processor with one number of threads. What it takes is
+        in force inside `scope` alone.
+
+        Raises
+        ------
+        ProblemError
+            The framework cannot be held to that.
+        """
+        if self.reproducible:
+            return self
+        raise ProblemError(f"the {self.name} backend has no deterministic mode: leave out deterministic=True")
+
+    def unpromised(self, device: Any) -> tuple[str, ...]:
+        """What `deterministic` does not cover on that device, a sentence each."""
+        return ()
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -5,19 +5,30 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import array_api_compat.torch as xp
 import numpy as np
 import torch
 
+from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.protocol import Array, Pullback, Pushforward
+from xvarpro.errors import ModelError, ProblemError
+
+_LINE = 64  # bytes that the widest instructions read at once
 
 
 class TorchBackend(EagerBackend):
-    """PyTorch."""
+    """PyTorch.
+
+    Parameters
+    ----------
+    reproducible : bool
+        Whether `scope` turns PyTorch's deterministic algorithms on; `deterministic` makes such a backend.
+    """
 
     name = "torch"
     package = "torch"
@@ -27,6 +38,9 @@ class TorchBackend(EagerBackend):
     failures = (torch.linalg.LinAlgError,)
     xp = xp
     _piece = 4096
+
+    def __init__(self, reproducible: bool = False) -> None:
+        self.reproducible = reproducible
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         kind = None if dtype is None else getattr(torch, dtype)
@@ -39,7 +53,9 @@ class TorchBackend(EagerBackend):
         elif x.is_inference():
             with torch.inference_mode(False):
                 x = x.clone()
-        return x.detach().to(dtype=kind, device=device).resolve_conj().resolve_neg()
+        x = x.detach().to(dtype=kind, device=device).resolve_conj().resolve_neg()
+        # MKL adds up a product in an order that depends on the address of its arrays; PyTorch's own are in line
+        return x.clone() if self.reproducible and x.data_ptr() % _LINE else x
 
     def to_numpy(self, x: Array) -> np.ndarray:
         return x.detach().cpu().resolve_conj().resolve_neg().numpy()
@@ -133,6 +149,27 @@ class TorchBackend(EagerBackend):
 
         return tuple(y.detach() for y in outputs), push
 
+    def curvature(
+        self, fun: Callable[..., Array], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[tuple[Array, ...], Pushforward]:
+        leaves = tuple(p.detach().requires_grad_() for p in primals)
+        with torch.enable_grad():
+            gradient = torch.autograd.grad(
+                fun(*leaves, *constants), leaves, create_graph=True, allow_unused=True, materialize_grads=True
+            )
+        linked = [i for i, g in enumerate(gradient) if g.requires_grad]
+
+        def product(tangents: tuple[Array, ...]) -> tuple[Array, ...]:
+            if not linked:
+                return tuple(torch.zeros_like(p) for p in primals)
+            heads, seeds = [gradient[i] for i in linked], [tangents[i] for i in linked]
+            # a Hessian is its own transpose
+            return torch.autograd.grad(
+                heads, leaves, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+
+        return tuple(g.detach() for g in gradient), product
+
     def qr(self, A: Array) -> tuple[Array, Array]:
         Q, R = torch.linalg.qr(A)
         return Q, R
@@ -154,19 +191,31 @@ class TorchBackend(EagerBackend):
         return torch.linalg.solve_triangular(R, B, upper=not lower)
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        if torch.are_deterministic_algorithms_enabled() and data.is_cuda:
+            return _added_rows(rows, columns, data, shape, w)  # cuSPARSE adds up in the order in which threads end
         # checked: an index out of range would read or write beyond the arrays
         M = torch.sparse_coo_tensor(torch.stack([rows, columns]), data, shape, check_invariants=True)
         return torch.sparse.mm(M, w)
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
-        with torch.inference_mode(False), torch.no_grad(), _full_precision():
+        held = _deterministic() if self.reproducible else nullcontext()
+        with torch.inference_mode(False), torch.no_grad(), _full_precision(), held:
             yield
+
+    def deterministic(self) -> TorchBackend:
+        return self if self.reproducible else _reproducible()
+
+    def unpromised(self, device: Any) -> tuple[str, ...]:
+        if torch.device(device).type == "cpu":
+            return ()
+        return ("PyTorch's deterministic algorithms say nothing of cuSOLVER's factorisations and cuFFT's transforms.",)
 
     def describe(self) -> dict[str, Any]:
         return {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
+            "cpu capability": torch.backends.cpu.get_cpu_capability(),
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
@@ -175,6 +224,38 @@ class TorchBackend(EagerBackend):
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:
     k, nan = min(A.shape), torch.full_like(A, torch.nan)
     return nan[:, :k], nan.real[0, :k], nan[:k, :]
+
+
+@cache
+def _reproducible() -> TorchBackend:
+    return TorchBackend(reproducible=True)
+
+
+def _added_rows(rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+    terms = data.unsqueeze(1) * w[columns]
+    return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
+
+
+# what `torch.use_deterministic_algorithms` switches, without Inductor, whose import takes seconds
+_algorithms = Held(
+    torch.get_deterministic_debug_mode,
+    lambda: torch.set_deterministic_debug_mode("error"),
+    torch.set_deterministic_debug_mode,
+)
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Deterministic algorithms while inside; what has none is an error that names it."""
+    try:
+        with _algorithms():
+            yield
+    except (RuntimeError, ModelError) as error:
+        reason = str(error if isinstance(error, RuntimeError) else error.__cause__)
+        if "deterministic" not in reason:
+            raise
+        reason = reason.partition(". You can turn off")[0]
+        raise ProblemError(f"deterministic=True cannot be kept: {reason}") from error
 
 
 @contextmanager

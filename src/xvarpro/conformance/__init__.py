@@ -1,7 +1,9 @@
 """The same answer everywhere: the suite that a backend has to pass, and what it found."""
 
 from xvarpro.conformance.exemptions import Exemption
-from xvarpro.conformance.runner import Cell, Outcome, Report, run, targets
+from xvarpro.conformance.renderings import read, write
+from xvarpro.conformance.report import Cell, Outcome, Report
+from xvarpro.conformance.runner import run, targets
 from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Measured, Target, check
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "Report",
     "Target",
     "check",
+    "read",
     "run",
     "targets",
+    "write",
 ]

@@ -2,80 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 from xvarpro import backends as registry
-from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.conformance import exemptions
 from xvarpro.conformance.exemptions import Exemption
-from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Measured, Target, every
+from xvarpro.conformance.report import Outcome, Report, address
+from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Target, every
 from xvarpro.errors import ProblemError, UnsupportedError
 
 DTYPES = ("float64", "float32")
-REFERENCE = "numpy"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One case of one check on one target.
-
-    Attributes
-    ----------
-    backend, device, dtype : str
-        The target.
-    area, check, case : str
-    state : str
-        ``"passed"``, ``"failed"`` (a value is off), ``"raised"`` (there was none) or ``"inapplicable"``.
-    units : float
-        Worst error in units of its tolerance; NaN where nothing was measured.
-    failures : tuple of Measured
-        What was off; empty unless failed.
-    note : str
-        The traceback of what was raised, why it does not apply, or the reason of the exemption that was used.
-    seconds : float
-    """
-
-    backend: str
-    device: str
-    dtype: str
-    area: str
-    check: str
-    case: str
-    state: str
-    units: float
-    failures: tuple[Measured, ...] = ()
-    note: str = ""
-    seconds: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        return self.state in ("passed", "inapplicable")
-
-    @property
-    def address(self) -> str:
-        """``area/check/case``: what ``--only`` takes."""
-        return address(self.area, self.check, self.case)
-
-    @property
-    def command(self) -> str:
-        """What runs this case alone."""
-        return (
-            f"xvarpro conformance --backend {self.backend} --device {self.device} --dtype {self.dtype} "
-            f"--only {shlex.quote(self.address)}"
-        )
-
-
-def address(area: str, check: str, case: str) -> str:
-    """``area/check/case``, without what is empty."""
-    return "/".join(part for part in (area, check, case) if part)
 
 
 def targets(
@@ -85,20 +29,35 @@ def targets(
 ) -> list[Target]:
     """Every backend that is installed, on its first device, in both precisions, unless told otherwise.
 
+    Parameters
+    ----------
+    backends : sequence of str or Backend, optional
+    devices : sequence of str, optional
+        As ``"cpu"``, ``"cuda:1"``, or ``"cuda"``; a backend runs on those that it has.
+    dtypes : sequence of str
+
     Raises
     ------
     ProblemError
-        A precision that there is not, or a device that none of the backends has.
+        A precision that there is not, a backend that has no device, or a device that none of the backends has.
     PluginError
         A backend whose arrays do not come back as they went, or are not known to be its own.
+    UnknownBackendError, BackendNotInstalledError
+        There is no such backend, or its framework is missing.
+
+    Examples
+    --------
+    >>> from xvarpro import conformance
+    >>> [str(target) for target in conformance.targets(["numpy"])]
+    ['numpy cpu float64', 'numpy cpu float32']
     """
     if wrong := [d for d in dtypes if d not in DTYPES]:
         raise ProblemError(f"dtype must be float64 or float32, got {wrong[0]!r}")
     found = []
     for name in backends if backends is not None else usable():
         backend = registry.get(name) if isinstance(name, str) else name
+        there = _devices(backend)
         registry.prove(backend)
-        there = backend.devices()
         wanted = there[:1] if devices is None else [d for d in devices if _has(there, d)]
         found += [Target(backend, device, dtype) for device in wanted for dtype in dtypes]
     if not found:
@@ -108,34 +67,84 @@ def targets(
 
 def usable() -> list[str]:
     """Backends that are installed and have a device."""
-    found = []
+    missing = absent()
+    return [name for name in registry.known() if name not in missing]
+
+
+def absent() -> dict[str, str]:
+    """Backends that are known and cannot run here, and why."""
+    reasons = {}
     for name in registry.known():
         if not registry.installed(name):
+            reasons[name] = "not installed"
             continue
         try:
-            if registry.get(name).devices():
-                found.append(name)
-        except Exception:  # installed but broken, as CuPy without a driver: `xvarpro backends` says how
-            continue
-    return found
+            _devices(registry.get(name))
+        except Exception as error:  # a broken framework raises what it likes
+            reasons[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return reasons
+
+
+def _devices(backend: Backend) -> list[str]:
+    try:
+        there, why = backend.devices(), "it sees none"
+    except Exception as error:  # as CuPy without a driver
+        there, why = [], f"{type(error).__name__}: {error}".partition("\n")[0]
+    if not there:
+        raise ProblemError(f"backend {backend.name!r} has no device to compute on: {why}")
+    return there
 
 
 def _has(there: Sequence[str], device: str) -> bool:
     return device in there or any(d.partition(":")[0] == device for d in there)
 
 
-def plan(target: Target, only: Sequence[str] = ()) -> Iterator[tuple[Check, str, Any]]:
-    """Checks and cases for a target, those whose address begins with or matches a pattern of `only`."""
+def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]:
+    """Checks with those of their cases whose address begins with or matches a pattern of `only`.
+
+    Raises
+    ------
+    ProblemError
+        Nothing has such an address.
+    """
+    found: list[tuple[Check, Mapping[str, Any]]] = []
+    met: set[str] = set()
     for check in every():
-        if target.dtype not in check.dtypes:
+        patterns = [p for p in only if _may_match(address(check.area, check.name, ""), p)]
+        if only and not patterns:
             continue
-        for case, given in check.cases().items():
-            if not only or any(_matches(address(check.area, check.name, case), pattern) for pattern in only):
+        cases = check.cases()
+        if only:
+            hits = {case: [p for p in patterns if _matches(address(check.area, check.name, case), p)] for case in cases}
+            cases = {case: given for case, given in cases.items() if hits[case]}
+            met.update(p for hit in hits.values() for p in hit)
+        if cases:
+            found.append((check, cases))
+    if unmet := [p for p in only if p not in met]:
+        raise ProblemError(f"no check has the address {unmet[0]!r}: areas are {', '.join(AREAS)}; --list has the rest")
+    return found
+
+
+def plan(target: Target, only: Sequence[str] = ()) -> Iterator[tuple[Check, str, Any]]:
+    """Checks and cases for a target, as `selection` finds them."""
+    return _planned(target, selection(only))
+
+
+def _planned(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[tuple[Check, str, Any]]:
+    for check, cases in chosen:
+        if target.dtype in check.dtypes:
+            for case, given in cases.items():
                 yield check, case, given
 
 
 def _matches(where: str, pattern: str) -> bool:
     return where == pattern or where.startswith(f"{pattern}/") or fnmatchcase(where, pattern)
+
+
+def _may_match(check: str, pattern: str) -> bool:
+    """Whether a case of this check may match: spares making the cases of the others."""
+    head = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+    return check.startswith(head) or head.startswith(check)
 
 
 def run_case(target: Target, check: Check, case: str, given: Any) -> Outcome:
@@ -144,7 +153,16 @@ def run_case(target: Target, check: Check, case: str, given: Any) -> Outcome:
     where = address(check.area, check.name, case)
     known = _exemption(target, where)
     outcome = Outcome(
-        target.backend.name, target.device, target.dtype, check.area, check.name, case, "passed", float("nan")
+        target.backend.name,
+        target.device,
+        target.dtype,
+        check.area,
+        check.name,
+        case,
+        "passed",
+        float("nan"),
+        says=check.says,
+        exemption=known,
     )
     try:
         with warnings.catch_warnings():
@@ -158,7 +176,6 @@ def run_case(target: Target, check: Check, case: str, given: Any) -> Outcome:
             state="failed" if failures else "passed",
             units=max((m.units for m in measured), default=float("nan")),
             failures=failures,
-            note=known.reason if known is not None else "",
         )
     except (Inapplicable, UnsupportedError) as reason:
         outcome = replace(outcome, state="inapplicable", note=str(reason))
@@ -172,130 +189,56 @@ def _exemption(target: Target, where: str) -> Exemption | None:
     return next((e for e in known if e.covers(target.backend.name, where, target.dtype)), None)
 
 
-def run(among: Iterable[Target], only: Sequence[str] = (), told: Callable[[Outcome], None] | None = None) -> Report:
+def run(
+    among: str | Backend | Target | Iterable[str | Backend | Target] | None = None,
+    only: str | Sequence[str] = (),
+    told: Callable[[Outcome], None] | None = None,
+) -> Report:
     """The suite on every target, one after another.
 
     Parameters
     ----------
-    among : iterable of Target
-        As `targets` finds them.
-    only : sequence of str
+    among : str, Backend or Target, or several of them; optional
+        A backend runs on its first device in both precisions; `targets` makes others. All that are usable unless told
+        otherwise.
+    only : str or sequence of str
         Addresses, or their beginnings, or patterns of them: ``"sets"``, ``"sets/oracle/L1Ball 0"``, ``"*/Simplex*"``.
     told : callable, optional
         Called with every outcome.
 
+    Returns
+    -------
+    Report
+
     Raises
     ------
     ProblemError
-        Nothing has such an address.
+        Nothing has such an address; and what `targets` raises. A check that fails or raises is an outcome.
+
+    Examples
+    --------
+    >>> from xvarpro import conformance
+    >>> found = conformance.run(["numpy", "array-api-strict"], only="sets/projection/Simplex 0")
+    >>> found.ok, len(found.outcomes)
+    (True, 4)
     """
-    among, outcomes, facts = list(among), [], {}
-    for target in among:
+    only = (only,) if isinstance(only, str) else tuple(only)
+    chosen = selection(only)
+    outcomes, facts = [], {}
+    for target in _targets(among):
         facts[target.backend.name] = target.backend.describe()
-        for check, case, given in plan(target, only):
+        for check, case, given in _planned(target, chosen):
             outcomes.append(run_case(target, check, case, given))
             if told is not None:
                 told(outcomes[-1])
         target._compiled.clear()
     if not outcomes:
-        raise ProblemError(f"no check has the address {', '.join(only)}: areas are {', '.join(AREAS)}")
-    return Report(tuple(outcomes), facts)
+        raise ProblemError(f"no check that was asked for speaks about this precision: {', '.join(only)}")
+    return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)
 
 
-class Cell(NamedTuple):
-    """How many cases of an area passed, failed or do not apply on a target; the worst error in tolerances; seconds."""
-
-    passed: int
-    failed: int
-    inapplicable: int
-    units: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Report:
-    """What came of it.
-
-    Attributes
-    ----------
-    outcomes : tuple of Outcome
-    facts : dict
-        Versions and precision switches, by backend.
-    version : str
-        Of this package.
-    """
-
-    outcomes: tuple[Outcome, ...]
-    facts: dict[str, dict[str, Any]]
-    version: str = __version__
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything that applies passed."""
-        return all(o.ok for o in self.outcomes)
-
-    @property
-    def failures(self) -> tuple[Outcome, ...]:
-        return tuple(o for o in self.outcomes if not o.ok)
-
-    @property
-    def targets(self) -> list[tuple[str, str, str]]:
-        """Backend, device and precision, in the order in which they ran."""
-        return list(dict.fromkeys((o.backend, o.device, o.dtype) for o in self.outcomes))
-
-    @property
-    def areas(self) -> list[str]:
-        met = {o.area for o in self.outcomes}
-        return [a for a in AREAS if a in met]
-
-    def cell(self, target: tuple[str, str, str], area: str) -> Cell:
-        """A field of the matrix of targets and areas."""
-        found = [o for o in self.outcomes if (o.backend, o.device, o.dtype) == target and o.area == area]
-        units = [o.units for o in found if o.units == o.units]
-        return Cell(
-            sum(o.state == "passed" for o in found),
-            sum(not o.ok for o in found),
-            sum(o.state == "inapplicable" for o in found),
-            max(units, default=float("nan")),
-            sum(o.seconds for o in found),
-        )
-
-    def record(self) -> dict[str, Any]:
-        """Everything but the values that passed, as JSON takes it."""
-        return {
-            "xvarpro": self.version,
-            "ok": self.ok,
-            "facts": self.facts,
-            "targets": [
-                {
-                    "backend": target[0],
-                    "device": target[1],
-                    "dtype": target[2],
-                    "areas": {area: self.cell(target, area)._asdict() for area in self.areas},
-                }
-                for target in self.targets
-            ],
-            "failures": [
-                {
-                    "backend": o.backend,
-                    "device": o.device,
-                    "dtype": o.dtype,
-                    "address": o.address,
-                    "state": o.state,
-                    "units": o.units,
-                    "note": o.note,
-                    "command": o.command,
-                    "values": [
-                        {
-                            "what": m.what,
-                            "error": m.error,
-                            "tolerance": m.tolerance,
-                            "got": repr(m.got),
-                            "want": repr(m.want),
-                        }
-                        for m in o.failures
-                    ],
-                }
-                for o in self.failures
-            ],
-        }
+def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:
+    if among is None:
+        return targets()
+    several = [among] if isinstance(among, str | Backend | Target) else among
+    return [t for each in several for t in ([each] if isinstance(each, Target) else targets([each]))]

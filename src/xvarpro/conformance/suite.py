@@ -146,18 +146,28 @@ class Measured:
     scale: float | None = None
 
     @cached_property
-    def error(self) -> float:
-        """Norm of the difference relative to the scale; inf where shapes differ or one is finite and the other not."""
-        if not self._numeric:
-            return 0.0 if self.got == self.want else float("inf")
+    def difference(self) -> np.ndarray | None:
+        """Absolute difference of every entry, 0 where both are NaN; None where there are no two arrays of one shape."""
+        if not all(isinstance(x, (np.ndarray, np.generic, int, float, complex)) for x in (self.got, self.want)):
+            return None
         got, want = np.asarray(self.got), np.asarray(self.want)
         if got.shape != want.shape:
-            return float("inf")
+            return None
+        signed = np.result_type(got, want, np.int8)  # booleans have no difference, unsigned numbers a wrong one
         with np.errstate(all="ignore"):
             same = (got == want) | (np.isnan(got) & np.isnan(want))
-            difference = np.where(same, 0.0, got - want)
-            gap = float(np.linalg.norm(difference))
-            scale = float(np.linalg.norm(want)) if self.scale is None else self.scale
+            return np.where(same, 0.0, np.abs(np.subtract(got, want, dtype=signed)))
+
+    @cached_property
+    def error(self) -> float:
+        """Norm of the difference relative to the scale; inf where shapes differ or one is finite and the other not."""
+        if self.difference is None:
+            arrays = any(isinstance(x, np.ndarray) for x in (self.got, self.want))
+            return 0.0 if not arrays and self.got == self.want else float("inf")
+        with np.errstate(all="ignore"):
+            gap = float(np.linalg.norm(self.difference))
+            want = np.asarray(self.want)  # what is infinite makes no error of the rest small
+            scale = float(np.linalg.norm(want[np.isfinite(want)])) if self.scale is None else self.scale
             error = gap / scale if gap and scale else gap
         return error if np.isfinite(error) else float("inf")
 
@@ -167,10 +177,6 @@ class Measured:
         if self.error == 0.0:
             return 0.0
         return self.error / self.tolerance if self.tolerance else float("inf")
-
-    @property
-    def _numeric(self) -> bool:
-        return all(isinstance(x, (np.ndarray, np.generic, float, complex)) for x in (self.got, self.want))
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,9 @@ class InSubspace(LowerSolver):
     def deficient(self, backend: Any, factor: Any) -> Array:
         return self.inner.deficient(backend, factor)
 
+    def truncated(self, factor: Any) -> Array | bool:
+        return self.inner.truncated(factor)
+
     def condition(self, backend: Any, factor: Any) -> Array:
         return self.inner.condition(backend, factor)
 

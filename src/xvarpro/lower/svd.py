@@ -75,6 +75,9 @@ class SVD(LowerSolver):
         xp = array_namespace(factor.s)
         return xp.any(xp.isnan(factor.s))
 
+    def truncated(self, factor: SVDFactor) -> Array:
+        return array_namespace(factor.s).any(factor.inverse == 0)
+
     def condition(self, backend: Any, factor: SVDFactor) -> Array:
         xp = array_namespace(factor.s)
         kept = factor.inverse[:, 0] != 0

@@ -11,7 +11,6 @@ import numpy as np
 
 from xvarpro import trees
 from xvarpro._namespace import array_namespace, device
-from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
 from xvarpro.many import _small, methods
@@ -23,6 +22,7 @@ from xvarpro.many.result import ManyResult
 from xvarpro.problem import Problem
 from xvarpro.progress import Bar
 from xvarpro.protocols import Array, Leaves, Tree
+from xvarpro.provenance import provenance
 from xvarpro.status import Status
 from xvarpro.trees import rounding
 
@@ -252,13 +252,7 @@ class _Run:
             status=np.where(status == Status.RUNNING.code, Status.MAX_ITER.code, status),
             n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
             method=repr(self.method),
-            provenance={
-                "xvarpro": __version__,
-                "backend": backend.name,
-                "device": str(backend.device_of(prepared.theta)),
-                "dtype": prepared.dtype,
-                "framework": backend.describe(),
-            },
+            provenance=provenance(backend, prepared.theta),
             seconds=seconds,
             setup_seconds=setup,
         )

@@ -23,6 +23,7 @@ class MLXBackend(TapedBackend):
     package = "mlx"
     roots = ("mlx",)
     array_types = (mx.array,)
+    reproducible = True  # its kernels on processors add in one order
     xp = namespace
 
     # -- arrays --------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from xvarpro import Problem
 from xvarpro.errors import ProblemError
+from xvarpro.problem import Problem
 from xvarpro.protocols import Tree
 
 

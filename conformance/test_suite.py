@@ -1,0 +1,57 @@
+"""The suite that ships with the package, on every backend that is installed.
+
+Where a backend compiles, every case costs seconds: there the first case of each check runs, in float64, and the rest
+with ``-m thorough``. ``xvarpro conformance`` runs all of it, in one process, which compiles less often.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from xvarpro import backends
+from xvarpro.conformance import runner, suite
+
+CHECKS = list(suite.every())
+USABLE = runner.usable()
+TARGETS = runner.targets(USABLE)
+ABSENT = [name for name in backends.known() if name not in USABLE]
+
+
+def cases():
+    """A target, a check, and its cases: the first of them, or the rest, where every one is dear."""
+    for target in TARGETS:
+        for check in CHECKS:
+            if target.dtype not in check.dtypes:
+                continue
+            names, where = list(check.cases()), f"{target}: {check.area}: {check.name}"
+            if not target.backend.compiled:
+                yield pytest.param(target, check, names, id=where)
+                continue
+            cut = 1 if target.dtype == "float64" else 0
+            for part, marks in ((names[:cut], ()), (names[cut:], pytest.mark.thorough)):
+                if part:
+                    yield pytest.param(target, check, part, id=f"{where}{': rest' if marks else ''}", marks=marks)
+    for name in ABSENT:
+        reason = f"{name} is not installed here, or has no device"
+        yield pytest.param(None, None, [], id=name, marks=pytest.mark.skip(reason=reason))
+
+
+def told(outcome):
+    """What was off by how much, both values, and the command that shows it again."""
+    lines = [f"{outcome.backend} {outcome.device} {outcome.dtype}: {outcome.address}: {outcome.state}"]
+    for m in outcome.failures:
+        lines += [
+            f"  {m.what}: error {m.error:.2e}, tolerance {m.tolerance:.2e}, {m.units:.3g} times as much",
+            f"    got  {m.got!r}",
+            f"    want {m.want!r}",
+        ]
+    return "\n".join([*lines, outcome.note, f"  {outcome.command}"])
+
+
+@pytest.mark.parametrize(("target", "check", "names"), cases())
+def test_suite(target, check, names):
+    given = check.cases()
+    outcomes = [runner.run_case(target, check, name, given[name]) for name in names]
+    assert all(o.ok for o in outcomes), "\n" + "\n".join(told(o) for o in outcomes if not o.ok)
+    if all(o.state == "inapplicable" for o in outcomes):
+        pytest.skip(outcomes[0].note)

@@ -1,0 +1,184 @@
+"""The reduced objective and its gradient: against NumPy, against differences of values, against exact arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import trees
+from xvarpro.conformance import evaluation, problems
+from xvarpro.conformance.evaluation import Evaluated
+from xvarpro.conformance.problems import Reference
+from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.protocols import Array, Tree
+
+Make = Callable[[], Reference]
+
+STEP = 1e-3
+DIRECTIONS = 2
+
+
+@check("reduced gradient", problems.every)
+def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
+    """Value and gradient of NumPy in double precision."""
+    yield from evaluation.compared(
+        target.eps, evaluation.condition(make), evaluation.evaluate(target, make()), evaluation.right(make)
+    )
+
+
+@check("reduced gradient", problems.every, dtypes=("float64",))
+def derivative_of_the_value(target: Target, make: Make) -> Iterator[Measured]:
+    """The gradient is what the backend's own values change by, along random directions."""
+    reference = make()
+    gradient = evaluation.evaluate(target, reference).gradient
+    rng = np.random.default_rng(0)
+    slopes, differences = [], []
+    for _ in range(DIRECTIONS):
+        direction = rng.normal(size=gradient.size)
+        direction /= np.linalg.norm(direction)
+        ahead = {h: _value(target, reference, h * STEP * direction) for h in (-2, -1, 1, 2)}
+        differences.append((8 * (ahead[1] - ahead[-1]) - (ahead[2] - ahead[-2])) / (12 * STEP))
+        slopes.append(gradient @ direction)
+    yield Measured("slopes", np.array(slopes), np.array(differences), 1e-7, float(np.linalg.norm(gradient)))
+
+
+def _value(target: Target, reference: Reference, step: np.ndarray) -> float:
+    leaves, treedef = trees.flatten(reference.theta0)
+    cuts = np.cumsum([x.size for x in leaves])[:-1]
+    moved = [x + part.reshape(x.shape) for x, part in zip(leaves, np.split(step, cuts), strict=True)]
+    return float(evaluation.evaluate(target, reference, trees.unflatten(treedef, moved)).value)
+
+
+# -- exact arithmetic --------------------------------------------------------------------------------------------------
+
+THETA = np.array([0.5, -0.75, 1.25])  # few bits: the designs below are exact in every precision
+TINY = Fraction(1, 2**100)
+LAM = 2.0**-10
+
+
+class Graded(NamedTuple):
+    """Designs ``A + theta_0 D_0 + theta_1 D_1 + theta_2 D_2 + theta_0 theta_1 D_3`` whose numbers have few bits."""
+
+    levels: int
+    eps: float  # of the precision that holds all of them
+
+    @property
+    def condition(self) -> float:
+        """Of the lower design: as much as leaves a third of the digits for its square."""
+        return float(self.eps ** (-1 / 3))
+
+
+def moved(theta: Array, parts: Array) -> Array:
+    """The design of a level."""
+    A, B, C, D, E = (parts[i, ...] for i in range(5))
+    return A + theta[0] * B + theta[1] * C + theta[2] * D + (theta[0] * theta[1]) * E
+
+
+def moved_below(theta: Array, data: Tree) -> Array:
+    """The lower design."""
+    return moved(theta, data["lower"])
+
+
+def moved_above(theta: Array, data: Tree) -> Array:
+    """The upper design."""
+    return moved(theta, data["upper"])
+
+
+@cache
+def graded_parts(m: int, n: int, cond: float, bits: int, seed: int) -> np.ndarray:
+    """A to D_3, such that singular values of the design at `THETA` go from 1 to 1/cond; shape (5, m, n)."""
+    rng = np.random.default_rng(seed)
+    U, V = (np.linalg.qr(rng.normal(size=(rows, n)))[0] for rows in (m, n))
+    directions = np.round(0.25 * rng.normal(size=(4, m, n)) * 2.0 ** (bits - 3)) / 2.0 ** (bits - 3)
+    still = np.concatenate([np.zeros((1, m, n)), directions])
+    A = (U * np.logspace(0, -np.log10(cond), n)) @ V.T - moved(THETA, still)
+    return np.concatenate([[np.round(A * 2.0**bits) / 2.0**bits], directions])
+
+
+def graded(case: Graded) -> Reference:
+    """The problem of a case."""
+    bits = 40 if case.eps < 2.0**-40 else 18
+    rng = np.random.default_rng(2)
+    data = {
+        "lower": graded_parts(12, 4, case.condition, bits, 0),
+        "upper": graded_parts(9, 4, 10.0, bits, 1),
+    }
+    y, y_upper = problems.held(rng.normal(size=12)), problems.held(rng.normal(size=9))
+    if case.levels == 1:
+        return Reference(xv.separable(moved_below, y, data=data, lam=LAM), THETA, None)
+    lower, upper = xv.Level(moved_below, y, lam=LAM), xv.Level(moved_above, y_upper)
+    return Reference(xv.bilevel(lower=lower, upper=upper, data=data), THETA, None)
+
+
+def _rational(x: np.ndarray) -> Any:
+    return [Fraction(float(v)) for v in x] if x.ndim == 1 else [_rational(row) for row in x]
+
+
+def _design(parts: Any, theta: list[Fraction]) -> list[list[Fraction]]:
+    factors = [Fraction(1), *theta, theta[0] * theta[1]]
+    rows, columns = len(parts[0]), len(parts[0][0])
+    return [
+        [sum(f * P[i][j] for f, P in zip(factors, parts, strict=True)) for j in range(columns)] for i in range(rows)
+    ]
+
+
+def _solved(H: list[list[Fraction]], b: list[Fraction]) -> list[Fraction]:
+    """``H^-1 b`` by elimination; H is positive definite."""
+    rows = [[*row, x] for row, x in zip(H, b, strict=True)]
+    for i, pivot in enumerate(rows):
+        for row in rows[i + 1 :]:
+            factor = row[i] / pivot[i]
+            row[i:] = [x - factor * p for x, p in zip(row[i:], pivot[i:], strict=True)]
+    w: list[Fraction] = []
+    for i in reversed(range(len(rows))):
+        known = sum(x * v for x, v in zip(rows[i][i + 1 : -1], w, strict=True))
+        w = [(rows[i][-1] - known) / rows[i][i], *w]
+    return w
+
+
+def _product(M: list[list[Fraction]], w: list[Fraction]) -> list[Fraction]:
+    return [sum((a * b for a, b in zip(row, w, strict=True)), Fraction(0)) for row in M]
+
+
+@cache
+def exact(case: Graded) -> Evaluated:
+    """Value and gradient by rational arithmetic: no rounding, and central differences with a step of 2^-100."""
+    problem = graded(case).problem
+    parts = {name: _rational(x) for name, x in problem.data.items()}
+    y, lam = _rational(problem.lower.y), Fraction(LAM)
+
+    def value(theta: list[Fraction]) -> Fraction:
+        M = _design(parts["lower"], theta)
+        columns = list(zip(*M, strict=True))
+        H = [[sum(a * b for a, b in zip(p, q, strict=True)) + lam * (i == j) for j, q in enumerate(columns)]
+             for i, p in enumerate(columns)]  # fmt: skip
+        w = _solved(H, _product([list(c) for c in columns], y))
+        if problem.upper is None:
+            judge, target, ridge = M, y, lam
+        else:
+            judge, target, ridge = _design(parts["upper"], theta), _rational(problem.upper.y), Fraction(0)
+        r = [a - b for a, b in zip(_product(judge, w), target, strict=True)]
+        return (sum(x * x for x in r) + ridge * sum(x * x for x in w)) / 2
+
+    theta = _rational(THETA)
+
+    def slope(i: int) -> float:
+        ahead, back = ([x + sign * TINY * (i == j) for j, x in enumerate(theta)] for sign in (1, -1))
+        return float((value(ahead) - value(back)) / (2 * TINY))
+
+    return Evaluated(np.asarray(float(value(theta))), np.array([slope(i) for i in range(THETA.size)]))
+
+
+@check("reduced gradient", lambda: {"separable": 1, "two levels": 2})
+def exact_arithmetic(target: Target, levels: int) -> Iterator[Measured]:
+    """Value and gradient of an ill-conditioned problem as rational arithmetic gives them, on NumPy too."""
+    case = Graded(levels, target.eps)
+    got = evaluation.evaluate(target, graded(case))
+    want = exact(case)
+    yield Measured("value", got.value, want.value, evaluation.value_tolerance(target.eps, case.condition))
+    yield Measured("gradient", got.gradient, want.gradient, evaluation.gradient_tolerance(target.eps, case.condition))

@@ -1,0 +1,235 @@
+"""The conformance suite run and told: from Python, by the command, on a backend that registers by entry point."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from xvarpro import backends as registry
+from xvarpro import conformance as cf
+from xvarpro.backends.numpy import NumPyBackend
+from xvarpro.cli import app
+from xvarpro.conformance import exemptions, html, markdown, runner, suite, words
+from xvarpro.errors import ProblemError, UnknownBackendError
+
+
+def right(target, case):
+    """Sums are right."""
+    if case == "none":
+        raise cf.Inapplicable("there is nothing to add")
+    yield cf.Measured("sum", target.host(target.send(np.ones(3))).sum(), 3.0, target.eps)
+
+
+def wrong(target, case):
+    """Sums are wrong."""
+    yield cf.Measured("sum", np.array([3.0, 4.0]), np.array([3.0, 4.5]), 0.01)
+
+
+def broken(target, case):
+    """Sums raise."""
+    raise RuntimeError("no sum today")
+
+
+def entered(*funs, **cases):
+    return [
+        cf.Check("arithmetic", f.__name__, f, lambda: cases or {"a": 1, "none": "none"}, ("float64", "float32"))
+        for f in funs
+    ]
+
+
+@pytest.fixture
+def suite_of(monkeypatch):
+    """Replaces the suite: a few checks of milliseconds."""
+    list(suite.every())  # what is imported later would be entered here, and lost
+
+    def replace(*funs, **cases):
+        monkeypatch.setattr(suite, "CHECKS", entered(*funs, **cases))
+
+    return replace
+
+
+class Mine(NumPyBackend):
+    """A plugin: an array library of its own, as far as the registry knows."""
+
+    name = "mine"
+    roots = ("nowhere",)
+    exemptions = (cf.Exemption("mine", "arithmetic/wrong/*", "float32", 20.0, "rounds sums to halves"),)
+
+    def describe(self):
+        return {"mine": "1.2.3"}
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    monkeypatch.setattr(registry, "_plugins", lambda: {"mine": SimpleNamespace(load=lambda: Mine)})
+
+
+def test_states(suite_of):
+    suite_of(right, wrong, broken)
+    found = cf.run("numpy")
+    states = {f"{o.check}/{o.case}": o.state for o in found.outcomes if o.dtype == "float64"}
+    assert states == {
+        "right/a": "passed",
+        "right/none": "inapplicable",
+        "wrong/a": "failed",
+        "wrong/none": "failed",
+        "broken/a": "raised",
+        "broken/none": "raised",
+    }
+    assert found.cell(found.targets[0], "arithmetic")[:4] == (1, 4, 1, np.inf)
+    assert "RuntimeError: no sum today" in found.failures[-1].note
+
+
+def test_what_is_asked_for(suite_of):
+    suite_of(right, wrong)
+    assert [o.address for o in cf.run("numpy", "arithmetic/right/a").outcomes] == ["arithmetic/right/a"] * 2
+    assert len(cf.run(["numpy", cf.targets(["numpy"], dtypes=["float32"])[0]], "arithmetic/right").outcomes) == 6
+    assert cf.run([registry.get("numpy")], ["*/a", "arithmetic/wrong"]).only == ("*/a", "arithmetic/wrong")
+    for address in ("arithmetics", "arithmetic/right/b", "right", "arithmetic/right/a/b"):
+        with pytest.raises(ProblemError, match="no check has the address"):
+            cf.run("numpy", ["arithmetic", address])
+    with pytest.raises(UnknownBackendError, match="unknown backend 'foo'"):
+        cf.run("foo")
+
+
+def test_cases_that_nobody_asked_for_are_not_made(suite_of, monkeypatch):
+    def never():
+        raise AssertionError
+
+    suite_of(right)
+    monkeypatch.setattr(suite, "CHECKS", [*suite.CHECKS, cf.Check("sets", "oracle", wrong, never, ("float64",))])
+    assert cf.run("numpy", ["arithmetic/r*"]).ok
+
+
+def test_a_plugin_is_run_with_its_exemptions(suite_of, plugin):
+    suite_of(wrong, a=1)
+    assert "mine" in {o.backend for o in cf.run().outcomes}
+    found = cf.run("mine")
+    assert [o.state for o in found.outcomes] == ["failed", "passed"]  # the exemption is for float32
+    (told,) = found.record()["exemptions"]
+    assert (told["reason"], told["needed"]) == ("rounds sums to halves", 1)
+    assert found.facts == {"mine": {"mine": "1.2.3"}}
+
+
+def test_a_backend_without_a_device_is_named_with_its_reason(suite_of, monkeypatch):
+    def driver():
+        raise OSError("no driver\nand more")
+
+    suite_of(right)
+    monkeypatch.setattr(registry.get("torch"), "devices", driver)
+    assert runner.absent()["torch"] == "ProblemError: backend 'torch' has no device to compute on: OSError: no driver"
+    with pytest.raises(ProblemError, match="'torch' has no device to compute on: OSError: no driver"):
+        cf.targets(["torch"])
+
+
+def test_every_exemption_of_the_package_widens_the_tolerance_of_a_backend_that_there_is():
+    for e in exemptions.BUILT_IN:
+        assert e.backend in registry.known()
+        assert e.factor > 1
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def invoke(*args, columns="120"):
+    return CliRunner().invoke(app, ["conformance", *(str(a) for a in args)], env={"COLUMNS": columns})
+
+
+def test_all_is_well(suite_of, tmp_path):
+    suite_of(right)
+    result = invoke("--backend", "numpy", "--report", tmp_path / "new" / "a.html", "--report", tmp_path / "a.json")
+    assert (result.exit_code, result.stderr) == (0, "")  # and no bar in a pipe
+    assert re.search(r"arithmetic\s+1 passed\s+1 passed", result.stdout)
+    assert "arithmetic/right  2: there is nothing to add" in result.stdout
+    assert "2 cases passed on 2 targets; 2 do not apply" in result.stdout
+    assert cf.read(tmp_path / "a.json")["ok"] is True
+    assert (tmp_path / "new" / "a.html").read_text() == html.page(cf.read(tmp_path / "a.json"))
+
+
+@pytest.mark.parametrize("columns", ["120", "60"])
+def test_a_failure_is_status_1_with_both_values_and_the_command(suite_of, columns):
+    suite_of(right, wrong, broken, a=1)
+    result = invoke("--backend", "numpy", "--dtype", "float32", columns=columns)
+    assert result.exit_code == 1
+    told = " ".join(result.stdout.split())
+    assert "failed: numpy cpu float32 arithmetic/wrong/a Sums are wrong." in told
+    assert re.search(r"\[1\] 4\.0 4\.5", told)
+    assert "raised: numpy cpu float32 arithmetic/broken/a" in told
+    assert "RuntimeError: no sum today" in told
+    command = "xvarpro conformance --backend numpy --device cpu --dtype float32 --only arithmetic/wrong/a"
+    assert command in result.stdout.splitlines()  # on one line, to be copied
+    again = invoke(*command.split()[2:])
+    assert again.exit_code == 1
+    assert "1 of 1 case failed on 1 target; of arithmetic/wrong/a alone" in " ".join(again.stdout.split())
+
+
+def test_many_targets_fit_a_narrow_screen(suite_of):
+    suite_of(right)
+    result = invoke("--backend", "numpy,torch,array-api-strict", columns="60")
+    assert max(len(line) for line in result.stdout.splitlines() if "passed" in line) <= 60
+    assert sum("array-api-strict" in line for line in result.stdout.splitlines()[:20]) == 1
+    assert result.stdout.count("1 passed") == 6
+
+
+def test_more_failures_than_a_screen_holds_are_counted(suite_of):
+    suite_of(wrong, **{f"case {i}": i for i in range(15)})
+    result = invoke("--backend", "numpy")
+    assert result.stdout.count("Sums are wrong.") == 20
+    assert "and 10 more: --report FILE.html" in result.stdout
+
+
+@pytest.mark.parametrize("fun", [right, wrong])
+def test_a_report_is_shown_and_rendered_again(suite_of, plugin, tmp_path, fun):
+    suite_of(fun, a=1)
+    found = cf.run(["numpy", "mine"])
+    found.save(tmp_path / "a.json")
+    result = invoke("--from", tmp_path / "a.json", "--report", tmp_path / "a.md")
+    assert result.exit_code == int(not found.ok)
+    told = " ".join(result.stdout.split())
+    assert words.verdict(found.record()) in told
+    assert ("20 times as wide, needed by 1 of 1 cases: rounds sums to halves" in told) == (fun is wrong)
+    assert (tmp_path / "a.md").read_text() == markdown.page(found.record())
+
+
+def test_the_suite_is_listed(suite_of):
+    suite_of(right, wrong)
+    result = invoke("--list")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "arithmetic/right  (2 cases)", "    Sums are right.", "arithmetic/wrong  (2 cases)", "    Sums are wrong."
+    ]  # fmt: skip
+    assert "    arithmetic/wrong/a" in invoke("--list", "--only", "*/wrong/*").stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--backend", "foo"], "unknown backend 'foo'"),
+        (["--backend", ","], "a name is needed"),
+        (["--backend", "numpy", "--device", "cuda:7"], "no backend has a device cuda:7"),
+        (["--backend", "numpy", "--dtype", "float16"], "dtype must be float64 or float32, got 'float16'"),
+        (["--backend", "numpy", "--only", "arithmetic/left"], "no check has the address 'arithmetic/left'"),
+        (["--list", "--only", "left"], "no check has the address 'left'"),
+        (["--report", "report.pdf"], "a report ends in .html, .md, .json"),
+        (["--from", "nowhere.json"], "No such file or directory: nowhere.json"),
+        (["--from", "nowhere.json", "--only", "sets"], "--from shows a report as it was written"),
+    ],
+)
+def test_wrong_use_is_status_2_in_one_line(suite_of, args, told):
+    suite_of(right)
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert told in result.stderr
+
+
+def test_a_mistake_in_a_precision_that_no_check_speaks_about(suite_of, monkeypatch):
+    suite_of(right)
+    monkeypatch.setattr(suite, "CHECKS", [cf.Check("solves", "right", right, lambda: {"a": 1}, ("float64",))])
+    result = invoke("--backend", "numpy", "--dtype", "float32", "--only", "solves")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "speaks about this precision" in result.stderr

@@ -1,0 +1,291 @@
+"""The implicit gradient is that of the solution, on every framework, and says where there is none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import backends, trees
+from xvarpro.conjugate import conjugate_gradients
+from xvarpro.errors import ProblemError
+from xvarpro.implicit import Cotangent
+from xvarpro.region import Region
+from xvarpro.tangents import degenerate, derivative
+
+from .support import decays, error, host, host_tree, rng, send, send_tree
+
+T = np.linspace(0.0, 2.0, 20)
+CLEAN = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([[2.0, 1.0, 1.5], [1.0, 2.0, 1.0]])
+DATA = {"t": T, "Y": CLEAN + 0.05 * rng(0).normal(size=CLEAN.shape), "lam": np.asarray(0.1), "shift": np.arange(1, 3)}
+START = np.array([0.5, 5.0])
+COTANGENT = Cotangent(np.array([1.0, -2.0]), np.array([[0.5, 0.1, -0.3], [0.7, 0.2, 0.4]]), 3.0)
+
+
+def target(theta, data):
+    return data["Y"]
+
+
+def shifted(theta, data):
+    return 1.1 * data["Y"]
+
+
+def ridge(theta, data):
+    return data["lam"]
+
+
+def later(theta, data):
+    return decays(theta, {"t": data["t"] + 0.01})
+
+
+def length(theta):
+    xp = xv.array_namespace(theta)
+    return xp.sum(theta * theta)
+
+
+def turned(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.astype(decays(theta, data), xp.complex128) * xp.expand_dims(xp.asarray(np.exp(2j * T)), axis=1)
+
+
+def separable(M=decays, **keywords):
+    return xv.separable(M, target, data=DATA, **{"lam": ridge} | keywords)
+
+
+def bilevel(**keywords):
+    lower = xv.Level(decays, target, **{"lam": ridge} | keywords)
+    return xv.bilevel(lower=lower, upper=xv.Level(later, shifted), data=DATA, R=length, mu=1e-3)
+
+
+def loss(problem, data, start, over):
+    fit = xv.solve(replace(problem, data=data), start, over=over, tol=1e-13, max_iter=3000)
+    assert fit.status in (xv.Status.CONVERGED, xv.Status.NO_DESCENT)
+    c = COTANGENT
+    return fit, float(np.sum(fit.theta * c.theta) + np.sum(np.real(np.conj(c.w) * fit.w)) + c.value * fit.value)
+
+
+def by_differences(problem, places, start, over, h=1e-3):
+    """Of fourth order, so that steps may be long: where solves end is known to the root of eps only."""
+
+    def moved(name, place, step):
+        data = {key: np.array(x) for key, x in problem.data.items()}
+        data[name][place] += step
+        return loss(problem, data, start, over)[1]
+
+    def slope(at):
+        near, far = (moved(*at, step) - moved(*at, -step) for step in (h, 2 * h))
+        return (8 * near - far) / (12 * h)
+
+    return np.array([slope(at) for at in places])
+
+
+def check(problem, over=None, start=START, places=(("t", 4), ("Y", (3, 1)), ("lam", ())), rtol=3e-6):
+    fit, _ = loss(problem, problem.data, start, over)
+    found = xv.implicit.gradient(problem, fit.theta, COTANGENT, over=over)
+    assert found.reasons == []
+    assert found.residual < 1e-7
+    got = np.real([found.data[name][place] for name, place in places])
+    want = by_differences(problem, places, start, over)
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * np.abs(want).max())
+    return fit, found
+
+
+SETS = {
+    "free": (None, START),
+    "box, active": (xv.sets.Box(0.0, 2.0), np.array([0.5, 1.5])),
+    "simplex, a face": (xv.sets.Simplex(2.5), np.array([0.5, 2.0])),
+    "sphere": (xv.sets.L2Ball(1.5), np.array([0.5, 1.0])),
+}
+
+
+@pytest.mark.parametrize("problem", [separable(), bilevel()], ids=["separable", "bilevel"])
+@pytest.mark.parametrize(("over", "start"), SETS.values(), ids=SETS)
+def test_it_is_that_of_whole_solves(problem, over, start):
+    fit, found = check(problem, over, start)
+    assert found.data["shift"] is None  # whole numbers
+    if over is not None:
+        assert np.linalg.norm(fit.theta - xv.solve(problem, START, tol=1e-9).theta) > 1e-2, "the set is not active"
+
+
+VARIANTS = {
+    "weights are nonnegative": (bilevel(W=xv.lower.Nonnegative()), {"Y": DATA["Y"] - np.array([0.0, 3.0, 0.0])}),
+    "weights in a subspace": (bilevel(W=xv.lower.Equality(np.ones((1, 2)), 3.0)), {}),
+    "rows weighted, a matrix in the ridge": (
+        separable(weights=np.linspace(0.0, 1.0, T.size), Omega=np.array([[1.0, -1.0], [0.0, 1.0]])),
+        {},
+    ),
+    "normal equations": (separable(lam=1e-3, solver=xv.lower.Cholesky()), {}),
+    "an iterative solver": (bilevel(lam=1e-2, solver=xv.lower.CG(tol=1e-13)), {}),
+    "complex": (separable(M=turned, lam=1e-3), {"Y": DATA["Y"] * np.exp(2.1j * T)[:, None]}),
+}
+
+
+@pytest.mark.parametrize(("problem", "data"), VARIANTS.values(), ids=VARIANTS)
+def test_it_is_that_of_every_lower_level(problem, data):
+    problem = replace(problem, data=DATA | data)
+    fit, _ = check(problem, places=(("t", 4), ("Y", (3, 1))), rtol=1e-5)
+    if "Nonnegative" in repr(problem.lower.W):
+        assert (fit.w == 0).any()
+
+
+def test_it_is_the_same_on_every_backend(backend):
+    problem = bilevel()
+    theta, over = np.array([0.9, 2.0]), xv.sets.Box(0.0, 2.0)  # any point has the derivative of the fixed point there
+    want = xv.implicit.gradient(problem, theta, COTANGENT, over=over)
+    data = send_tree(backend, DATA)
+    got = xv.implicit.gradient(
+        replace(problem, data=data),
+        send(backend, theta),
+        Cotangent(send(backend, COTANGENT.theta), send(backend, COTANGENT.w), 3.0),
+        over=over,
+    )
+    assert backends.of(got.data["t"]) is backend
+    assert (got.degenerate, got.singular) == (want.degenerate, want.singular)
+    kept = ("t", "Y", "lam")
+    assert error(host_tree({k: got.data[k] for k in kept}), {k: want.data[k] for k in kept}) < 1e-11
+
+
+# -- what has no derivative --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def unbound():
+    return xv.solve(separable(), START, tol=1e-13).theta
+
+
+@pytest.mark.parametrize("slack", [0.0, 1e-3], ids=["at the bound", "beside it"])
+@pytest.mark.parametrize("kind", ["box", "ball"])
+def test_a_multiplier_of_zero_is_told(unbound, kind, slack):
+    size = unbound.max() if kind == "box" else np.linalg.norm(unbound)
+    over = xv.sets.Box(0.0, size + slack) if kind == "box" else xv.sets.L2Ball(size + slack)
+    found = xv.implicit.gradient(separable(), unbound, COTANGENT, over=over)
+    assert found.degenerate == (slack == 0.0)
+    assert [("multiplier" in text) for text in found.reasons] == [True] * found.degenerate
+
+
+def summed(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.sum(theta))
+
+
+def test_where_the_solution_is_not_unique_the_least_change_is_taken():
+    problem = xv.separable(summed, lambda theta, data: data["y"], data={"t": T, "y": DATA["Y"][:, 0]})
+    theta = xv.solve(problem, np.array([0.5, 1.0]), tol=1e-13).theta
+
+    def pulled(c):
+        return xv.implicit.gradient(problem, theta, Cotangent(np.array(c)))
+
+    seen, half, none = pulled([1.0, 1.0]), pulled([1.0, 0.0]), pulled([1.0, -1.0])
+    assert not seen.singular
+    assert half.singular
+    assert none.singular
+    np.testing.assert_allclose(half.data["y"], seen.data["y"] / 2, rtol=1e-6)
+    np.testing.assert_allclose(none.data["y"], 0.0, atol=1e-8 * np.abs(seen.data["y"]).max())
+
+
+def test_a_design_that_lost_its_rank_is_told():
+    problem = separable(lam=0.0, solver=xv.lower.SVD())
+    found = xv.implicit.gradient(problem, np.array([2.0, 2.0]), COTANGENT)
+    assert found.singular
+
+
+def test_a_system_that_was_not_solved_is_told(unbound):
+    found = xv.implicit.gradient(separable(), unbound, COTANGENT, limit=1)
+    assert "raise limit" in "".join(found.reasons)
+
+
+def test_wrong_use_is_told():
+    problem, theta = separable(), START
+    with pytest.raises(ProblemError, match="in chunks"):
+        xv.implicit.gradient(xv.separable(decays, xv.Chunks([DATA["Y"]]), data=DATA), theta, COTANGENT)
+    with pytest.raises(ProblemError, match="cotangent of theta"):
+        xv.implicit.gradient(problem, theta, Cotangent(np.ones(3)))
+    with pytest.raises(ProblemError, match="cotangent of w must have shape"):
+        xv.implicit.gradient(problem, theta, Cotangent(w=np.ones(3)))
+    ball = xv.sets.HullOfUnion((xv.sets.L2Ball(9.0), xv.sets.L1Ball(9.0)))
+    with pytest.raises(ProblemError, match="neither a projection nor"):
+        xv.implicit.gradient(problem, theta, COTANGENT, over=ball)
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_curvature_is_gradient_and_hessian(backend):
+    def fun(x, z, y):
+        xp = xv.array_namespace(x)
+        return xp.sum(y * x**3) + xp.sum(xp.abs(z) ** 2) * xp.sum(x)
+
+    x, z, y = np.array([1.0, 2.0]), np.array([1.0 + 2.0j]), np.array([1.0, -1.0])
+    dx, dz = np.array([0.5, 1.0]), np.array([2.0 - 1.0j])
+    with backend.scope("float64"):
+        slopes, product = backend.curvature(fun, (send(backend, x), send(backend, z)), (send(backend, y),))
+        twice = [product((send(backend, dx), send(backend, dz))) for _ in range(2)]
+    np.testing.assert_allclose(host(slopes[0]), 3 * y * x**2 + 5.0, rtol=1e-14)
+    np.testing.assert_allclose(host(slopes[1]), 2 * z * x.sum(), rtol=1e-14)
+    along = 2 * np.real(np.conj(z) * dz).sum()
+    for moved in twice:
+        np.testing.assert_allclose(host(moved[0]), 6 * y * x * dx + along, rtol=1e-14)
+        np.testing.assert_allclose(host(moved[1]), 2 * dz * x.sum() + 2 * z * dx.sum(), rtol=1e-14)
+
+
+PROJECTED = [
+    (C, shape)
+    for name in ("Box", "Simplex", "L1Ball", "L2Ball", "LpBall", "Ellipsoid", "GroupL12Ball", "NuclearBall", "OWLBall")
+    for shape in ((5,), (3, 3))
+    for C in getattr(xv.sets, name).examples(shape)
+    if C.event_ndim in (0, len(shape))
+]
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+@pytest.mark.parametrize(("C", "shape"), PROJECTED, ids=lambda x: type(x).__name__)
+def test_the_derivative_of_a_projection(name, C, shape):
+    framework = backends.get(name)
+    draw = rng(1)
+    q, d = 3 * draw.normal(size=shape), draw.normal(size=shape)
+    with framework.scope("float64"):
+        region = Region(((0, trees.map_arrays(lambda x: send(framework, x), C)),))
+        point, way = (send(framework, q),), (send(framework, d),)
+        theta = region.project(point)
+        J = derivative(framework, region, theta, point)
+        got, again = host(J(way)[0]), host(J(J(way))[0])
+        assert not bool(degenerate(region, theta, point, J))
+    h = 1e-6
+    ends = [C.project(np.reshape(q + step * d, -1 if C.event_ndim == 1 else shape)) for step in (h, -h)]
+    want = (ends[0] - ends[1]) / (2 * h)
+    np.testing.assert_allclose(got, want.reshape(shape), atol=1e-7)
+    assert np.sum(d * got) >= np.sum(got * got) - 1e-7  # 0 <= J <= I
+    assert np.sum(got * got) >= np.sum(got * again) - 1e-7
+
+
+SYSTEMS = {
+    "a curved boundary": ([1.0, 1.0, 1.0, 0.7, 0.3, 0.0], 6),
+    "curved and singular": ([1.0, 1.0, 1.0, 1.0, 0.3, 0.0], 2),
+    "free and singular": ([1.0] * 6, 3),
+}
+
+
+@pytest.mark.parametrize(("eigenvalues", "rank"), SYSTEMS.values(), ids=SYSTEMS)
+def test_conjugate_gradients_give_the_least_solution(eigenvalues, rank):
+    draw = rng(2)
+    Q, _ = np.linalg.qr(draw.normal(size=(6, 6)))
+    J = (Q * eigenvalues) @ Q.T
+    H = draw.normal(size=(6, rank))
+    H, c, beside = H @ H.T / np.linalg.norm(H, 2) ** 2, draw.normal(size=6), draw.normal(size=(3, 6))
+    found = conjugate_gradients(
+        backends.get("numpy"),
+        lambda d: (J @ d[0],),
+        lambda d: d,
+        lambda d: ((H @ d[0],), (beside @ d[0],)),
+        (c,),
+        (np.zeros(3),),
+        1e-12,
+        100,
+    )
+    inverse = np.linalg.pinv(J, rcond=1e-10)
+    Z = J @ inverse
+    want = np.linalg.pinv(inverse - Z + Z @ H @ Z, rcond=1e-10) @ c
+    assert bool(found.singular) == (rank < 6)
+    if rank == 6 or eigenvalues[-1]:
+        np.testing.assert_allclose(found.u[0], want, rtol=1e-6)
+    np.testing.assert_allclose(found.beside[0], beside @ found.u[0], rtol=1e-6)

@@ -1,0 +1,250 @@
+"""A solve inside somebody else's program: gradients of a layer, in modules, compiled, over batches."""
+
+import warnings
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+from xvarpro.implicit import Cotangent, DifferentiabilityWarning
+
+from .support import decays, rng
+
+T = np.linspace(0.0, 2.0, 12)
+Y = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0]) + 0.05 * rng(3).normal(size=T.size)
+LAM, TOP = 1e-2, 2.0  # the second rate ends at its bound
+START = np.array([0.5, 1.5])
+SPECTRAL = xv.algorithms.SpectralProjectedGradient()  # compiles fastest
+PROBLEM = xv.separable(decays, lambda theta, data: data["y"], lam=LAM)
+OPTIONS = {"over": xv.sets.Box(0.0, TOP), "algorithm": SPECTRAL, "tol": 1e-12}
+
+
+def loss(found):
+    """Uses all that a layer gives."""
+    theta, w = found.theta, found.w
+    return theta[0] - 2 * theta[1] + 0.5 * w[0] + 0.7 * w[1] * theta[0] + 3 * found.value
+
+
+@pytest.fixture(scope="module")
+def want():
+    """The loss and its gradients, on NumPy."""
+    data = {"t": T, "y": Y}
+    problem = xv.separable(decays, lambda theta, data: data["y"], lam=LAM, data=data)
+    fit = xv.solve(problem, START, **OPTIONS)
+    assert fit.theta[1] == TOP
+    w = fit.w
+    bars = Cotangent(np.array([1.0 + 0.7 * w[1], -2.0]), np.array([0.5, 0.7 * fit.theta[0]]), 3.0)
+    found = xv.implicit.gradient(problem, fit.theta, bars, over=OPTIONS["over"])
+    assert not found.reasons
+    return float(loss(fit)), found.data
+
+
+# -- Torch -------------------------------------------------------------------------------------------------------------
+
+
+def tensors(**more):
+    return {"t": torch.tensor(T, requires_grad=True), "y": torch.tensor(Y, requires_grad=True), **more}
+
+
+@pytest.mark.parametrize("backend", [None, "numpy"])
+def test_torch_gives_the_gradient(want, backend):
+    data = tensors(labels=torch.arange(3), name="a run")
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), backend=backend, **OPTIONS)
+    found = layer(data)
+    assert found.status is xv.Status.CONVERGED
+    value = loss(found)
+    value.backward()
+    assert value.item() == pytest.approx(want[0], rel=1e-12)
+    for name in ("t", "y"):
+        np.testing.assert_allclose(data[name].grad.numpy(), want[1][name], rtol=1e-6, atol=1e-9)
+
+
+def test_torch_unrolled_gives_the_same(want):
+    data = tensors()
+    theta = torch.tensor(START, requires_grad=True)
+    for _ in range(60):
+        M = torch.exp(-data["t"][:, None] * theta)
+        w = torch.linalg.solve(M.T @ M + LAM * torch.eye(2, dtype=M.dtype), M.T @ data["y"])
+        r = M @ w - data["y"]
+        value = 0.5 * (r @ r + LAM * w @ w)
+        (g,) = torch.autograd.grad(value, theta, create_graph=True)
+        theta = torch.clamp(theta - 3.0 * g, 0.0, TOP)
+    found = xv.layers.Solution(theta, w, value, None)
+    gradients = torch.autograd.grad(loss(found), list(data.values()))
+    for name, got in zip(data, gradients, strict=True):
+        np.testing.assert_allclose(got.numpy(), want[1][name], rtol=1e-6, atol=1e-8)
+
+
+def test_torch_checks_it_by_differences():
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), **OPTIONS)
+    data = tensors()
+
+    def outputs(t, y):
+        return tuple(layer({"t": t, "y": y}))[:3]
+
+    assert torch.autograd.gradcheck(outputs, (data["t"], data["y"]), eps=1e-5, atol=1e-5, fast_mode=True)
+
+
+class Encoder(torch.nn.Module):
+    """A network whose output is the signal that is fitted."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(3, T.size)
+        self.fit = xv.layers.torch.Solve(PROBLEM, torch.tensor(START, dtype=torch.float32), **OPTIONS)
+
+    def forward(self, x):
+        return self.fit({"t": torch.as_tensor(T).to(x), "y": 1.5 + self.net(x)})
+
+
+def test_a_torch_module_trains_through_it():
+    model = Encoder().to(torch.float64)
+    assert model.fit.theta0.dtype == torch.float64  # buffers follow the module
+    assert set(model.state_dict()) == {"net.weight", "net.bias"}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    x, losses = torch.ones(3, dtype=torch.float64), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        value = (model(x).theta[0] - 0.7) ** 2
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_torch_says_where_there_is_no_gradient():
+    free = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), algorithm=SPECTRAL, tol=1e-13)
+    tight = free(tensors()).theta[1].item()
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=xv.sets.Box(0.0, tight), algorithm=SPECTRAL)
+    with pytest.warns(DifferentiabilityWarning, match="multiplier of zero"):
+        layer(tensors()).theta.sum().backward()
+    value = loss(free(data := tensors()))
+    (slope,) = torch.autograd.grad(value, data["y"], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+# -- JAX ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def layer():
+    """One layer: what it compiled is kept from test to test."""
+    with jax.enable_x64(True):
+        yield xv.layers.jax.solve(PROBLEM, jnp.asarray(START), **OPTIONS)
+
+
+def fitted(layer, t, y):
+    return loss(layer({"t": t, "y": y, "labels": jnp.arange(3)}))
+
+
+def test_jax_gives_the_gradient(want, layer):
+    value, slopes = jax.value_and_grad(partial(fitted, layer), (0, 1))(jnp.asarray(T), jnp.asarray(Y))
+    assert float(value) == pytest.approx(want[0], rel=1e-12)
+    np.testing.assert_allclose(slopes[0], want[1]["t"], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(slopes[1], want[1]["y"], rtol=1e-6, atol=1e-9)
+    found = layer({"t": jnp.asarray(T), "y": jnp.asarray(Y), "labels": jnp.arange(3)})
+    assert xv.Status.of(found.status) is xv.Status.CONVERGED
+
+
+def test_jax_unrolled_gives_the_same(want, layer):
+    def objective(theta, t, y):
+        M = jnp.exp(-t[:, None] * theta)
+        w = jnp.linalg.solve(M.T @ M + LAM * jnp.eye(2), M.T @ y)
+        r = M @ w - y
+        return 0.5 * (r @ r + LAM * w @ w), w
+
+    def unrolled(t, y):
+        def step(theta, _):
+            g = jax.grad(objective, has_aux=True)(theta, t, y)[0]
+            return jnp.clip(theta - 3.0 * g, 0.0, TOP), None
+
+        theta, _ = jax.lax.scan(step, jnp.asarray(START), length=60)
+        value, w = objective(theta, t, y)
+        return loss(xv.layers.Solution(theta, w, value, None))
+
+    slopes = jax.jit(jax.grad(unrolled, (0, 1)))(jnp.asarray(T), jnp.asarray(Y))
+    np.testing.assert_allclose(slopes[0], want[1]["t"], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(slopes[1], want[1]["y"], rtol=1e-6, atol=1e-8)
+
+
+def test_jax_maps_it_over_a_batch_and_compiles_it(want, layer):
+    batch = jnp.asarray(Y) + 0.01 * jnp.asarray(rng(4).normal(size=(3, T.size))).at[0].set(0.0)
+    slope = jax.grad(partial(fitted, layer), 1)
+    together = jax.jit(jax.vmap(slope, (None, 0)))(jnp.asarray(T), batch)
+    apart = jnp.stack([slope(jnp.asarray(T), y) for y in batch])
+    np.testing.assert_allclose(together, apart, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(together[0], want[1]["y"], rtol=1e-6, atol=1e-9)
+
+
+class EquinoxEncoder(eqx.Module):
+    net: eqx.nn.Linear
+    layer: object = eqx.field(static=True)
+
+    def __call__(self, x):
+        y = 1.5 + self.net(x)
+        return self.layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0]
+
+
+class FlaxEncoder(nnx.Module):
+    def __init__(self, layer, rngs):
+        self.net = nnx.Linear(3, T.size, rngs=rngs, param_dtype=jnp.float64)
+        self.layer = layer
+
+    def __call__(self, x):
+        y = 1.5 + self.net(x)
+        return self.layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0]
+
+
+def by_signal(layer, y):
+    """The gradient of the rate with respect to the signal, which is that of a bias."""
+    return jax.grad(lambda y: layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0])(y)
+
+
+def test_an_equinox_model_holds_it(layer):
+    model = EquinoxEncoder(eqx.nn.Linear(3, T.size, key=jax.random.key(0), dtype=jnp.float64), layer)
+    x = jnp.ones(3)
+    slopes = eqx.filter_grad(lambda model: model(x))(model)
+    want = by_signal(layer, 1.5 + model.net(x))
+    np.testing.assert_allclose(slopes.net.bias, want, rtol=1e-12)
+    assert np.abs(want).max() > 1e-3
+
+
+def test_a_flax_model_holds_it(layer):
+    model = FlaxEncoder(layer, nnx.Rngs(0))
+    x = jnp.ones(3)
+    slopes = nnx.grad(lambda model: model(x))(model)
+    want = by_signal(layer, 1.5 + model.net(x))
+    np.testing.assert_allclose(slopes["net"]["bias"][...], want, rtol=1e-12)
+    assert np.abs(want).max() > 1e-3
+
+
+def test_jax_says_where_there_is_no_gradient():
+    """Inside of a compiled function the warning comes from a callback."""
+    said = []
+    with warnings.catch_warnings(), jax.enable_x64(True):
+        warnings.simplefilter("always")
+        report = xv.backends.get("jax").report
+        jax.jit(lambda x: report(lambda *flags: said.append(flags), x, x > 0.5, 2 * x))(jnp.asarray(1.0))
+        jax.effects_barrier()
+    assert said == [(1.0, 1.0, 2.0)]
+    with pytest.warns(DifferentiabilityWarning, match=r"multiplier of zero.*least change.*1e-02"):
+        xv.implicit.warn(1.0, 1.0, 1e-2)
+
+
+def test_jax_wrong_use_is_told(layer):
+    with jax.enable_x64(True):
+        with pytest.raises(ProblemError, match=r"data\['y'\] is float32 and theta0 is float64"):
+            layer({"t": jnp.asarray(T), "y": jnp.asarray(Y, jnp.float32)})
+        with pytest.raises(ProblemError, match="same number of rows"):
+            layer({"t": jnp.asarray(T), "y": jnp.asarray(Y[:3])})
+        with pytest.raises(ProblemError, match="shapes and dtype of the layer's theta0"):
+            layer({"t": jnp.asarray(T), "y": jnp.asarray(Y), "labels": jnp.arange(3)}, theta0=jnp.ones(3))

@@ -1,0 +1,568 @@
+"""The same bits from run to run, what a file keeps of a solve, and what is noticed when it is looked at again."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import xvarpro as xv
+from xvarpro import stored, trees
+from xvarpro.backends._held import Held
+from xvarpro.backends.numpy import NumPyBackend
+from xvarpro.cli import app
+from xvarpro.errors import ProblemError
+from xvarpro.recipe import fingerprints
+from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
+
+from .support import T, decay_problem, decays, rng, send
+
+EAGER = ("numpy", "array-api-strict", "torch")
+START, BOX, PAPER = np.array([0.5, 8.0]), Box(0.0, 10.0), xv.algorithms.cr_varpro()
+PROBLEM = decay_problem(noise=0.01, lam=1e-6)
+
+
+def solve(problem=PROBLEM, theta0=START, **options):
+    return xv.solve(problem, theta0, **{"over": BOX, "algorithm": PAPER, "max_iter": 12, "tol": 0.0, **options})
+
+
+def bits(fit):
+    t = fit.trace
+    arrays = (t.value, t.gap_A, t.gap_B, t.alpha_A, t.alpha_B, *map(stored.to_numpy, trees.leaves(fit.theta)))
+    return [x.tobytes() for x in arrays]
+
+
+def shifted(x, by=8):
+    """A copy that begins `by` bytes beyond a multiple of 64."""
+    raw = np.empty(x.nbytes + 128, np.uint8)
+    first = -raw.ctypes.data % 64 + by
+    out = raw[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    return out
+
+
+# -- the same bits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_two_solves_give_the_same_bits(name):
+    first, second = (solve(backend=name, deterministic=True) for _ in range(2))
+    assert bits(first) == bits(second)
+    assert first.provenance["determinism"] == {"held": True, "unpromised": []}
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.test_reproducibility import bits, solve
+print([x.hex() for x in bits(solve(deterministic=True))])
+"""
+
+
+def test_a_fresh_process_gives_the_same_bits():
+    root = os.path.dirname(os.path.dirname(__file__))
+    code = PROGRAM.format(root=root)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str([x.hex() for x in bits(solve(deterministic=True))])
+
+
+def test_the_address_of_data_does_not_count_on_torch():
+    torch = xv.backends.get("torch")
+    x = shifted(rng().normal(size=501))
+    assert torch.asarray(x).data_ptr() == x.ctypes.data
+    assert torch.deterministic().asarray(x).data_ptr() % 64 == 0
+    assert torch.deterministic().asarray(x).tolist() == x.tolist()
+
+    def fit(by):
+        A, y = shifted(rng(1).normal(size=(501, 7)), by), shifted(rng(2).normal(size=501), by)
+        problem = xv.separable(lambda theta, data: xv.array_namespace(theta).tanh(data @ theta), y, data=A, lam=1e-3)
+        return xv.solve(
+            problem, 0.1 * rng(3).normal(size=(7, 3)), max_iter=5, algorithm=PAPER, backend="torch", deterministic=True
+        )
+
+    assert bits(fit(0)) == bits(fit(8))
+
+
+def test_a_deterministic_backend_is_one_and_computes_where_theta_is():
+    for name in (*EAGER, "jax"):
+        held = xv.backends.get(name).deterministic()
+        assert held.reproducible
+        assert held is held.deterministic() is xv.backends.get(name).deterministic()
+        x = send(xv.backends.get(name), np.ones(3), "float32")
+        moved = xv.backends.exchange.move(x, held)
+        assert type(moved) is type(x)
+        assert held.device_of(moved) == held.device_of(x)
+
+
+def test_every_entry_takes_a_deterministic_backend():
+    held = xv.backends.get("torch").deterministic()
+    theta0 = send(xv.backends.get("torch"), START)
+    value, _ = xv.value_and_gradient(PROBLEM, theta0, held)
+    assert float(value) == solve(theta0=theta0, max_iter=0, deterministic=True).value
+    t = np.linspace(0.0, 1.0, 9)
+    batch = xv.separable(lambda theta, t: xv.array_namespace(theta).exp(-theta[:, None, :] * t[None, :, None]),
+                         np.ones((2, 9)), data=t, lam=0.1)  # fmt: skip
+    fit = xv.solve_many(batch, np.ones((2, 1)), max_iter=2, backend=held)
+    assert fit.provenance["determinism"]["held"] is True
+
+
+def test_a_backend_without_such_a_mode_refuses():
+    class Plugin(NumPyBackend):
+        name = "plugged"
+        reproducible = False
+
+    with pytest.raises(ProblemError, match="the plugged backend has no deterministic mode"):
+        solve(backend=Plugin(), deterministic=True)
+    assert solve(backend=Plugin(), max_iter=1).provenance["determinism"] == {"held": False, "unpromised": []}
+
+
+# -- no global state ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_torch_is_left_as_it_was(mode):
+    import torch
+
+    seen = []
+
+    def watched(theta, data):
+        seen.append(torch.get_deterministic_debug_mode())
+        return decays(theta, data)
+
+    def refused(theta, data):
+        return decays(theta, data) * torch.zeros(1, dtype=theta.dtype).put_(
+            torch.tensor([0]), torch.ones_like(theta[:1])
+        )
+
+    torch.set_deterministic_debug_mode(mode)
+    try:
+        solve(
+            replace(PROBLEM, lower=replace(PROBLEM.lower, M=watched)), backend="torch", max_iter=2, deterministic=True
+        )
+        assert set(seen) == {2}
+        assert torch.get_deterministic_debug_mode() == mode
+        problem = replace(PROBLEM, lower=replace(PROBLEM.lower, M=refused))
+        with pytest.raises(ProblemError, match="put_ does not have a deterministic implementation"):
+            solve(problem, backend="torch", deterministic=True)
+        assert torch.get_deterministic_debug_mode() == mode
+        seen.clear()
+        solve(replace(PROBLEM, lower=replace(PROBLEM.lower, M=watched)), backend="torch", max_iter=1)
+        assert set(seen) == {mode}
+    finally:
+        torch.set_deterministic_debug_mode(0)
+
+
+def test_other_errors_pass_through_the_scope_as_they_are():
+    def broken(theta, data):
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(xv.errors.ModelError, match="out of luck"):
+        solve(xv.separable(broken, np.ones(3)), backend="torch", deterministic=True)
+
+
+def test_solves_that_overlap_restore_what_was_there_before_the_first():
+    switch = {"on": False}
+    held = Held(lambda: switch["on"], lambda: switch.update(on=True), lambda before: switch.update(on=before))
+    first, second = held(), held()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert switch["on"]
+    second.__exit__(None, None, None)
+    assert not switch["on"]
+
+
+def test_what_is_not_promised_is_said():
+    gpu = SimpleNamespace(platform="gpu")
+    (said,) = xv.backends.get("jax").deterministic().unpromised(gpu)
+    assert "what runs before the loop" in said
+    (said,) = xv.backends.get("jax").uncompiled().deterministic().unpromised(gpu)
+    assert "every operation" in said
+    assert xv.backends.get("jax").deterministic().uncompiled().reproducible
+    assert "cuSOLVER" in xv.backends.get("torch").unpromised("cuda:0")[0]
+
+
+def test_torchs_rows_are_added_as_its_sparse_product_does():
+    import torch
+
+    from xvarpro.backends.torch import _added_rows
+
+    torch.manual_seed(0)
+    rows, columns = torch.tensor([0, 2, 0, 2, 2]), torch.tensor([1, 0, 1, 1, 1])
+    data, w = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((5,), (2, 3)))
+    ways = [xv.backends.get("torch").sparse_product(rows, columns, data, (3, 2), w),
+            _added_rows(rows, columns, data, (3, 2), w)]  # fmt: skip
+    torch.testing.assert_close(*ways)
+    torch.testing.assert_close(*(torch.autograd.grad(x.sin().sum(), (data, w)) for x in ways))
+
+
+# -- what a file keeps -------------------------------------------------------------------------------------------------
+
+
+def kept(fit, path, **options):
+    fit.save(path / "fit.npz", **options)
+    return xv.Result.load(path / "fit.npz")
+
+
+def equal(a, b):
+    x, s = trees.partition(a)
+    y, t = trees.partition(b)
+    return s == t and len(x) == len(y) and all(map(np.array_equal, x, y))
+
+
+def test_a_recipe_goes_through_a_file(tmp_path):
+    theta0 = {"rate": np.array([0.5, 8.0]), "net": [np.array(0.1), (np.ones(2),)]}
+    over = {"rate": Box(np.zeros(2), np.array([9.0, 10.0])), "net": [None, (CappedSimplex(3.0),)]}
+    problem = xv.separable(lambda theta, data: decays(theta["rate"], data), PROBLEM.lower.y, data=PROBLEM.data)
+    fit = xv.solve(problem, theta0, over=over, algorithm=xv.algorithms.FrankWolfe(), tol=1e-3, max_iter=3)
+    back = kept(fit, tmp_path, problem="mine.py:f")
+    again = kept(back, tmp_path).recipe
+    for recipe in (back.recipe, again):
+        assert equal(recipe.theta0, theta0)
+        assert equal(recipe.over, over)
+        assert recipe.algorithm == xv.algorithms.FrankWolfe()
+        assert (recipe.tol, recipe.max_iter, recipe.problem) == (1e-3, 3, "mine.py:f")
+        assert recipe.fingerprints == fit.recipe.fingerprints
+        assert recipe.scale == fit.recipe.scale >= 0.5 * np.sum(PROBLEM.lower.y**2)
+    theta0["rate"][:] = 7.0
+    assert fit.recipe.theta0["rate"].tolist() == [0.5, 8.0]
+
+
+def shelf():
+    for module, base in ((xv.sets, xv.protocols.Set), (xv.steps, xv.protocols.StepRule),
+                         (xv.algorithms, xv.protocols.Algorithm)):  # fmt: skip
+        for name in module.__all__:
+            cls = getattr(module, name)
+            if isinstance(cls, type) and issubclass(cls, base) and cls is not base:
+                yield pytest.param(cls, id=name)
+
+
+@pytest.mark.parametrize("cls", list(shelf()))
+def test_everything_that_is_exported_goes_through_json(cls):
+    for obj in cls.examples((3, 3)) if issubclass(cls, xv.protocols.Set) else (cls(),):
+        arrays = {}
+        back = stored.decode(json.loads(json.dumps(stored.encode(obj, "x", arrays))), "x", arrays)
+        if cls in (xv.sets.Oracle, xv.sets.Counted):
+            assert isinstance(back, stored.Opaque)
+            assert cls.__name__ in back.what
+        else:
+            assert type(back) is cls
+            assert equal(back, obj)
+
+
+def test_a_class_that_nobody_imported_is_not_looked_for():
+    found = stored.decode({"struct": "os:system", "fields": {}}, "x", {})
+    assert found == stored.Opaque("os:system, a class that has not been imported")
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_fingerprints_are_those_of_the_bits(name):
+    backend = xv.backends.get(name)
+    moved = replace(PROBLEM, data={"t": send(backend, T)})
+    assert fingerprints(moved, send(backend, START)) == fingerprints(PROBLEM, START)
+    turned = replace(PROBLEM, data={"t": T.astype(">f8")[::-1][::-1]})
+    assert fingerprints(turned, START) == fingerprints(PROBLEM, START)
+    for other in (T.astype("float32"), T[None], np.nextafter(T, 9.0)):
+        found = fingerprints(replace(PROBLEM, data={"t": other}), START)
+        assert {k for k, v in found.items() if v != fingerprints(PROBLEM, START)[k]} == {"data['t']"}
+
+
+def rewritten(path, change):
+    """The file with its meta data and arrays changed by hand."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    meta = json.loads(str(arrays.pop("meta")))
+    change(meta, arrays)
+    np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
+
+
+def test_files_of_the_first_format_are_read(tmp_path):
+    fit = solve()
+    fit.save(tmp_path / "fit.npz")
+
+    def older(meta, arrays):
+        meta["format"] = 1
+        del meta["recipe"]
+        for name in [n for n in arrays if n.startswith(("theta0", "over", "algorithm"))]:
+            del arrays[name]
+
+    rewritten(tmp_path / "fit.npz", older)
+    back = xv.Result.load(tmp_path / "fit.npz")
+    assert back.recipe is None
+    assert str(back) == str(fit)
+    assert back.theta.tolist() == fit.theta.tolist()
+    assert kept(back, tmp_path).recipe is None
+    with pytest.raises(ProblemError, match="an earlier version, which kept neither"):
+        xv.verify(back, PROBLEM)
+
+
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve(max_iter=0).save(path)
+    rewritten(path, lambda meta, arrays: meta.update(format=3))
+    with pytest.raises(ProblemError, match="format 3, and this version reads up to 2"):
+        xv.Result.load(path)
+    for content in (b"", b"text", path.read_bytes()[:100]):
+        path.write_bytes(content)
+        with pytest.raises(ProblemError, match=r"fit.npz is not a file that Result.save wrote"):
+            xv.Result.load(path)
+    np.savez(path, a=np.ones(2))
+    with pytest.raises(ProblemError, match="is not a file"):
+        xv.Result.load(path)
+
+
+# -- a result looked at again ------------------------------------------------------------------------------------------
+
+
+def total(theta):
+    return xv.array_namespace(theta).sum(theta)
+
+
+def failed(found):
+    assert found.ok is not bool(found.failures)
+    return {check.what: check.sentence for check in found.failures}
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_a_result_is_verified_on_another_backend(name, tmp_path):
+    found = xv.verify(kept(solve(), tmp_path), PROBLEM, backend=name)
+    assert found.ok, str(found)
+    assert found.provenance["backend"] == name
+    assert found.rerun.first_difference is None
+    assert ("bits" in {c.what for c in found.checks}) is (name == "numpy")
+    assert found.rerun.same_bits or name != "numpy"
+    record = json.loads(json.dumps(found.record()))
+    assert record["ok"] is True
+    assert record["rerun"]["same_step_sizes"] is True
+    claim = f"verified on {name} in float64: what the result claims is true, and so is what the same solve comes to"
+    assert str(found).endswith(claim)
+
+
+def test_a_compiled_loop_gives_the_same_bits_and_is_verified():
+    fit = solve(backend="jax", deterministic=True)  # one program for all that follows
+    found = xv.verify(fit, PROBLEM)
+    assert found.ok, str(found)
+    assert "bits" in {c.what for c in found.checks}
+    first, second = found.rerun.fits.values()
+    assert bits(first) == bits(second)
+    found = xv.verify(fit, PROBLEM, backend="numpy")
+    assert found.ok, str(found)
+    assert "bits" not in {c.what for c in found.checks}
+
+
+def test_a_result_of_torch_is_verified_as_it_is():
+    theta0 = send(xv.backends.get("torch"), START)
+    found = xv.verify(solve(theta0=theta0, deterministic=True), PROBLEM)
+    assert found.ok, str(found)
+    assert {"bits"} <= {c.what for c in found.checks}
+    found = xv.verify(solve(theta0=theta0), PROBLEM)
+    assert found.ok
+    assert not {"bits"} & {c.what for c in found.checks}  # nothing was promised
+
+
+def test_another_theta_is_noticed(tmp_path):
+    fit = solve(max_iter=200)
+    found = xv.verify(replace(fit, theta=fit.theta + 1e-6), PROBLEM, backend="torch", rerun=False)
+    said = failed(found)
+    assert set(said) == {"gap", "w"}  # near a minimum the objective says nothing of it
+    assert said["w"].startswith("the stored w and that of the stored theta are apart by")
+    assert found.verdict == f"not verified on torch in float64: gap: {said['gap']}; and w"
+
+
+def test_another_w_is_noticed():
+    fit = solve()
+    said = failed(xv.verify(replace(fit, _w=fit.w * (1 + 1e-6)), PROBLEM, rerun=False))
+    assert set(said) == {"w"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [
+        (replace(PROBLEM, data={"t": np.nextafter(T, 9.0)}), r"data['t'] differs"),
+        (replace(PROBLEM, lower=replace(PROBLEM.lower, y=PROBLEM.lower.y + 1e-3)), "lower.y differs"),
+        (replace(PROBLEM, lower=replace(PROBLEM.lower, lam=2e-6)), "lower.lam differs"),
+        (replace(PROBLEM, data={"t": T, "s": T}), "data['s'] differs"),
+        (replace(PROBLEM, data={"t": T + 1e-9}, mu=1.0, R=total, compress=False),
+         "compress, data['t'] and mu differ"),
+    ],
+)  # fmt: skip
+def test_another_problem_is_noticed(problem, name):
+    found = xv.verify(solve(), problem)
+    assert failed(found)["problem"] == f"this is another problem than the one that was solved: {name}"
+    assert found.rerun is None
+
+
+def test_another_model_shows_in_what_it_gives():
+    other = replace(PROBLEM, lower=replace(PROBLEM.lower, M=lambda theta, data: decays(theta * (1 + 1e-7), data)))
+    assert {"objective", "gap", "w", "end", "bits"} >= set(failed(xv.verify(solve(), other))) >= {"w", "end", "bits"}
+
+
+def test_another_start_is_noticed(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve().save(path)
+    rewritten(path, lambda meta, arrays: arrays["theta0_0"].__iadd__(1e-9))
+    found = xv.verify(path, PROBLEM)
+    assert failed(found) == {"start": "the start is not the one that the solve began with: theta0 differs"}
+    assert found.rerun is None
+
+
+def test_a_theta_outside_of_its_set_is_noticed():
+    fit = solve()
+    found = xv.verify(replace(fit, theta=fit.theta + np.array([0.0, 10.0])), PROBLEM, rerun=False)
+    assert set(failed(found)) == {"feasibility"}
+    assert "violates its set by" in found.verdict
+
+
+def test_a_run_that_took_another_way_is_noticed(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve().save(path)
+
+    def other(meta, arrays):
+        meta["recipe"]["algorithm"]["fields"]["step"]["fields"]["delta"]["value"] = 0.7
+
+    rewritten(path, other)
+    found = xv.verify(path, PROBLEM)
+    assert set(failed(found)) == {"end", "bits"}
+    assert found.rerun.first_difference is not None
+    assert any("different step sizes from iteration" in note for note in found.notes)
+
+
+def test_one_bit_is_noticed_where_the_same_bits_are_promised():
+    fit = solve()
+    value = fit.trace.value.copy()
+    value[3] = np.nextafter(value[3], 0.0)
+    found = xv.verify(replace(fit, trace=replace(fit.trace, value=value)), PROBLEM)
+    assert set(failed(found)) == {"bits"}
+    elsewhere = {**fit.provenance, "host": {**fit.provenance["host"], "processor": "another"}}
+    assert xv.verify(replace(fit, trace=replace(fit.trace, value=value), provenance=elsewhere), PROBLEM).ok
+
+
+def test_the_tolerance_decides():
+    assert xv.verify(solve(), PROBLEM, backend="torch", dtype="float32").ok
+    fit = solve()
+    off = replace(fit, value=fit.value * (1 + 1e-5))
+    assert set(failed(xv.verify(off, PROBLEM))) == {"objective", "end"}
+    assert xv.verify(off, PROBLEM, tolerance=1e-4).ok
+    with pytest.raises(ProblemError, match="tolerance must be"):
+        xv.verify(solve(max_iter=0), PROBLEM, tolerance=-1.0)
+
+
+def test_a_float32_result_on_the_boundary_is_looked_at_in_float64():
+    y = rng(0).normal(size=(6, 9)).astype("float32")
+    problem = xv.separable(lambda theta, data: theta, y, lam=0.1)
+    start = 0.1 * rng(1).normal(size=(6, 4)).astype("float32")
+    fit = xv.solve(problem, start, over=L2Ball(1.0), algorithm=xv.algorithms.SpectralProjectedGradient(), max_iter=30)
+    assert np.linalg.norm(fit.theta.astype("float64")) > 1.0 - 1e-6
+    found = xv.verify(fit, problem, dtype="float64")
+    assert found.ok, str(found)
+    assert found.provenance["dtype"] == "float64"
+
+
+def test_a_solve_that_was_stopped_is_done_as_far_as_it_went():
+    fit = solve(callback=lambda moment: moment.iteration == 5)
+    found = xv.verify(fit, PROBLEM)
+    assert found.ok, str(found)
+    assert [x.n_iter for x in found.rerun.fits.values()] == [5, 5]
+
+
+def test_an_inexact_lower_level_is_verified():
+    y = rng(2).normal(size=60)
+    A = rng(3).normal(size=(60, 5))
+    problem = xv.separable(lambda theta, A: A * xv.array_namespace(theta).exp(theta), y, data=A, lam=0.1,
+                           solver=xv.lower.LSQR())  # fmt: skip
+    fit = xv.solve(problem, np.zeros(5), over=Box(-1.0, 1.0), max_iter=20)
+    found = xv.verify(fit, problem)
+    assert found.ok, str(found)
+
+
+def test_what_a_file_cannot_keep_has_to_be_stated(tmp_path):
+    ball = L1Ball(2.0)
+    D = np.eye(6, 3) / 3
+    problem = xv.separable(lambda theta, data: theta, rng(0).normal(size=(6, 9)), lam=0.1)
+    over = xv.sets.Oracle(ball.lmo, 4.0, ball.violation)
+    fit = xv.solve(problem, D, over=over, algorithm=PAPER, max_iter=3)
+    assert xv.verify(fit, problem).ok
+    back = kept(fit, tmp_path)
+    with pytest.raises(ProblemError, match=r"does not keep Oracle with .*returns \(problem, theta0, over\)"):
+        xv.verify(back, problem)
+    with pytest.raises(ProblemError, match="does not say which problem it is of"):
+        xv.verify(back)
+
+
+def test_a_method_that_a_file_cannot_keep_is_not_run(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve().save(path)
+    rewritten(path, lambda meta, arrays: meta["recipe"].update(algorithm={"opaque": "mine"}))
+    with pytest.raises(ProblemError, match="does not keep mine: pass rerun=False"):
+        xv.verify(path, PROBLEM)
+    assert xv.verify(path, PROBLEM, rerun=False).ok
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+MINE = """
+import numpy as np, xvarpro as xv
+
+def M(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+def decays():
+    t = np.linspace(0.0, 2.0, 50)
+    y = np.exp(-t) + np.exp(-5.0 * t) + 0.1 * np.sin(9.0 * t)
+    return xv.separable(M, y, data=t, lam=RIDGE), np.array([START, 8.0]), xv.sets.Box(0.0, 10.0)
+"""
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "200"})
+
+
+def state(folder, ridge="1e-6", start="0.5"):
+    path = folder / "mine.py"
+    path.write_text(MINE.replace("RIDGE", ridge).replace("START", start))
+    return f"{path}:decays"
+
+
+def test_the_command_says_what_it_found(tmp_path):
+    name = state(tmp_path)
+    done = invoke("compare", name, "--backends", "numpy,torch", "--iterations", 8, "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    done = invoke("verify", tmp_path / "torch.npz", "--backend", "numpy", "--out", tmp_path / "found.json")
+    assert done.exit_code == 0, done.output
+    assert "verified on numpy in float64" in done.stdout
+    assert json.loads((tmp_path / "found.json").read_text())["ok"] is True
+    assert "bits" in invoke("verify", tmp_path / "numpy.npz").stdout
+    done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
+    assert done.exit_code == 0
+    assert "again" not in done.stdout
+    state(tmp_path, start="0.6")
+    done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
+    assert done.exit_code == 0
+    assert "states another start than the one that was solved from, which is used" in done.stdout
+    state(tmp_path, ridge="1e-5")
+    done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
+    assert done.exit_code == 1
+    assert "this is another problem than the one that was solved: lower.lam differs" in done.stdout
+
+
+def test_mistakes_are_told_in_one_line(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve(max_iter=1).save(path)
+    for args, told in (
+        ((path,), "pass the problem, or the name of a function that returns it (--problem file.py:function)"),
+        ((tmp_path / "none.npz",), "No such file"),
+        ((path, "--problem", "nowhere.py:f"), "there is no file nowhere.py"),
+        ((path, "--problem", state(tmp_path), "--backend", "abacus"), "unknown backend 'abacus'"),
+        ((path, "--dtype", "float16"), "float64 or float32"),
+    ):
+        done = invoke("verify", *args)
+        assert done.exit_code == 2, done.output
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1
