@@ -101,6 +101,13 @@ class Target:
         with self.scope():
             return self._returned(self.call(fun, *(self.send_tree(x) for x in args)))
 
+    def typed(self, fun: Callable[..., Any], *args: Tree) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
+        """As `compute`, always a tuple, and the names of the dtypes that the results had on the target."""
+        with self.scope():
+            out = self.call(fun, *(self.send_tree(x) for x in args))
+            out = out if isinstance(out, tuple) else (out,)
+            return tuple(self.host(x) for x in out), tuple(self.backend.dtype_name(x) for x in out)
+
     def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """As `compute`, for arguments that are on the target already, and with a result that stays there."""
         operands, skeleton = trees.partition(args)
