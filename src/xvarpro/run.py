@@ -305,5 +305,6 @@ def _provenance(prepared: Prepared) -> dict[str, Any]:
         "device": str(backend.device_of(prepared.theta[0])),
         "dtype": prepared.dtype,
         "compressed": prepared.compressed,
+        "exchange": prepared.tally.counts,
         "framework": backend.describe(),
     }

@@ -61,6 +61,35 @@ class JaxBackend(Backend):
     def device_of(self, x: Array) -> Any:
         return next(iter(x.devices()))
 
+    def address(self, x: Array) -> int:
+        return min(shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards)
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3)
+
+        def made(values: np.ndarray, dtype: str, x64: bool = False) -> Array:
+            with jax.enable_x64(x64):
+                return xp.asarray(values, dtype=dtype)
+
+        short = ("float32", "float16", "bfloat16", "complex64", "int32", "uint8", "bool")
+        return {
+            "float64": lambda: (made(x, "float64", x64=True), x),
+            "int64": lambda: (made(x, "int64", x64=True), x.astype(int)),
+            "transposed": lambda: (made(x.T, "float32").T, x),
+            "0-d": lambda: (made(np.array(1.5), "float32"), np.array(1.5)),
+            "empty": lambda: (made(np.zeros((0, 3)), "float32"), np.zeros((0, 3))),
+            **{name: lambda name=name: (made(x, name), np.asarray(made(x, name))) for name in short},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "x64": bool(jax.config.jax_enable_x64),
+            "matmul precision": jax.config.jax_default_matmul_precision,
+            "default device": str(jax.config.jax_default_device),
+            "dtype promotion": str(jax.config.jax_numpy_dtype_promotion),
+            "nan checks": bool(jax.config.jax_debug_nans),
+        }
+
     def parse_device(self, device: Any) -> Any:
         if not isinstance(device, str):
             return device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -39,6 +39,38 @@ class NumPyBackend(TapedBackend):
 
     def dtype_name(self, x: Array) -> str:
         return x.dtype.name
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3)
+
+        def frozen() -> np.ndarray:
+            y = x.copy()
+            y.flags.writeable = False
+            return y
+
+        def unaligned() -> np.ndarray:
+            return np.frombuffer(bytearray(b"?" + x.tobytes()), offset=1).reshape(2, 3)
+
+        casts = ("float32", "float16", "longdouble", "complex64", "complex128", "int64", "int32", "uint8", "bool")
+        return {
+            "plain": lambda: (x.copy(), x),
+            "read-only": lambda: (frozen(), x),
+            "negative strides": lambda: (x[::-1, ::-1].copy()[::-1, ::-1], x),
+            "every other entry": lambda: (np.repeat(x, 2, axis=1)[:, ::2], x),
+            "column order": lambda: (np.asfortranarray(x), x),
+            "zero strides": lambda: (np.broadcast_to(x[1], (2, 3)), x[[1, 1]]),
+            "big-endian": lambda: (x.astype(">f8"), x),
+            "big-endian float32": lambda: (x.astype(">f4"), x),
+            "unaligned": lambda: (unaligned(), x),
+            "masked": lambda: (np.ma.masked_array(x.copy()), x),
+            "0-d": lambda: (np.array(1.5), np.array(1.5)),
+            "scalar": lambda: (np.float64(1.5), np.array(1.5)),
+            "empty": lambda: (np.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: lambda name=name: (x.astype(name), x.astype(name)) for name in casts},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"errstate": np.geterr(), "random": _digest(np.random.get_state()), "print options": np.get_printoptions()}
 
     def device_of(self, x: Array) -> Any:
         return "cpu"
@@ -115,6 +147,11 @@ class NumPyBackend(TapedBackend):
         config: Any = np.show_config(mode="dicts")
         blas = config.get("Build Dependencies", {}).get("blas", {})
         return {"numpy": np.__version__, "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()}
+
+
+def _digest(state: Any) -> int:
+    """A number that tells one state of the global generator from another, and never draws."""
+    return hash((state[1].tobytes(), *state[2:]))
 
 
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,17 @@ class StrictBackend(TapedBackend):
 
     def parse_device(self, device: Any) -> Any:
         return xp.Device("CPU_DEVICE") if device == "cpu" else device
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3)
+        casts = ("float32", "complex128", "int64", "bool")
+        return {
+            "plain": lambda: (xp.asarray(x), x),
+            "every other entry": lambda: (xp.asarray(np.repeat(x, 2, axis=1))[:, ::2], x),
+            "0-d": lambda: (xp.asarray(1.5), np.array(1.5)),
+            "empty": lambda: (xp.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: lambda name=name: (xp.asarray(x.astype(name)), x.astype(name)) for name in casts},
+        }
 
     def devices(self) -> list[str]:
         return ["cpu"]

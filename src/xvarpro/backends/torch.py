@@ -52,6 +52,48 @@ class TorchBackend(EagerBackend):
     def device_of(self, x: Array) -> Any:
         return x.device
 
+    def address(self, x: Array) -> int:
+        return x.data_ptr()
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3)
+
+        def plain(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+            return torch.tensor(x, dtype=dtype)
+
+        def inferred() -> torch.Tensor:
+            with torch.inference_mode():
+                return plain() + 0
+
+        casts = ("float32", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
+        return {
+            "plain": lambda: (plain(), x),
+            "requires_grad": lambda: (plain().requires_grad_(), x),
+            "part of a graph": lambda: (1.0 * plain().requires_grad_(), x),
+            "parameter": lambda: (torch.nn.Parameter(plain()), x),
+            "conjugate bit": lambda: ((1j * plain()).conj(), -1j * x),
+            "negative bit": lambda: ((1j * plain()).conj().imag, -x),
+            "every other entry": lambda: (torch.tensor(np.repeat(x, 2, axis=1))[:, ::2], x),
+            "transposed": lambda: (torch.tensor(x.T).mT, x),
+            "zero strides": lambda: (plain()[1].expand(2, 3), x[[1, 1]]),
+            "of inference mode": lambda: (inferred(), x),
+            "0-d": lambda: (torch.tensor(1.5, dtype=torch.float64), np.array(1.5)),
+            "empty": lambda: (torch.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: lambda name=name: (plain(getattr(torch, name)), _as(x, name)) for name in casts},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "default dtype": str(torch.get_default_dtype()),
+            "default device": str(torch.get_default_device()),
+            "grad mode": torch.is_grad_enabled(),
+            "inference mode": torch.is_inference_mode_enabled(),
+            "float32 matmul precision": torch.get_float32_matmul_precision(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "threads": torch.get_num_threads(),
+            "random": hash(torch.get_rng_state().numpy().tobytes()),
+        }
+
     def parse_device(self, device: Any) -> Any:
         return torch.device("cuda" if device == "gpu" else device)
 
@@ -170,6 +212,11 @@ class TorchBackend(EagerBackend):
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+def _as(x: np.ndarray, dtype: str) -> np.ndarray:
+    """Small whole numbers in a dtype, or as they are where NumPy has not got it and nothing would be rounded."""
+    return x if dtype == "bfloat16" else x.astype(dtype)
 
 
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:

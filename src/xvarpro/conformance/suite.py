@@ -152,7 +152,8 @@ class Measured:
         """Norm of the difference relative to the scale; inf where shapes differ or one is finite and the other not."""
         if not self._numeric:
             return 0.0 if self.got == self.want else float("inf")
-        got, want = np.asarray(self.got), np.asarray(self.want)
+        # what is no signed number cannot be subtracted
+        got, want = (x.astype(np.int64) if x.dtype.kind in "bu" else x for x in map(np.asarray, (self.got, self.want)))
         if got.shape != want.shape:
             return float("inf")
         with np.errstate(all="ignore"):

@@ -257,6 +257,7 @@ class _Run:
                 "backend": backend.name,
                 "device": str(backend.device_of(prepared.theta)),
                 "dtype": prepared.dtype,
+                "exchange": prepared.tally.counts,
                 "framework": backend.describe(),
             },
             seconds=seconds,
