@@ -57,15 +57,30 @@ class Draw:
 
 
 @cache
-def cases() -> dict[str, tuple[Draw, ...]]:
-    """By function: its smooth signatures, the first of every combination of real and complex arguments."""
+def cases() -> dict[str, Draw]:
+    """By function, its first signature of real arrays."""
+    return _first(lambda case: not any(map(np.iscomplexobj, case.args)))
+
+
+@cache
+def complex_cases() -> dict[str, Draw]:
+    """By function, its first signature of complex arrays."""
+    return _first(lambda case: all(map(np.iscomplexobj, case.args)))
+
+
+@cache
+def short_cases() -> dict[str, Draw]:
+    """The real cases of the main namespace: what is an extension is a framework's own in every precision."""
+    return {name: draw for name, draw in cases().items() if not name.startswith(("linalg", "fft"))}
+
+
+def _first(fits: Callable[[Case], bool]) -> dict[str, Draw]:
     found = {}
     for name, signatures in CASES.items():
-        kinds: dict[Any, Case] = {}
         for case in signatures:
-            if case.smooth and all(a.size and a.dtype.itemsize >= 8 for a in case.args):
-                kinds.setdefault(tuple(a.dtype.kind for a in case.args), case)
-        found[name.lstrip("_")] = tuple(_draw(case, ROUNDING.get(name, 30.0)) for case in kinds.values())
+            if case.smooth and fits(case) and all(a.size and a.dtype.itemsize >= 8 for a in case.args):
+                found[name.lstrip("_")] = _draw(case, ROUNDING.get(name, 30.0))
+                break
     return found
 
 
@@ -103,20 +118,16 @@ class Single:
 
 
 @cache
-def derived(backend: Backend, dtype: str, functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """What computes values, pull-backs and push-forwards: one program for all signatures of a function."""
+def derived(backend: Backend, dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """What computes values, gradients and both kinds of push-forward of a function, one after another."""
 
-    def fun(*given: Any) -> tuple[Array, ...]:
-        out: list[Array] = []
-        for function, (args, u, v) in zip(functions, given, strict=True):
+    def outputs(*xs: Array) -> tuple[Array, ...]:
+        xp = array_namespace(*xs)
+        return flat(function(Single(xp) if dtype == "float32" else xp, *xs))
 
-            def outputs(*xs: Array, function: Any = function) -> tuple[Array, ...]:
-                xp = array_namespace(*xs)
-                return flat(function(Single(xp) if dtype == "float32" else xp, *xs))
-
-            values, pullback = backend.vjp(outputs, args)
-            out += [*values, *pullback(u), *backend.jvp(outputs, args, v)[1], *backend.linearise(outputs, args)[1](v)]
-        return tuple(out)
+    def fun(args: Any, u: Any, v: Any) -> tuple[Array, ...]:
+        values, pullback = backend.vjp(outputs, args)
+        return *values, *pullback(u), *backend.jvp(outputs, args, v)[1], *backend.linearise(outputs, args)[1](v)
 
     return fun
 
@@ -126,46 +137,104 @@ def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
     return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
 
 
-@check("derivatives", cases)
-def functions(target: Target, draws: tuple[Draw, ...]) -> Iterator[Measured]:
+@check("derivatives", cases, dtypes=("float64",))
+def functions(target: Target, draw: Draw) -> Iterator[Measured]:
     """Gradients are limits of differences and NumPy's to rounding; the push-forward is the pull-back's transpose."""
-    name = target.backend.name
-    taken = [d for d in draws if not d.case.refused(name)]
-    if not taken:
-        raise Inapplicable("; ".join(dict.fromkeys(d.case.refused(name) for d in draws)))
-    if target.dtype == "float32":  # by the same rules: what may differ is the dtype
-        taken = taken[:1]
-    given = [(d.args, d.u, d.v) for d in taken]
-    kinds = tuple(d.case.fun for d in taken)
-    got, dtypes = target.typed(derived(target.backend, target.dtype, kinds), *given)
-    reference = target.reference
-    want = reference.compute(derived(reference.backend, reference.dtype, kinds), *given)
-    start = 0
-    for d in taken:
-        ends = np.cumsum((start, len(d.u), len(d.args), len(d.u), len(d.u)))
-        parts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-        yield from _judged(target, d, *((got[p], want[p], dtypes[p]) for p in parts))
-        start = int(ends[-1])
+    yield from _judged(target, draw)
 
 
-def _judged(target: Target, draw: Draw, values: Any, pulled: Any, pushed: Any, linear: Any) -> Iterator[Measured]:
-    signature = ", ".join(f"{a.dtype.kind}{list(a.shape)}" for a in draw.args)
-    kinds = {"f": target.dtype, "c": target.complex_dtype}
-    rounding = draw.rounding * target.eps
-    yield Measured(f"dtypes of gradients for {signature}", pulled[2], tuple(kinds[a.dtype.kind] for a in draw.args))
-    rows = (("value", values, draw.u), ("gradient", pulled, draw.args), ("push-forward", pushed, draw.u))
-    for what, (got, want, _), _ in rows:
-        for i, (x, y) in enumerate(zip(got, want, strict=True)):
-            yield Measured(f"{what} {i} of {signature}", x, y, rounding, max(size(want), size(draw.u)))
-    for i, (x, y) in enumerate(zip(pulled[0], draw.limits, strict=True)):
-        scale = max(size(draw.limits), size(draw.u))
-        yield Measured(f"gradient {i} of {signature}, limit of differences", x, y, DIGITS + rounding, scale)
-    left, right = inner(draw.u, pushed[0]), inner(pulled[0], draw.v)
-    yield Measured(f"<u, J v> of {signature}", left, right, rounding, size(draw.u) * size(pushed[1]))
-    for i, (x, y) in enumerate(zip(linear[0], pushed[0], strict=True)):
-        yield Measured(f"linearised push-forward {i} of {signature}", x, y, rounding, size(pushed[1]))
+@check("derivatives", complex_cases, dtypes=("float64",))
+def complex_functions(target: Target, draw: Draw) -> Iterator[Measured]:
+    """The same of complex arrays: gradients are dL/dRe + i dL/dIm."""
+    yield from _judged(target, draw)
+
+
+@check("derivatives", short_cases, dtypes=("float32",))
+def single_precision(target: Target, draw: Draw) -> Iterator[Measured]:
+    """The same in single precision, which no rule leaves."""
+    yield from _judged(target, draw)
+
+
+def _judged(target: Target, draw: Draw) -> Iterator[Measured]:
+    if reason := draw.case.refused(target.backend.name):
+        raise Inapplicable(reason)
+    reference, given = target.reference, (draw.args, draw.u, draw.v)
+    got, dtypes = target.typed(derived(target.backend, target.dtype, draw.case.fun), *given)
+    want = reference.compute(derived(reference.backend, reference.dtype, draw.case.fun), *given)
+    ends = np.cumsum((0, len(draw.u), len(draw.args), len(draw.u), len(draw.u)))
+    values, pulled, pushed, linear = (slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+    rounding, sent = draw.rounding * target.eps, size(draw.u)
+    floats = {"f": target.dtype, "c": target.complex_dtype}
+    yield Measured("dtypes of gradients", dtypes[pulled], tuple(floats[a.dtype.kind] for a in draw.args))
+    for what, part in (("value", values), ("gradient", pulled), ("push-forward", pushed)):
+        yield from _each(f"{what}, NumPy's", got[part], want[part], rounding, max(size(want[part]), sent))
+    scale = max(size(draw.limits), sent)
+    yield from _each("gradient, the limit of differences", got[pulled], draw.limits, DIGITS + rounding, scale)
+    left, right = inner(draw.u, got[pushed]), inner(got[pulled], draw.v)
+    yield Measured("<u, J v>, <J^T u, v>", left, right, rounding, sent * size(got[pushed]))
+    yield from _each("push-forward of linearise, of jvp", got[linear], got[pushed], rounding, size(got[pushed]))
+
+
+def _each(what: str, got: Any, want: Any, tolerance: float, scale: float) -> Iterator[Measured]:
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        yield Measured(f"{what}, {i}", x, y, tolerance, scale)
 
 
 def size(xs: tuple[np.ndarray, ...]) -> float:
     """Norm of several arrays together."""
     return float(np.sqrt(sum(np.linalg.norm(x) ** 2 for x in xs)))
+
+
+def of_two(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
+    """Two outputs of two arguments and a constant, and one output that depends on the constant alone."""
+    xp = array_namespace(x)
+    return xp.sin(x) * xp.sum(Z * Z), Z @ xp.exp(c * x), c + 0.0
+
+
+def of_one(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
+    """One that does not depend on its second argument."""
+    return (x * c,)
+
+
+def of_none(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
+    """One that depends on a constant alone."""
+    return (c * 1.0,)
+
+
+EDGES = {"several outputs and constants": of_two, "an argument that is not used": of_one, "a constant": of_none}
+
+
+@check("derivatives", lambda: EDGES)
+def edges(target: Target, function: Callable[..., tuple[Array, ...]]) -> Iterator[Measured]:
+    """What does not depend on something has gradient zero, in its shape; constants are not differentiated."""
+    rng = np.random.default_rng(0)
+    x, Z, c, dx, dZ = (rng.normal(size=shape) for shape in ((3,), (4, 3), (3,), (3,), (4, 3)))
+    n = len(function(x, Z, c))
+    u = tuple(rng.normal(size=(4,) if function is of_two and i == 1 else (3,)) for i in range(n))
+    given = ((x, Z), (c,), u, (dx, dZ))
+    got, want = target.compute(both(target.backend, function), *given), _by_hand(function, x, Z, c, u, dx, dZ)
+    yield from _each("gradients and push-forwards", got, want, 100 * target.eps, size(want))
+
+
+@cache
+def both(backend: Backend, function: Callable[..., tuple[Array, ...]]) -> Callable[..., Any]:
+    """Gradients, and push-forwards of both kinds."""
+
+    def fun(primals: Any, constants: Any, u: Any, v: Any) -> tuple[Array, ...]:
+        _, pullback = backend.vjp(function, primals, constants)
+        pushed, linear = backend.jvp(function, primals, v, constants)[1], backend.linearise(function, primals, constants)[1]
+        return *pullback(u), *pushed, *linear(v)
+
+    return fun
+
+
+def _by_hand(function: Any, x: Any, Z: Any, c: Any, u: Any, dx: Any, dZ: Any) -> tuple[np.ndarray, ...]:
+    if function is of_none:
+        return np.zeros_like(x), np.zeros_like(Z), np.zeros_like(x), np.zeros_like(x)
+    if function is of_one:
+        return u[0] * c, np.zeros_like(Z), dx * c, dx * c
+    e, total = np.exp(c * x), np.sum(Z * Z)
+    first = np.cos(x) * total * u[0] + c * e * (Z.T @ u[1])
+    second = 2 * Z * np.sum(np.sin(x) * u[0]) + np.outer(u[1], e)
+    pushed = np.cos(x) * dx * total + np.sin(x) * 2 * np.sum(Z * dZ), dZ @ e + Z @ (c * e * dx), np.zeros_like(c)
+    return first, second, *pushed, *pushed
