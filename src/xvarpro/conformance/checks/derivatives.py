@@ -222,8 +222,8 @@ def both(backend: Backend, function: Callable[..., tuple[Array, ...]]) -> Callab
 
     def fun(primals: Any, constants: Any, u: Any, v: Any) -> tuple[Array, ...]:
         _, pullback = backend.vjp(function, primals, constants)
-        pushed, linear = backend.jvp(function, primals, v, constants)[1], backend.linearise(function, primals, constants)[1]
-        return *pullback(u), *pushed, *linear(v)
+        linear = backend.linearise(function, primals, constants)[1]
+        return *pullback(u), *backend.jvp(function, primals, v, constants)[1], *linear(v)
 
     return fun
 

@@ -70,7 +70,7 @@ def arrays(target: Target, given: Given) -> Iterator[Measured]:
         except ExchangeError as error:
             if kind not in RARE and not (kind in LONG and target.dtype == "float32"):
                 raise
-            yield Measured("the error names the dtype and a remedy", kind in str(error) and "float32" in str(error), True)
+            yield Measured("the dtype and a remedy in the error", kind in str(error) and "float32" in str(error), True)
         else:
             yield from _arrived(target, y, kind, values)
         if kind in (*FLOATS, *RARE[:3]):
@@ -94,6 +94,14 @@ def _values(backend: Backend, x: Array) -> np.ndarray:
 
 def _wide(kind: str) -> str:
     return "float32" if kind in ("bfloat16", "float16") else kind
+
+
+def exported(x: Array) -> bool:
+    """Whether another framework may take an array without its owner's leave: what is in a graph is refused."""
+    try:
+        return x.__dlpack__() is not None
+    except BufferError:
+        return False
 
 
 def product(theta: Array, data: Tree) -> Array:
@@ -136,6 +144,7 @@ def homecoming(target: Target, given: Given) -> Iterator[Measured]:
         yield Measured("dtype", home.dtype_name(fit.theta), kind)
         yield Measured("theta", _values(home, fit.theta), want.theta, rounding)
         yield Measured("w", _values(home, fit.w), want.w, rounding)
+        yield Measured("outside of any graph", exported(fit.theta), True)
         yield Measured("memory of its own", home.address(fit.theta) != home.address(x), True)
         yield Measured("the source afterwards", _values(home, x), values)
         yield Measured("settings of the caller's framework", home.state(), before)
