@@ -160,7 +160,9 @@ class Measured:
             same = (got == want) | (np.isnan(got) & np.isnan(want))
             difference = np.where(same, 0.0, got - want)
             gap = float(np.linalg.norm(difference))
-            scale = float(np.linalg.norm(want)) if self.scale is None else self.scale
+            # an infinite entry, which is right or not, makes no other difference small
+            finite = np.where(np.isfinite(want), want, 0.0)
+            scale = float(np.linalg.norm(finite)) if self.scale is None else self.scale
             error = gap / scale if gap and scale else gap
         return error if np.isfinite(error) else float("inf")
 

@@ -155,6 +155,6 @@ def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
         x, values = make()
         if exchange.dtype_name(x) == "float64":
             with target.scope():
-                y = exchange.move(x, target.backend, device=target.place) * target.send(np.array(2.0))
-                yield Measured(f"values, {what}", target.host(y), 2.0 * values)
+                y = exchange.move(x, target.backend, device=target.place) * target.send(np.array([2.0]))
+                yield Measured(f"values, {what}", target.host(y), values * np.array([2.0]))
                 yield Measured(f"can be exported, {what}", exported(y), True)

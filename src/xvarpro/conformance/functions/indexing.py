@@ -41,7 +41,12 @@ case(
 )
 case("_getitem", lambda xp, x: x[:, None, xp.asarray([0, 2, 0]), 1:], CUBE, skip=MIXED)
 case("_getitem", lambda xp, x: x[xp.argmax(x)] * x, normal(5))
-case("_getitem", lambda xp, x: x[x > 0] ** 2, SIGNED)
+case(
+    "_getitem",
+    lambda xp, x: x[x > 0] ** 2,
+    SIGNED,
+    skip={"jax": "the shape of the result depends on values, which no compiled program knows"},
+)
 for _axis in (0, 1, -1):
     case("take", lambda xp, x, a=_axis: xp.take(x, xp.asarray([1, 0, 1, 1]), axis=a), CUBE)
 case("take", lambda xp, x: xp.take(x, xp.asarray([2, 2, 0])), normal(3))
