@@ -53,7 +53,7 @@ class CuPyBackend(TapedBackend):
         return x.data.ptr
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
-        x = np.arange(6.0).reshape(2, 3)
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
         casts = ("float32", "float16", "complex64", "int64", "int32", "bool")
         return {
             "plain": lambda: (cp.asarray(x), x),

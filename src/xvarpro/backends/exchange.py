@@ -73,7 +73,7 @@ def move(
         ) from error
     if to.dtype_name(y) != want:
         raise ExchangeError(
-            f"a {dtype_name(x)} array became {to.dtype_name(y)} on {to.name}, which would lose digits"
+            f"a {want} array became {to.dtype_name(y)} on {to.name}, which would lose digits"
             + ("; turn jax_enable_x64 on, or ask for dtype='float32'" if to.name == "jax" else "")
         )
     if tally is not None:

@@ -65,20 +65,24 @@ class JaxBackend(Backend):
         return min(shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards)
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
-        x = np.arange(6.0).reshape(2, 3)
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
         def made(values: np.ndarray, dtype: str, x64: bool = False) -> Array:
             with jax.enable_x64(x64):
                 return xp.asarray(values, dtype=dtype)
 
+        def rounded(dtype: str) -> tuple[Array, np.ndarray]:
+            y = made(x, dtype)
+            return y, np.asarray(y.astype("float32") if dtype == "bfloat16" else y)
+
         short = ("float32", "float16", "bfloat16", "complex64", "int32", "uint8", "bool")
         return {
             "float64": lambda: (made(x, "float64", x64=True), x),
             "int64": lambda: (made(x, "int64", x64=True), x.astype(int)),
-            "transposed": lambda: (made(x.T, "float32").T, x),
+            "transposed": lambda: (made(x.T, "float32").T, x.astype("float32")),
             "0-d": lambda: (made(np.array(1.5), "float32"), np.array(1.5)),
             "empty": lambda: (made(np.zeros((0, 3)), "float32"), np.zeros((0, 3))),
-            **{name: lambda name=name: (made(x, name), np.asarray(made(x, name))) for name in short},
+            **{name: lambda name=name: rounded(name) for name in short},
         }
 
     def state(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class NumPyBackend(TapedBackend):
         return x.dtype.name
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
-        x = np.arange(6.0).reshape(2, 3)
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
         def frozen() -> np.ndarray:
             y = x.copy()
@@ -60,7 +60,7 @@ class NumPyBackend(TapedBackend):
             "column order": lambda: (np.asfortranarray(x), x),
             "zero strides": lambda: (np.broadcast_to(x[1], (2, 3)), x[[1, 1]]),
             "big-endian": lambda: (x.astype(">f8"), x),
-            "big-endian float32": lambda: (x.astype(">f4"), x),
+            "big-endian float32": lambda: (x.astype(">f4"), x.astype("float32")),
             "unaligned": lambda: (unaligned(), x),
             "masked": lambda: (np.ma.masked_array(x.copy()), x),
             "0-d": lambda: (np.array(1.5), np.array(1.5)),

@@ -41,7 +41,7 @@ class StrictBackend(TapedBackend):
         return xp.Device("CPU_DEVICE") if device == "cpu" else device
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
-        x = np.arange(6.0).reshape(2, 3)
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
         casts = ("float32", "complex128", "int64", "bool")
         return {
             "plain": lambda: (xp.asarray(x), x),

@@ -56,7 +56,7 @@ class TorchBackend(EagerBackend):
         return x.data_ptr()
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
-        x = np.arange(6.0).reshape(2, 3)
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
         def plain(dtype: torch.dtype = torch.float64) -> torch.Tensor:
             return torch.tensor(x, dtype=dtype)
@@ -79,7 +79,7 @@ class TorchBackend(EagerBackend):
             "of inference mode": lambda: (inferred(), x),
             "0-d": lambda: (torch.tensor(1.5, dtype=torch.float64), np.array(1.5)),
             "empty": lambda: (torch.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: lambda name=name: (plain(getattr(torch, name)), _as(x, name)) for name in casts},
+            **{name: lambda name=name: _with_values(plain(getattr(torch, name))) for name in casts},
         }
 
     def state(self) -> dict[str, Any]:
@@ -214,9 +214,9 @@ class TorchBackend(EagerBackend):
         }
 
 
-def _as(x: np.ndarray, dtype: str) -> np.ndarray:
-    """Small whole numbers in a dtype, or as they are where NumPy has not got it and nothing would be rounded."""
-    return x if dtype == "bfloat16" else x.astype(dtype)
+def _with_values(x: torch.Tensor) -> tuple[Array, np.ndarray]:
+    """A plain array and its values, which NumPy may need more digits for."""
+    return x, (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:

@@ -93,6 +93,11 @@ class Target:
         y = np.array(self.backend.to_numpy(x))
         return y.astype({"f": np.float64, "c": np.complex128}.get(y.dtype.kind, y.dtype))
 
+    def held(self, x: Any) -> np.ndarray:
+        """A NumPy array as the target holds it: rounded to its precision."""
+        with self.scope():
+            return self.host(self.send(x))
+
     def compute(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """``fun(*args)`` of trees of NumPy arrays, computed on the target: one array or a tuple of them, on the host.
 

@@ -75,7 +75,7 @@ def arrays(target: Target, given: Given) -> Iterator[Measured]:
             yield from _arrived(target, y, kind, values)
         if kind in (*FLOATS, *RARE[:3]):
             y = exchange.move(x, target.backend, dtype=target.dtype, device=target.place)
-            yield from _arrived(target, y, target.dtype, values)
+            yield from _arrived(target, y, target.dtype, values.astype(target.dtype))
         yield Measured("the source afterwards", _values(home, x), values)
 
 

@@ -59,11 +59,6 @@ def member(backend: Backend, name: str, *options: tuple[str, Any]) -> Callable[.
     return lambda *arrays: getattr(backend, name)(*arrays, **dict(options))
 
 
-def _held(target: Target, A: np.ndarray) -> np.ndarray:
-    """The matrix as the target holds it."""
-    return target.host(target.send(A))
-
-
 def _floats(target: Target, A: np.ndarray) -> str:
     return target.complex_dtype if np.iscomplexobj(A) else target.dtype
 
@@ -78,7 +73,7 @@ def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """Q has orthonormal columns, R is triangular, their product is the matrix; R alone has the same Gram matrix."""
     (Q, R), kinds = target.typed(member(target.backend, "qr"), A)
     (alone,), (kind,) = target.typed(member(target.backend, "qr_r"), A)
-    A, tolerance = _held(target, A), 20 * math.sqrt(A.shape[-1]) * target.eps
+    A, tolerance = target.held(A), 20 * math.sqrt(A.shape[-1]) * target.eps
     yield Measured("dtypes", (*kinds, kind), (_floats(target, A),) * 3)
     yield _unitary("Q^H Q", Q, tolerance)
     yield Measured("Q R", Q @ R, A, tolerance)
@@ -91,7 +86,7 @@ def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
 def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """Orthonormal factors whose product is the matrix, and its singular values from the largest on."""
     (U, s, Vh), kinds = target.typed(member(target.backend, "svd"), A)
-    A, tolerance = _held(target, A), 20 * math.sqrt(max(A.shape[-2:])) * target.eps
+    A, tolerance = target.held(A), 20 * math.sqrt(max(A.shape[-2:])) * target.eps
     yield Measured("dtypes", kinds, (_floats(target, A), target.dtype, _floats(target, A)))
     yield _unitary("U^H U", U, tolerance)
     yield _unitary("V^H V", _adjoint(Vh), tolerance)
@@ -108,7 +103,7 @@ def cholesky(target: Target, A: np.ndarray) -> Iterator[Measured]:
     (L,), (kind,) = target.typed(member(target.backend, "cholesky"), gram)
     yield Measured("dtype", kind, _floats(target, A))
     tolerance = 20 * math.sqrt(gram.shape[-1]) * target.eps
-    yield Measured("L L^H", L @ _adjoint(L), _held(target, gram), tolerance)
+    yield Measured("L L^H", L @ _adjoint(L), target.held(gram), tolerance)
     yield Measured("L above its diagonal", np.triu(L, 1), np.zeros_like(L))
     yield Measured("diagonal of L", np.all(np.real(np.diagonal(L, axis1=-2, axis2=-1)) > 0).item(), True)
 
@@ -132,7 +127,7 @@ def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measure
     R = (np.tril if lower else np.triu)(whole)
     fun = member(target.backend, "solve_triangular", ("lower", lower), ("transpose", transpose))
     (X,), (kind,) = target.typed(fun, R, B)
-    R, B = _held(target, R), _held(target, B)
+    R, B = target.held(R), target.held(B)
     size = float(np.linalg.norm(R) * np.linalg.norm(X))
     yield Measured("dtype", kind, _floats(target, B))
     yield Measured("R X", (_adjoint(R) if transpose else R) @ X, B, 10 * target.eps, size)
@@ -163,7 +158,7 @@ def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Those of the dense matrix, with places that come twice added up; gradients are the transposes."""
     rows, columns, entries, w, r = _sparse_parts(is_complex)
     (product, again, by_entry, by_w), kinds = target.typed(sparse(target.backend), rows, columns, entries, w, r)
-    entries, w, r = (_held(target, x) for x in (entries, w, r))
+    entries, w, r = (target.held(x) for x in (entries, w, r))
     M = np.zeros((4, 3), entries.dtype)
     np.add.at(M, (rows, columns), entries)
     yield Measured("dtypes", set(kinds), {_floats(target, w)})

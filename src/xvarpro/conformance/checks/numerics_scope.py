@@ -67,7 +67,7 @@ def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]
     """A product with the identity gives back every bit of the mantissa: no shorter format in between."""
     rng = np.random.default_rng(0)
     A, eye = rng.uniform(1.0, 2.0, (SIZE, SIZE)), np.eye(SIZE)
-    held = target.host(target.send(A))
+    held = target.held(A)
     got, kinds = target.typed(products, A, eye)
     yield Measured("dtypes", set(kinds), {target.dtype})
     for what, x in zip(("A I", "tensordot(A, I)"), got, strict=False):

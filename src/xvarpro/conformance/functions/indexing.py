@@ -58,4 +58,9 @@ case("take_along_axis", lambda xp, x: xp.take_along_axis(x, xp.asarray([[0, 0], 
 each("sort", [{}, {"axis": 0}, {"descending": True}, {"axis": 0, "stable": False}], SIGNED)
 case("repeat", lambda xp, x: xp.repeat(x, 3, axis=1), SIGNED)
 case("repeat", lambda xp, x: xp.repeat(x, 2), SIGNED)
-case("repeat", lambda xp, x: xp.repeat(x, xp.asarray([2, 0, 1]), axis=0), SIGNED)
+case(
+    "repeat",
+    lambda xp, x: xp.repeat(x, xp.asarray([2, 0, 1]), axis=0),
+    SIGNED,
+    skip={"jax": "the shape of the result depends on values, which no compiled program knows"},
+)
