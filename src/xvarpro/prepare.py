@@ -46,7 +46,9 @@ class Home:
         device = self.devices[0] if device is None else device
         with self.backend.scope(self.dtype):
             dtype = FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
-            return exchange.move(x, self.backend, dtype=dtype, device=device)
+            moved = exchange.move(x, self.backend, dtype=dtype, device=device)
+            # what another framework holds may be read-only
+            return moved if source is self.backend else self.backend.xp.asarray(moved, copy=True)
 
 
 @dataclass(frozen=True)

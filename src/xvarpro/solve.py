@@ -111,8 +111,8 @@ def solve(
         )
     if debug:
         prepared.certify_designs()
-    run = Run(prepared, chosen, tol)
     with prepared.backend.scope(prepared.dtype):
+        run = Run(prepared, chosen, tol)
         run.warm_up()
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:

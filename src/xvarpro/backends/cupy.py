@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import array_api_compat.cupy as xp
@@ -54,7 +55,10 @@ class CuPyBackend(TapedBackend):
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
-        casts = ("float32", "float16", "complex64", "int64", "int32", "bool")
+
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            return cp.asarray(x, dtype=dtype), x.astype(dtype)
+
         return {
             "plain": lambda: (cp.asarray(x), x),
             "negative strides": lambda: (cp.asarray(x[::-1, ::-1])[::-1, ::-1], x),
@@ -63,7 +67,7 @@ class CuPyBackend(TapedBackend):
             "zero strides": lambda: (cp.broadcast_to(cp.asarray(x[1]), (2, 3)), x[[1, 1]]),
             "0-d": lambda: (cp.asarray(1.5), np.array(1.5)),
             "empty": lambda: (cp.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: lambda name=name: (cp.asarray(x, dtype=name), x.astype(name)) for name in casts},
+            **{name: partial(cast, name) for name in ("float32", "float16", "complex64", "int64", "int32", "bool")},
         }
 
     def state(self) -> dict[str, Any]:

@@ -41,9 +41,7 @@ class Tally:
         count["shared" if shared else "copied"] += 1
 
 
-def move(
-    x: Array, to: Backend, *, dtype: str | None = None, device: Any = None, tally: Tally | None = None
-) -> Array:
+def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None, tally: Tally | None = None) -> Array:
     """`x`, of any framework, as an array of backend `to`.
 
     The result may share memory with `x` and must not be written to. Arrays that live on an accelerator go through
@@ -72,9 +70,10 @@ def move(
             "Convert it to float32 or float64 first."
         ) from error
     if to.dtype_name(y) != want:
+        remedy = "pass it as int32" if "int" in want else "ask for dtype='float32'"
         raise ExchangeError(
             f"a {want} array became {to.dtype_name(y)} on {to.name}, which would lose digits"
-            + ("; turn jax_enable_x64 on, or ask for dtype='float32'" if to.name == "jax" else "")
+            + (f"; turn jax_enable_x64 on, or {remedy}" if to.name == "jax" else "")
         )
     if tally is not None:
         tally.add(x, y)

@@ -6,7 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -82,7 +82,7 @@ class JaxBackend(Backend):
             "transposed": lambda: (made(x.T, "float32").T, x.astype("float32")),
             "0-d": lambda: (made(np.array(1.5), "float32"), np.array(1.5)),
             "empty": lambda: (made(np.zeros((0, 3)), "float32"), np.zeros((0, 3))),
-            **{name: lambda name=name: rounded(name) for name in short},
+            **{name: partial(rounded, name) for name in short},
         }
 
     def state(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import array_api_strict as xp
@@ -42,13 +43,16 @@ class StrictBackend(TapedBackend):
 
     def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
-        casts = ("float32", "complex128", "int64", "bool")
+
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            return xp.asarray(x.astype(dtype)), x.astype(dtype)
+
         return {
             "plain": lambda: (xp.asarray(x), x),
             "every other entry": lambda: (xp.asarray(np.repeat(x, 2, axis=1))[:, ::2], x),
             "0-d": lambda: (xp.asarray(1.5), np.array(1.5)),
             "empty": lambda: (xp.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: lambda name=name: (xp.asarray(x.astype(name)), x.astype(name)) for name in casts},
+            **{name: partial(cast, name) for name in ("float32", "complex128", "int64", "bool")},
         }
 
     def devices(self) -> list[str]:

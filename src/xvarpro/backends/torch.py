@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import array_api_compat.torch as xp
@@ -65,6 +66,10 @@ class TorchBackend(EagerBackend):
             with torch.inference_mode():
                 return plain() + 0
 
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            y = plain(getattr(torch, dtype))
+            return y, (y.float() if dtype == "bfloat16" else y).numpy()
+
         casts = ("float32", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
         return {
             "plain": lambda: (plain(), x),
@@ -79,7 +84,7 @@ class TorchBackend(EagerBackend):
             "of inference mode": lambda: (inferred(), x),
             "0-d": lambda: (torch.tensor(1.5, dtype=torch.float64), np.array(1.5)),
             "empty": lambda: (torch.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: lambda name=name: _with_values(plain(getattr(torch, name))) for name in casts},
+            **{name: partial(cast, name) for name in casts},
         }
 
     def state(self) -> dict[str, Any]:
@@ -212,11 +217,6 @@ class TorchBackend(EagerBackend):
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
-
-
-def _with_values(x: torch.Tensor) -> tuple[Array, np.ndarray]:
-    """A plain array and its values, which NumPy may need more digits for."""
-    return x, (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:

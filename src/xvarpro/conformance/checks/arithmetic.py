@@ -25,8 +25,9 @@ DOMAINS: dict[str, tuple[tuple[float, float], ...]] = {
     "floor": (ANY,), "log": (POSITIVE,), "log10": (POSITIVE,), "log1p": ((-0.9, 10.0),), "log2": (POSITIVE,),
     "negative": (ANY,), "positive": (ANY,), "reciprocal": (POSITIVE,), "round": (ANY,), "sign": (ANY,),
     "sin": (ANY,), "sinh": (ANY,), "sqrt": (POSITIVE,), "square": (ANY,), "tan": (ANY,), "tanh": (ANY,),
-    "trunc": (ANY,), "add": (POSITIVE, POSITIVE), "atan2": (ANY, ANY), "copysign": (ANY, ANY), "divide": (ANY, POSITIVE),
-    "floor_divide": (ANY, (1.0, 3.0)), "hypot": (ANY, ANY), "logaddexp": (POSITIVE, POSITIVE), "maximum": (ANY, ANY),
+    "trunc": (ANY,), "add": (POSITIVE, POSITIVE), "atan2": (ANY, ANY), "copysign": (ANY, ANY),
+    "divide": (ANY, POSITIVE), "floor_divide": (ANY, (1.0, 3.0)), "hypot": (ANY, ANY),
+    "logaddexp": (POSITIVE, POSITIVE), "maximum": (ANY, ANY),
     "minimum": (ANY, ANY), "multiply": (ANY, ANY), "pow": ((0.1, 10.0), (-5.0, 5.0)), "remainder": (ANY, (1.0, 3.0)),
     "subtract": (POSITIVE, (-1e3, -1e-3)),
 }  # fmt: skip
@@ -55,7 +56,7 @@ def drawn(domains: tuple[tuple[float, float], ...]) -> list[np.ndarray]:
     points = []
     for low, high in domains:
         x = rng.uniform(low, high, POINTS).astype(np.float32)
-        x[: POINTS // 8] = np.clip(np.round(x[: POINTS // 8]), *np.float32((low, high)))
+        x[: POINTS // 8] = np.clip(np.round(x[: POINTS // 8]), np.float32(low), np.float32(high))
         if low < 0 < high:
             x[-POINTS // 8 :] *= np.float32(1e-4)
         points.append(x.astype(np.float64))
@@ -93,7 +94,9 @@ def complex_functions(target: Target, name: str) -> Iterator[Measured]:
 
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.inf, -np.inf, np.nan])
-AT_SPECIAL = ("abs", "ceil", "floor", "isfinite", "isinf", "isnan", "negative", "round", "sign", "sqrt", "square", "trunc")
+AT_SPECIAL = (
+    "abs", "ceil", "floor", "isfinite", "isinf", "isnan", "negative", "round", "sign", "sqrt", "square", "trunc",
+)  # fmt: skip
 PAIRED = (
     "add", "copysign", "divide", "equal", "greater", "greater_equal", "less", "less_equal", "maximum", "minimum",
     "multiply", "not_equal", "subtract",

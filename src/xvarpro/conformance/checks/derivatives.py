@@ -30,7 +30,7 @@ ROUNDING = {"linalg_svd": 300.0, "linalg_eigh": 300.0, "linalg_pinv": 300.0, "li
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """A signature, what rounding it is allowed in eps, cotangents `u` of its outputs and tangents `v` of its arguments."""
+    """A signature, the rounding it is allowed in eps, cotangents `u` of its outputs, tangents `v` of its arguments."""
 
     case: Case
     rounding: float

@@ -132,6 +132,9 @@ ACTIONS: dict[str, Callable[[Target], None]] = {
 }
 
 
+RAISES: dict[Callable[[Target], None], str] = {_leave: "Interruption", _interrupted: "ModelError"}
+
+
 @check("numerics scope", lambda: ACTIONS)
 def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measured]:
     """Every setting and random generator of every framework is afterwards what it was before, errors included."""
@@ -140,7 +143,7 @@ def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measu
         action(target)
     except Exception as error:  # the model's own comes back as a ModelError
         raised = type(error).__name__
-    yield Measured("raised", raised, {_leave: "Interruption", _interrupted: "ModelError"}.get(action, ""))
+    yield Measured("raised", raised, RAISES.get(action, ""))
     after = states()
     for name, settings in before.items():
         for what, value in settings.items():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from xvarpro.conformance.functions._table import COMPLEX, SIGNED, each, normal
 
+_ord: Any
 for _x in (SIGNED, COMPLEX):
     for _ord in (2, 1, math.inf, -math.inf, 3, 1.5, -1, 0.5):
         for _options in ({}, {"axis": 1}, {"axis": 0, "keepdims": True}, {"axis": (0, 1)}):
