@@ -98,6 +98,11 @@ class Target:
         y = np.array(self.backend.to_numpy(x))
         return y.astype({"f": np.float64, "c": np.complex128}.get(y.dtype.kind, y.dtype))
 
+    def held(self, x: Any) -> np.ndarray:
+        """A NumPy array as the target holds it: rounded to its precision."""
+        with self.scope():
+            return self.host(self.send(x))
+
     def compute(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """``fun(*args)`` of trees of NumPy arrays, computed on the target: one array or a tuple of them, on the host.
 
@@ -105,6 +110,13 @@ class Target:
         """
         with self.scope():
             return self._returned(self.call(fun, *(self.send_tree(x) for x in args)))
+
+    def typed(self, fun: Callable[..., Any], *args: Tree) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
+        """As `compute`, always a tuple, and the names of the dtypes that the results had on the target."""
+        with self.scope():
+            out = self.call(fun, *(self.send_tree(x) for x in args))
+            out = out if isinstance(out, tuple) else (out,)
+            return tuple(self.host(x) for x in out), tuple(self.backend.dtype_name(x) for x in out)
 
     def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """As `compute`, for arguments that are on the target already, and with a result that stays there."""
