@@ -193,7 +193,7 @@ def run(among: Iterable[Target], only: Sequence[str] = (), told: Callable[[Outco
             outcomes.append(run_case(target, check, case, given))
             if told is not None:
                 told(outcomes[-1])
-        target._compiled.clear()
+        target.forget()
     if not outcomes:
         raise ProblemError(f"no check has the address {', '.join(only)}: areas are {', '.join(AREAS)}")
     return Report(tuple(outcomes), facts)
