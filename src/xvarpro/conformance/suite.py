@@ -118,6 +118,7 @@ class Target:
         key = (fun, *given)
         if key not in self._known:
             self._known[key] = fun(self, *given)
+            self._compiled.clear()  # hundreds of programs that nobody asks again are gigabytes
         return self._known[key]
 
     def forget(self) -> None:
@@ -135,11 +136,12 @@ class Target:
     @property
     def reference(self) -> Target:
         """NumPy in double precision: what every target is compared with."""
-        return _reference()
+        return reference()
 
 
 @cache
-def _reference() -> Target:
+def reference() -> Target:
+    """NumPy in double precision."""
     return Target(backend_of_name("numpy"), "cpu", "float64")
 
 
@@ -241,6 +243,12 @@ def check(
 
 def _once() -> Mapping[str, Any]:
     return {"": None}
+
+
+def held(x: np.ndarray) -> np.ndarray:
+    """What single precision holds of floats, in double precision: the same question for every target."""
+    low = {"f": np.float32, "c": np.complex64}.get(x.dtype.kind)
+    return x if low is None else x.astype(low).astype({"f": np.float64, "c": np.complex128}[x.dtype.kind])
 
 
 def named(items: Iterable[Any]) -> dict[str, Any]:

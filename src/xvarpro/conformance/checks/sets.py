@@ -16,7 +16,7 @@ import numpy as np
 
 from xvarpro import sets
 from xvarpro._namespace import array_namespace
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.protocols import Array, Set
 
@@ -90,17 +90,12 @@ def complexes() -> dict[str, Case]:
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
-def _held(x: np.ndarray) -> np.ndarray:
-    """What single precision holds of it, in double precision."""
-    return x.astype(np.float32).astype(np.float64)
-
-
 @cache
 def gradients(shape: tuple[int, ...]) -> np.ndarray:
     """`TIED` gradients that are full of ties, then `CLEAR` ones that have none."""
     draw = np.random.default_rng(0)
     tied = draw.choice([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0], size=(TIED, *shape))
-    return np.concatenate([tied, _held(2 * draw.normal(size=(CLEAR, *shape)))])
+    return np.concatenate([tied, held(2 * draw.normal(size=(CLEAR, *shape)))])
 
 
 @cache
@@ -108,7 +103,7 @@ def starts(shape: tuple[int, ...]) -> np.ndarray:
     """Points to project: near, around and far away."""
     x = 3 * np.random.default_rng(2).normal(size=(9, *shape))
     x[::3] = np.round(x[::3])
-    return _held(x * np.repeat([2.0**-10, 1.0, 2.0**10], 3).reshape(-1, *(1,) * len(shape)))
+    return held(x * np.repeat([2.0**-10, 1.0, 2.0**10], 3).reshape(-1, *(1,) * len(shape)))
 
 
 def _vertices(case: Case) -> np.ndarray:
