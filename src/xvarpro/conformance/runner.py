@@ -16,7 +16,7 @@ from xvarpro._version import __version__
 from xvarpro.backends import Backend
 from xvarpro.conformance import exemptions
 from xvarpro.conformance.exemptions import Exemption
-from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Measured, Target, every
+from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Measured, Target, every, reference
 from xvarpro.errors import ProblemError
 
 DTYPES = ("float64", "float32")
@@ -194,6 +194,7 @@ def run(among: Iterable[Target], only: Sequence[str] = (), told: Callable[[Outco
             if told is not None:
                 told(outcomes[-1])
         target.forget()
+    reference().forget()
     if not outcomes:
         raise ProblemError(f"no check has the address {', '.join(only)}: areas are {', '.join(AREAS)}")
     return Report(tuple(outcomes), facts)
