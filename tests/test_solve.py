@@ -485,11 +485,12 @@ def test_integer_data_keep_their_dtype(backend):
     assert fit.success
 
 
-def test_float64_numpy_on_jax_with_x64_off_just_works():
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_float64_numpy_on_jax_with_x64_off_just_works(device):
     import jax
 
     assert not jax.config.jax_enable_x64
-    fit = solve(backend="jax", tol=1e-8)
+    fit = solve(backend="jax", device=device, tol=1e-8)
     want = solve(tol=1e-8)
     assert fit.theta.dtype == np.float64
     assert fit.value == pytest.approx(want.value, rel=1e-12)

@@ -27,8 +27,10 @@ class PrecisionWarning(UserWarning):
 class Mover:
     """Moves the arrays of a problem, by name, so that a message can name what it is about. `told`: warns no more."""
 
-    def __init__(self, to: Backend, dtype: str, device: Any, told: bool = False) -> None:
-        self.to, self.dtype, self.device, self.told = to, dtype, device, told
+    def __init__(
+        self, to: Backend, dtype: str, device: Any, told: bool = False, tally: exchange.Tally | None = None
+    ) -> None:
+        self.to, self.dtype, self.device, self.told, self.tally = to, dtype, device, told, tally
 
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
         """As `cast`; refuses NaN and inf, unless there may be `gaps`."""
@@ -52,7 +54,7 @@ class Mover:
                 )
         elif real:
             want = self.dtype
-        return exchange.move(x, self.to, dtype=want, device=self.device)
+        return exchange.move(x, self.to, dtype=want, device=self.device, tally=self.tally)
 
     def _finite(self, x: Array, name: str) -> None:
         if not bool(self.to.xp.all(self.to.xp.isfinite(x))):
@@ -94,7 +96,7 @@ class Mover:
                 )
             )
         elif isinstance(y, Rows):
-            later = Mover(self.to, self.dtype, self.device, told=True)
+            later = Mover(self.to, self.dtype, self.device, told=True, tally=self.tally)
             y = replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
         if Omega is not None:
             name = f"{prefix}Omega"
@@ -107,7 +109,8 @@ class Mover:
         W = level.W
         if W is not None:
             W = trees.map_arrays(
-                lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device), W.resolved()
+                lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device, tally=self.tally),
+                W.resolved(),
             )
         solver = trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver)
         return replace(level, y=y, Omega=Omega, weights=weights, W=W, solver=solver)

@@ -46,7 +46,9 @@ class Home:
         device = self.devices[0] if device is None else device
         with self.backend.scope(self.dtype):
             dtype = FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
-            return exchange.move(x, self.backend, dtype=dtype, device=device)
+            moved = exchange.move(x, self.backend, dtype=dtype, device=device)
+            # what another framework holds may be read-only
+            return moved if source is self.backend else self.backend.xp.asarray(moved, copy=True)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Prepared:
     original: Problem
     compressed: bool
     blank: Blank
+    tally: exchange.Tally
     progress: bool | None = None
 
     @property
@@ -156,18 +159,21 @@ def prepare(
     with to.scope(work):
         # a copy: the result must not share memory with what the caller may write to
         theta = tuple(to.xp.asarray(exchange.move(x, to, dtype=work, device=place), copy=True) for x in leaves)
+        tally = exchange.Tally()
+        for x, moved in zip(leaves, theta, strict=True):
+            tally.add(x, moved)
         _check_finite(to, theta, names)
         region = resolve(over, trees.unflatten(treedef, theta))
-        region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place), region)
+        region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place, tally=tally), region)
         _check_feasible(to, region, theta)
-        mover = Mover(to, work, place)
+        mover = Mover(to, work, place, tally=tally)
         moved = mover.problem(problem)
         sample = first_rows(moved) if problem.in_rows else moved
         blank = check_model(Reduced(sample, to, treedef), sample if problem.in_rows else problem, theta, work)
         moved, compressed = _compressed(moved, to, blank)
         region = region if blank.exact else region.measured(theta)
     around = to.uncompiled() if problem.in_rows else to  # files are read between one chunk and the next
-    return Prepared(moved, around, to, work, place, theta, region, home, problem, compressed, blank, progress)
+    return Prepared(moved, around, to, work, place, theta, region, home, problem, compressed, blank, tally, progress)
 
 
 def _place(backend: Backend, device: Any) -> Any:

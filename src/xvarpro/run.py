@@ -177,7 +177,12 @@ class Run:
             trace=Trace(**columns, seconds=np.asarray(self.seconds)),
             verified=verified,
             algorithm=repr(self.algorithm),
-            provenance=provenance(prepared.backend, prepared.theta[0], compressed=prepared.compressed),
+            provenance=provenance(
+                prepared.backend,
+                prepared.theta[0],
+                compressed=prepared.compressed,
+                exchange=prepared.tally.counts,
+            ),
             seconds=self.seconds[-1],
             setup_seconds=setup,
             _weights=lambda: weights(prepared, iterate.theta),

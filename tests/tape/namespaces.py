@@ -46,4 +46,4 @@ def add_torch(x, key, v):
 NUMPY = Raw(xpn, add_numpy)
 STRICT = Raw(xps, add_strict)
 TORCH = Raw(xpt, add_torch)
-RAW = {"numpy": NUMPY, "strict": STRICT, "torch": TORCH}
+RAW = {"numpy": NUMPY, "array-api-strict": STRICT, "torch": TORCH}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import array_api_compat.cupy as xp
 import cupy as cp
 import numpy as np
-from cupyx import errstate, scatter_add
+from cupyx import errstate, geterr, scatter_add
 from cupyx.scipy.linalg import solve_triangular
 
 from xvarpro._namespace import adjoint
@@ -62,6 +62,29 @@ class CuPyBackend(TapedBackend):
 
     def device_of(self, x: Array) -> Any:
         return x.device
+
+    def address(self, x: Array) -> int:
+        return x.data.ptr
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            return cp.asarray(x, dtype=dtype), x.astype(dtype)
+
+        return {
+            "plain": lambda: (cp.asarray(x), x),
+            "negative strides": lambda: (cp.asarray(x[::-1, ::-1])[::-1, ::-1], x),
+            "every other entry": lambda: (cp.asarray(np.repeat(x, 2, axis=1))[:, ::2], x),
+            "column order": lambda: (cp.asfortranarray(cp.asarray(x)), x),
+            "zero strides": lambda: (cp.broadcast_to(cp.asarray(x[1]), (2, 3)), x[[1, 1]]),
+            "0-d": lambda: (cp.asarray(1.5), np.array(1.5)),
+            "empty": lambda: (cp.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: partial(cast, name) for name in ("float32", "float16", "complex64", "int64", "int32", "bool")},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"device": cp.cuda.runtime.getDevice(), "linalg errors": geterr()["linalg"]}
 
     def parse_device(self, device: Any) -> Any:
         if isinstance(device, str):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import of
+from xvarpro.backends import get, of, owner
 from xvarpro.backends.protocol import Array, Backend
 from xvarpro.errors import ExchangeError
 
@@ -17,11 +19,33 @@ def dtype_name(x: Any) -> str:
     return backend.dtype_name(x) if backend else str(x.dtype)
 
 
-def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None) -> Array:
+@dataclass(frozen=True)
+class Tally:
+    """Which arrays came from where, and at what cost.
+
+    Attributes
+    ----------
+    counts : dict
+        ``counts["torch to jax"]`` says how many arrays were ``"shared"`` and how many ``"copied"``.
+    """
+
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, x: Array, y: Array) -> None:
+        """Count an array `y` of a backend's that `x` has become."""
+        source, to = of(x), owner(y)
+        start = source.address(x) if source else get("numpy").address(_host(None, x, ""))
+        shared = math.prod(y.shape) == 0 or start == to.address(y)
+        name = f"{source.name if source else type(x).__name__} to {to.name}"
+        count = self.counts.setdefault(name, {"shared": 0, "copied": 0})
+        count["shared" if shared else "copied"] += 1
+
+
+def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None, tally: Tally | None = None) -> Array:
     """`x`, of any framework, as an array of backend `to`.
 
     The result may share memory with `x` and must not be written to. Arrays that live on an accelerator go through
-    DLPack; everything on the host goes through NumPy, which every framework reads without a copy.
+    DLPack; everything on the host goes through NumPy, which every framework reads without a copy. A `tally` counts it.
 
     Raises
     ------
@@ -46,19 +70,25 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None)
             "Convert it to float32 or float64 first."
         ) from error
     if to.dtype_name(y) != want:
+        remedy = "pass it as int32" if "int" in want else "ask for dtype='float32'"
         raise ExchangeError(
-            f"a {dtype_name(x)} array became {to.dtype_name(y)} on {to.name}, which would lose digits"
-            + ("; turn jax_enable_x64 on, or ask for dtype='float32'" if to.name == "jax" else "")
+            f"a {want} array became {to.dtype_name(y)} on {to.name}, which would lose digits"
+            + (f"; turn jax_enable_x64 on, or {remedy}" if to.name == "jax" else "")
         )
+    if tally is not None:
+        tally.add(x, y)
     return y
 
 
 def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:
     if source is None:
         return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
-    # NumPy has no bfloat16: widen before leaving
-    half = source.dtype_name(x) in ("bfloat16", "float16") and dtype in ("float32", "float64")
-    return source.to_numpy(source.asarray(x, dtype="float32") if half else x)
+    kind = source.dtype_name(x)
+    # NumPy has no bfloat16: widen before leaving. Nobody else has NumPy's longest: round, where that was asked for
+    half, longest = kind in ("bfloat16", "float16"), kind == np.dtype(np.longdouble).name
+    if (half or longest) and dtype != kind and dtype in ("float32", "float64"):
+        x = source.asarray(x, dtype="float32" if half else dtype)
+    return source.to_numpy(x)
 
 
 def _on_host(backend: Backend, x: Array | None, device: Any = None) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -64,6 +64,39 @@ class JaxBackend(Backend):
 
     def device_of(self, x: Array) -> Any:
         return next(iter(x.devices()))
+
+    def address(self, x: Array) -> int:
+        return min(shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards)
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+
+        def made(values: np.ndarray, dtype: str, x64: bool = False) -> Array:
+            with jax.enable_x64(x64):
+                return xp.asarray(values, dtype=dtype)
+
+        def rounded(dtype: str) -> tuple[Array, np.ndarray]:
+            y = made(x, dtype)
+            return y, np.asarray(y.astype("float32") if dtype == "bfloat16" else y)
+
+        short = ("float32", "float16", "bfloat16", "complex64", "int32", "uint8", "bool")
+        return {
+            "float64": lambda: (made(x, "float64", x64=True), x),
+            "int64": lambda: (made(x, "int64", x64=True), x.astype(int)),
+            "transposed": lambda: (made(x.T, "float32").T, x.astype("float32")),
+            "0-d": lambda: (made(np.array(1.5), "float32"), np.array(1.5)),
+            "empty": lambda: (made(np.zeros((0, 3)), "float32"), np.zeros((0, 3))),
+            **{name: partial(rounded, name) for name in short},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "x64": bool(jax.config.jax_enable_x64),
+            "matmul precision": jax.config.jax_default_matmul_precision,
+            "default device": str(jax.config.jax_default_device),
+            "dtype promotion": str(jax.config.jax_numpy_dtype_promotion),
+            "nan checks": bool(jax.config.jax_debug_nans),
+        }
 
     def parse_device(self, device: Any) -> Any:
         if not isinstance(device, str):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -40,6 +40,47 @@ class NumPyBackend(TapedBackend):
 
     def dtype_name(self, x: Array) -> str:
         return x.dtype.name
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+
+        def frozen() -> np.ndarray:
+            y = x.copy()
+            y.flags.writeable = False
+            return y
+
+        def unaligned() -> np.ndarray:
+            return np.frombuffer(bytearray(b"?" + x.tobytes()), offset=1).reshape(2, 3)
+
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            return x.astype(dtype), x.astype(dtype)
+
+        casts = ("float32", "float16", "longdouble", "complex64", "complex128", "int64", "int32", "uint8", "bool")
+        return {
+            "plain": lambda: (x.copy(), x),
+            "read-only": lambda: (frozen(), x),
+            "negative strides": lambda: (x[::-1, ::-1].copy()[::-1, ::-1], x),
+            "every other entry": lambda: (np.repeat(x, 2, axis=1)[:, ::2], x),
+            "column order": lambda: (np.asfortranarray(x), x),
+            "zero strides": lambda: (np.broadcast_to(x[1], (2, 3)), x[[1, 1]]),
+            "big-endian": lambda: (x.astype(">f8"), x),
+            "big-endian float32": lambda: (x.astype(">f4"), x.astype("float32")),
+            "unaligned": lambda: (unaligned(), x),
+            "masked": lambda: (np.ma.masked_array(x.copy()), x),
+            "0-d": lambda: (np.array(1.5), np.array(1.5)),
+            "scalar": lambda: (np.float64(1.5), np.array(1.5)),
+            "empty": lambda: (np.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: partial(cast, name) for name in casts},
+        }
+
+    def state(self) -> dict[str, Any]:
+        state: Any = np.random.get_state()  # noqa: NPY002 - the caller's, which is only looked at
+        # a number tells one state from another
+        return {
+            "errstate": np.geterr(),
+            "random": hash((state[1].tobytes(), *state[2:])),
+            "print options": np.get_printoptions(),
+        }
 
     def device_of(self, x: Array) -> Any:
         return "cpu"

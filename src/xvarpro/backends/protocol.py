@@ -64,6 +64,21 @@ class Backend(ABC):
     def devices(self) -> list[str]:
         """Devices that can be used now."""
 
+    def address(self, x: Array) -> int:
+        """Where the entries of an array begin in memory: a copy has another address than what it was made from."""
+        return int(self.to_numpy(x).__array_interface__["data"][0])
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        """Arrays that are not plain, as users of this framework hand them over: by name, what makes one of them.
+
+        Each comes with its values. The conformance suite moves them to every backend and back.
+        """
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Settings of the framework that are the caller's: whatever this package does leaves them as they are."""
+        return {}
+
     def dtype(self, name: str) -> Any:
         """Framework dtype by its standard name; `UnsupportedError` for one that it lacks."""
         found = getattr(self.xp, name, None)

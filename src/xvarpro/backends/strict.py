@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import array_api_strict as xp
@@ -40,6 +41,20 @@ class StrictBackend(TapedBackend):
 
     def parse_device(self, device: Any) -> Any:
         return xp.Device("CPU_DEVICE") if device == "cpu" else device
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            return xp.asarray(x.astype(dtype)), x.astype(dtype)
+
+        return {
+            "plain": lambda: (xp.asarray(x), x),
+            "every other entry": lambda: (xp.asarray(np.repeat(x, 2, axis=1))[:, ::2], x),
+            "0-d": lambda: (xp.asarray(1.5), np.array(1.5)),
+            "empty": lambda: (xp.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: partial(cast, name) for name in ("float32", "complex128", "int64", "bool")},
+        }
 
     def devices(self) -> list[str]:
         return ["cpu"]

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import array_api_compat.torch as xp
@@ -67,6 +67,52 @@ class TorchBackend(EagerBackend):
 
     def device_of(self, x: Array) -> Any:
         return x.device
+
+    def address(self, x: Array) -> int:
+        return x.data_ptr()
+
+    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+
+        def plain(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+            return torch.tensor(x, dtype=dtype)
+
+        def inferred() -> torch.Tensor:
+            with torch.inference_mode():
+                return plain() + 0
+
+        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+            y = plain(getattr(torch, dtype))
+            return y, (y.float() if dtype == "bfloat16" else y).numpy()
+
+        casts = ("float32", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
+        return {
+            "plain": lambda: (plain(), x),
+            "requires_grad": lambda: (plain().requires_grad_(), x),
+            "part of a graph": lambda: (1.0 * plain().requires_grad_(), x),
+            "parameter": lambda: (torch.nn.Parameter(plain()), x),
+            "conjugate bit": lambda: ((1j * plain()).conj(), -1j * x),
+            "negative bit": lambda: ((1j * plain()).conj().imag, -x),
+            "every other entry": lambda: (torch.tensor(np.repeat(x, 2, axis=1))[:, ::2], x),
+            "transposed": lambda: (torch.tensor(x.T).mT, x),
+            "zero strides": lambda: (plain()[1].expand(2, 3), x[[1, 1]]),
+            "of inference mode": lambda: (inferred(), x),
+            "0-d": lambda: (torch.tensor(1.5, dtype=torch.float64), np.array(1.5)),
+            "empty": lambda: (torch.zeros((0, 3)), np.zeros((0, 3))),
+            **{name: partial(cast, name) for name in casts},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "default dtype": str(torch.get_default_dtype()),
+            "default device": str(torch.get_default_device()),
+            "grad mode": torch.is_grad_enabled(),
+            "inference mode": torch.is_inference_mode_enabled(),
+            "float32 matmul precision": torch.get_float32_matmul_precision(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "threads": torch.get_num_threads(),
+            "random": hash(torch.get_rng_state().numpy().tobytes()),
+        }
 
     def parse_device(self, device: Any) -> Any:
         return torch.device("cuda" if device == "gpu" else device)

@@ -43,6 +43,13 @@ BUILT_IN: tuple[Exemption, ...] = (
         "arithmetic/elementwise functions/log1p",
         "float64",
         20.0,
-        "XLA's log1p is off by up to 120 eps near -0.5 and below 1e-4 on processors",
+        "XLA's log1p on processors is off by up to 120 eps near 1 - sqrt(2), where it goes over to a series",
+    ),
+    Exemption(
+        "jax",
+        "arithmetic/elementwise functions/atanh",
+        "float64",
+        12.0,
+        "XLA's atanh is made of its log1p, and off by up to 73 eps near sqrt(2) - 1",
     ),
 )

@@ -231,7 +231,7 @@ def run(
             outcomes.append(run_case(target, check, case, given))
             if told is not None:
                 told(outcomes[-1])
-        target._compiled.clear()
+        target.forget()
     if not outcomes:
         raise ProblemError(f"no check that was asked for speaks about this precision: {', '.join(only)}")
     return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)

@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class Target:
     device: str
     dtype: str
     _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.backend.name} {self.device} {self.dtype}"
@@ -98,6 +99,11 @@ class Target:
         y = np.array(self.backend.to_numpy(x))
         return y.astype({"f": np.float64, "c": np.complex128}.get(y.dtype.kind, y.dtype))
 
+    def held(self, x: Any) -> np.ndarray:
+        """A NumPy array as the target holds it: rounded to its precision."""
+        with self.scope():
+            return self.host(self.send(x))
+
     def compute(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """``fun(*args)`` of trees of NumPy arrays, computed on the target: one array or a tuple of them, on the host.
 
@@ -105,6 +111,13 @@ class Target:
         """
         with self.scope():
             return self._returned(self.call(fun, *(self.send_tree(x) for x in args)))
+
+    def typed(self, fun: Callable[..., Any], *args: Tree) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
+        """As `compute`, always a tuple, and the names of the dtypes that the results had on the target."""
+        with self.scope():
+            out = self.call(fun, *(self.send_tree(x) for x in args))
+            out = out if isinstance(out, tuple) else (out,)
+            return tuple(self.host(x) for x in out), tuple(self.backend.dtype_name(x) for x in out)
 
     def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """As `compute`, for arguments that are on the target already, and with a result that stays there."""
@@ -117,10 +130,36 @@ class Target:
     def _returned(self, out: Any) -> Any:
         return tuple(self.host(x) for x in out) if isinstance(out, tuple) else self.host(out)
 
+    def once(self, fun: Callable[..., Any], *given: Any) -> Any:
+        """``fun(self, *given)``, computed once in a run: what several checks of one case look at."""
+        key = (fun, *given)
+        if key not in self._known:
+            self._known[key] = fun(self, *given)
+            self._compiled.clear()  # hundreds of programs that nobody asks again are gigabytes
+        return self._known[key]
+
+    def forget(self) -> None:
+        """Let go of programs and of what `once` computed, here and on the reference."""
+        for target in (self, self.reference):
+            target._compiled.clear()
+            target._known.clear()
+
+    @cached_property
+    def eager(self) -> Target:
+        """The same target op by op, as outside of a solve: itself where nothing is compiled."""
+        plain = self.backend.uncompiled()
+        return self if plain is self.backend else replace(self, backend=plain, _compiled={}, _known={})
+
     @property
     def reference(self) -> Target:
         """NumPy in double precision: what every target is compared with."""
-        return Target(backend_of_name("numpy"), "cpu", "float64")
+        return reference()
+
+
+@cache
+def reference() -> Target:
+    """NumPy in double precision."""
+    return Target(backend_of_name("numpy"), "cpu", "float64")
 
 
 @dataclass(frozen=True)
@@ -227,6 +266,12 @@ def check(
 
 def _once() -> Mapping[str, Any]:
     return {"": None}
+
+
+def held(x: np.ndarray) -> np.ndarray:
+    """What single precision holds of floats, in double precision: the same question for every target."""
+    low = {"f": np.float32, "c": np.complex64}.get(x.dtype.kind)
+    return x if low is None else x.astype(low).astype({"f": np.float64, "c": np.complex128}[x.dtype.kind])
 
 
 def named(items: Iterable[Any]) -> dict[str, Any]:

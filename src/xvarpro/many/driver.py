@@ -252,7 +252,7 @@ class _Run:
             status=np.where(status == Status.RUNNING.code, Status.MAX_ITER.code, status),
             n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
             method=repr(self.method),
-            provenance=provenance(backend, prepared.theta),
+            provenance=provenance(backend, prepared.theta, exchange=prepared.tally.counts),
             seconds=seconds,
             setup_seconds=setup,
         )

@@ -59,6 +59,7 @@ class Prepared:
     regions: Regions
     home: Home
     vector: bool  # whether targets were given without an axis of right-hand sides
+    tally: exchange.Tally
 
     @property
     def assemble(self) -> Callable[[Problem, Regions], Batch]:
@@ -108,7 +109,8 @@ def prepare(
         theta = [exchange.move(x, to, dtype=work, device=place) for x in leaves]
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
         region = resolve(over, trees.unflatten(home.treedef, one))
-        region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place), region)
+        tally = exchange.Tally()
+        region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place, tally=tally), region)
         regions = Regions(region, tuple(tuple(x.shape) for x in one))
         if not regions.size:
             raise ProblemError("theta0 has no entries: every leaf needs shape (b, ...), one entry per problem or more")
@@ -116,9 +118,11 @@ def prepare(
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch are measured in norms.L2(), got {ball.norm!r}")
         x = to.xp.asarray(regions.join(tuple(theta)), copy=True)
+        for leaf in leaves:
+            tally.add(leaf, x)
         _check_start(to, regions, x)
-        moved, vector = _moved(problem, Mover(to, work, place), b)
-        prepared = Prepared(moved, to, work, x, regions, home, vector)
+        moved, vector = _moved(problem, Mover(to, work, place, tally=tally), b)
+        prepared = Prepared(moved, to, work, x, regions, home, vector, tally)
         vector = _check_model(prepared)
         _check_independence(prepared)
     return replace(prepared, vector=vector)

@@ -1,33 +1,52 @@
-"""Every set that `xvarpro.sets` exports, by what it promises."""
+"""Every set that `xvarpro.sets` exports, by what it promises.
+
+What is compared are answers to gradients and points that every precision holds exactly. A tie is made of entries 0,
+1/2, 1 and 2, whose sums, means over 4 and quotients are exact: no rounding decides what is tied and what is not.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from xvarpro import sets
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
-from xvarpro.errors import ProblemError
+from xvarpro._namespace import array_namespace
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held
+from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.protocols import Array, Set
 
-SIZE = 5
-COUNT = 24
+SIZE = 4
+TIED = CLEAR = 8
+FAR = 2.0**100  # 1.3e30: what both precisions can be asked
+BOUND = 2e-3  # a violation may be a bound that is good to a part in a thousand
 
 
-class Case(NamedTuple):
-    """A set, and the shape of one event."""
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A set, the shape of one event, and whether the set is the first example of its class."""
 
     C: Set
     shape: tuple[int, ...]
+    first: bool = True
 
     @property
     def rounding(self) -> float:
         """In eps: a decomposition costs more digits than a comparison."""
         return float((200 if self.C.event_ndim == 2 else 40) * np.sqrt(np.prod(self.shape)))
+
+    @property
+    def ruled(self) -> bool:
+        """Whether ties have a rule; equal singular values are equal up to rounding, and any vector is right."""
+        return self.C.event_ndim < 2 or (self.C.polytope and self.C.compiles)
+
+    @property
+    def diameter(self) -> float:
+        return self.C.diameter(np.zeros(self.shape))
 
 
 @cache
@@ -42,9 +61,9 @@ def cases() -> dict[str, Case]:
 
 def _examples(kind: type[Set]) -> list[Case]:
     for shape in ((SIZE,), (SIZE, 3), (SIZE, SIZE)):
-        fit = [Case(C, shape) for C in kind.examples(shape) if C.event_ndim in (0, len(shape)) and _takes(C, shape)]
+        fit = [C for C in kind.examples(shape) if C.event_ndim in (0, len(shape)) and _takes(C, shape)]
         if fit:
-            return fit
+            return [Case(C, shape, C is fit[0]) for C in fit]
     return []
 
 
@@ -56,50 +75,268 @@ def _takes(C: Set, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def gradients(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Random gradients that every precision holds exactly, a third of them of whole numbers: ties and zeros."""
-    g = 2 * np.random.default_rng(seed).normal(size=(COUNT, *shape))
-    g[::3] = np.round(g[::3])
-    return g.astype(np.float32).astype(np.float64)
+def projected() -> dict[str, Case]:
+    return {name: case for name, case in cases().items() if case.C.has_projection}
 
 
-def lmo(C: Set, g: Array) -> Array:
-    """The oracle, as a function that compiles once for a set."""
+def faced() -> dict[str, Case]:
+    return {name: case for name, case in cases().items() if case.C.has_faces}
+
+
+def complexes() -> dict[str, Case]:
+    return {name: case for name, case in cases().items() if case.C.takes_complex}
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def gradients(shape: tuple[int, ...]) -> np.ndarray:
+    """`TIED` gradients that are full of ties, then `CLEAR` ones that have none."""
+    draw = np.random.default_rng(0)
+    tied = draw.choice([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0], size=(TIED, *shape))
+    return np.concatenate([tied, held(2 * draw.normal(size=(CLEAR, *shape)))])
+
+
+@cache
+def starts(shape: tuple[int, ...]) -> np.ndarray:
+    """Points to project: near, around and far away."""
+    x = 3 * np.random.default_rng(2).normal(size=(9, *shape))
+    x[::3] = np.round(x[::3])
+    return held(x * np.repeat([2.0**-10, 1.0, 2.0**10], 3).reshape(-1, *(1,) * len(shape)))
+
+
+def _vertices(case: Case) -> np.ndarray:
+    return case.C.lmo(gradients(case.shape)[::3])
+
+
+def inside(case: Case) -> np.ndarray:
+    """Vertices, points between two of them, and between three."""
+    v = _vertices(case)
+    return np.concatenate([v[:2], 0.5 * v[:2] + 0.5 * v[2:4], 0.5 * v[:2] + 0.25 * v[1:3] + 0.25 * v[3:5]])
+
+
+def outside(case: Case) -> np.ndarray:
+    center = case.C.center(np.zeros(case.shape))
+    return center + 50 * (_vertices(case) - center)
+
+
+# -- what is answered: one program for each set and precision, whatever the number of checks that look at it -----------
+
+
+class Answers(NamedTuple):
+    """What a set says to gradients, to the same in other units, to none, and to points."""
+
+    vertices: np.ndarray
+    up: np.ndarray  # FAR g
+    down: np.ndarray  # g / FAR
+    idle: np.ndarray  # 0 g
+    support: np.ndarray
+    violations: tuple[np.ndarray, ...]  # of the vertices, inside, outside, not finite
+
+
+def _ask(C: Set, g: Array, *points: Array) -> tuple[Array, ...]:
+    xp = array_namespace(g)
+    v = C.lmo(xp.concat([g, FAR * g, g / FAR, 0 * g[:1, ...]]))
+    if C.event_ndim == 0:  # one violation for whatever it is given
+        return v, C.support(g), *(C.violation(x) for x in (v, *points))
+    return v, C.support(g), C.violation(xp.concat([v, *points]))
+
+
+def answers(target: Target, case: Case) -> Answers:
+    """The oracle's part of a set."""
+    g = gradients(case.shape)
+    lost = np.stack([np.where(np.arange(g[0].size).reshape(case.shape) == 2, x, g[-1]) for x in (np.nan, np.inf)])
+    asked = inside(case), outside(case), lost
+    v, support, *violations = _on(target, case).compute(_ask, case.C, g, *asked)
+    n = len(g)
+    if case.C.event_ndim:
+        violations = np.split(violations[0], np.cumsum([len(v), *map(len, asked[:-1])]))
+    return Answers(v[:n], v[n : 2 * n], v[2 * n : 3 * n], v[3 * n :], support, tuple(violations))
+
+
+def _project(C: Set, x: Array) -> tuple[Array, Array, Array]:
+    p = C.project(x)
+    return p, C.violation(p), C.lmo(p - x)
+
+
+def projections(target: Target, case: Case) -> tuple[np.ndarray, ...]:
+    """Points, how far they are outside, and the vertex that certifies each; of `starts`, then of `inside`."""
+    return _on(target, case).compute(_project, case.C, np.concatenate([starts(case.shape), inside(case)]))
+
+
+def _faces(C: Set, g: Array, d: Array, x: Array) -> tuple[Array, ...]:
+    tangent, toward = C.tangent(d, x), C.lmo(g) - x
+    end = C.slide(d, x)
+    reach = C.reach(tangent, x), C.reach(toward, x)
+    return C.away(g, x), tangent, toward, *reach, *(() if end is None else (end,))
+
+
+def faces(target: Target, case: Case) -> tuple[np.ndarray, ...]:
+    """What the face of each of `inside` allows."""
+    g = gradients(case.shape)[TIED:]
+    x = inside(case)
+    return _on(target, case).compute(_faces, case.C, g[: len(x)], g[-len(x) :], x)
+
+
+def _lmo(C: Set, g: Array) -> Array:
     return C.lmo(g)
 
 
-def project(C: Set, x: Array) -> Array:
-    """The projection, as a function that compiles once for a set."""
-    return C.project(x)
+def _on(target: Target, case: Case) -> Target:
+    """Compiled where the set compiles, and is the first of its class: other examples run op by op, which is quicker."""
+    return target if case.first and case.C.compiles else target.eager
 
 
-@check("sets", cases)
-def oracle(target: Target, case: Case) -> Iterator[Measured]:
-    """The vertices of NumPy in double precision, ties broken alike."""
-    g = gradients(case.shape)
-    got, want = target.compute(lmo, case.C, g), target.reference.compute(lmo, case.C, g)
-    clear = _clear(case, g)
-    yield Measured("vertices", got[clear], want[clear], case.rounding * target.eps * 8)
-    reached, best = _inner(g, got), _inner(g, want)
-    yield Measured("<g, v>", reached, best, case.rounding * target.eps)
+def _of(what: Callable[[Target, Case], Any], target: Target, case: Case) -> Any:
+    try:
+        return target.once(what, case)
+    except BackendNotInstalledError as error:  # a host solver
+        raise Inapplicable(str(error)) from error
 
 
-def _clear(case: Case, g: np.ndarray) -> np.ndarray:
-    """Gradients whose vertex rounding does not decide: exact ties count, near ones do not."""
-    return np.ones(len(g), bool)
+def _both(what: Callable[[Target, Case], Any], target: Target, case: Case) -> tuple[Any, Any]:
+    return _of(what, target, case), _of(what, target.reference, case)
 
 
 def _inner(g: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.sum(np.real(np.conj(g) * v), axis=tuple(range(1, g.ndim)))
 
 
+# -- what is promised --------------------------------------------------------------------------------------------------
+
+
 @check("sets", cases)
+def oracle(target: Target, case: Case) -> Iterator[Measured]:
+    """The vertices of NumPy in double precision, ties broken alike."""
+    got, want = (x.vertices for x in _both(answers, target, case))
+    g, tolerance = gradients(case.shape), case.rounding * target.eps
+    if case.ruled:
+        yield Measured("vertices where there are ties", got[:TIED], want[:TIED], 8 * tolerance)
+    yield Measured("vertices", got[TIED:], want[TIED:], 8 * tolerance)
+    yield Measured("<g, v>", _inner(g, got), _inner(g, want), tolerance)
+
+
+@check("sets", cases)
+def scale_of_the_gradient(target: Target, case: Case) -> Iterator[Measured]:
+    """The oracle sees a direction only: gradients from 1e-30 to 1e30 have the same vertex."""
+    got = _of(answers, target, case)
+    g, tolerance = gradients(case.shape), case.rounding * target.eps
+    for name, v in (("times 2^100", got.up), ("times 2^-100", got.down)):
+        some = slice(None) if case.ruled else slice(TIED, None)
+        yield Measured(f"vertices, {name}", v[some], got.vertices[some], 8 * tolerance)
+        yield Measured(f"<g, v>, {name}", _inner(g, v), _inner(g, got.vertices), tolerance)
+
+
+@check("sets", cases)
+def gradient_of_zero(target: Target, case: Case) -> Iterator[Measured]:
+    """A gradient that is 0 has a feasible point for an answer, the one that NumPy gives where there is a rule."""
+    got, want = _both(answers, target, case)
+    yield Measured("finite", bool(np.isfinite(got.idle).all()), True)
+    outside = case.C.violation(got.idle)
+    yield Measured("violation", outside, np.zeros_like(outside), case.rounding * target.eps)
+    if case.ruled:
+        yield Measured("point", got.idle, want.idle, 8 * case.rounding * target.eps)
+
+
+@check("sets", cases)
+def support(target: Target, case: Case) -> Iterator[Measured]:
+    """The support function is that of NumPy in double precision."""
+    got, want = _both(answers, target, case)
+    size = float(np.linalg.norm(gradients(case.shape)) * (case.diameter + np.linalg.norm(want.vertices[0])))
+    yield Measured("support", got.support, want.support, case.rounding * target.eps, max(size, 1.0))
+
+
+@check("sets", cases)
+def feasibility(target: Target, case: Case) -> Iterator[Measured]:
+    """What the oracle returns violates nothing, what is far outside or not finite does."""
+    got, want = _both(answers, target, case)
+    tolerance = case.rounding * target.eps
+    for name, some in zip(("vertices", "points inside"), got.violations, strict=False):
+        yield Measured(f"violation of {name}", some, np.zeros_like(some), tolerance, 1.0)
+    far, lost = got.violations[2:]
+    yield Measured("violation outside", far, want.violations[2], max(tolerance, BOUND))
+    yield Measured("what is not finite is no member", bool(np.any(lost <= 1e-9)), False)
+
+
+@check("sets", cases)
+def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
+    """A point inside, and the largest distance, both those of NumPy."""
+
+    def found(target: Target) -> tuple[np.ndarray, float]:
+        with target.scope():
+            C, like = target.send_tree(case.C), target.send(np.zeros(case.shape))
+            return target.host(C.center(like)), C.diameter(like)
+
+    (center, diameter), (inner, largest) = found(target), found(target.reference)
+    yield Measured("centre", center, inner, 8 * case.rounding * target.eps, max(1.0, float(np.linalg.norm(inner))))
+    yield Measured("diameter", diameter, largest, 8 * case.rounding * target.eps)
+
+
+@check("sets", cases)
+def random_points(target: Target, case: Case) -> Iterator[Measured]:
+    """Drawn by NumPy and mixed on the target: everywhere the same point, of the target's precision."""
+
+    def point(target: Target) -> Any:
+        with target.scope():
+            return target.send_tree(case.C).random_point(target.send(np.zeros(case.shape)), 3)
+
+    got = point(target)
+    yield Measured("precision", target.backend.dtype_name(got), target.dtype)
+    tolerance = 8 * case.rounding * target.eps
+    yield Measured("point", target.host(got), point(target.reference), tolerance, max(1.0, case.diameter))
+
+
+@check("sets", cases)
+def batches(target: Target, case: Case) -> Iterator[Measured]:
+    """An event by itself gets, op by op, what it got in a compiled batch."""
+    if case.C.event_ndim == 0:
+        raise Inapplicable("an elementwise set has no batch axes")
+    g, together = gradients(case.shape), _of(answers, target, case).vertices
+    tolerance = 8 * case.rounding * target.eps
+    for i in (TIED - 1, TIED):
+        if case.ruled or i >= TIED:
+            alone = target.eager.compute(_lmo, case.C, g[i])
+            yield Measured(f"vertex of gradient {i}", alone, together[i], tolerance)
+
+
+@check("sets", projected)
 def projection(target: Target, case: Case) -> Iterator[Measured]:
-    """The nearest point, as NumPy finds it in double precision; a feasible point is its own."""
-    if not case.C.has_projection:
-        raise Inapplicable("the set offers no projection")
-    x: Any = gradients(case.shape, seed=1)
-    want = target.reference.compute(project, case.C, x)
-    got = target.compute(project, case.C, x)
-    yield Measured("projections", got, want, case.rounding * target.eps)
-    yield Measured("projections again", target.compute(project, case.C, got), got, case.rounding * target.eps)
+    """The nearest point, as NumPy finds it in double precision, and as one call of the oracle certifies it."""
+    (p, outside, y), (want, *_) = _both(projections, target, case)
+    x, tolerance = starts(case.shape), case.rounding * target.eps
+    size, n = float(np.linalg.norm(x)) + case.diameter, len(x)
+    for name, some in (("near", slice(0, 3)), ("around", slice(3, 6)), ("far", slice(6, 9)), ("inside", slice(n, None))):
+        # what is rounded has the size of the point, or of the set
+        span = max(float(np.linalg.norm(y)) for y in (x[some], want[some]))
+        yield Measured(f"projections of points {name}", p[some], want[some], tolerance, span)
+    yield Measured("violation", outside, np.zeros_like(outside), tolerance * size, 1.0)
+    ahead = np.maximum(_inner(x - p[:n], y[:n] - p[:n]), 0.0)
+    lengths = np.sqrt(_inner(x, x)) + 1
+    yield Measured("<x - Px, v - Px> <= 0", ahead / (lengths * (lengths + case.diameter)), 0 * ahead, 4 * tolerance, 1.0)
+
+
+@check("sets", faced)
+def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
+    """The vertex to leave, the directions that stay in a face, how far they go and where they end: those of NumPy."""
+    (away, tangent, toward, *reach), (left, stays, ahead, *far) = _both(faces, target, case)
+    tolerance, size = 8 * case.rounding * target.eps, max(case.diameter, 1.0)
+    yield Measured("vertices to leave", away, left, tolerance)
+    yield Measured("tangents", tangent, stays, tolerance, size)
+    for i, (name, d) in enumerate((("along a tangent", stays), ("towards a vertex", ahead))):
+        moves = np.linalg.norm(d.reshape(len(d), -1), axis=1) > 1e-3 * size
+        some = moves if np.ndim(far[i]) else ()
+        yield Measured(f"reach {name}", np.asarray(reach[i])[some], np.asarray(far[i])[some], tolerance)
+    yield Measured("whether it slides", len(reach), len(far))
+    for end, there in zip(reach[2:], far[2:], strict=True):
+        yield Measured("slides", end, there, tolerance, size)
+
+
+@check("sets", complexes)
+def complex_gradients(target: Target, case: Case) -> Iterator[Measured]:
+    """The points of NumPy in double precision for complex gradients."""
+    g = gradients(case.shape)[TIED:]
+    g = g + 1j * g[::-1]
+    got, want = (_on(t, case).compute(_lmo, case.C, g) for t in (target, target.reference))
+    yield Measured("points", got, want, 8 * case.rounding * target.eps)
+    yield Measured("Re <g, v>", _inner(g, got), _inner(g, want), case.rounding * target.eps)

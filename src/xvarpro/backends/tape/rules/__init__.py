@@ -1,6 +1,7 @@
 """The rules, one file per family. Importing this package fills the tables of `table`.
 
-A new rule is an entry in one of these files and a case in `tests/tape/cases.py`; a test fails until both exist.
+A new rule is an entry in one of these files and a case in `xvarpro.conformance.functions`; a test fails until both
+exist.
 """
 
 from xvarpro.backends.tape.rules import (

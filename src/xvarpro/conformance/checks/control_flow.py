@@ -1,0 +1,257 @@
+"""Loops and branches, one by one and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro.backends import Backend
+from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.protocols import Array
+from xvarpro.trees import array_namespace
+
+SQUARES = np.array([2.0, 1.0, 1e4, 9.0, 0.25, 3.0, 5.0])
+
+
+def compiled_or_not(target: Target, fun: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a function gives compiled, as in a solve, and by itself, as in a call of a set's projection."""
+    with target.scope():
+        there = [target.send_tree(x) for x in args]
+        alone = fun(*there)
+        return {
+            "compiled": target.compute(fun, *args),
+            "by itself": tuple(target.host(x) for x in alone) if isinstance(alone, tuple) else target.host(alone),
+        }
+
+
+@cache
+def newton(backend: Backend, most: int) -> Callable[..., Any]:
+    """Newton's method for a square root, as a loop: the root, and how many steps it took."""
+
+    def fun(a: Array) -> tuple[Array, Array]:
+        xp = array_namespace(a)
+        close = 8 * xp.finfo(a.dtype).eps
+
+        def cond(state: Any) -> Array:
+            x, n = state
+            return (xp.abs(x * x - a) > close * a) & (n < most)
+
+        def body(state: Any) -> Any:
+            x, n = state
+            return 0.5 * (x + a / x), n + 1
+
+        return backend.while_loop(cond, body, (a, xp.zeros((), dtype=xp.int32)))
+
+    return fun
+
+
+@check("control flow", lambda: {"until it converges": 40, "for three steps": 3, "not at all": 0})
+def while_loops(target: Target, most: int) -> Iterator[Measured]:
+    """As long as the condition holds and not a step longer, on a state of floats and integers."""
+    a, root, steps = 2.0, 2.0, 0
+    while abs(root * root - a) > 8 * target.eps * a and steps < most:
+        root, steps = 0.5 * (root + a / root), steps + 1
+    for how, (x, n) in compiled_or_not(target, newton(target.backend, most), np.array(a)).items():
+        yield Measured(f"root, {how}", x, np.array(root), 4 * target.eps)
+        yield Measured(f"steps, {how}", int(n), steps)
+
+
+@cache
+def columns(backend: Backend) -> Callable[..., Any]:
+    """Newton's method for square roots, every column by itself."""
+
+    def fun(squares: Array) -> tuple[Array, Array]:
+        xp = array_namespace(squares)
+        close = 8 * xp.finfo(squares.dtype).eps
+
+        def running(state: Any) -> Array:
+            x, n, a = state
+            return (xp.abs(x * x - a) > close * a)[0, :] & (n < 40)
+
+        def advance(state: Any, given: Any) -> Any:
+            x, n, a = state
+            on = running(state)
+            return xp.where(on, 0.5 * (x + given[0] / x), x), n + xp.astype(on, n.dtype), a
+
+        start = (squares, xp.zeros((squares.shape[1],), dtype=xp.int32), squares)
+        return backend.settle(running, advance, start, (squares,))[:2]
+
+    return fun
+
+
+@check("control flow")
+def columns_that_settle(target: Target, case: None) -> Iterator[Measured]:
+    """Every column runs until it has ended, as if it were alone, NaN included; what is given is not written to."""
+    squares = np.array([[*SQUARES, np.nan]])
+    alone = [target.compute(columns(target.backend), np.array([[a, a]])) for a in (2.0, 1e4)]
+    for how, (x, n) in compiled_or_not(target, columns(target.backend), squares).items():
+        yield Measured(f"roots, {how}", x, np.sqrt(squares), 16 * target.eps, float(np.nanmax(np.sqrt(squares))))
+        for i, (one, steps) in zip((0, 2), alone, strict=True):
+            yield Measured(f"root of column {i} beside others, {how}", x[:, i], one[:, 0], 4 * target.eps)
+            yield Measured(f"steps of column {i} beside others, {how}", int(n[i]), int(steps[0]))
+        yield Measured(f"steps of NaN, {how}", int(n[-1]), 0)
+    with target.scope():
+        given = target.send(squares)
+        columns(target.backend)(given)
+        yield Measured("what was given", target.host(given), target.held(squares))
+
+
+@cache
+def branch(backend: Backend) -> Callable[..., Any]:
+    """The negative of two arrays where a number is below zero."""
+
+    def fun(x: Array, y: Array) -> tuple[Array, Array]:
+        return backend.when(x < 0, lambda state: (-state[0], -state[1]), (x, y))
+
+    return fun
+
+
+@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan})
+def branches(target: Target, x: float) -> Iterator[Measured]:
+    """The function where the condition holds, the state as it was elsewhere."""
+    y = np.array([1.0, -3.0])
+    sign = -1.0 if x < 0 else 1.0
+    for how, (left, right) in compiled_or_not(target, branch(target.backend), np.array(x), y).items():
+        yield Measured(f"number, {how}", left, np.array(sign * x))
+        yield Measured(f"array, {how}", right, sign * y)
+
+
+@check("control flow")
+def calls(target: Target, case: None) -> Iterator[Measured]:
+    """A program is kept under its key and serves other operands; another key has another program."""
+    backend = target.backend
+    traces = []
+
+    def make(operands: tuple[Array, ...]) -> Callable[..., Array]:
+        traces.append(1)
+        return lambda x: x * operands[0] + operands[1]
+
+    with target.scope():
+        key = object()
+        found = []
+        for factor in (2.0, 3.0):
+            operands = tuple(target.send(np.array(v)) for v in (factor, 1.0))
+            found.append(target.host(backend.call(make, key)(operands, target.send(np.array([1.0, 2.0])))))
+        again = len(traces)
+        other = backend.call(lambda operands: lambda x: x - operands[0], object())
+        found.append(target.host(other((target.send(np.array(2.0)),), target.send(np.array([1.0, 2.0])))))
+    yield Measured("values", np.stack(found), np.array([[3.0, 5.0], [4.0, 7.0], [-1.0, 0.0]]))
+    yield Measured("programs made for one key", again, 1 if backend.compiled else 2)
+
+
+class Iterate(NamedTuple):
+    """What a loop's state holds, of which backends take the dtype of the record."""
+
+    value: Array
+    steps: Array
+
+
+class State(NamedTuple):
+    """The state of a loop."""
+
+    iterate: Iterate
+
+
+def halve(operands: tuple[Array, ...]) -> Callable[[State], State]:
+    """Half the distance to a limit."""
+    (limit,) = operands
+
+    def step(state: State) -> State:
+        value, steps = state.iterate
+        return State(Iterate(0.5 * (value + limit), steps + 1))
+
+    return step
+
+
+def record(state: State) -> tuple[Array, ...]:
+    """A row of the value and of an integer."""
+    return state.iterate.value, state.iterate.steps
+
+
+def running(state: State) -> Array:
+    """Until the value is near 1."""
+    return state.iterate.value > 1.0 + 2.0**-6
+
+
+@check("control flow", lambda: {"cut off": 5, "to its end": 50, "no steps": 0})
+def loops(target: Target, n: int) -> Iterator[Measured]:
+    """So many steps at most while it runs, a row of the record for each; it goes on from where it was."""
+    backend = target.backend
+    want = [[1.0 + 4.0 * 0.5**i, float(i)] for i in range(1, 9)]
+    with target.scope():
+        xp = backend.xp
+        run = backend.loop(halve, record, running, (halve, "conformance"))
+        start = State(Iterate(target.send(np.array(5.0)), xp.zeros((), dtype=xp.int32, device=target.place)))
+        operands = (target.send(np.array(1.0)),)
+        state, rows = run(operands, start, n)
+        taken = len(rows)
+        final = target.host(state.iterate.value)
+        state, more = run(operands, state, 50)
+        kind = backend.dtype_name(state.iterate.value)
+    yield Measured("rows", np.array(rows).reshape(-1, 2), np.array(want[: min(n, 8)]).reshape(-1, 2))
+    yield Measured("state", final, np.array(want[taken - 1][0] if taken else 5.0))
+    yield Measured("rows afterwards", np.array(more).reshape(-1, 2), np.array(want[taken:]).reshape(-1, 2))
+    yield Measured("dtype", kind, target.dtype)
+
+
+@cache
+def nested(backend: Backend) -> Callable[..., Any]:
+    """The sum of i j over j < i < n: a loop in a loop, with a branch."""
+
+    def fun(n: Array) -> tuple[Array]:
+        xp = array_namespace(n)
+        zero = xp.zeros((), dtype=n.dtype)
+
+        def outer(state: Any) -> Any:
+            i, total = state
+
+            def inner(state: Any) -> Any:
+                j, total = state
+                return j + 1, backend.when(i > 2, lambda t: (t[0] + i * j,), (total,))[0]
+
+            return i + 1, backend.while_loop(lambda s: s[0] < i, inner, (zero, total))[1]
+
+        return (backend.while_loop(lambda s: s[0] < n, outer, (zero, zero))[1],)
+
+    return fun
+
+
+@check("control flow")
+def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
+    """A loop and a branch inside a loop see the variables around them."""
+    want = sum(i * j for i in range(3, 6) for j in range(i))
+    for how, (total,) in compiled_or_not(target, nested(target.backend), np.array(6.0)).items():
+        yield Measured(f"sum, {how}", total, np.array(float(want)))
+
+
+@check("control flow")
+def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
+    """`trace` gives shapes and dtypes, and raises what the function raises; `uncompiled` computes the same."""
+    backend = target.backend
+    with target.scope():
+        x = target.send(np.arange(6.0).reshape(2, 3))
+        shaped = backend.trace(lambda x: x @ backend.xp.matrix_transpose(x), x)
+        yield Measured("shape", tuple(shaped.shape), (2, 2))
+        try:
+            backend.trace(_refuses, x)
+            raised = ""
+        except ArithmeticError as error:
+            raised = str(error)
+        yield Measured("error", raised, "refused")
+        plain = Target(backend.uncompiled(), target.device, target.dtype)
+        yield Measured("compiled", bool(plain.backend.compiled), False)
+        for i, (got, want) in enumerate(
+            zip(plain.compute(newton(plain.backend, 40), np.array(2.0)), _newton(target), strict=True)
+        ):
+            yield Measured(f"uncompiled, output {i}", got, want, 4 * target.eps)
+
+
+def _refuses(x: Array) -> Array:
+    raise ArithmeticError("refused")
+
+
+def _newton(target: Target) -> Any:
+    return target.compute(newton(target.backend, 40), np.array(2.0))

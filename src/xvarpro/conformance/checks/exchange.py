@@ -1,0 +1,229 @@
+"""Arrays of every framework, plain and awkward: they arrive with their values, and results go home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends, trees
+from xvarpro.backends import Backend, exchange
+from xvarpro.conformance.runner import usable
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.errors import ExchangeError, ProblemError
+from xvarpro.evaluate import value_and_gradient
+from xvarpro.moving import FLOATS
+from xvarpro.problem import separable
+from xvarpro.protocols import Array, Tree
+from xvarpro.run import Moment
+from xvarpro.solve import solve
+from xvarpro.trees import array_namespace
+
+Y = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
+START = np.array([[0.5, -1.0, 2.0], [1.5, 0.0, -0.5]])
+
+# dtypes that a framework may lack; a JAX array is short while the x64 flag is off, as it is in a scope of float32
+LONGEST = np.dtype(np.longdouble).name
+RARE = ("float16", "bfloat16", LONGEST, "uint8")
+LONG = ("float64", "complex128", "int64")
+
+
+class Given(NamedTuple):
+    """An array that a user hands over: what makes it, with its values. None where its framework is not installed."""
+
+    home: str
+    make: Callable[[], tuple[Array, np.ndarray]] | None
+
+
+@cache
+def cases() -> dict[str, Given]:
+    """What the backends say is awkward about their arrays."""
+    found: dict[str, Given] = {}
+    here = usable()
+    for name in backends.known():
+        if name not in here:
+            found[name] = Given(name, None)
+            continue
+        for what, make in backends.get(name).awkward().items():
+            found[f"{name}, {what}"] = Given(name, make)
+    return found
+
+
+def taken(given: Given) -> tuple[Array, np.ndarray, Backend]:
+    """The array, its values, and the backend that owns it."""
+    if given.make is None:
+        raise Inapplicable(f"{given.home} is not installed here, or has no device")
+    x, values = given.make()
+    return x, values, backends.get(given.home)
+
+
+@check("exchange", cases)
+def arrays(target: Target, given: Given) -> Iterator[Measured]:
+    """Every array arrives with its values and its dtype, or an error says what to do; its source stays as it is."""
+    x, values, home = taken(given)
+    kind = exchange.dtype_name(x)
+    with target.scope():
+        try:
+            y = exchange.move(x, target.backend, device=target.place)
+        except ExchangeError as error:
+            if kind not in RARE and not (kind in LONG and target.dtype == "float32"):
+                raise
+            yield Measured("the dtype and a remedy in the error", kind in str(error) and "32" in str(error), True)
+        else:
+            yield from _arrived(target, y, kind, values)
+        if kind in (*FLOATS, *RARE[:3]):
+            y = exchange.move(x, target.backend, dtype=target.dtype, device=target.place)
+            yield from _arrived(target, y, target.dtype, values.astype(target.dtype))
+        yield Measured("the source afterwards", _values(home, x), values)
+
+
+def _arrived(target: Target, y: Array, kind: str, values: np.ndarray) -> Iterator[Measured]:
+    backend = target.backend
+    yield Measured("framework", getattr(backends.of(y), "name", None), backend.name)
+    yield Measured("device", str(backend.device_of(y)), str(target.place))
+    yield Measured("dtype", backend.dtype_name(y), kind)
+    yield Measured("values", _values(backend, y), values)
+
+
+def _values(backend: Backend, x: Array) -> np.ndarray:
+    """Values as NumPy's, of a dtype that NumPy has not got as well."""
+    return np.array(exchange.move(x, backends.get("numpy"), dtype=_wide(backend.dtype_name(x))))
+
+
+def _wide(kind: str) -> str:
+    return "float32" if kind in ("bfloat16", "float16") else kind
+
+
+def exported(x: Array) -> bool:
+    """Whether another framework may take an array without its owner's leave: what is in a graph is refused."""
+    try:
+        return x.__dlpack__() is not None
+    except BufferError:
+        return False
+
+
+def product(theta: Array, data: Tree) -> Array:
+    """A design that is the parameter, scaled by the entries of the data."""
+    xp = array_namespace(theta)
+    total = 0.0
+    for x in trees.leaves(data):
+        real = xp.real(x) + xp.imag(x) if trees.is_complex(x) else xp.astype(x, theta.dtype)
+        total = total + xp.sum(xp.astype(real, theta.dtype))
+    return theta * (1.0 + total / 16.0)
+
+
+def scaled(theta: Array, data: Tree) -> Array:
+    """A design that is the parameter; a single number stands for a column."""
+    xp = array_namespace(theta)
+    return xp.broadcast_to(theta, (2, 1)) if theta.ndim == 0 else theta
+
+
+@check("exchange", cases)
+def homecoming(target: Target, given: Given) -> Iterator[Measured]:
+    """A solve from there returns there: framework, device, dtype and shape of the start, in memory of its own."""
+    x, values, home = taken(given)
+    kind = exchange.dtype_name(x)
+    problem = separable(scaled, Y, lam=0.1)
+    if kind not in FLOATS or not values.size:
+        try:
+            solve(problem, x, backend=target.backend, max_iter=1)
+        except ProblemError:
+            return
+        raise AssertionError(f"a start of dtype {kind} and shape {values.shape} was solved from")
+    if kind != target.dtype:
+        raise Inapplicable(f"the solve follows the start, which is {kind}")
+    with home.scope(kind):
+        before = home.state()
+        fit = solve(problem, x, backend=target.backend, device=target.place, max_iter=1)
+        want = solve(problem, np.array(values, kind), max_iter=1)
+        rounding = 100 * target.eps * fit.verified.condition
+        yield Measured("framework", getattr(backends.of(fit.theta), "name", None), home.name)
+        yield Measured("device", str(home.device_of(fit.theta)), str(home.device_of(x)))
+        yield Measured("dtype", home.dtype_name(fit.theta), kind)
+        yield Measured("theta", _values(home, fit.theta), want.theta, rounding)
+        yield Measured("w", _values(home, fit.w), want.w, rounding)
+        yield Measured("outside of any graph", exported(fit.theta), True)
+        yield Measured("memory of its own", home.address(fit.theta) != home.address(x), True)
+        yield Measured("the source afterwards", _values(home, x), values)
+        yield Measured("settings of the caller's framework", home.state(), before)
+
+
+@check("exchange", cases)
+def data(target: Target, given: Given) -> Iterator[Measured]:
+    """Data of any framework, dtype and layout gives the objective that the same numbers give on NumPy."""
+    x, values, home = taken(given)
+    with target.scope():
+        try:
+            got, gradient = value_and_gradient(separable(product, Y, data=[x], lam=0.1), target.send(START))
+        except ExchangeError as error:
+            kind = exchange.dtype_name(x)
+            if kind != LONGEST and not (kind == "int64" and target.dtype == "float32"):
+                raise
+            yield Measured("a remedy in the error", "64" in str(error) or "int32" in str(error), True)
+            return
+        got, gradient = target.host(got), target.host(gradient)
+    exact = np.asarray(values, FLOATS["float64"] if np.iscomplexobj(values) else np.float64)
+    want, slope = value_and_gradient(separable(product, Y, data=[exact], lam=0.1), START)
+    yield Measured("objective", got, want, 100 * target.eps)
+    yield Measured("gradient", gradient, slope, 100 * target.eps)
+    yield Measured("the source afterwards", _values(home, x), values)
+
+
+@check("exchange")
+def mixtures(target: Target, case: None) -> Iterator[Measured]:
+    """A start of one framework, data of all of them at once, lists, and a callback that sees the caller's arrays."""
+    here = [backends.get(name) for name in usable()]
+    data = {"number": 1.5, "list": [1.0, 2.0]}
+    pieces = {backend.name: np.full((2,), 1.0 + i) for i, backend in enumerate(here)}
+    data |= {b.name: exchange.move(pieces[b.name].astype(np.float32), b, dtype="float32") for b in here}
+    exact = {"number": 1.5, "list": [1.0, 2.0], **pieces}
+    want = solve(separable(mixed, Y, data=exact, lam=0.1), START, max_iter=3)
+    for home in here:
+        with home.scope(target.dtype):
+            seen: list[str] = []
+
+            def look(moment: Moment, seen: list[str] = seen) -> None:
+                seen.append(getattr(backends.of(moment.theta["a"]), "name", ""))
+
+            theta0 = {"a": exchange.move(START.astype(target.dtype), home)}
+            problem = separable(mixed, Y, data=data, lam=0.1)
+            fit = solve(problem, theta0, backend=target.backend, device=target.place, max_iter=3, callback=look)
+            yield Measured(f"theta of {home.name}", _values(home, fit.theta["a"]), want.theta, 1e3 * target.eps)
+            yield Measured(f"what a callback sees from {home.name}", set(seen), {home.name})
+
+
+def mixed(theta: Tree, data: Tree) -> Array:
+    """As `product`, of a dict of numbers, lists and arrays."""
+    (leaf,) = trees.leaves(theta)
+    numbers = data["number"] + sum(data["list"])
+    return product(leaf, [x for x in data.values() if trees.is_array(x)]) + numbers
+
+
+@check("exchange")
+def copies(target: Target, case: None) -> Iterator[Measured]:
+    """What is said to be shared is seen to change with its source, and what is said to be copied is not."""
+    for kind in (target.dtype, "int32"):
+        for what, x in (("plain", np.zeros(64, kind)), ("every other entry", np.zeros(128, kind)[::2])):
+            tally = exchange.Tally()
+            with target.scope():
+                y = exchange.move(x, target.backend, device=target.place, tally=tally)
+                x[3] = 7
+                (count,) = tally.counts.values()
+                shown = {"shared": int(target.host(y)[3] == 7), "copied": int(target.host(y)[3] != 7)}
+            yield Measured(f"shared or copied, {what} {kind}", count, shown)
+    with target.scope():
+        fit = solve(separable(scaled, Y, lam=0.1), target.send(START), max_iter=1)
+    name = target.backend.name
+    found: Any = fit.provenance["exchange"]
+    total = {key: sum(count.values()) for key, count in found.items()}
+    yield Measured("arrays of a solve", total, _sum((f"{name} to {name}", 1), (f"numpy to {name}", 1)))
+    yield Measured("copies of the start", found[f"{name} to {name}"]["copied"] >= 1, True)
+
+
+def _sum(*counts: tuple[str, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for key, n in counts:
+        total[key] = total.get(key, 0) + n
+    return total

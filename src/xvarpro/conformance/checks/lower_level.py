@@ -1,0 +1,334 @@
+"""Every solver that `xvarpro.lower` exports, and every one that a structured design has, against rational arithmetic."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from xvarpro import lower, operators, trees
+from xvarpro._namespace import array_namespace
+from xvarpro.conformance.checks.operators import cases as designs
+from xvarpro.conformance.suite import Measured, Target, check, held, reference
+from xvarpro.errors import ProblemError
+from xvarpro.operators import Dense
+from xvarpro.protocols import Array, LowerSolver, Operator, System
+
+DIRECT, ITERATIVE = 50.0, 500.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
+RIDGE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """A lower level around NumPy arrays, and who solves it."""
+
+    solver: LowerSolver
+    M: Operator
+    lam: float = RIDGE
+    Omega: np.ndarray | None = None
+    complex: bool = False
+    compiled: bool = False
+    k: int = 2
+
+    def drawn(self, rows: int, seed: int) -> np.ndarray:
+        return _drawn((rows, self.M.columns or self.k), seed, self.complex)
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.drawn(self.M.shape[0], 3)
+
+    @property
+    def c(self) -> np.ndarray:
+        return self.drawn(self.M.shape[1], 4)
+
+    @property
+    def A(self) -> np.ndarray:
+        """``A[j]`` for right-hand side j."""
+        return np.broadcast_to(self.M.dense(), (self.y.shape[1], *self.M.shape))
+
+    @property
+    def condition(self) -> float:
+        """Of the matrix with the ridge's rows under it, the largest of all right-hand sides'."""
+        n = self.M.shape[1]
+        ridge = self.lam**0.5 * (np.eye(n) if self.Omega is None else self.Omega)
+        return max(float(np.linalg.cond(np.vstack([a, ridge]))) for a in self.A)
+
+    def tolerance(self, target: Target) -> float:
+        kappa = self.condition
+        return target.eps * (DIRECT * kappa if self.solver.exact else ITERATIVE * kappa**2)
+
+    def solver_on(self, target: Target) -> LowerSolver:
+        """An iterative one is asked for all that the precision has, and has ten times the steps that it needs."""
+        return self.solver if self.solver.exact else replace(self.solver, tol=target.eps, limit=10 * self.M.shape[1])
+
+
+def _drawn(shape: tuple[int, ...], seed: int, is_complex: bool = False) -> np.ndarray:
+    draw = np.random.default_rng([seed, *shape])
+    x: Any = draw.normal(size=shape)
+    return held(x + 1j * draw.normal(size=shape) if is_complex else x)
+
+
+def _weight(n: int) -> np.ndarray:
+    return np.eye(n) + 0.25 * _drawn((n, n), 5)
+
+
+def _graded() -> np.ndarray:
+    """A tall design with a condition of 30."""
+    U, V = np.linalg.qr(_drawn((9, 4), 0))[0], np.linalg.qr(_drawn((4, 4), 1))[0]
+    return held(U * np.logspace(0, -np.log10(30), 4) @ V.T)
+
+
+@cache
+def solvers() -> dict[str, LowerSolver]:
+    """Every solver for arrays, and CG with every preconditioner; a newcomer is found by its export."""
+    exported = [x for x in (getattr(lower, name) for name in lower.__all__) if inspect.isclass(x)]
+    concrete = [x for x in exported if not inspect.isabstract(x)]
+    found = {x.__name__: x() for x in concrete if issubclass(x, LowerSolver) and _solves(x(), np.eye(2), RIDGE)}
+    preconditioners = [x for x in concrete if issubclass(x, lower.Preconditioner) and x is not lower.Identity]
+    return found | {f"CG, {x.__name__}": lower.CG(preconditioner=x()) for x in preconditioners}
+
+
+def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
+    """Whether it has an answer for such an array: some are for a structure, and some for another shape."""
+    backend = reference().backend
+    try:
+        with reference().scope():
+            return not bool(solver.deficient(backend, solver.factor(backend, System(Dense(A), lam, None))))
+    except ProblemError:
+        return False
+
+
+@cache
+def levels() -> dict[str, Level]:
+    """Every solver on arrays of every shape that it handles, and every design with the solver that fits it."""
+    graded, tall, wide = (Dense(x) for x in (_graded(), _drawn((9, 4), 0), _drawn((4, 9), 0)))
+    found = {}
+    for name, solver in solvers().items():
+        found[f"{name}, ridge"] = Level(solver, tall, compiled=True)
+        found[f"{name}, wide"] = Level(solver, wide)
+        found[f"{name}, weighted ridge"] = Level(solver, tall, Omega=_weight(4))
+        found[f"{name}, complex"] = Level(solver, Dense(_drawn((9, 4), 0, True)), complex=True)
+        if _solves(solver, graded.dense(), 0.0):
+            found[f"{name}, no ridge"] = Level(solver, graded, 0.0)
+    for name, case in designs().items():
+        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex)
+    return found
+
+
+# -- the answer, in rational arithmetic --------------------------------------------------------------------------------
+
+_fractions = np.vectorize(Fraction, otypes=[object])
+
+
+def _real(A: np.ndarray) -> np.ndarray:
+    """A complex matrix as a real one of twice the size."""
+    return np.block([[A.real, -A.imag], [A.imag, A.real]]) if np.iscomplexobj(A) else A
+
+
+def _parts(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([x.real, x.imag]) if np.iscomplexobj(x) else x
+
+
+def _whole(x: np.ndarray, is_complex: bool) -> np.ndarray:
+    n = len(x) // 2
+    return x[:n] + 1j * x[n:] if is_complex else x
+
+
+def _eliminated(H: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``H^-1 b`` for a positive definite H, which needs no pivots."""
+    T = np.concatenate([H, b], axis=1)
+    for i in range(len(T)):
+        T[i] = T[i] / T[i, i]
+        for j in range(len(T)):
+            if j != i:
+                T[j] = T[j] - T[j, i] * T[i]
+    return T[:, len(T) :]
+
+
+@cache
+def exact(level: Level) -> tuple[np.ndarray, np.ndarray]:
+    """``H^-1 M^H y`` and ``H^-1 c``, rounded once, at the end."""
+    columns = []
+    for j, A in enumerate(level.A):
+        S = _fractions(_real(A))
+        Omega = _fractions(np.eye(S.shape[1]) if level.Omega is None else _real(level.Omega))
+        H = S.T @ S + Fraction(level.lam) * (Omega.T @ Omega)
+        y, c = (_fractions(_parts(x[:, j : j + 1])) for x in (level.y, level.c))
+        columns.append(_eliminated(H, np.concatenate([S.T @ y, c], axis=1)).astype(float))
+    w, v = (_whole(np.stack([x[:, i] for x in columns], axis=1), level.complex) for i in (0, 1))
+    return w, v
+
+
+# -- what solvers say --------------------------------------------------------------------------------------------------
+
+
+def _solve(backend: Any, solver: LowerSolver, system: System, y: Array, c: Array) -> tuple[Array, ...]:
+    """w and its residual, refined; M v, what is left of the adjoint as arrays of the design; rank and condition."""
+    M, factor = system.M, solver.factor(backend, system)
+    plain = solver.argmin(backend, system, factor, y)
+    w, r = solver.refine(backend, system, solver.condense(factor), y, plain, M.residual(plain, y))
+    q, pairs, _ = solver.adjoint(backend, system, factor, c, y, r)
+    deficient, condition, kinks = solver.diagnosis(backend, system, y)
+    return plain, w, r, q, deficient, condition, kinks, *_gradient(M, pairs)
+
+
+def _gradient(M: Operator, pairs: Any) -> list[Array]:
+    """``sum s v^H`` over the pairs, in the arrays of the design."""
+    terms = [_moving(M.outer(s, v)) for s, v in pairs]
+    return [trees.sum_(parts) for parts in zip(*terms, strict=True)]
+
+
+def _moving(M: Operator) -> list[Array]:
+    arrays = trees.partition(M)[0]
+    return [x for x in arrays if array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))]
+
+
+def solved(target: Target, level: Level) -> tuple[np.ndarray, ...]:
+    """What the solver says of a level; compiled once for each solver, op by op where only the shape is another."""
+    on = target if level.compiled else target.eager
+    system = System(level.M, level.lam, level.Omega)
+    return on.compute(_solve, on.backend, level.solver_on(target), system, level.y, level.c)
+
+
+@check("lower level", levels)
+def weights(target: Target, level: Level) -> Iterator[Measured]:
+    """w is that of rational arithmetic, to eps x condition, before and after it is refined."""
+    plain, w, r, *_ = target.once(solved, level)
+    want, tolerance = exact(level)[0], level.tolerance(target)
+    yield Measured("w", plain, want, tolerance)
+    yield Measured("w, refined", w, want, tolerance)
+    residual = np.einsum("kmn,nk->mk", level.A, want) - level.y
+    yield Measured("M w - y", r, residual, tolerance, float(np.linalg.norm(level.y)))
+
+
+@check("lower level", levels)
+def adjoint(target: Target, level: Level) -> Iterator[Measured]:
+    """``M v`` and the pairs of the adjoint are those of rational arithmetic, to eps x condition."""
+    _, _, _, q, _, _, _, *got = target.once(solved, level)
+    w, v = exact(level)
+    tolerance = level.tolerance(target)
+    residual = np.einsum("kmn,nk->mk", level.A, w) - level.y
+    yield Measured("M v", q, np.einsum("kmn,nk->mk", level.A, v), tolerance)
+    size = float(np.linalg.norm(level.y) * np.linalg.norm(v) * np.linalg.norm(level.A))
+    with target.reference.scope():
+        want = _moving(level.M.outer(residual, v))
+    for i, (one, other) in enumerate(zip(got, want, strict=True)):
+        yield Measured(f"sum s v^H, array {i}", one, other, tolerance, size + float(np.linalg.norm(other)))
+
+
+@check("lower level", levels)
+def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
+    """The condition is what NumPy says of the same solver, and there is a unique solution."""
+    (*_, deficient, condition, kinks), (*_, small, want, _) = (
+        t.once(solved, level)[:7] for t in (target, target.reference)
+    )
+    yield Measured("deficient", bool(deficient), bool(small))
+    yield Measured("condition", condition, want, level.tolerance(target) * float(want))
+    yield Measured("kinks", int(kinks), 0)
+
+
+@check("lower level", levels)
+def precision(target: Target, level: Level) -> Iterator[Measured]:
+    """w and ``M v`` have the precision of the design and the target, real or complex as they are."""
+    on = target if level.compiled else target.eager
+    want = target.complex_dtype if level.complex else target.dtype
+    with target.scope():
+        system = target.send_tree(System(level.M, level.lam, level.Omega))
+        y, c = target.send(level.y), target.send(level.c)
+        plain, w, r, q, *_ = on.call(_solve, on.backend, level.solver_on(target), system, y, c)
+    for name, x in (("w", plain), ("w, refined", w), ("M w - y", r), ("M v", q)):
+        yield Measured(name, target.backend.dtype_name(x), want)
+
+
+# -- loss of rank ------------------------------------------------------------------------------------------------------
+
+
+def _dependent() -> dict[str, np.ndarray]:
+    equal, zero = _drawn((9, 4), 0), _drawn((9, 4), 0)
+    equal[:, 3], zero[:, 2] = equal[:, 1], 0.0
+    return {"equal columns": equal, "a column of 0": zero, "0": 0 * zero}
+
+
+@cache
+def dependent() -> dict[str, Level]:
+    """Every solver that tall designs without a ridge are for, on designs without full rank."""
+    tall = {name: solver for name, solver in solvers().items() if _solves(solver, _drawn((9, 4), 0), 0.0)}
+    return {
+        f"{name}, {kind}": Level(solver, Dense(A), 0.0)
+        for name, solver in tall.items()
+        for kind, A in _dependent().items()
+    }
+
+
+@check("lower level", dependent)
+def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
+    """A design without full rank is reported, or solved by the w of least norm; nothing is raised."""
+    plain, w, *_, deficient, _, _ = target.once(solved, level)[:7]
+    *_, small, _, _ = target.reference.once(solved, level)[:7]
+    yield Measured("deficient", bool(deficient), bool(small))
+    yield Measured("shape", plain.shape, (4, level.k))
+    if not small:
+        least = np.linalg.pinv(level.M.dense()) @ level.y
+        yield Measured("w of least norm", w, least, ITERATIVE * target.eps, 1.0)
+
+
+@check("lower level", solvers)
+def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured]:
+    """A NaN in the design is no number in w: reported, or NaN; nothing is raised."""
+    A = _drawn((9, 4), 0)
+    A[1, 1] = np.nan
+    plain, *_, deficient, _, _ = solved(target, Level(replace(solver), Dense(A)))[:7]
+    yield Measured("believed", bool(np.isfinite(plain).all() and not deficient), False)
+
+
+# -- weights in a set --------------------------------------------------------------------------------------------------
+
+
+@cache
+def sets_of_weights() -> dict[str, lower.WeightSet]:
+    """Every set for w, by its examples; a newcomer is found by its export."""
+    exported = [x for x in (getattr(lower, name) for name in lower.__all__) if inspect.isclass(x)]
+    kinds = [x for x in exported if issubclass(x, lower.WeightSet) and not inspect.isabstract(x)]
+    return {
+        f"{kind.__name__} {i}": trees.map_arrays(held, W).resolved()
+        for kind in kinds
+        for i, W in enumerate(kind.examples(4))
+    }
+
+
+@check("lower level", sets_of_weights)
+def weights_in_a_set(target: Target, W: lower.WeightSet) -> Iterator[Measured]:
+    """w, its adjoint and its kinks are NumPy's in double precision; w does not leave the set, and no other w is less."""
+    level = Level(W.solver(None), Dense(_drawn((9, 4), 0)), k=3)
+    got, want = solved(target, level), solved(target.reference, level)
+    tolerance = DIRECT * target.eps * level.condition
+    for name, one, other in zip(("w", "w, refined", "M w - y", "M v"), got, want, strict=False):
+        yield Measured(name, one, other, tolerance, max(1.0, float(np.linalg.norm(other))))
+    for name, i in (("deficient", 4), ("kinks", 6)):
+        yield Measured(name, int(got[i]), int(want[i]))
+    # along the way from w to any other w of the set the objective does not fall
+    w, A = got[1], level.A[0]
+    slope = A.T @ (A @ w - level.y) + level.lam * w
+    with target.reference.scope():
+        others = [solved(target.reference, replace(level, M=Dense(_drawn((9, 4), seed))))[1] for seed in (6, 7, 8)]
+    falls = max(float(np.max(np.sum(slope * (w - x), axis=0))) for x in others)
+    size = float(np.linalg.norm(A) * np.linalg.norm(level.y) * max(1.0, np.linalg.norm(w)))
+    yield Measured("<gradient, w - x> over w's set", max(falls, 0.0), 0.0, tolerance, size)
+
+
+@check("lower level")
+def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured]:
+    """The circulant preconditioner is NumPy's."""
+    M = operators.Toeplitz.examples((8, 4))[0]
+    x = _drawn((4, 2), 9)
+    got, want = (t.eager.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
+    yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(M.dense())) ** 2)
+
+
+def _preconditioned(M: Operator, x: Array) -> Array:
+    return lower.circulant_preconditioner(System(M, RIDGE, None)).apply(x)

@@ -1,0 +1,163 @@
+"""Precision inside, and nothing changed outside: settings, generators, graphs of the caller's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.backends import exchange
+from xvarpro.conformance.checks.exchange import exported
+from xvarpro.conformance.runner import usable
+from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.evaluate import value_and_gradient
+from xvarpro.problem import separable
+from xvarpro.protocols import Array, Tree
+from xvarpro.solve import solve
+from xvarpro.trees import array_namespace
+
+TINY = 2.0**-40  # lost next to 1 in single precision
+Y = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
+START = np.array([[0.5, -1.0, 2.0], [1.5, 0.0, -0.5]])
+SIZE = 64
+
+
+def beyond_single(x: Array) -> tuple[Array, ...]:
+    """What is left of a number that single precision loses, after functions, creation, products and numbers."""
+    xp = array_namespace(x)
+    one = xp.ones((2, 2), dtype=x.dtype)
+    eye = xp.eye(2, dtype=x.dtype)
+    return (
+        (1.0 + x) - 1.0,
+        xp.expm1(x),
+        (one + x) @ eye - one,
+        xp.sum(xp.stack([xp.ones_like(x), x, -xp.ones_like(x)])),
+        xp.astype(xp.asarray(1, dtype=xp.int64), x.dtype) + x - 1.0,
+        xp.asarray(1.0 + TINY, dtype=x.dtype) - 1.0,
+        xp.linspace(0.0, TINY, 2, dtype=x.dtype)[1] + 1.0 - 1.0,
+    )
+
+
+@check("numerics scope", dtypes=("float64",))
+def double_is_double(target: Target, case: None) -> Iterator[Measured]:
+    """Arithmetic, products, sums and what is created inside keep all digits of float64, compiled or one by one."""
+    x = np.array(TINY)
+    got, kinds = target.typed(beyond_single, x)
+    with target.scope():
+        alone = tuple(target.host(y) for y in beyond_single(target.send(x)))
+    yield Measured("dtypes", set(kinds), {"float64"})
+    want = [np.broadcast_to(x, y.shape) for y in got]
+    want[1] = np.expm1(x)
+    for how, found in (("compiled", got), ("one by one", alone)):
+        for i, (y, right) in enumerate(zip(found, want, strict=True)):
+            yield Measured(f"result {i}, {how}", y, right, 4 * target.eps)
+
+
+def products(A: Array, B: Array) -> tuple[Array, ...]:
+    """The products that designs are made of."""
+    xp = array_namespace(A)
+    return A @ B, xp.tensordot(A, B, axes=1), xp.matmul(xp.stack([A, A]), B), xp.matrix_transpose(A) @ A
+
+
+@check("numerics scope")
+def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]:
+    """A product with the identity gives back every bit of the mantissa: no shorter format in between."""
+    rng = np.random.default_rng(0)
+    A, eye = rng.uniform(1.0, 2.0, (SIZE, SIZE)), np.eye(SIZE)
+    held = target.held(A)
+    got, kinds = target.typed(products, A, eye)
+    yield Measured("dtypes", set(kinds), {target.dtype})
+    for what, x in zip(("A I", "tensordot(A, I)"), got, strict=False):
+        yield Measured(what, x, held)
+    yield Measured("two A I", got[2], np.stack([held, held]))
+    exact = held.T.astype(np.longdouble) @ held.astype(np.longdouble)
+    yield Measured("A^T A", got[3], exact.astype(np.float64), 8 * math.sqrt(SIZE) * target.eps)
+
+
+def states() -> dict[str, dict[str, Any]]:
+    """Settings of every framework that is here, by name."""
+    return {name: backends.get(name).state() for name in usable()}
+
+
+class Interruption(Exception):  # noqa: N818 - what a user's own code may raise
+    """Raised inside, to see that a scope gives back what it took."""
+
+
+def product(theta: Array, data: Tree) -> Array:
+    """A design that is the parameter."""
+    return theta
+
+
+def fails(theta: Array, data: Tree) -> Array:
+    """A model that is interrupted."""
+    raise Interruption
+
+
+def _enter(target: Target) -> None:
+    with target.scope(), target.backend.scope("float64"), target.backend.scope("float32"):
+        target.send(np.ones(2)) / target.send(np.zeros(2))
+
+
+def _leave(target: Target) -> None:
+    with target.scope():
+        raise Interruption
+
+
+def _solve(target: Target) -> None:
+    problem = separable(product, Y, lam=0.1)
+    solve(problem, START, backend=target.backend, device=target.place, dtype=target.dtype, max_iter=2)
+
+
+def _interrupted(target: Target) -> None:
+    with target.scope():
+        value_and_gradient(separable(fails, Y), target.send(START))
+
+
+def _differentiate(target: Target) -> None:
+    with target.scope():
+        x = target.send(START)
+        target.backend.vjp(lambda x: (x * x,), (x,))[1]((x,))
+        target.backend.jvp(lambda x: (x * x,), (x,), (x,))
+
+
+ACTIONS: dict[str, Callable[[Target], None]] = {
+    "scopes in scopes": _enter,
+    "an error in a scope": _leave,
+    "a solve": _solve,
+    "a model that raises": _interrupted,
+    "derivatives": _differentiate,
+}
+
+
+RAISES: dict[Callable[[Target], None], str] = {_leave: "Interruption", _interrupted: "ModelError"}
+
+
+@check("numerics scope", lambda: ACTIONS)
+def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measured]:
+    """Every setting and random generator of every framework is afterwards what it was before, errors included."""
+    before, raised = states(), ""
+    try:
+        action(target)
+    except Exception as error:  # the model's own comes back as a ModelError
+        raised = type(error).__name__
+    yield Measured("raised", raised, RAISES.get(action, ""))
+    after = states()
+    for name, settings in before.items():
+        for what, value in settings.items():
+            yield Measured(f"{what} of {name}", after[name][what], value)
+
+
+@check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",))
+def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
+    """What is computed from a caller's array is in no graph of the caller's: it is exported as it is."""
+    home = backends.get(name)
+    for what, make in home.awkward().items():
+        x, values = make()
+        if exchange.dtype_name(x) == "float64":
+            with target.scope():
+                y = exchange.move(x, target.backend, device=target.place) * target.send(np.array([2.0]))
+                yield Measured(f"values, {what}", target.host(y), values * np.array([2.0]))
+                yield Measured(f"can be exported, {what}", exported(y), True)

@@ -1,0 +1,142 @@
+"""Every design that `xvarpro.operators` exports, against its dense form in NumPy's double precision."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from xvarpro import operators, trees
+from xvarpro._namespace import array_namespace
+from xvarpro.conformance.suite import Measured, Target, check, held
+from xvarpro.protocols import Array, Operator
+
+SHAPES = (8, 4), (6, 6), (4, 8)
+ROUNDING = 50.0  # in eps: products of short vectors, or a transform and its inverse
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An example around NumPy arrays, real or complex, and something to multiply it with."""
+
+    M: Operator
+    complex: bool = False
+
+    @property
+    def k(self) -> int:
+        return self.M.columns or 2
+
+    def numbers(self, rows: int, seed: int) -> np.ndarray:
+        return held(_normal((rows, self.k), self.complex, seed))
+
+    @property
+    def w(self) -> np.ndarray:
+        return self.numbers(self.M.shape[1], 1)
+
+    @property
+    def r(self) -> np.ndarray:
+        return self.numbers(self.M.shape[0], 3)
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.numbers(self.M.shape[0], 4)
+
+    @property
+    def A(self) -> np.ndarray:
+        """``A[j]`` for right-hand side j."""
+        return np.broadcast_to(self.M.dense(), (self.k, *self.M.shape))
+
+
+def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
+    draw = np.random.default_rng([seed, *shape])
+    x: Any = draw.normal(size=shape)
+    return x + 1j * draw.normal(size=shape) if is_complex else x
+
+
+def _examples() -> Iterator[tuple[str, Operator]]:
+    """Every example of every class, of the first shape that it has; a newcomer is found by its export."""
+    for kind in (getattr(operators, name) for name in operators.__all__):
+        if inspect.isclass(kind) and issubclass(kind, Operator) and not inspect.isabstract(kind):
+            of_shapes = (kind.examples(shape) for shape in SHAPES)
+            for i, example in enumerate(next(filter(None, of_shapes), ())):
+                yield f"{kind.__name__} {i}", trees.map_arrays(held, example)
+
+
+@cache
+def cases() -> dict[str, Case]:
+    """Every example, and the first of each class with complex arrays."""
+    found = {f"{name}, real": Case(M) for name, M in _examples()}
+    for name, M in _examples():
+        if name.endswith(" 0"):
+            found[f"{name}, complex"] = Case(trees.map_arrays(_turned, M), complex=True)
+    return found
+
+
+def _turned(x: np.ndarray) -> np.ndarray:
+    return x + 0.5j * held(_normal(x.shape, True, 0).imag) if x.dtype.kind == "f" else x
+
+
+def _times(A: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.einsum("kmn,nk->mk", A, x)
+
+
+def _adjoint(A: np.ndarray) -> np.ndarray:
+    return np.conj(A.mT)
+
+
+def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
+    xp = array_namespace(w)
+    sizes, outer = M.sizes(), M.outer(r, w)
+    moving = [x for x in trees.partition(outer)[0] if xp.isdtype(x.dtype, ("real floating", "complex floating"))]
+    return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving, *(() if sizes is None else (sizes,))
+
+
+def products(target: Target, case: Case) -> tuple[np.ndarray, ...]:
+    """``M w``, ``M^H r``, ``M w - y``, M, the gradient's arrays, and the sizes of the columns where there are some."""
+    return target.eager.compute(_products, case.M, case.w, case.r, case.y)
+
+
+@check("operators", cases)
+def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measured]:
+    """Products with the design, with its conjugate transpose and the residual are those of its dense form."""
+    Mw, Mr, e, A, *_ = target.once(products, case)
+    dense, tolerance = case.A, ROUNDING * target.eps
+    yield Measured("dense", A, dense if case.M.columns else dense[0], tolerance)
+    yield Measured("matvec", Mw, _times(dense, case.w), tolerance)
+    yield Measured("rmatvec", Mr, _times(_adjoint(dense), case.r), tolerance)
+    size = float(np.linalg.norm(case.y) + np.linalg.norm(Mw))
+    yield Measured("residual", e, _times(dense, case.w) - case.y, tolerance, size)
+
+
+@check("operators", cases)
+def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
+    """`outer` is the gradient that NumPy finds, array by array, and `sizes` are the same."""
+    got, want = (t.once(products, case)[4:] for t in (target, target.reference))
+    yield Measured("arrays", len(got), len(want))
+    for i, (one, other) in enumerate(zip(got, want, strict=True)):
+        yield Measured(f"array {i}", one, other, ROUNDING * target.eps)
+
+
+@check("operators", cases)
+def adjointness(target: Target, case: Case) -> Iterator[Measured]:
+    """``<M w, r> = <w, M^H r>``, and the gradient is the slope of it: `dottest` certifies."""
+    with target.scope():
+        found = operators.dottest(target.send_tree(case.M))
+    yield Measured("<M w, r> - <w, M^H r>", found.adjoint, 0.0, ROUNDING * target.eps, 1.0)
+    yield Measured("gradient against differences", found.gradient, 0.0, ROUNDING * target.eps ** (2 / 3), 1.0)
+    yield Measured("dense form", found.dense, 0.0, ROUNDING * target.eps, 1.0)
+
+
+@check("operators", cases)
+def precision(target: Target, case: Case) -> Iterator[Measured]:
+    """Products are of the precision of the design, real or complex as it is."""
+    dtype = target.complex_dtype if case.complex else target.dtype
+    with target.scope():
+        M, w, r, y = (target.send_tree(x) for x in (case.M, case.w, case.r, case.y))
+        found = {"matvec": M.matvec(w), "rmatvec": M.rmatvec(r), "residual": M.residual(w, y), "dense": M.dense()}
+    for name, x in found.items():
+        yield Measured(name, target.backend.dtype_name(x), dtype)

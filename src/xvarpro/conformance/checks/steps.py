@@ -1,0 +1,177 @@
+"""Every step rule that `xvarpro.steps` exports, on lines whose decisions rounding does not make."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends, protocols, steps
+from xvarpro._namespace import array_namespace
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.protocols import Array, StepRule
+
+ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
+
+
+class Line(NamedTuple):
+    """``start - gap alpha + curvature alpha^2 / 2 + ripple (1 - cos(pitch alpha))``, infinite beyond `wall`.
+
+    Where `hidden` is 1 values show `start` alone, as next to a large constant: then only slopes can tell.
+    """
+
+    gap: Array
+    curvature: Array
+    start: Array = np.asarray(1.0)
+    ripple: Array = np.asarray(0.0)
+    pitch: Array = np.asarray(1.0)
+    wall: Array = np.asarray(2.0)
+    hidden: Array = np.asarray(0.0)
+    dd: Array = np.asarray(1.0)
+    cap: Array = np.asarray(1.0)
+
+    def scaled(self, c: float) -> Line:
+        """The line of c f."""
+        return self._replace(**{name: c * getattr(self, name) for name in ("gap", "curvature", "start", "ripple")})
+
+
+def _line(**parts: Any) -> Line:
+    return Line(**{name: np.asarray(x, dtype=np.float64) for name, x in parts.items()})
+
+
+# in the order in which a rule meets them, its memory in hand
+LINES = {
+    "steep parabola": _line(gap=2.0, curvature=80.0),
+    "flat parabola": _line(gap=0.75, curvature=0.125),
+    "largest step": _line(gap=0.5, curvature=3.0, cap=0.25, dd=4.0),
+    "ripples": _line(gap=1.5, curvature=8.0, start=5.0, ripple=0.375, pitch=17.0),
+    "not finite beyond": _line(gap=1.0, curvature=0.5, wall=0.15625),
+    "slopes alone": _line(gap=0.25, curvature=3.0, hidden=1.0),
+    "nothing finite": _line(gap=1.0, curvature=1.0, wall=0.0),
+}
+PLANES = {
+    "two blocks": _line(gap=[3.0, 7.0], curvature=[2.0, 150.0], dd=[1.0, 3.0], cap=[1.0, 0.5]),
+    "two blocks, one at rest": _line(gap=[0.0, 1.0], curvature=[2.0, 0.25], dd=[0.0, 1.0], cap=[1.0, 1.0]),
+}
+# parameters that another text runs for
+REGIMES = (steps.Armijo(warm=True), steps.ShortStep(L=3.0), steps.ExactStep(quadratic=True))
+
+
+@cache
+def rules() -> dict[str, StepRule]:
+    """Every rule as it is built without arguments, and the other regimes; a newcomer is found by its export."""
+    kinds = [x for x in (getattr(steps, name) for name in steps.__all__) if inspect.isclass(x)]
+    plain = [kind() for kind in kinds if issubclass(kind, StepRule) and not inspect.isabstract(kind)]
+    return {repr(rule): rule for rule in (*plain, *REGIMES)}
+
+
+class _Point(NamedTuple):
+    value: Array
+    alpha: Array
+
+
+def _search(rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
+    """What the rule decides: alpha, the value there, its memory, trials and gradients."""
+    xp = array_namespace(line.gap)
+
+    def phi(alpha: Array) -> _Point:
+        bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
+        change = xp.sum(bent) + xp.sum(line.ripple * (1 - xp.cos(line.pitch * alpha)))
+        value = line.start + (1 - line.hidden) * change
+        return _Point(xp.where(xp.any(alpha > line.wall), xp.full_like(value, xp.inf), value), alpha)
+
+    def slope(point: _Point) -> Array:
+        sine = line.ripple * line.pitch * xp.sin(line.pitch * point.alpha)
+        return line.curvature * point.alpha - line.gap + sine
+
+    owner = backends.owner(line.gap)
+    found = rule.search(protocols.Line(owner, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
+    return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
+
+
+def _init(rule: StepRule, L: Array) -> Array:
+    return rule.init(L)
+
+
+class Decision(NamedTuple):
+    """One search of a rule, on the host."""
+
+    alpha: np.ndarray
+    value: np.ndarray
+    memory: np.ndarray
+    trials: int
+    gradients: int
+
+
+def walk(target: Target, rule: StepRule, lines: dict[str, Line], scale: float = 1.0) -> dict[str, Decision]:
+    """A search on each line, from the memory that the last one left."""
+    if getattr(rule, "L", None) is not None:
+        rule = replace(rule, L=scale * rule.L)  # type: ignore[attr-defined]
+    curvature = np.full(next(iter(lines.values())).gap.shape, scale)
+    memory, found = target.eager.compute(_init, rule, curvature), {}
+    for name, line in lines.items():
+        alpha, value, memory, trials, gradients = target.compute(_search, rule, line.scaled(scale), memory)
+        found[name] = Decision(alpha, value, memory, int(trials), int(gradients))
+    return found
+
+
+
+def _compared(target: Target, rule: StepRule, lines: dict[str, Line]) -> Iterator[Measured]:
+    got, want = (t.once(walk_on, rule, tuple(lines)) for t in (target, target.reference))
+    # values tell a minimiser to the root of their rounding, and a bracket is narrowed as far as they tell
+    searched = max(rule.tol, 4 * target.eps**0.5) if getattr(rule, "quadratic", True) is False else 0.0  # type: ignore[attr-defined]
+    for name, line in lines.items():
+        one, other = got[name], want[name]
+        size = float(np.max(np.abs(line.start)))
+        yield Measured(f"alpha, {name}", one.alpha, other.alpha, max(ROUNDING * target.eps, searched))
+        yield Measured(f"value, {name}", one.value, other.value, ROUNDING * target.eps, size)
+        if not searched or target.dtype == "float64":
+            yield Measured(f"trials, {name}", one.trials, other.trials)
+            yield Measured(f"gradients, {name}", one.gradients, other.gradients)
+
+
+def walk_on(target: Target, rule: StepRule, names: tuple[str, ...]) -> dict[str, Decision]:
+    """As `walk`, in the units that lines are given in."""
+    every = LINES | PLANES
+    return walk(target, rule, {name: every[name] for name in names})
+
+
+@check("steps", rules)
+def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """On every line the step, the trials and the gradients of NumPy in double precision."""
+    yield from _compared(target, rule, LINES)
+
+
+@check("steps", rules)
+def steps_of_blocks(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """A rule that takes a step for each block takes those of NumPy in double precision."""
+    if not rule.separable:
+        raise Inapplicable("the rule has one step for all blocks")
+    yield from _compared(target, rule, PLANES)
+
+
+@check("steps", rules)
+def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """2^-40 f and 2^40 f, some 1e-12 and 1e12, lead to the same decisions, bit for bit."""
+    plain = target.once(walk_on, rule, tuple(LINES))
+    for power in (-40, 40):
+        for name, got in walk(target, rule, LINES, 2.0**power).items():
+            want = plain[name]
+            yield Measured(f"alpha of 2^{power} f, {name}", got.alpha, want.alpha)
+            yield Measured(f"value of 2^{power} f, {name}", got.value, 2.0**power * want.value)
+            yield Measured(f"trials of 2^{power} f, {name}", got.trials, want.trials)
+            yield Measured(f"gradients of 2^{power} f, {name}", got.gradients, want.gradients)
+
+
+@check("steps", rules)
+def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """Steps and memory have the precision of the objective."""
+    with target.scope():
+        memory = rule.init(target.send(np.asarray(1.0)))
+        alpha, value, after, *_ = target.call(_search, rule, target.send_tree(LINES["steep parabola"]), memory)
+    for name, x in (("alpha", alpha), ("value", value), ("memory", memory), ("memory after a search", after)):
+        yield Measured(name, target.backend.dtype_name(x), target.dtype)
