@@ -30,6 +30,7 @@ class Backend(ABC):
     extra: ClassVar[str | None] = None  # the optional dependency that installs it, None for a test backend
     autodiff: ClassVar[str]  # where derivatives come from
     compiled: bool = False  # whether whole loops are compiled
+    digits: ClassVar[float] = 1.0  # the relative error of `differential`, as a power of eps
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
 
     xp: Any
