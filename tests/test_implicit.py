@@ -101,7 +101,9 @@ SETS = {
 @pytest.mark.parametrize("problem", [separable(), bilevel()], ids=["separable", "bilevel"])
 @pytest.mark.parametrize(("over", "start"), SETS.values(), ids=SETS)
 def test_it_is_that_of_whole_solves(problem, over, start):
-    fit, found = check(problem, over, start)
+    # the gap of a ball is of second order, so that a solve ends at half of the digits
+    rtol = 1e-4 if isinstance(over, xv.sets.L2Ball) else 3e-6
+    fit, found = check(problem, over, start, rtol=rtol)
     assert found.data["shift"] is None  # whole numbers
     if over is not None:
         assert np.linalg.norm(fit.theta - xv.solve(problem, START, tol=1e-9).theta) > 1e-2, "the set is not active"
@@ -280,6 +282,7 @@ def test_conjugate_gradients_give_the_least_solution(eigenvalues, rank):
         (c,),
         (np.zeros(3),),
         1e-12,
+        1e-16,
         100,
     )
     inverse = np.linalg.pinv(J, rcond=1e-10)

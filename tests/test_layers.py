@@ -123,7 +123,7 @@ def test_a_torch_module_trains_through_it():
 def test_torch_says_where_there_is_no_gradient():
     free = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), algorithm=SPECTRAL, tol=1e-13)
     tight = free(tensors()).theta[1].item()
-    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=xv.sets.Box(0.0, tight), algorithm=SPECTRAL)
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=xv.sets.Box(0.0, tight), tol=1e-13)
     with pytest.warns(DifferentiabilityWarning, match="multiplier of zero"):
         layer(tensors()).theta.sum().backward()
     value = loss(free(data := tensors()))
@@ -139,7 +139,9 @@ def test_torch_says_where_there_is_no_gradient():
 def layer():
     """One layer: what it compiled is kept from test to test."""
     with jax.enable_x64(True):
-        yield xv.layers.jax.solve(PROBLEM, jnp.asarray(START), **OPTIONS)
+        # a solver without refinement, which compiles in half the time
+        plain = xv.separable(decays, lambda theta, data: data["y"], lam=LAM, solver=xv.lower.SVD())
+        yield xv.layers.jax.solve(plain, jnp.asarray(START), **OPTIONS)
 
 
 def fitted(layer, t, y):
@@ -190,7 +192,7 @@ class EquinoxEncoder(eqx.Module):
     layer: object = eqx.field(static=True)
 
     def __call__(self, x):
-        y = 1.5 + self.net(x)
+        y = Y + 0.1 * self.net(x)
         return self.layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0]
 
 
@@ -200,7 +202,7 @@ class FlaxEncoder(nnx.Module):
         self.layer = layer
 
     def __call__(self, x):
-        y = 1.5 + self.net(x)
+        y = Y + 0.1 * self.net(x)
         return self.layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0]
 
 
@@ -213,8 +215,8 @@ def test_an_equinox_model_holds_it(layer):
     model = EquinoxEncoder(eqx.nn.Linear(3, T.size, key=jax.random.key(0), dtype=jnp.float64), layer)
     x = jnp.ones(3)
     slopes = eqx.filter_grad(lambda model: model(x))(model)
-    want = by_signal(layer, 1.5 + model.net(x))
-    np.testing.assert_allclose(slopes.net.bias, want, rtol=1e-12)
+    want = by_signal(layer, Y + 0.1 * model.net(x))
+    np.testing.assert_allclose(slopes.net.bias, 0.1 * want, rtol=1e-10)
     assert np.abs(want).max() > 1e-3
 
 
@@ -222,8 +224,8 @@ def test_a_flax_model_holds_it(layer):
     model = FlaxEncoder(layer, nnx.Rngs(0))
     x = jnp.ones(3)
     slopes = nnx.grad(lambda model: model(x))(model)
-    want = by_signal(layer, 1.5 + model.net(x))
-    np.testing.assert_allclose(slopes["net"]["bias"][...], want, rtol=1e-12)
+    want = by_signal(layer, Y + 0.1 * model.net(x))
+    np.testing.assert_allclose(slopes["net"]["bias"][...], 0.1 * want, rtol=1e-10)
     assert np.abs(want).max() > 1e-3
 
 
@@ -236,7 +238,7 @@ def test_jax_says_where_there_is_no_gradient():
         jax.jit(lambda x: report(lambda *flags: said.append(flags), x, x > 0.5, 2 * x))(jnp.asarray(1.0))
         jax.effects_barrier()
     assert said == [(1.0, 1.0, 2.0)]
-    with pytest.warns(DifferentiabilityWarning, match=r"multiplier of zero.*least change.*1e-02"):
+    with pytest.warns(DifferentiabilityWarning, match=r"multiplier of zero.*least change.*0.01 only"):
         xv.implicit.warn(1.0, 1.0, 1e-2)
 
 

@@ -32,6 +32,7 @@ class _State(NamedTuple):
     p: Leaves
     q: Leaves
     gamma: Array
+    size: Array
     top: Array
     singular: Array
 
@@ -44,6 +45,7 @@ def conjugate_gradients(
     c: Leaves,
     blank: Leaves,
     tol: float,
+    noise: float,
     limit: int,
 ) -> Solution:
     """Solve ``(J^+ - I + H) u = c`` on the range of J: the least solution, where there are several or none.
@@ -66,21 +68,23 @@ def conjugate_gradients(
     blank : tuple of arrays
         Zeros, as the other map returns them.
     tol : float
-        Residual, relative, in the norm of J.
+        Image of the residual under J, relative.
+    noise : float
+        Relative error of J.
     limit : int
         Products with H at most.
     """
     c = seen(c)
     start = J(c)
-    gamma = dot(c, start)
+    gamma, whole = dot(c, start), dot(start, start)
     xp = array_namespace(gamma)
     none, one = xp.zeros((), dtype=xp.int32, device=device(gamma)), xp.ones_like(gamma)
     eps = xp.finfo(gamma.dtype).eps
     floor = eps**FLAT
 
-    # J r is off by eps |r|, and gamma = <r, J r> by eps |r|^2
     def going(s: _State) -> Array:
-        return (s.gamma > (tol * tol) * gamma) & (s.gamma > 4 * eps * dot(s.r, s.r)) & (s.k < limit)
+        unknown = (16 * noise * noise) * dot(s.r, s.r)
+        return (s.size > (tol * tol) * whole) & (s.size > unknown) & (s.k < limit)
 
     def step(s: _State) -> _State:
         Hp, beside = H(s.p)
@@ -98,9 +102,9 @@ def conjugate_gradients(
         # a saddle is no minimum, unique or not
         singular = s.singular | flat | (curved < 0)
         u, beside = axpy(alpha, s.p, s.u), axpy(alpha, beside, s.beside)
-        return _State(s.k + 1, u, beside, r, axpy(beta, s.p, z), axpy(beta, s.q, r), rz, top, singular)
+        return _State(s.k + 1, u, beside, r, axpy(beta, s.p, z), axpy(beta, s.q, r), rz, dot(z, z), top, singular)
 
     zeros = tuple(0 * x for x in c)
-    s = backend.while_loop(going, step, _State(none, zeros, blank, c, start, c, gamma, one, gamma < gamma))
-    left = s.gamma / xp.where(gamma > 0, gamma, one)
-    return Solution(s.u, s.beside, s.singular, xp.where(left > 0, left, 0 * left) ** 0.5, s.k)
+    s = backend.while_loop(going, step, _State(none, zeros, blank, c, start, c, gamma, whole, one, whole < whole))
+    residual = (s.size / xp.where(whole > 0, whole, one)) ** 0.5
+    return Solution(s.u, s.beside, s.singular, residual, s.k)

@@ -29,7 +29,7 @@ from xvarpro.prepare import Prepared, prepare
 from xvarpro.problem import Problem
 from xvarpro.protocols import Array, Leaves, Tree
 from xvarpro.reduced import Reduced
-from xvarpro.tangents import degenerate, derivative, seen
+from xvarpro.tangents import degenerate, derivative, noise, seen
 from xvarpro.targets import Chunks
 
 
@@ -195,9 +195,9 @@ def ready(problem: Problem, theta: Tree, **options: Any) -> Prepared:
 def pull(prepared: Prepared, theta: Leaves, bars: tuple[Leaves, Array, Array], limit: int | None) -> Found:
     """The gradient with respect to the arrays of `differentiable`, from cotangents of theta, w (n, k) and the value."""
     operands, skeleton = trees.partition((prepared.problem, prepared.region))
-    assemble = prepared.assemble
+    assemble: Any = prepared.assemble
 
-    def make(operands: Leaves) -> Callable[..., Found]:
+    def make(operands: Leaves) -> Callable[..., tuple[Any, ...]]:
         problem, region = skeleton.fill(operands)
         return partial(_pull, assemble(problem).sharp(), region, limit)
 
@@ -349,10 +349,11 @@ def _pull(
     q = trees.axpy(-s, at.gradient, theta)
     J = derivative(backend, region, theta, q)
     most = min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit
-    tol = max(TOL, 4 * xp.finfo(value_bar.dtype).eps)
+    eps = xp.finfo(value_bar.dtype).eps
+    options = {"tol": max(TOL, 4 * eps), "noise": noise(backend, region, eps), "limit": most}
     blank = tuple(array_namespace(x).zeros_like(x) for x in by_data)
     solved = conjugate_gradients(
-        backend, J, seen(region, J), lambda u: at.product(trees.scaled(s, u)), c, blank, tol, most
+        backend, J, seen(region, J), lambda u: at.product(trees.scaled(s, u)), c, blank, **options
     )
     data = tuple(
         direct + as_kind(value_bar, slope) * slope - indirect

@@ -47,6 +47,11 @@ def seen(region: Region, J: Callable[[Leaves], Leaves]) -> Callable[[Leaves], Le
     return part if flat else lambda d: d
 
 
+def noise(backend: Any, region: Region, eps: float) -> float:
+    """Relative error of J."""
+    return eps if all(on_faces(C) for _, C in region.constrained) else eps**backend.digits
+
+
 def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], Leaves]) -> Array:
     """Whether the solution has one derivative to one side and another to the other: a multiplier is 0. 0-d bool.
 

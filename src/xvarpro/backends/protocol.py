@@ -32,6 +32,7 @@ class Backend(ABC):
     autodiff: ClassVar[str]  # where derivatives come from
     compiled: bool = False  # whether whole loops are compiled
     reproducible: bool = False  # whether `scope` holds the framework to the same bits from run to run
+    digits: ClassVar[float] = 1.0  # the relative error of `differential`, as a power of eps
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
     array_types: tuple[type, ...] = ()  # of arrays that do not know of `xp`, or not where they are, by themselves
     exemptions: tuple[Any, ...] = ()  # a plugin's `xvarpro.conformance.Exemption`s: where it is less exact, and why

@@ -16,6 +16,7 @@ class TapedBackend(EagerBackend):
     """NumPy, CuPy and array-api-strict."""
 
     autodiff = "tape"
+    digits = 2 / 3
     # where Cholesky QR pays: columns of a tall matrix per row, and entries (benchmarks/overhead.py)
     _aspect, _entries = 4, 2**14
 
@@ -52,7 +53,7 @@ class TapedBackend(EagerBackend):
         return outputs, tape.vjp(lambda *u: pullback(u), zeros, xp=self.xp, index_add=self.index_add)[1]
 
     def differential(self, fun: Callable[[Array], Array], x: Array) -> Callable[[Array], Array]:
-        """By central differences, to ``eps^(2/3)``: no tape records a loop that ends where the values say so."""
+        """By central differences, to ``eps**digits``: no tape records a loop that ends where the values say so."""
         xp = self.xp
 
         def slope(d: Array) -> Array:

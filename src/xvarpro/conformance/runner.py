@@ -16,7 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.conformance import exemptions
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.report import Outcome, Report, address
-from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Target, every
+from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Target, every, reference
 from xvarpro.errors import ProblemError, UnsupportedError
 
 DTYPES = ("float64", "float32")
@@ -232,6 +232,7 @@ def run(
             if told is not None:
                 told(outcomes[-1])
         target.forget()
+    reference().forget()
     if not outcomes:
         raise ProblemError(f"no check that was asked for speaks about this precision: {', '.join(only)}")
     return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,13 @@ AREAS = (
 
 class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
     """Raised by a check that has nothing to say about a target; the message says why."""
+
+
+class Told(NamedTuple):
+    """Values on the host, in double precision, and the dtypes that they came in."""
+
+    values: tuple[np.ndarray, ...]
+    dtypes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -112,12 +119,12 @@ class Target:
         with self.scope():
             return self._returned(self.call(fun, *(self.send_tree(x) for x in args)))
 
-    def typed(self, fun: Callable[..., Any], *args: Tree) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
-        """As `compute`, always a tuple, and the names of the dtypes that the results had on the target."""
+    def typed(self, fun: Callable[..., Any], *args: Tree) -> Told:
+        """As `compute`, always a tuple, with the dtypes that the framework's arrays had."""
         with self.scope():
             out = self.call(fun, *(self.send_tree(x) for x in args))
             out = out if isinstance(out, tuple) else (out,)
-            return tuple(self.host(x) for x in out), tuple(self.backend.dtype_name(x) for x in out)
+            return Told(self._returned(out), tuple(self.backend.dtype_name(x) for x in out))
 
     def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """As `compute`, for arguments that are on the target already, and with a result that stays there."""
@@ -138,11 +145,18 @@ class Target:
             self._compiled.clear()  # hundreds of programs that nobody asks again are gigabytes
         return self._known[key]
 
+    def represent(self, turn: tuple[str, ...]) -> None:
+        """Raise `Inapplicable` where each example would be compiled, for seconds, and it is not the turn of this one.
+
+        `turn` are the precisions in which an example stands for its class: parameters change little in a program.
+        """
+        if self.backend.compiled and self.dtype not in turn:
+            raise Inapplicable("not compiled: another example of the class stands for it in this precision")
+
     def forget(self) -> None:
-        """Let go of programs and of what `once` computed, here and on the reference."""
-        for target in (self, self.reference):
-            target._compiled.clear()
-            target._known.clear()
+        """Let go of programs and of what `once` computed."""
+        self._compiled.clear()
+        self._known.clear()
 
     @cached_property
     def eager(self) -> Target:
@@ -266,6 +280,17 @@ def check(
 
 def _once() -> Mapping[str, Any]:
     return {"": None}
+
+
+def turns(count: int) -> list[tuple[str, ...]]:
+    """The precisions in which each of `count` examples stands for their class: the first in double, the last in single.
+
+    Examples
+    --------
+    >>> turns(1), turns(3)
+    ([('float64', 'float32')], [('float64',), (), ('float32',)])
+    """
+    return [("float64",) * (i == 0) + ("float32",) * (i == count - 1) for i in range(count)]
 
 
 def held(x: np.ndarray) -> np.ndarray:

@@ -81,7 +81,7 @@ def solve(
 
     def layer(data: Tree, theta0: Tree = None) -> Solution:
         arrays, held = trees.partition(data)
-        arrays = tuple(exchange.move(x, own) for x in arrays)
+        arrays = tuple(_strong(exchange.move(x, own)) for x in arrays)
         _check(held.fill(arrays), kind, own)
         key = held, tuple((x.shape, x.dtype) for x in arrays)
         if key not in built:
@@ -139,9 +139,9 @@ class _Layer:
 
     def _backward(self, saved: Any, bars: Any) -> Any:
         arrays, theta = saved
-        theta_bar, w_bar, value_bar, _ = bars
+        *theta_bar, w_bar, value_bar = map(_strong, (*bars[0], *bars[1:3]))
         # JAX conjugates complex gradients; this package does not
-        bars = (theta_bar, jax.numpy.conj(w_bar), value_bar)
+        bars = (tuple(theta_bar), jax.numpy.conj(w_bar), value_bar)
         found = implicit.pull(self._with(arrays), theta, bars, None)
         self.prepared.backend.report(implicit.warn, found.degenerate, found.singular, found.residual)
         supply = iter(found.data)
@@ -150,6 +150,11 @@ class _Layer:
             for x in arrays
         )
         return gradients, tuple(jax.numpy.zeros_like(x) for x in theta)
+
+
+def _strong(x: Array) -> Array:
+    """Not weakly typed, as what came of a Python number is: a compiled function would be compiled anew for that."""
+    return jax.numpy.asarray(x, dtype=x.dtype)
 
 
 def _check(data: Tree, kind: str, own: Any) -> None:

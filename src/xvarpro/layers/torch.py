@@ -116,7 +116,7 @@ class _Solved(torch.autograd.Function):
         return found
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *bars: Any) -> Any:
         saved = list(ctx.saved_tensors)
         count = len(saved) - ctx.treedef.num_leaves

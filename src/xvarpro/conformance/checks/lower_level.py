@@ -1,4 +1,4 @@
-"""Every solver that `xvarpro.lower` exports, and every one that a structured design has, against rational arithmetic."""
+"""Every solver that `xvarpro.lower` exports, and those that structured designs have, against rational arithmetic."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import numpy as np
 from xvarpro import lower, operators, trees
 from xvarpro._namespace import array_namespace
 from xvarpro.conformance.checks.operators import cases as designs
-from xvarpro.conformance.suite import Measured, Target, check, held, reference
+from xvarpro.conformance.suite import Measured, Target, Told, check, held, reference, turns
 from xvarpro.errors import ProblemError
 from xvarpro.operators import Dense
 from xvarpro.protocols import Array, LowerSolver, Operator, System
 
-DIRECT, ITERATIVE = 50.0, 500.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
+DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
 RIDGE = 0.25
+DTYPES = ("float64", "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class Level:
     lam: float = RIDGE
     Omega: np.ndarray | None = None
     complex: bool = False
-    compiled: bool = False
+    turn: tuple[str, ...] = DTYPES  # the precisions in which it is compiled, where levels are
     k: int = 2
 
     def drawn(self, rows: int, seed: int) -> np.ndarray:
@@ -109,14 +110,15 @@ def levels() -> dict[str, Level]:
     graded, tall, wide = (Dense(x) for x in (_graded(), _drawn((9, 4), 0), _drawn((4, 9), 0)))
     found = {}
     for name, solver in solvers().items():
-        found[f"{name}, ridge"] = Level(solver, tall, compiled=True)
-        found[f"{name}, wide"] = Level(solver, wide)
-        found[f"{name}, weighted ridge"] = Level(solver, tall, Omega=_weight(4))
-        found[f"{name}, complex"] = Level(solver, Dense(_drawn((9, 4), 0, True)), complex=True)
+        found[f"{name}, ridge"] = Level(solver, tall)
+        found[f"{name}, wide"] = Level(solver, wide, turn=DTYPES[:1])
+        found[f"{name}, weighted ridge"] = Level(solver, tall, Omega=_weight(4), turn=DTYPES[1:])
+        found[f"{name}, complex"] = Level(solver, Dense(_drawn((9, 4), 0, True)), complex=True, turn=DTYPES[1:])
         if _solves(solver, graded.dense(), 0.0):
-            found[f"{name}, no ridge"] = Level(solver, graded, 0.0)
+            found[f"{name}, no ridge"] = Level(solver, graded, 0.0, turn=DTYPES[:1])
     for name, case in designs().items():
-        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex)
+        turn = () if case.complex else case.turn
+        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex, turn=turn)
     return found
 
 
@@ -168,7 +170,7 @@ def exact(level: Level) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _solve(backend: Any, solver: LowerSolver, system: System, y: Array, c: Array) -> tuple[Array, ...]:
-    """w and its residual, refined; M v, what is left of the adjoint as arrays of the design; rank and condition."""
+    """The weights and their residual, refined; M v, the adjoint's pairs as arrays of the design; rank and condition."""
     M, factor = system.M, solver.factor(backend, system)
     plain = solver.argmin(backend, system, factor, y)
     w, r = solver.refine(backend, system, solver.condense(factor), y, plain, M.residual(plain, y))
@@ -188,17 +190,17 @@ def _moving(M: Operator) -> list[Array]:
     return [x for x in arrays if array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))]
 
 
-def solved(target: Target, level: Level) -> tuple[np.ndarray, ...]:
-    """What the solver says of a level; compiled once for each solver, op by op where only the shape is another."""
-    on = target if level.compiled else target.eager
+def solved(target: Target, level: Level) -> Told:
+    """What the solver says of a level."""
+    target.represent(level.turn)
     system = System(level.M, level.lam, level.Omega)
-    return on.compute(_solve, on.backend, level.solver_on(target), system, level.y, level.c)
+    return target.typed(_solve, target.backend, level.solver_on(target), system, level.y, level.c)
 
 
 @check("lower level", levels)
 def weights(target: Target, level: Level) -> Iterator[Measured]:
-    """w is that of rational arithmetic, to eps x condition, before and after it is refined."""
-    plain, w, r, *_ = target.once(solved, level)
+    """The weights are those of rational arithmetic, to eps x condition, before and after they are refined."""
+    plain, w, r, *_ = target.once(solved, level).values
     want, tolerance = exact(level)[0], level.tolerance(target)
     yield Measured("w", plain, want, tolerance)
     yield Measured("w, refined", w, want, tolerance)
@@ -209,7 +211,7 @@ def weights(target: Target, level: Level) -> Iterator[Measured]:
 @check("lower level", levels)
 def adjoint(target: Target, level: Level) -> Iterator[Measured]:
     """``M v`` and the pairs of the adjoint are those of rational arithmetic, to eps x condition."""
-    _, _, _, q, _, _, _, *got = target.once(solved, level)
+    _, _, _, q, _, _, _, *got = target.once(solved, level).values
     w, v = exact(level)
     tolerance = level.tolerance(target)
     residual = np.einsum("kmn,nk->mk", level.A, w) - level.y
@@ -225,7 +227,7 @@ def adjoint(target: Target, level: Level) -> Iterator[Measured]:
 def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
     """The condition is what NumPy says of the same solver, and there is a unique solution."""
     (*_, deficient, condition, kinks), (*_, small, want, _) = (
-        t.once(solved, level)[:7] for t in (target, target.reference)
+        t.once(solved, level).values[:7] for t in (target, target.reference)
     )
     yield Measured("deficient", bool(deficient), bool(small))
     yield Measured("condition", condition, want, level.tolerance(target) * float(want))
@@ -234,15 +236,10 @@ def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level", levels)
 def precision(target: Target, level: Level) -> Iterator[Measured]:
-    """w and ``M v`` have the precision of the design and the target, real or complex as they are."""
-    on = target if level.compiled else target.eager
-    want = target.complex_dtype if level.complex else target.dtype
-    with target.scope():
-        system = target.send_tree(System(level.M, level.lam, level.Omega))
-        y, c = target.send(level.y), target.send(level.c)
-        plain, w, r, q, *_ = on.call(_solve, on.backend, level.solver_on(target), system, y, c)
-    for name, x in (("w", plain), ("w, refined", w), ("M w - y", r), ("M v", q)):
-        yield Measured(name, target.backend.dtype_name(x), want)
+    """Weights and ``M v`` have the precision of the target, real or complex as the design is."""
+    found = target.once(solved, level).dtypes
+    for name, kind in zip(("w", "w, refined", "M w - y", "M v"), found, strict=False):
+        yield Measured(name, kind, target.complex_dtype if level.complex else target.dtype)
 
 
 # -- loss of rank ------------------------------------------------------------------------------------------------------
@@ -268,8 +265,8 @@ def dependent() -> dict[str, Level]:
 @check("lower level", dependent)
 def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
     """A design without full rank is reported, or solved by the w of least norm; nothing is raised."""
-    plain, w, *_, deficient, _, _ = target.once(solved, level)[:7]
-    *_, small, _, _ = target.reference.once(solved, level)[:7]
+    plain, w, *_, deficient, _, _ = target.once(solved, level).values[:7]
+    *_, small, _, _ = target.reference.once(solved, level).values[:7]
     yield Measured("deficient", bool(deficient), bool(small))
     yield Measured("shape", plain.shape, (4, level.k))
     if not small:
@@ -282,7 +279,7 @@ def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured
     """A NaN in the design is no number in w: reported, or NaN; nothing is raised."""
     A = _drawn((9, 4), 0)
     A[1, 1] = np.nan
-    plain, *_, deficient, _, _ = solved(target, Level(replace(solver), Dense(A)))[:7]
+    plain, *_, deficient, _, _ = solved(target, Level(replace(solver), Dense(A))).values[:7]
     yield Measured("believed", bool(np.isfinite(plain).all() and not deficient), False)
 
 
@@ -290,22 +287,23 @@ def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured
 
 
 @cache
-def sets_of_weights() -> dict[str, lower.WeightSet]:
-    """Every set for w, by its examples; a newcomer is found by its export."""
+def sets_of_weights() -> dict[str, tuple[lower.WeightSet, tuple[str, ...]]]:
+    """Every set for w, by its examples, and in which precisions each is compiled; a newcomer is found by its export."""
     exported = [x for x in (getattr(lower, name) for name in lower.__all__) if inspect.isclass(x)]
     kinds = [x for x in exported if issubclass(x, lower.WeightSet) and not inspect.isabstract(x)]
     return {
-        f"{kind.__name__} {i}": trees.map_arrays(held, W).resolved()
+        f"{kind.__name__} {i}": (trees.map_arrays(held, W).resolved(), turn)
         for kind in kinds
-        for i, W in enumerate(kind.examples(4))
+        for i, (W, turn) in enumerate(zip(kind.examples(4), turns(len(kind.examples(4))), strict=True))
     }
 
 
 @check("lower level", sets_of_weights)
-def weights_in_a_set(target: Target, W: lower.WeightSet) -> Iterator[Measured]:
-    """w, its adjoint and its kinks are NumPy's in double precision; w does not leave the set, and no other w is less."""
-    level = Level(W.solver(None), Dense(_drawn((9, 4), 0)), k=3)
-    got, want = solved(target, level), solved(target.reference, level)
+def weights_in_a_set(target: Target, case: tuple[lower.WeightSet, tuple[str, ...]]) -> Iterator[Measured]:
+    """Weights, adjoint and kinks are those of NumPy in double precision, and no other weights of the set do better."""
+    (W, turn), design = case, Dense(_drawn((9, 4), 0))
+    level = Level(W.solver(None), design, turn=turn, k=3)
+    got, want = (solved(t, level).values for t in (target, target.reference))
     tolerance = DIRECT * target.eps * level.condition
     for name, one, other in zip(("w", "w, refined", "M w - y", "M v"), got, want, strict=False):
         yield Measured(name, one, other, tolerance, max(1.0, float(np.linalg.norm(other))))
@@ -315,7 +313,9 @@ def weights_in_a_set(target: Target, W: lower.WeightSet) -> Iterator[Measured]:
     w, A = got[1], level.A[0]
     slope = A.T @ (A @ w - level.y) + level.lam * w
     with target.reference.scope():
-        others = [solved(target.reference, replace(level, M=Dense(_drawn((9, 4), seed))))[1] for seed in (6, 7, 8)]
+        others = [
+            solved(target.reference, replace(level, M=Dense(_drawn((9, 4), seed)))).values[1] for seed in (6, 7, 8)
+        ]
     falls = max(float(np.max(np.sum(slope * (w - x), axis=0))) for x in others)
     size = float(np.linalg.norm(A) * np.linalg.norm(level.y) * max(1.0, np.linalg.norm(w)))
     yield Measured("<gradient, w - x> over w's set", max(falls, 0.0), 0.0, tolerance, size)

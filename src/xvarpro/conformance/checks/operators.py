@@ -12,7 +12,7 @@ import numpy as np
 
 from xvarpro import operators, trees
 from xvarpro._namespace import array_namespace
-from xvarpro.conformance.suite import Measured, Target, check, held
+from xvarpro.conformance.suite import Measured, Target, Told, check, held, turns
 from xvarpro.protocols import Array, Operator
 
 SHAPES = (8, 4), (6, 6), (4, 8)
@@ -24,6 +24,7 @@ class Case:
     """An example around NumPy arrays, real or complex, and something to multiply it with."""
 
     M: Operator
+    turn: tuple[str, ...]  # the precisions in which it stands for its class where designs are compiled
     complex: bool = False
 
     @property
@@ -57,22 +58,18 @@ def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
     return x + 1j * draw.normal(size=shape) if is_complex else x
 
 
-def _examples() -> Iterator[tuple[str, Operator]]:
-    """Every example of every class, of the first shape that it has; a newcomer is found by its export."""
-    for kind in (getattr(operators, name) for name in operators.__all__):
-        if inspect.isclass(kind) and issubclass(kind, Operator) and not inspect.isabstract(kind):
-            of_shapes = (kind.examples(shape) for shape in SHAPES)
-            for i, example in enumerate(next(filter(None, of_shapes), ())):
-                yield f"{kind.__name__} {i}", trees.map_arrays(held, example)
-
-
 @cache
 def cases() -> dict[str, Case]:
-    """Every example, and the first of each class with complex arrays."""
-    found = {f"{name}, real": Case(M) for name, M in _examples()}
-    for name, M in _examples():
-        if name.endswith(" 0"):
-            found[f"{name}, complex"] = Case(trees.map_arrays(_turned, M), complex=True)
+    """Every example of every class, of the first shape that it has, and the first with complex arrays."""
+    found = {}
+    for kind in (getattr(operators, name) for name in operators.__all__):
+        if inspect.isclass(kind) and issubclass(kind, Operator) and not inspect.isabstract(kind):
+            examples = next(filter(None, map(kind.examples, SHAPES)), ())
+            for i, turn in enumerate(turns(len(examples))):
+                M = trees.map_arrays(held, examples[i])
+                found[f"{kind.__name__} {i}, real"] = Case(M, turn)
+                if i == 0:
+                    found[f"{kind.__name__} {i}, complex"] = Case(trees.map_arrays(_turned, M), ("float64",), True)
     return found
 
 
@@ -95,15 +92,16 @@ def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
     return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving, *(() if sizes is None else (sizes,))
 
 
-def products(target: Target, case: Case) -> tuple[np.ndarray, ...]:
+def products(target: Target, case: Case) -> Told:
     """``M w``, ``M^H r``, ``M w - y``, M, the gradient's arrays, and the sizes of the columns where there are some."""
-    return target.eager.compute(_products, case.M, case.w, case.r, case.y)
+    target.represent(case.turn)
+    return target.typed(_products, case.M, case.w, case.r, case.y)
 
 
 @check("operators", cases)
 def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measured]:
     """Products with the design, with its conjugate transpose and the residual are those of its dense form."""
-    Mw, Mr, e, A, *_ = target.once(products, case)
+    Mw, Mr, e, A, *_ = target.once(products, case).values
     dense, tolerance = case.A, ROUNDING * target.eps
     yield Measured("dense", A, dense if case.M.columns else dense[0], tolerance)
     yield Measured("matvec", Mw, _times(dense, case.w), tolerance)
@@ -115,15 +113,21 @@ def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measure
 @check("operators", cases)
 def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
     """`outer` is the gradient that NumPy finds, array by array, and `sizes` are the same."""
-    got, want = (t.once(products, case)[4:] for t in (target, target.reference))
+    got, want = (t.once(products, case).values[4:] for t in (target, target.reference))
     yield Measured("arrays", len(got), len(want))
     for i, (one, other) in enumerate(zip(got, want, strict=True)):
         yield Measured(f"array {i}", one, other, ROUNDING * target.eps)
 
 
-@check("operators", cases)
-def adjointness(target: Target, case: Case) -> Iterator[Measured]:
-    """``<M w, r> = <w, M^H r>``, and the gradient is the slope of it: `dottest` certifies."""
+@cache
+def firsts() -> dict[str, Case]:
+    """One real design of each class."""
+    return {name: case for name, case in cases().items() if name.endswith(" 0, real")}
+
+
+@check("operators", firsts)
+def dottest(target: Target, case: Case) -> Iterator[Measured]:
+    """`dottest` certifies that products, adjoint, gradient and dense form are of one matrix."""
     with target.scope():
         found = operators.dottest(target.send_tree(case.M))
     yield Measured("<M w, r> - <w, M^H r>", found.adjoint, 0.0, ROUNDING * target.eps, 1.0)
@@ -133,10 +137,7 @@ def adjointness(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("operators", cases)
 def precision(target: Target, case: Case) -> Iterator[Measured]:
-    """Products are of the precision of the design, real or complex as it is."""
-    dtype = target.complex_dtype if case.complex else target.dtype
-    with target.scope():
-        M, w, r, y = (target.send_tree(x) for x in (case.M, case.w, case.r, case.y))
-        found = {"matvec": M.matvec(w), "rmatvec": M.rmatvec(r), "residual": M.residual(w, y), "dense": M.dense()}
-    for name, x in found.items():
-        yield Measured(name, target.backend.dtype_name(x), dtype)
+    """Products are of the precision of the target, real or complex as the design is."""
+    Mw, Mr, e, A, *_ = target.once(products, case).dtypes
+    for name, kind in (("matvec", Mw), ("rmatvec", Mr), ("residual", e), ("dense", A)):
+        yield Measured(name, kind, target.complex_dtype if case.complex else target.dtype)

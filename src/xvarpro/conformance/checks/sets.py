@@ -16,23 +16,24 @@ import numpy as np
 
 from xvarpro import sets
 from xvarpro._namespace import array_namespace
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held, turns
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.protocols import Array, Set
 
 SIZE = 4
 TIED = CLEAR = 8
+SOME = slice(TIED // 2, TIED + CLEAR // 2)  # those that are asked in other units
 FAR = 2.0**100  # 1.3e30: what both precisions can be asked
 BOUND = 2e-3  # a violation may be a bound that is good to a part in a thousand
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A set, the shape of one event, and whether the set is the first example of its class."""
+    """A set, the shape of one event, and the precisions in which it stands for its class where sets are compiled."""
 
     C: Set
     shape: tuple[int, ...]
-    first: bool = True
+    turn: tuple[str, ...]
 
     @property
     def rounding(self) -> float:
@@ -63,7 +64,7 @@ def _examples(kind: type[Set]) -> list[Case]:
     for shape in ((SIZE,), (SIZE, 3), (SIZE, SIZE)):
         fit = [C for C in kind.examples(shape) if C.event_ndim in (0, len(shape)) and _takes(C, shape)]
         if fit:
-            return [Case(C, shape, C is fit[0]) for C in fit]
+            return [Case(C, shape, turn) for C, turn in zip(fit, turns(len(fit)), strict=True)]
     return []
 
 
@@ -76,14 +77,17 @@ def _takes(C: Set, shape: tuple[int, ...]) -> bool:
 
 
 def projected() -> dict[str, Case]:
+    """Those that offer a projection."""
     return {name: case for name, case in cases().items() if case.C.has_projection}
 
 
 def faced() -> dict[str, Case]:
+    """Those that describe their faces."""
     return {name: case for name, case in cases().items() if case.C.has_faces}
 
 
 def complexes() -> dict[str, Case]:
+    """Those whose points may be complex."""
     return {name: case for name, case in cases().items() if case.C.takes_complex}
 
 
@@ -117,6 +121,7 @@ def inside(case: Case) -> np.ndarray:
 
 
 def outside(case: Case) -> np.ndarray:
+    """Points fifty times as far from the centre as a vertex."""
     center = case.C.center(np.zeros(case.shape))
     return center + 50 * (_vertices(case) - center)
 
@@ -133,11 +138,13 @@ class Answers(NamedTuple):
     idle: np.ndarray  # 0 g
     support: np.ndarray
     violations: tuple[np.ndarray, ...]  # of the vertices, inside, outside, not finite
+    dtypes: tuple[str, ...]
 
 
 def _ask(C: Set, g: Array, *points: Array) -> tuple[Array, ...]:
     xp = array_namespace(g)
-    v = C.lmo(xp.concat([g, FAR * g, g / FAR, 0 * g[:1, ...]]))
+    some = g[SOME, ...]
+    v = C.lmo(xp.concat([g, FAR * some, some / FAR, 0 * g[:1, ...]]))
     if C.event_ndim == 0:  # one violation for whatever it is given
         return v, C.support(g), *(C.violation(x) for x in (v, *points))
     return v, C.support(g), C.violation(xp.concat([v, *points]))
@@ -148,11 +155,11 @@ def answers(target: Target, case: Case) -> Answers:
     g = gradients(case.shape)
     lost = np.stack([np.where(np.arange(g[0].size).reshape(case.shape) == 2, x, g[-1]) for x in (np.nan, np.inf)])
     asked = inside(case), outside(case), lost
-    v, support, *violations = _on(target, case).compute(_ask, case.C, g, *asked)
-    n = len(g)
+    (v, support, *violations), dtypes = _on(target, case).typed(_ask, case.C, g, *asked)
+    n, some = len(g), len(g[SOME])
     if case.C.event_ndim:
         violations = np.split(violations[0], np.cumsum([len(v), *map(len, asked[:-1])]))
-    return Answers(v[:n], v[n : 2 * n], v[2 * n : 3 * n], v[3 * n :], support, tuple(violations))
+    return Answers(*np.split(v, [n, n + some, n + 2 * some]), support, tuple(violations), dtypes)
 
 
 def _project(C: Set, x: Array) -> tuple[Array, Array, Array]:
@@ -184,11 +191,11 @@ def _lmo(C: Set, g: Array) -> Array:
 
 
 def _on(target: Target, case: Case) -> Target:
-    """Compiled where the set compiles, and is the first of its class: other examples run op by op, which is quicker."""
-    return target if case.first and case.C.compiles else target.eager
+    return target if case.C.compiles else target.eager
 
 
 def _of(what: Callable[[Target, Case], Any], target: Target, case: Case) -> Any:
+    target.represent(case.turn)
     try:
         return target.once(what, case)
     except BackendNotInstalledError as error:  # a host solver
@@ -221,11 +228,11 @@ def oracle(target: Target, case: Case) -> Iterator[Measured]:
 def scale_of_the_gradient(target: Target, case: Case) -> Iterator[Measured]:
     """The oracle sees a direction only: gradients from 1e-30 to 1e30 have the same vertex."""
     got = _of(answers, target, case)
-    g, tolerance = gradients(case.shape), case.rounding * target.eps
+    g, want, tolerance = gradients(case.shape)[SOME], got.vertices[SOME], case.rounding * target.eps
+    ruled = slice(0 if case.ruled else TIED - SOME.start, None)
     for name, v in (("times 2^100", got.up), ("times 2^-100", got.down)):
-        some = slice(None) if case.ruled else slice(TIED, None)
-        yield Measured(f"vertices, {name}", v[some], got.vertices[some], 8 * tolerance)
-        yield Measured(f"<g, v>, {name}", _inner(g, v), _inner(g, got.vertices), tolerance)
+        yield Measured(f"vertices, {name}", v[ruled], want[ruled], 8 * tolerance)
+        yield Measured(f"<g, v>, {name}", _inner(g, v), _inner(g, want), tolerance)
 
 
 @check("sets", cases)
@@ -260,8 +267,16 @@ def feasibility(target: Target, case: Case) -> Iterator[Measured]:
 
 
 @check("sets", cases)
+def precision(target: Target, case: Case) -> Iterator[Measured]:
+    """Vertices, support and violation have the precision of the gradient."""
+    found = _of(answers, target, case).dtypes
+    yield Measured("precision", found, (target.dtype,) * len(found))
+
+
+@check("sets", cases)
 def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
     """A point inside, and the largest distance, both those of NumPy."""
+    target.represent(case.turn)
 
     def found(target: Target) -> tuple[np.ndarray, float]:
         with target.scope():
@@ -276,6 +291,7 @@ def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
 @check("sets", cases)
 def random_points(target: Target, case: Case) -> Iterator[Measured]:
     """Drawn by NumPy and mixed on the target: everywhere the same point, of the target's precision."""
+    target.represent(case.turn)
 
     def point(target: Target) -> Any:
         with target.scope():
@@ -290,6 +306,7 @@ def random_points(target: Target, case: Case) -> Iterator[Measured]:
 @check("sets", cases)
 def batches(target: Target, case: Case) -> Iterator[Measured]:
     """An event by itself gets, op by op, what it got in a compiled batch."""
+    target.represent(case.turn)
     if case.C.event_ndim == 0:
         raise Inapplicable("an elementwise set has no batch axes")
     g, together = gradients(case.shape), _of(answers, target, case).vertices
@@ -306,20 +323,27 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
     (p, outside, y), (want, *_) = _both(projections, target, case)
     x, tolerance = starts(case.shape), case.rounding * target.eps
     size, n = float(np.linalg.norm(x)) + case.diameter, len(x)
-    for name, some in (("near", slice(0, 3)), ("around", slice(3, 6)), ("far", slice(6, 9)), ("inside", slice(n, None))):
+    for name, some in (
+        ("near", slice(0, 3)),
+        ("around", slice(3, 6)),
+        ("far", slice(6, 9)),
+        ("inside", slice(n, None)),
+    ):
         # what is rounded has the size of the point, or of the set
-        span = max(float(np.linalg.norm(y)) for y in (x[some], want[some]))
+        span = max(case.diameter, *(float(np.linalg.norm(y)) for y in (x[some], want[some])))
         yield Measured(f"projections of points {name}", p[some], want[some], tolerance, span)
     yield Measured("violation", outside, np.zeros_like(outside), tolerance * size, 1.0)
     ahead = np.maximum(_inner(x - p[:n], y[:n] - p[:n]), 0.0)
     lengths = np.sqrt(_inner(x, x)) + 1
-    yield Measured("<x - Px, v - Px> <= 0", ahead / (lengths * (lengths + case.diameter)), 0 * ahead, 4 * tolerance, 1.0)
+    yield Measured(
+        "<x - Px, v - Px> <= 0", ahead / (lengths * (lengths + case.diameter)), 0 * ahead, 4 * tolerance, 1.0
+    )
 
 
 @check("sets", faced)
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     """The vertex to leave, the directions that stay in a face, how far they go and where they end: those of NumPy."""
-    (away, tangent, toward, *reach), (left, stays, ahead, *far) = _both(faces, target, case)
+    (away, tangent, _, *reach), (left, stays, ahead, *far) = _both(faces, target, case)
     tolerance, size = 8 * case.rounding * target.eps, max(case.diameter, 1.0)
     yield Measured("vertices to leave", away, left, tolerance)
     yield Measured("tangents", tangent, stays, tolerance, size)
@@ -335,6 +359,7 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
 @check("sets", complexes)
 def complex_gradients(target: Target, case: Case) -> Iterator[Measured]:
     """The points of NumPy in double precision for complex gradients."""
+    target.represent(case.turn)
     g = gradients(case.shape)[TIED:]
     g = g + 1j * g[::-1]
     got, want = (_on(t, case).compute(_lmo, case.C, g) for t in (target, target.reference))

@@ -119,7 +119,6 @@ def walk(target: Target, rule: StepRule, lines: dict[str, Line], scale: float = 
     return found
 
 
-
 def _compared(target: Target, rule: StepRule, lines: dict[str, Line]) -> Iterator[Measured]:
     got, want = (t.once(walk_on, rule, tuple(lines)) for t in (target, target.reference))
     # values tell a minimiser to the root of their rounding, and a bracket is narrowed as far as they tell
