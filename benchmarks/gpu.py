@@ -8,7 +8,7 @@ finds as it finds it: a hang or a crash loses itself alone. This file needs noth
 
 On a machine without internet, packages that it lacks travel as wheels: `pip download --no-deps -d FOLDER
 array-api-compat optree tqdm typing-extensions` where there is internet, for the other machine's Python. The exit status
-is 0 if all of the suite ran and passed, 1 if not, 2 if nothing could run.
+is 0 if all of the suite ran and passed and no timing crashed, 1 if not, 2 if nothing could run.
 """
 
 from __future__ import annotations
@@ -209,11 +209,11 @@ def main() -> int:
 
 
 def passed(record: dict[str, Any]) -> bool:
-    """Whether all of the suite ran, and everything that applies passed."""
-    suite = [part for part in record["parts"] if part["kind"] == "suite"]
+    """Whether all of the suite ran, everything that applies passed, and no timing crashed."""
+    suite, timed = ([part for part in record["parts"] if part["kind"] == kind] for kind in ("suite", "timings"))
     rows = [row for part in suite for row in part["rows"] if "state" in row]
-    done = all(part["state"] == "done" for part in suite)
-    return bool(rows) and done and all(row["state"] in ("passed", "inapplicable") for row in rows)
+    whole = all(part["state"] == "done" for part in suite) and not any("status" in part["state"] for part in timed)
+    return bool(rows) and whole and all(row["state"] in ("passed", "inapplicable") for row in rows)
 
 
 if __name__ == "__main__":

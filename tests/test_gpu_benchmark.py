@@ -106,6 +106,9 @@ def test_success_is_never_assumed():
     assert not gpu.passed(record(parts=parts[:2])), "a failure"
     assert not gpu.passed(record(parts=[parts[0], parts[2]])), "a part that was stopped"
     assert not gpu.passed(record(parts=parts[3:])), "nothing ran"
+    assert gpu.passed(record(parts=[parts[0], parts[3]]))
+    assert gpu.passed(record(parts=[parts[0], {**parts[3], "state": "no time left"}]))
+    assert not gpu.passed(record(parts=[parts[0], {**parts[3], "state": "ended with status -11"}])), "a crash"
 
 
 def test_without_the_package_it_says_what_to_bring(tmp_path):

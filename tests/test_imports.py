@@ -62,6 +62,7 @@ BACKEND_LAYERS = [
     ("",),  # the registry
     ("exchange", "eager"),
     ("taped",),
+    ("hosted",),
     ("numpy", "cupy", "strict", "torch", "jax"),
 ]
 BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,3 +214,53 @@ def test_an_unknown_name_stays_unknown(plug):
     plug("present")
     with pytest.raises(UnknownBackendError, match="present"):
         backends.get("missing")
+
+
+# -- the page for authors ----------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
+# a library that follows the standard, with arrays of its own
+MYLIB = """
+from array_api_compat.numpy import *
+from array_api_compat import numpy as xp
+from array_api_compat.numpy import bool, fft, linalg
+import numpy as np
+
+__version__ = "1.0"
+
+class Array(np.ndarray):
+    pass
+
+def asarray(x, /, *, dtype=None, device=None, copy=None):
+    return xp.asarray(np.asarray(x), dtype=dtype, copy=copy).view(Array)
+"""
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.S)
+
+
+def test_the_code_of_the_page_gives_a_first_green_run(plug, tmp_path):
+    (project,) = blocks("toml")
+    backend, solve, *_ = blocks("python")
+    (entry,) = re.findall(r'\[project.entry-points."xvarpro.backends"\]\nmylib = "(.*)"', project)
+    module = entry.partition(":")[0]
+    (tmp_path / f"{module}.py").write_text(backend)
+    name = plug("mylib", source=MYLIB, target=entry)
+    report = conformance.run(conformance.targets([name]), ["factorisations", "sets/*/Box 0"])
+    assert report.ok, report.failures
+    assert report.areas == ["factorisations", "sets"]
+    exec(solve, {})
+
+
+def test_messages_that_the_page_explains(plug):
+    """The table quotes what is said; what it quotes is made here."""
+    lines = [line.split("|")[1].strip().strip("`") for line in PAGE.splitlines() if line.startswith("| `")]
+    quoted = {line.rpartition("...")[0] or line for line in lines}
+    assert {"MyBackend has to define 2 more: ", "roots must be a tuple ", "unknown backend 'mylib'"} <= quoted
+    source = (
+        "from xvarpro.backends import HostedBackend as Base\nclass MyBackend(Base):\n    name = package = 'twoshort'"
+    )
+    with pytest.raises(PluginError, match="MyBackend has to define 2 more:") as caught:
+        backends.get(plug("twoshort", source=source, target="{name}:MyBackend"))
+    assert {line.split("(")[0].strip() for line in str(caught.value).splitlines()[1:]} == {"asarray", "to_numpy"}

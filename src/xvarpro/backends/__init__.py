@@ -15,12 +15,14 @@ from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
 
 if TYPE_CHECKING:
     from xvarpro.backends.eager import EagerBackend
+    from xvarpro.backends.hosted import HostedBackend
     from xvarpro.backends.taped import TapedBackend
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Backend",
     "EagerBackend",
+    "HostedBackend",
     "TapedBackend",
     "get",
     "installed",
@@ -32,7 +34,11 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = plugin.GROUP
-_BASES = {"EagerBackend": "xvarpro.backends.eager", "TapedBackend": "xvarpro.backends.taped"}
+_BASES = {
+    "EagerBackend": "xvarpro.backends.eager",
+    "HostedBackend": "xvarpro.backends.hosted",
+    "TapedBackend": "xvarpro.backends.taped",
+}
 
 
 def __getattr__(name: str) -> Any:

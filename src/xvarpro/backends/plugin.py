@@ -50,8 +50,8 @@ def load(entry: Any) -> Backend:
 def _check_class(name: str, kind: Any) -> None:
     if not (inspect.isclass(kind) and issubclass(kind, Backend)):
         raise PluginError(
-            f"backend {name!r} must be a class derived from xvarpro.backends.TapedBackend, EagerBackend or Backend, "
-            f"got {kind!r}"
+            f"backend {name!r} must be a class derived from xvarpro.backends.HostedBackend, TapedBackend, EagerBackend "
+            f"or Backend, got {kind!r}"
         )
     lacking = sorted(kind.__abstractmethods__)
     if lacking:

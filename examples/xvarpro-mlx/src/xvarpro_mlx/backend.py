@@ -9,24 +9,22 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from xvarpro.backends import TapedBackend, get
+from xvarpro.backends import HostedBackend
 from xvarpro_mlx import namespace
-from xvarpro_mlx.host import through_numpy, to_mlx, to_numpy
+from xvarpro_mlx.host import to_mlx, to_numpy
 
 Array = Any
 
 
-class MLXBackend(TapedBackend):
+class MLXBackend(HostedBackend):
     """MLX on the host: its GPUs know no doubles."""
 
     name = "mlx"
     package = "mlx"
     roots = ("mlx",)
-    array_types = (mx.array,)
+    array_types = (mx.array,)  # their own namespace is mlx.core, and they do not say where they are
     reproducible = True  # its kernels on processors add in one order
     xp = namespace
-
-    # -- arrays --------------------------------------------------------------------------------------------------------
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         if not isinstance(x, mx.array):
@@ -36,51 +34,21 @@ class MLXBackend(TapedBackend):
     def to_numpy(self, x: Array) -> np.ndarray:
         return to_numpy(x)
 
+    # -- what MLX does itself ------------------------------------------------------------------------------------------
+
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
-        mx.eval(*scalars)
+        mx.eval(*scalars)  # all of them at once
         return [float(x.item()) for x in scalars]
-
-    def device_of(self, x: Array) -> Any:
-        return mx.cpu
-
-    def parse_device(self, device: Any) -> Any:
-        if device not in ("cpu", mx.cpu):
-            raise ValueError(f"the mlx backend computes on the host: device must be 'cpu', got {device!r}")
-        return mx.cpu
-
-    def devices(self) -> list[str]:
-        return ["cpu"]
-
-    def norm(self, x: Array) -> Array:
-        return through_numpy(get("numpy").norm)(x)
-
-    # -- for the tape --------------------------------------------------------------------------------------------------
 
     def index_add(self, x: Array, key: Any, v: Array) -> Array:
         return x.at[key].add(v)
 
-    # -- linear algebra: NaN where a matrix is singular, which the NumPy backend knows how to give ---------------------
-
-    def householder_qr(self, A: Array) -> tuple[Array, Array]:
-        return through_numpy(get("numpy").householder_qr)(A)
-
-    def qr_r(self, A: Array) -> Array:
-        return through_numpy(get("numpy").qr_r)(A)
-
-    def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        return through_numpy(get("numpy").svd)(A)
-
-    def cholesky(self, A: Array) -> Array:
-        return through_numpy(get("numpy").cholesky)(A)
-
-    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        return through_numpy(get("numpy").solve_triangular)(R, B, lower=lower, transpose=transpose)
-
-    # -- numerics ------------------------------------------------------------------------------------------------------
+    def norm(self, x: Array) -> Array:
+        return self._by_numpy("norm", x)  # added up piece by piece, which MLX's sums are not
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
-        with mx.stream(mx.cpu), get("numpy").scope(dtype):
+        with mx.stream(mx.cpu), super().scope(dtype):
             yield
 
     def describe(self) -> dict[str, Any]:

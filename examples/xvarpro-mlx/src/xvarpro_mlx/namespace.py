@@ -90,6 +90,7 @@ def _exact(name: str) -> Any:
 
 # in doubles their kernels compute in singles
 exp, sin, cos = _exact("exp"), _exact("sin"), _exact("cos")
+logaddexp, sign = through_numpy(np_xp.logaddexp), through_numpy(np_xp.sign)  # with exp inside; of NaN, 0
 
 
 def _summed(name: str) -> Any:
@@ -107,11 +108,23 @@ sum, mean, prod, vecdot = _summed("sum"), _summed("mean"), _summed("prod"), thro
 
 # -- what MLX lacks ----------------------------------------------------------------------------------------------------
 
-nonzero, copysign, signbit = (through_numpy(getattr(np_xp, name)) for name in ("nonzero", "copysign", "signbit"))
+copysign, hypot, nonzero, signbit = map(through_numpy, (np_xp.copysign, np_xp.hypot, np_xp.nonzero, np_xp.signbit))
 repeat = through_numpy(np_xp.repeat)  # by a count for every entry
 
 
 # -- other spellings ---------------------------------------------------------------------------------------------------
+
+
+def reshape(x: mx.array, /, shape: Any, *, copy: Any = None) -> mx.array:
+    return mx.reshape(x, shape)
+
+
+def moveaxis(x: mx.array, source: Any, destination: Any, /) -> mx.array:
+    source, destination = ([a % x.ndim for a in ((i,) if isinstance(i, int) else i)] for i in (source, destination))
+    order = [i for i in range(x.ndim) if i not in source]
+    for place, axis in sorted(zip(destination, source, strict=True)):
+        order.insert(place, axis)
+    return mx.transpose(x, order)
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> mx.array:

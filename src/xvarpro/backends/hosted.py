@@ -1,0 +1,75 @@
+"""A first backend for a framework that computes on processors: what NumPy can do for it, NumPy does."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from xvarpro.backends import get
+from xvarpro.backends.protocol import Array
+from xvarpro.backends.taped import TapedBackend
+
+
+class HostedBackend(TapedBackend):
+    """Factorisations and scattered sums by NumPy, on copies; one device, the host.
+
+    Left are `name`, `package`, `roots`, `xp`, `asarray` and `to_numpy`. Every other method may be replaced, one by one,
+    by what the framework does itself.
+    """
+
+    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+        return [float(self.to_numpy(x)) for x in scalars]
+
+    def device_of(self, x: Array) -> Any:
+        return "cpu"
+
+    def parse_device(self, device: Any) -> Any:
+        if str(device) != "cpu":
+            raise ValueError(f"the {self.name} backend computes on the host: device must be 'cpu', got {device!r}")
+        return "cpu"
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        parts = key if isinstance(key, tuple) else (key,)
+        host = tuple(self.to_numpy(part) if hasattr(part, "dtype") else part for part in parts)
+        out = np.array(self.to_numpy(x))
+        np.add.at(out, host, self.to_numpy(v))
+        return self._home(out)
+
+    def householder_qr(self, A: Array) -> tuple[Array, Array]:
+        return self._by_numpy("householder_qr", A)
+
+    def qr_r(self, A: Array) -> Array:
+        return self._by_numpy("qr_r", A)
+
+    def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        return self._by_numpy("svd", A)
+
+    def cholesky(self, A: Array) -> Array:
+        return self._by_numpy("cholesky", A)
+
+    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+        return self._by_numpy("solve_triangular", R, B, lower=lower, transpose=transpose)
+
+    def _by_numpy(self, method: str, *arrays: Array, **options: Any) -> Any:
+        out = getattr(get("numpy"), method)(*(self.to_numpy(x) for x in arrays), **options)
+        return tuple(self._home(x) for x in out) if isinstance(out, tuple) else self._home(out)
+
+    def _home(self, x: np.ndarray) -> Array:
+        # not every framework reads strides that run backwards
+        return self.asarray(np.array(x, order="C"), dtype=x.dtype.name)
+
+    @contextmanager
+    def scope(self, dtype: str) -> Iterator[None]:
+        with get("numpy").scope(dtype):
+            yield
+
+    def describe(self) -> dict[str, Any]:
+        version = getattr(importlib.import_module(self.package), "__version__", "unknown")
+        return {self.name: version, **get("numpy").describe()}
