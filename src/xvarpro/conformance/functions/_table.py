@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro.backends import Backend
+
 
 class Case(NamedTuple):
     """A signature of one function of the standard, and the arrays that it is called with.
@@ -22,6 +24,8 @@ class Case(NamedTuple):
         The same for Torch, where `array_api_compat.torch` has no such function or a different one.
     smooth : bool
         False at a tie or a kink: a derivative does not exist there, and frameworks choose one each.
+    needs : str
+        What the standard leaves to a framework, by its name in ``__array_namespace_info__().capabilities()``.
     """
 
     fun: Callable[..., Any]
@@ -29,12 +33,16 @@ class Case(NamedTuple):
     skip: dict[str, str]
     oracle: Callable[..., Any] | None
     smooth: bool
+    needs: str = ""
 
-    def refused(self, backend: str) -> str:
+    def refused(self, backend: Backend) -> str:
         """Why a backend's namespace does not take the signature; empty where it does."""
-        if self.oracle is not None and backend == "torch":
+        if self.oracle is not None and backend.name == "torch":
             return "array_api_compat.torch has no such function or a different one"
-        return self.skip.get(backend, "")
+        inspect = getattr(backend.xp, "__array_namespace_info__", None)
+        if self.needs and inspect is not None and not inspect().capabilities().get(self.needs, True):
+            return f"{backend.name} says that it has no {self.needs}"
+        return self.skip.get(backend.name, "")
 
 
 CASES: dict[str, list[Case]] = {}
@@ -48,9 +56,10 @@ def case(
     skip: dict[str, str] | None = None,
     oracle: Callable[..., Any] | None = None,
     smooth: bool = True,
+    needs: str = "",
 ) -> None:
     arrays = tuple(np.asarray(a) for a in args)
-    CASES.setdefault(name, []).append(Case(fun, arrays, skip or {}, oracle, smooth))
+    CASES.setdefault(name, []).append(Case(fun, arrays, skip or {}, oracle, smooth, needs))
 
 
 def find(xp: Any, name: str) -> Any:
