@@ -48,7 +48,7 @@ def told(outcome):
     return "\n".join([*lines, outcome.note, f"  {outcome.command}"])
 
 
-@pytest.mark.parametrize(("target", "check", "names"), cases())
+@pytest.mark.parametrize(("target", "check", "names"), list(cases()))
 def test_suite(target, check, names):
     given = check.cases()
     outcomes = [runner.run_case(target, check, name, given[name]) for name in names]

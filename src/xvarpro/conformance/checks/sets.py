@@ -159,7 +159,8 @@ def answers(target: Target, case: Case) -> Answers:
     n, some = len(g), len(g[SOME])
     if case.C.event_ndim:
         violations = np.split(violations[0], np.cumsum([len(v), *map(len, asked[:-1])]))
-    return Answers(*np.split(v, [n, n + some, n + 2 * some]), support, tuple(violations), dtypes)
+    vertices, up, down, idle = np.split(v, [n, n + some, n + 2 * some])
+    return Answers(vertices, up, down, idle, support, tuple(violations), dtypes)
 
 
 def _project(C: Set, x: Array) -> tuple[Array, Array, Array]:

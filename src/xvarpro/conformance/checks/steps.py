@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import backends, protocols, steps
+from xvarpro import backends, protocols, steps, trees
 from xvarpro._namespace import array_namespace
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
 from xvarpro.protocols import Array, StepRule
@@ -109,8 +108,8 @@ class Decision(NamedTuple):
 
 def walk(target: Target, rule: StepRule, lines: dict[str, Line], scale: float = 1.0) -> dict[str, Decision]:
     """A search on each line, from the memory that the last one left."""
-    if getattr(rule, "L", None) is not None:
-        rule = replace(rule, L=scale * rule.L)  # type: ignore[attr-defined]
+    if (L := getattr(rule, "L", None)) is not None:
+        rule = trees.changed(rule, L=scale * L)
     curvature = np.full(next(iter(lines.values())).gap.shape, scale)
     memory, found = target.eager.compute(_init, rule, curvature), {}
     for name, line in lines.items():
