@@ -19,7 +19,7 @@ def render(record: dict[str, Any]) -> str:
     blocks += [
         _ended([*suite, *timed]),
         "## Timings",
-        "Milliseconds; of three runs the fastest, of oracles the median.",
+        "Milliseconds: of three solves the fastest, of oracles the median.",
     ]
     blocks += [_timings(timed, dtype) for dtype in ("float64", "float32")]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -27,8 +27,9 @@ def render(record: dict[str, Any]) -> str:
 
 def _machine(record: dict[str, Any]) -> str:
     facts = {"date": record["date"], "took": f"{record['seconds']:.0f} s", **record["machine"]}
-    for part in record["parts"]:
-        facts |= {name: value for row in part["rows"] for name, value in row.get("facts", {}).items()}
+    for part in record["parts"]:  # those on the device come first, and what they say stays
+        for row in part["rows"]:
+            facts |= {name: value for name, value in row.get("facts", {}).items() if name not in facts}
     facts["device"] = facts["device"] or "no NVIDIA device found"
     return _table(["", ""], [[name, str(value)] for name, value in facts.items()])
 

@@ -26,6 +26,9 @@ STAND_IN = dedent('''
         @property
         def device(self):
             return Device(0)
+        @property
+        def data(self):
+            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
         def get(self):
             return np.array(self)
         def __array_wrap__(self, array, context=None, return_scalar=False):

@@ -73,7 +73,13 @@ def record(**changes):
             {**place, "backend": "cupy", "rows": [{"facts": {"cupy": "14.2.0"}}, case, none]},
             {**place, "backend": "torch", "rows": [{**case, **command}, {**off, **command}]},
             {**place, "backend": "jax", "rows": [], "state": "stopped after 300 s", "said": "compiling"},
-            {**place, "kind": "timings", "backend": "cupy", "dtypes": list(gpu.DTYPES), "rows": [timing]},
+            {
+                **place,
+                "kind": "timings",
+                "backend": "cupy",
+                "dtypes": list(gpu.DTYPES),
+                "rows": [{"facts": {"cupy": "later"}}, timing],
+            },
             {**place, "kind": "timings", "backend": "jax", "dtypes": list(gpu.DTYPES), "rows": []},
         ],
         **changes,
@@ -128,8 +134,10 @@ def test_a_dry_run(tmp_path):
     out = subprocess.run(command, capture_output=True, text=True)
     assert out.returncode == 0, out.stdout + out.stderr
     (file,) = tmp_path.glob("dry-run-*.json")
-    found = json.loads(file.read_text())
-    assert [p["state"] for p in found["parts"]] == ["done"] * 9
-    for part in found["parts"]:
-        assert len(part["rows"]) == (5 if part["kind"] == "suite" else 21)
-    assert file.with_suffix(".md").read_text() == render(found)
+    written = json.loads(file.read_text())
+    assert [p["state"] for p in written["parts"]] == ["done"] * 9
+    for part in written["parts"]:
+        facts, *found = part["rows"]
+        assert set(facts) == {"facts"}
+        assert found if part["kind"] == "suite" else len(found) == 20
+    assert file.with_suffix(".md").read_text() == render(written)

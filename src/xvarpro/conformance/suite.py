@@ -75,10 +75,7 @@ class Target:
 
     @property
     def complex_dtype(self) -> str:
-        """The complex dtype of the precision; `UnsupportedError` where the framework lacks it."""
-        name = {"float64": "complex128", "float32": "complex64"}[self.dtype]
-        self.backend.dtype(name)
-        return name
+        return {"float64": "complex128", "float32": "complex64"}[self.dtype]
 
     @cached_property
     def place(self) -> Any:
@@ -95,6 +92,7 @@ class Target:
         dtype = x.dtype.name
         if x.dtype.kind in "fc":
             dtype = self.complex_dtype if x.dtype.kind == "c" else self.dtype
+        self.backend.dtype(dtype)  # `UnsupportedError` where the framework has none: the case does not apply
         return self.backend.asarray(np.array(x), dtype=dtype, device=self.place)
 
     def send_tree(self, tree: Tree) -> Tree:

@@ -225,9 +225,11 @@ def moves(cases: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
 @check("arithmetic", lambda: {name.lstrip("_"): name for name in MOVES})
 def shapes_and_indices(target: Target, name: str) -> Iterator[Measured]:
     """Whole numbers are moved, repeated and put together as on NumPy, exactly, in every signature."""
-    taken: list[Case] = [case for case in CASES[name] if not case.refused(target.backend.name)]
+    taken: list[Case] = [case for case in CASES[name] if not case.refused(target.backend.name, target.backend.xp)]
     if not taken:
-        raise Inapplicable("; ".join(dict.fromkeys(case.refused(target.backend.name) for case in CASES[name])))
+        raise Inapplicable(
+            "; ".join(dict.fromkeys(case.refused(target.backend.name, target.backend.xp) for case in CASES[name]))
+        )
     fun = moves(tuple(case.fun for case in taken))
     # whole numbers, so that a product of two is exact as well
     args = tuple(tuple(np.round(4 * a) for a in case.args) for case in taken)

@@ -162,7 +162,7 @@ def single_precision(target: Target, draw: Draw) -> Iterator[Measured]:
 
 
 def _judged(target: Target, draw: Draw) -> Iterator[Measured]:
-    if reason := draw.case.refused(target.backend.name):
+    if reason := draw.case.refused(target.backend.name, target.backend.xp):
         raise Inapplicable(reason)
     reference, given = target.reference, (draw.args, draw.u, draw.v)
     got, dtypes = target.typed(derived(target.backend, target.dtype, draw.case.fun), *given)

@@ -22,6 +22,8 @@ class Case(NamedTuple):
         The same for Torch, where `array_api_compat.torch` has no such function or a different one.
     smooth : bool
         False at a tie or a kink: a derivative does not exist there, and frameworks choose one each.
+    needs : str
+        What the standard leaves to a framework, by its name in ``__array_namespace_info__().capabilities()``.
     """
 
     fun: Callable[..., Any]
@@ -29,9 +31,13 @@ class Case(NamedTuple):
     skip: dict[str, str]
     oracle: Callable[..., Any] | None
     smooth: bool
+    needs: str = ""
 
-    def refused(self, backend: str) -> str:
+    def refused(self, backend: str, xp: Any) -> str:
         """Why a backend's namespace does not take the signature; empty where it does."""
+        inspect = getattr(xp, "__array_namespace_info__", None)
+        if self.needs and inspect is not None and not inspect().capabilities().get(self.needs, True):
+            return f"{backend} says that it has no {self.needs}"
         known = self.skip if self.oracle is None else {**_WITH_ORACLE, **self.skip}
         return known.get(backend, "")
 
@@ -49,9 +55,10 @@ def case(
     skip: dict[str, str] | None = None,
     oracle: Callable[..., Any] | None = None,
     smooth: bool = True,
+    needs: str = "",
 ) -> None:
     arrays = tuple(np.asarray(a) for a in args)
-    CASES.setdefault(name, []).append(Case(fun, arrays, skip or {}, oracle, smooth))
+    CASES.setdefault(name, []).append(Case(fun, arrays, skip or {}, oracle, smooth, needs))
 
 
 def find(xp: Any, name: str) -> Any:
