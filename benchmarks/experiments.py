@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def main() -> None:
             said = told(name, case)
             rivals += [f"| {said} | {row} |" for row in duels(summary)]
             claims += [f"| {said} | {row} |" for row in claim(summary)]
-    head = f"Load {os.getloadavg()[0]:.1f}; medians over starts, ranges in brackets.\n\n"
+    head = "Medians over starts, ranges in brackets.\n\n"
     tables = {RIVALS: head + "\n".join(rivals) + "\n", CLAIMS: head + "\n".join(claims) + "\n"}
     for mark, table in tables.items():
         print(table)
