@@ -40,7 +40,7 @@ LAYERS = [
     ("prepare",),
     ("plotting",),
     ("result", "weights", "program"),
-    ("tangents",),
+    ("tangents", "stationary"),
     ("run", "evaluate", "implicit"),
     ("solve",),
     ("layers",),
