@@ -41,7 +41,7 @@ LAYERS = [
     ("plotting", "stored", "provenance"),
     ("recipe",),
     ("result", "weights", "program"),
-    ("tangents",),
+    ("tangents", "stationary"),
     ("run", "evaluate", "implicit"),
     ("solve",),
     ("layers",),

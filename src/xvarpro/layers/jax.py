@@ -67,7 +67,8 @@ def solve(
     >>> def M(theta, data):
     ...     return jnp.exp(-data["t"][:, None] * theta)
     >>> problem = xv.separable(M, lambda theta, data: data["y"])
-    >>> layer = xv.layers.jax.solve(problem, jnp.array([2.0]), tol=1e-5)
+    >>> method = xv.algorithms.SpectralProjectedGradient()
+    >>> layer = xv.layers.jax.solve(problem, jnp.array([2.0]), algorithm=method, tol=1e-5)
     >>> t = jnp.linspace(0.0, 1.0, 20)
     >>> weight = lambda y: layer({"t": t, "y": y}).w[0]
     >>> slope = jax.jit(jax.grad(weight))(jnp.exp(-3.0 * t))

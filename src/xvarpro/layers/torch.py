@@ -53,7 +53,7 @@ class Solve(torch.nn.Module):
     >>> y = torch.exp(-3.0 * t).requires_grad_()
     >>> found = layer({"t": t, "y": y})
     >>> found.w.sum().backward()
-    >>> round(float(found.theta), 6), round(float(y.grad @ torch.exp(-3.0 * t)), 6)
+    >>> round(found.theta.item(), 6), round((y.grad @ torch.exp(-3.0 * t)).item(), 6)
     (3.0, 1.0)
     """
 
