@@ -83,7 +83,7 @@ def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:
     >>> from xvarpro.recipe import fingerprints
     >>> problem = xv.separable(lambda theta, data: data["t"] * theta, np.ones(3), data={"t": np.ones((3, 1))}, lam=0.5)
     >>> sorted(fingerprints(problem, np.ones(1)))[:4]
-    ["data['t']", 'lower.lam', 'lower.y', 'mu']
+    ['compress', "data['t']", 'lower.lam', 'lower.y']
     """
     names = [*(name.lstrip(".") for name in trees.paths(problem, "")), *trees.paths(theta0, "theta0")]
     found = zip(names, [*trees.leaves(problem), *trees.leaves(theta0)], strict=True)
