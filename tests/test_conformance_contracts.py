@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -64,7 +66,7 @@ def test_an_oracle_that_depends_on_units(monkeypatch):
 
 def solved_by(kind):
     """The levels that a solver, or one that is made of it, takes."""
-    return {name for name, level in levels.levels().items() if f"{kind.__name__}(" in repr(level.solver)}
+    return {name for name, level in levels.levels().items() if re.search(rf"\b{kind.__name__}\(", repr(level.solver))}
 
 
 def test_a_solver_that_returns_single_precision(monkeypatch):
@@ -96,7 +98,7 @@ def test_an_adjoint_with_the_wrong_sign(monkeypatch):
 
 def test_a_rule_that_takes_another_step(monkeypatch):
     own = steps.LogAdaptive.at
-    monkeypatch.setattr(steps.LogAdaptive, "at", lambda rule, t: own(rule, t) * (1 + 1e-6 * (t.dtype != "float64")))
+    monkeypatch.setattr(steps.LogAdaptive, "at", lambda rule, t: own(rule, t) * (1 + 1e-3 * (t.dtype != "float64")))
     report = run("numpy", "float32", "steps/decisions")
     assert [f.case for f in report.failures] == ["LogAdaptive()"]
 
@@ -119,7 +121,7 @@ def test_gradients_are_tied_in_every_precision():
     assert (np.sort(g, axis=1)[:, 0] == np.sort(g, axis=1)[:, 1]).sum() >= 3
     assert (np.sort(abs(g), axis=1)[:, -1] == np.sort(abs(g), axis=1)[:, -2]).sum() >= 3
     assert (g.astype(np.float32) == g).all()
-    assert set(np.abs(g[g != 0])) <= {0.5, 1.0, 2.0}
+    assert set(np.abs(g[g != 0])) <= {1.0, 2.0}
 
 
 @pytest.mark.parametrize("name", ["QR, no ridge", "QR, weighted ridge", "QR, complex"])

@@ -65,9 +65,8 @@ class Level:
 
     def solver_on(self, target: Target) -> LowerSolver:
         """An iterative one is asked for all that the precision has, and has ten times the steps that it needs."""
-        if self.solver.exact:
-            return self.solver
-        return trees.changed(self.solver, tol=target.eps, limit=10 * self.M.shape[1])
+        solver: Any = self.solver
+        return solver if solver.exact else replace(solver, tol=target.eps, limit=10 * self.M.shape[1])
 
 
 def _drawn(shape: tuple[int, ...], seed: int, is_complex: bool = False) -> np.ndarray:
@@ -281,7 +280,7 @@ def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured
     """A NaN in the design is no number in w: reported, or NaN; nothing is raised."""
     A = _drawn((9, 4), 0)
     A[1, 1] = np.nan
-    plain, *_, deficient, _, _ = solved(target, Level(trees.changed(solver), Dense(A))).values[:7]
+    plain, *_, deficient, _, _ = solved(target, Level(solver, Dense(A))).values[:7]
     yield Measured("believed", bool(np.isfinite(plain).all() and not deficient), False)
 
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import backends, protocols, steps, trees
+from xvarpro import protocols, steps
 from xvarpro._namespace import array_namespace
+from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
 from xvarpro.protocols import Array, StepRule
 
@@ -56,6 +57,7 @@ PLANES = {
     "two blocks": _line(gap=[3.0, 7.0], curvature=[2.0, 150.0], dd=[1.0, 3.0], cap=[1.0, 0.5]),
     "two blocks, one at rest": _line(gap=[0.0, 1.0], curvature=[2.0, 0.25], dd=[0.0, 1.0], cap=[1.0, 1.0]),
 }
+
 # parameters that another text runs for
 REGIMES = (steps.Armijo(warm=True), steps.ShortStep(L=3.0), steps.ExactStep(quadratic=True))
 
@@ -73,7 +75,7 @@ class _Point(NamedTuple):
     alpha: Array
 
 
-def _search(rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
+def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
     """What the rule decides: alpha, the value there, its memory, trials and gradients."""
     xp = array_namespace(line.gap)
 
@@ -87,8 +89,7 @@ def _search(rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
         sine = line.ripple * line.pitch * xp.sin(line.pitch * point.alpha)
         return line.curvature * point.alpha - line.gap + sine
 
-    owner = backends.owner(line.gap)
-    found = rule.search(protocols.Line(owner, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
+    found = rule.search(protocols.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
 
 
@@ -106,42 +107,38 @@ class Decision(NamedTuple):
     gradients: int
 
 
-def walk(target: Target, rule: StepRule, lines: dict[str, Line], scale: float = 1.0) -> dict[str, Decision]:
-    """A search on each line, from the memory that the last one left."""
+def walk(target: Target, rule: Any, blocks: bool = False, scale: float = 1.0) -> dict[str, Decision]:
+    """A search on each line, or plane, from the memory that the last one left; of ``scale f``."""
+    lines = PLANES if blocks else LINES
     if (L := getattr(rule, "L", None)) is not None:
         rule = trees.changed(rule, L=scale * L)
-    curvature = np.full(next(iter(lines.values())).gap.shape, scale)
-    memory, found = target.eager.compute(_init, rule, curvature), {}
+    start = np.full((2,) if blocks else (), scale)
+    memory, found = target.eager.compute(_init, rule, start), {}
     for name, line in lines.items():
-        alpha, value, memory, trials, gradients = target.compute(_search, rule, line.scaled(scale), memory)
+        asked = target.backend, rule, line.scaled(scale), memory
+        alpha, value, memory, trials, gradients = target.compute(_search, *asked)
         found[name] = Decision(alpha, value, memory, int(trials), int(gradients))
     return found
 
 
-def _compared(target: Target, rule: StepRule, lines: dict[str, Line]) -> Iterator[Measured]:
-    got, want = (t.once(walk_on, rule, tuple(lines)) for t in (target, target.reference))
+def _compared(target: Target, rule: Any, blocks: bool = False) -> Iterator[Measured]:
+    got, want = (t.once(walk, rule, blocks) for t in (target, target.reference))
     # values tell a minimiser to the root of their rounding, and a bracket is narrowed as far as they tell
-    searched = max(rule.tol, 4 * target.eps**0.5) if getattr(rule, "quadratic", True) is False else 0.0  # type: ignore[attr-defined]
-    for name, line in lines.items():
+    brackets = getattr(rule, "quadratic", True) is False
+    tolerance = max(rule.tol, 4 * target.eps**0.5) if brackets else ROUNDING * target.eps
+    for name, line in (PLANES if blocks else LINES).items():
         one, other = got[name], want[name]
-        size = float(np.max(np.abs(line.start)))
-        yield Measured(f"alpha, {name}", one.alpha, other.alpha, max(ROUNDING * target.eps, searched))
-        yield Measured(f"value, {name}", one.value, other.value, ROUNDING * target.eps, size)
-        if not searched or target.dtype == "float64":
+        yield Measured(f"alpha, {name}", one.alpha, other.alpha, tolerance)
+        yield Measured(f"value, {name}", one.value, other.value, ROUNDING * target.eps, float(np.abs(line.start)))
+        if not brackets or target.dtype == "float64":
             yield Measured(f"trials, {name}", one.trials, other.trials)
             yield Measured(f"gradients, {name}", one.gradients, other.gradients)
-
-
-def walk_on(target: Target, rule: StepRule, names: tuple[str, ...]) -> dict[str, Decision]:
-    """As `walk`, in the units that lines are given in."""
-    every = LINES | PLANES
-    return walk(target, rule, {name: every[name] for name in names})
 
 
 @check("steps", rules)
 def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
     """On every line the step, the trials and the gradients of NumPy in double precision."""
-    yield from _compared(target, rule, LINES)
+    yield from _compared(target, rule)
 
 
 @check("steps", rules)
@@ -149,15 +146,15 @@ def steps_of_blocks(target: Target, rule: StepRule) -> Iterator[Measured]:
     """A rule that takes a step for each block takes those of NumPy in double precision."""
     if not rule.separable:
         raise Inapplicable("the rule has one step for all blocks")
-    yield from _compared(target, rule, PLANES)
+    yield from _compared(target, rule, blocks=True)
 
 
 @check("steps", rules)
 def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]:
     """2^-40 f and 2^40 f, some 1e-12 and 1e12, lead to the same decisions, bit for bit."""
-    plain = target.once(walk_on, rule, tuple(LINES))
+    plain = target.once(walk, rule, False)
     for power in (-40, 40):
-        for name, got in walk(target, rule, LINES, 2.0**power).items():
+        for name, got in walk(target, rule, scale=2.0**power).items():
             want = plain[name]
             yield Measured(f"alpha of 2^{power} f, {name}", got.alpha, want.alpha)
             yield Measured(f"value of 2^{power} f, {name}", got.value, 2.0**power * want.value)
@@ -170,6 +167,8 @@ def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
     """Steps and memory have the precision of the objective."""
     with target.scope():
         memory = rule.init(target.send(np.asarray(1.0)))
-        alpha, value, after, *_ = target.call(_search, rule, target.send_tree(LINES["steep parabola"]), memory)
+        alpha, value, after, *_ = target.call(
+            _search, target.backend, rule, target.send_tree(LINES["steep parabola"]), memory
+        )
     for name, x in (("alpha", alpha), ("value", value), ("memory", memory), ("memory after a search", after)):
         yield Measured(name, target.backend.dtype_name(x), target.dtype)
