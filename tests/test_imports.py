@@ -46,6 +46,7 @@ LAYERS = [
     (ROOT_MODULE,),
     ("datasets",),
     ("experiments",),
+    ("conformance",),
     ("cli", "__main__"),
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
