@@ -52,4 +52,11 @@ BUILT_IN: tuple[Exemption, ...] = (
         12.0,
         "XLA's atanh is made of its log1p, and off by up to 73 eps near sqrt(2) - 1",
     ),
+    Exemption(
+        "jax",
+        "arithmetic/complex functions/log",
+        "float64",
+        4.0,
+        "XLA's complex log takes the logarithm of the modulus by its log1p, and is off by up to 93 eps",
+    ),
 )

@@ -78,7 +78,7 @@ def elementwise_functions(target: Target, name: str) -> Iterator[Measured]:
     """Within 8 eps of what longer numbers give, at every point, in the dtype of what went in."""
     points = drawn(DOMAINS[name])
     (got,), (kind,) = target.typed(function(name), *points)
-    want = getattr(numpy_api, name)(*(x.astype(np.longdouble) for x in points))
+    want = function(name)(*(x.astype(np.longdouble) for x in points))
     yield Measured("dtype", kind, target.dtype)
     yield Measured("shape", got.shape, want.shape)
     yield _worst(got, want.astype(np.float64), points, 8 * target.eps)
@@ -89,7 +89,7 @@ def complex_functions(target: Target, name: str) -> Iterator[Measured]:
     """Within 32 eps of what longer numbers give: a complex function is made of several real ones."""
     x, y = drawn(((-3.0, 3.0), (0.1, 1.4)))  # no zeros of sine or cosine, where any rounding is a large part
     (got,), (kind,) = target.typed(function(name), x + 1j * y)
-    want = getattr(numpy_api, name)((x + 1j * y).astype(np.clongdouble))
+    want = function(name)((x + 1j * y).astype(np.clongdouble))
     yield Measured("dtype", kind, target.complex_dtype if np.iscomplexobj(want) else target.dtype)
     yield _worst(got, want.astype(np.complex128 if np.iscomplexobj(want) else np.float64), [x, y], 32 * target.eps)
 
@@ -104,15 +104,20 @@ PAIRED = (
 )  # fmt: skip
 
 
-@check("arithmetic", lambda: {name: name for name in (*AT_SPECIAL, *PAIRED)})
-def special_values(target: Target, name: str) -> Iterator[Measured]:
+@cache
+def several(names: tuple[str, ...]) -> Callable[..., Any]:
+    """Several functions of the same arrays."""
+    return lambda *xs: tuple(function(name)(*xs) for name in names)
+
+
+@check("arithmetic", lambda: {"of one array": AT_SPECIAL, "of two arrays": PAIRED})
+def special_values(target: Target, names: tuple[str, ...]) -> Iterator[Measured]:
     """Zeros of both signs, infinities and NaN go through as IEEE and the standard say."""
-    grid = [x.ravel() for x in np.meshgrid(SPECIAL, SPECIAL)]
-    args = grid if name in PAIRED else [SPECIAL]
+    args = [x.ravel() for x in np.meshgrid(SPECIAL, SPECIAL)] if names is PAIRED else [SPECIAL]
     with np.errstate(all="ignore"):
-        want = np.asarray(getattr(numpy_api, name)(*args))
-    got = target.compute(function(name), *args)
-    yield Measured("values", got, want, target.eps if want.dtype.kind == "f" else 0.0)
+        want = [np.asarray(x) for x in several(names)(*args)]
+    for name, x, y in zip(names, target.compute(several(names), *args), want, strict=True):
+        yield Measured(name, x, y, target.eps if y.dtype.kind == "f" else 0.0)
 
 
 class Reduced(NamedTuple):
@@ -165,7 +170,7 @@ def _longer(name: str, x: np.ndarray) -> np.ndarray:
         return np.sqrt(np.sum(x * x, axis=1))
     if name == "trace":
         return np.sum(x * x)
-    return REDUCTIONS[name].fun(numpy_api, x)
+    return reduction(name)(x)
 
 
 WHOLE = np.random.default_rng(2).integers(-3, 4, size=(4, 7)).astype(np.float64)
@@ -196,7 +201,7 @@ def choice(name: str) -> Callable[[Array], Any]:
 def choices(target: Target, name: str) -> Iterator[Measured]:
     """Orders, ties, masks and integers are NumPy's exactly: the first of equals is taken."""
     got = target.compute(choice(name), WHOLE)
-    want = CHOICES[name](numpy_api, WHOLE)
+    want = choice(name)(WHOLE)
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         yield Measured(f"result {i}", x, np.asarray(y))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import protocols, steps
+from xvarpro import protocols, steps, trees
 from xvarpro._namespace import array_namespace
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
