@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro.backends import get, of, owner
 from xvarpro.backends.protocol import Array, Backend
-from xvarpro.errors import ExchangeError
+from xvarpro.errors import ExchangeError, UnsupportedError
 
 
 def dtype_name(x: Any) -> str:
@@ -63,7 +63,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
             y = to.asarray(to.xp.from_dlpack(x), dtype=want, device=device)
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
-    except (AttributeError, TypeError, BufferError) as error:
+    except (AttributeError, TypeError, BufferError, UnsupportedError) as error:
         owner = source.name if source else type(x).__name__
         raise ExchangeError(
             f"cannot move a {owner} array of dtype {dtype_name(x)} to {to.name}: {error}. "
