@@ -21,7 +21,6 @@ from xvarpro.protocols import Array, LowerSolver, Operator, System
 
 DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
 RIDGE = 0.25
-DTYPES = ("float64", "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +32,7 @@ class Level:
     lam: float = RIDGE
     Omega: np.ndarray | None = None
     complex: bool = False
-    turn: tuple[str, ...] = DTYPES  # the precisions in which it is compiled, where levels are
+    turn: tuple[str, ...] = ()  # the precisions in which it is compiled, where levels are
     k: int = 2
 
     def drawn(self, rows: int, seed: int) -> np.ndarray:
@@ -111,16 +110,24 @@ def levels() -> dict[str, Level]:
     graded, tall, wide = (Dense(x) for x in (_graded(), _drawn((9, 4), 0), _drawn((4, 9), 0)))
     found = {}
     for name, solver in solvers().items():
-        found[f"{name}, ridge"] = Level(solver, tall)
-        found[f"{name}, wide"] = Level(solver, wide, turn=DTYPES[:1])
-        found[f"{name}, weighted ridge"] = Level(solver, tall, Omega=_weight(4), turn=DTYPES[1:])
-        found[f"{name}, complex"] = Level(solver, Dense(_drawn((9, 4), 0, True)), complex=True, turn=DTYPES[1:])
         if _solves(solver, graded.dense(), 0.0):
-            found[f"{name}, no ridge"] = Level(solver, graded, 0.0, turn=DTYPES[:1])
+            found[f"{name}, no ridge"] = Level(solver, graded, 0.0)
+        found[f"{name}, ridge"] = Level(solver, tall)
+        found[f"{name}, wide"] = Level(solver, wide)
+        found[f"{name}, weighted ridge"] = Level(solver, tall, Omega=_weight(4))
+        found[f"{name}, complex"] = Level(solver, Dense(_drawn((9, 4), 0, True)), complex=True)
     for name, case in designs().items():
-        turn = () if case.complex else case.turn
-        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex, turn=turn)
-    return found
+        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex)
+    return _taking_turns(found)
+
+
+def _taking_turns(found: dict[str, Level]) -> dict[str, Level]:
+    """One level of each class of solvers is compiled in each precision, where levels are compiled."""
+    kinds: dict[type, list[str]] = {}
+    for name, level in found.items():
+        kinds.setdefault(type(level.solver), []).append(name)
+    turn = {n: t for names in kinds.values() for n, t in zip(names, turns(len(names)), strict=True)}
+    return {name: replace(level, turn=turn[name]) for name, level in found.items()}
 
 
 # -- the answer, in rational arithmetic --------------------------------------------------------------------------------
@@ -252,12 +259,17 @@ def _dependent() -> dict[str, np.ndarray]:
     return {"equal columns": equal, "a column of 0": zero, "0": 0 * zero}
 
 
+def _once(solver: LowerSolver) -> tuple[str, ...]:
+    """In double precision, by the program that has solved the first level; not again for another preconditioner."""
+    return ("float64",) if solver == type(solver)() else ()
+
+
 @cache
 def dependent() -> dict[str, Level]:
     """Every solver that tall designs without a ridge are for, on designs without full rank."""
     tall = {name: solver for name, solver in solvers().items() if _solves(solver, _drawn((9, 4), 0), 0.0)}
     return {
-        f"{name}, {kind}": Level(solver, Dense(A), 0.0)
+        f"{name}, {kind}": Level(solver, Dense(A), 0.0, turn=_once(solver))
         for name, solver in tall.items()
         for kind, A in _dependent().items()
     }
@@ -280,7 +292,8 @@ def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured
     """A NaN in the design is no number in w: reported, or NaN; nothing is raised."""
     A = _drawn((9, 4), 0)
     A[1, 1] = np.nan
-    plain, *_, deficient, _, _ = solved(target, Level(solver, Dense(A))).values[:7]
+    lam = 0.0 if _solves(solver, _drawn((9, 4), 0), 0.0) else RIDGE
+    plain, *_, deficient, _, _ = solved(target, Level(solver, Dense(A), lam, turn=_once(solver))).values[:7]
     yield Measured("believed", bool(np.isfinite(plain).all() and not deficient), False)
 
 
@@ -288,22 +301,19 @@ def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured
 
 
 @cache
-def sets_of_weights() -> dict[str, tuple[lower.WeightSet, tuple[str, ...]]]:
-    """Every set for w, by its examples, and in which precisions each is compiled; a newcomer is found by its export."""
+def levels_in_sets() -> dict[str, Level]:
+    """A level for every set of weights, by its examples; a newcomer is found by its export."""
     exported = [x for x in (getattr(lower, name) for name in lower.__all__) if inspect.isclass(x)]
     kinds = [x for x in exported if issubclass(x, lower.WeightSet) and not inspect.isabstract(x)]
-    return {
-        f"{kind.__name__} {i}": (trees.map_arrays(held, W).resolved(), turn)
-        for kind in kinds
-        for i, (W, turn) in enumerate(zip(kind.examples(4), turns(len(kind.examples(4))), strict=True))
-    }
+    found = {f"{kind.__name__} {i}": W for kind in kinds for i, W in enumerate(kind.examples(4))}
+    design = Dense(_drawn((9, 4), 0))
+    resolved = {name: trees.map_arrays(held, W).resolved() for name, W in found.items()}
+    return _taking_turns({name: Level(W.solver(None), design, k=3) for name, W in resolved.items()})
 
 
-@check("lower level", sets_of_weights)
-def weights_in_a_set(target: Target, case: tuple[lower.WeightSet, tuple[str, ...]]) -> Iterator[Measured]:
+@check("lower level", levels_in_sets)
+def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
     """Weights, adjoint and kinks are those of NumPy in double precision, and no other weights of the set do better."""
-    (W, turn), design = case, Dense(_drawn((9, 4), 0))
-    level = Level(W.solver(None), design, turn=turn, k=3)
     got, want = (solved(t, level).values for t in (target, target.reference))
     tolerance = DIRECT * target.eps * level.condition
     for name, one, other in zip(("w", "w, refined", "M w - y", "M v"), got, want, strict=False):
@@ -327,7 +337,7 @@ def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured
     """The circulant preconditioner is NumPy's."""
     M = operators.Toeplitz.examples((8, 4))[0]
     x = _drawn((4, 2), 9)
-    got, want = (t.eager.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
+    got, want = (t.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
     yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(M.dense())) ** 2)
 
 

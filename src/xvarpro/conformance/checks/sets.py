@@ -82,19 +82,9 @@ def _takes(C: Set, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def projected() -> dict[str, Case]:
-    """Those that offer a projection."""
-    return {name: case for name, case in cases().items() if case.C.has_projection}
-
-
-def faced() -> dict[str, Case]:
-    """Those that describe their faces."""
-    return {name: case for name, case in cases().items() if case.C.has_faces}
-
-
-def complexes() -> dict[str, Case]:
-    """Those whose points may be complex."""
-    return {name: case for name, case in cases().items() if case.C.takes_complex}
+def _with(offer: str) -> Callable[[], dict[str, Case]]:
+    """The cases whose sets offer something."""
+    return lambda: {name: case for name, case in cases().items() if getattr(case.C, offer)}
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -315,7 +305,7 @@ def random_points(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("violation", outside, np.zeros_like(outside), case.rounding * target.eps, 1.0)
 
 
-@check("sets", projected)
+@check("sets", _with("has_projection"))
 def projection(target: Target, case: Case) -> Iterator[Measured]:
     """The nearest point, as NumPy finds it in double precision, and as one call of the oracle certifies it."""
     (p, outside, y), (want, *_) = _both(projections, target, case)
@@ -338,7 +328,7 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
     )
 
 
-@check("sets", faced)
+@check("sets", _with("has_faces"))
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     """The vertex to leave, the directions that stay in a face, how far they go and where they end: those of NumPy."""
     (away, tangent, _, *reach), (left, stays, ahead, *far) = _both(faces, target, case)
@@ -354,7 +344,7 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
         yield Measured("slides", end, there, tolerance, size)
 
 
-@check("sets", complexes)
+@check("sets", _with("takes_complex"))
 def complex_gradients(target: Target, case: Case) -> Iterator[Measured]:
     """The points of NumPy in double precision for complex gradients."""
     target.represent(case.turn)
