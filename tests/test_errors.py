@@ -16,6 +16,8 @@ from xvarpro.errors import (
     ModelError,
     ProblemError,
     UnknownBackendError,
+    UnsupportedDtypeError,
+    UnsupportedError,
     XvarproError,
 )
 from xvarpro.sets import Box, CappedSimplex, L1Ball, Simplex
@@ -54,10 +56,19 @@ def refused(kind, message, model, theta0=START, *, y=SIGNAL, data=None, over=Non
 
 
 def test_every_error_of_the_package_has_one_base():
-    for kind in (ProblemError, ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError):
+    for kind in (
+        ProblemError,
+        ModelError,
+        ExchangeError,
+        UnknownBackendError,
+        BackendNotInstalledError,
+        UnsupportedError,
+    ):
         assert issubclass(kind, XvarproError)
     assert issubclass(ProblemError, ValueError)
     assert issubclass(ModelError, TypeError)
+    assert issubclass(UnsupportedDtypeError, ExchangeError)
+    assert issubclass(UnsupportedDtypeError, UnsupportedError)
 
 
 # -- theta0 ------------------------------------------------------------------------------------------------------------

@@ -31,3 +31,7 @@ class PluginError(XvarproError, TypeError):
 
 class UnsupportedError(XvarproError, NotImplementedError):
     """The framework has no such thing, for instance no complex numbers of a precision; the message says what."""
+
+
+class UnsupportedDtypeError(ExchangeError, UnsupportedError):
+    """An array could not be moved because the other framework has nothing of its dtype."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro.backends import get, of, owner
 from xvarpro.backends.protocol import Array, Backend
-from xvarpro.errors import ExchangeError, UnsupportedError
+from xvarpro.errors import ExchangeError, UnsupportedDtypeError, UnsupportedError
 
 
 def dtype_name(x: Any) -> str:
@@ -50,7 +50,8 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
     Raises
     ------
     ExchangeError
-        The target cannot hold the dtype of `x`, and no `dtype` was asked for.
+        The target cannot hold the dtype of `x`, and no `dtype` was asked for: an `UnsupportedDtypeError` where it has
+        no such dtype at all.
     """
     source = of(x)
     if source is None and not hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
@@ -65,7 +66,8 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
     except (AttributeError, TypeError, BufferError, UnsupportedError) as error:
         owner = source.name if source else type(x).__name__
-        raise ExchangeError(
+        kind = UnsupportedDtypeError if isinstance(error, UnsupportedError) else ExchangeError
+        raise kind(
             f"cannot move a {owner} array of dtype {dtype_name(x)} to {to.name}: {error}. "
             "Convert it to float32 or float64 first."
         ) from error
