@@ -13,7 +13,7 @@ try:
     from matplotlib import colormaps
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
 
@@ -153,12 +153,18 @@ def convergence(
         ax.set_xlabel(xlabel)
         ax.xaxis.set_major_formatter(_PLAIN)
         _tidy(ax)
+        named: dict[float, list[str]] = {}
         for name, value in {"start": level, **(levels or {})}.items():
+            named.setdefault(value, []).append(name)
+        for value, names in named.items():
             if math.isfinite(value):
-                _mark(ax, name, value)
+                _mark(ax, ", ".join(names), value)
     axes[0].set_ylabel(textwrap.fill(ylabel, 44))
+    drawn = np.concatenate([c[2] for line in lines for c in line.curves] or [np.ones(1)])
     if yscale == "log":
-        _readable(axes[0], np.concatenate([c[2] for line in lines for c in line.curves] or [np.ones(1)]))
+        _readable(axes[0], drawn)
+    elif np.all(drawn == np.round(drawn)):  # a count
+        axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=ncols, frameon=False)
     return figure

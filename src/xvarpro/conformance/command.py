@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,8 @@ def command(
             raise ProblemError("--from shows a report as it was written: leave --backend, --device and --only out")
         record = renderings.read(source)
     else:
+        # arrays of the suite are small: where cores are shared, threads that wait for each other take ten times as long
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         names = None if backend is None else _split(backend)
         among = targets(names, None if device is None else _split(device), _split(dtype))
         found = _run(among, only or ())

@@ -48,8 +48,8 @@ def itself(theta: Array, data: Any) -> Array:
 
 
 def scaled_columns(theta: Array, A: Array) -> Array:
-    """``A diag(theta)``."""
-    return A * theta
+    """``A diag(theta + 1/10)``, of which no column is ever zero."""
+    return A * (theta + 0.1)
 
 
 def energy(theta: Array) -> Array:
@@ -79,8 +79,8 @@ def dictionary() -> Reference:
 
 
 def hidden(theta: Tree, X: Array) -> Array:
-    """Units of a small network, each with a gain."""
-    return xv.array_namespace(X).tanh(X @ theta["A"]) * theta["s"]
+    """Units of a small network, each with a gain that is never zero: the paper's first full step kills all of them."""
+    return xv.array_namespace(X).tanh(X @ theta["A"]) * (theta["s"] + 0.1)
 
 
 def fitted(theta: Tree, data: Tree) -> Array:
@@ -117,8 +117,8 @@ def network() -> Reference:
 def wide() -> Reference:
     """More unknowns than rows: the dual form."""
     rng = np.random.default_rng(3)
-    A, y = held(rng.normal(size=(6, 16))), held(rng.normal(size=6))
-    problem = xv.separable(scaled_columns, y, data=A, lam=1e-1)
+    A, Y = held(rng.normal(size=(6, 16))), held(rng.normal(size=(6, 3)))
+    problem = xv.separable(scaled_columns, Y, data=A, lam=1e-1)
     return Reference(problem, np.full(16, 1 / 16), xv.sets.Simplex(1.0))
 
 
