@@ -14,51 +14,6 @@ import xvarpro as xv
 from xvarpro import backends, conformance
 from xvarpro.errors import BackendNotInstalledError, PluginError, UnknownBackendError, UnsupportedError
 
-# NumPy under another name, with an array type of its own
-BACKEND = """
-import array_api_compat.numpy as xp
-import numpy as np
-
-from xvarpro.backends import get
-
-class Array(np.ndarray):
-    pass
-
-class {name}Backend(type(get("numpy"))):
-    name = "{name}"
-    package = "{name}"
-    roots = ("{name}",)
-    array_types = (Array,)
-
-    def asarray(self, x, *, dtype=None, device=None):
-        return super().asarray(x, dtype=dtype, device=device).view(Array)
-
-    def to_numpy(self, x):
-        return np.asarray(x)
-
-{changes}
-"""
-
-
-@pytest.fixture
-def plug(tmp_path, monkeypatch):
-    """Installs a package with a backend of the name, as pip would lay it out; every test takes a name of its own."""
-
-    def install(name, changes="", source=BACKEND, target="{name}:{name}Backend"):
-        (tmp_path / f"{name}.py").write_text(source.format(name=name, changes=changes))
-        info = tmp_path / f"xvarpro_{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: xvarpro-{name}\nVersion: 1.0\n")
-        entry = target.format(name=name)
-        (info / "entry_points.txt").write_text(f"[xvarpro.backends]\n{name} = {entry}\n")
-        monkeypatch.syspath_prepend(tmp_path)
-        backends._plugins.cache_clear()
-        return name
-
-    yield install
-    backends._plugins.cache_clear()
-    backends._of_type.cache_clear()
-
 
 def test_a_plugin_passes_the_suite(plug):
     name = plug("plain")

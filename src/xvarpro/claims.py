@@ -16,6 +16,7 @@ from xvarpro.evaluate import project
 from xvarpro.moving import PrecisionWarning
 from xvarpro.problem import Problem
 from xvarpro.protocols import Tree
+from xvarpro.provenance import alike
 from xvarpro.recipe import Recipe, fingerprints
 from xvarpro.region import resolve
 from xvarpro.result import Result
@@ -135,7 +136,7 @@ class Look:
             np.full(looked_at.size, self.eps * max(fit.verified.condition, 1.0)),
         )
         checks = [self._objective("end", "again", fit.value, here.value)]
-        if here.provenance == stored and self._held and not stored["determinism"]["unpromised"]:
+        if self._held and alike(here.provenance, stored):
             same = "the same solve gives " + ("the same bits" if found.same_bits else "other bits")
             checks.append(Check("bits", found.same_bits, f"{same} on the same processor, versions and threads"))
         return found, checks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,13 @@ def provenance(backend: Backend, theta: Array, **more: Any) -> dict[str, Any]:
         "host": _host(),
         "determinism": {"held": backend.reproducible, "unpromised": unpromised},
     }
+
+
+def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two provenances promise the same bits: all that computed is the same, wherever the arrays came from."""
+    computed = [{key: x for key, x in found.items() if key != "exchange"} for found in (first, second)]
+    promises = not any(found["determinism"]["unpromised"] for found in computed)
+    return promises and computed[0] == computed[1]
 
 
 def _host() -> dict[str, Any]:
