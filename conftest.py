@@ -1,10 +1,14 @@
-"""What pytest leaves out, and one thread per process: two workers with two threads each would wait for one another."""
+"""What pytest leaves out, one thread per process, and programs that are run once and need no optimised code.
+
+Two workers with two threads each would wait for one another. ``xvarpro conformance`` runs what users run.
+"""
 
 import os
 from importlib.util import find_spec
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 # the examples of an adapter whose framework is not installed cannot be imported
 collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]
