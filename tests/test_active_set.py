@@ -212,15 +212,15 @@ def test_the_iterate_is_the_mean_of_its_atoms(name, correction):
 
 
 @pytest.mark.parametrize("capacity", [3, 30])
-def test_thousands_of_steps_leave_no_trace_of_rounding(correction, capacity):
+def test_a_thousand_steps_leave_no_trace_of_rounding(correction, capacity):
     """A target that turns: the method never settles, and the sums never drift."""
     here, state = case("simplex", 10, 4), None
     algorithm, region = ActiveSetFrankWolfe(correction, capacity=capacity), resolve(here.over, here.vertex[:10])
     state = algorithm.init(here.f, region, (here.vertex,))
     turn = 3 * rng(0).normal(size=(50, 10))
-    for k in range(3000):
-        if k % 60 == 0:
-            f = LeastSquares(here.f.A, here.f.y + turn[k // 60])
+    for k in range(1000):
+        if k % 20 == 0:
+            f = LeastSquares(here.f.A, here.f.y + turn[k // 20])
             point, grad = f.value_and_gradient(state.iterate.theta)
             direction = region.blmo(point.theta, grad)
             iterate = state.iterate._replace(value=point.value, gap_A=direction.gap_A)
@@ -267,17 +267,17 @@ def test_equal_vertices_share_a_slot(correction):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("capacity", [2, 3, 5])
+@pytest.mark.parametrize("capacity", [2, 5])
 def test_a_full_set_merges_its_lightest_atoms(name, capacity, correction):
     """Nothing is lost but the rate: the identity, feasibility and descent stay."""
     here = case(name)
     previous = np.inf
-    for state in run(ActiveSetFrankWolfe(correction, capacity=capacity), here.f, here.over, here.vertex, 300):
+    for state in run(ActiveSetFrankWolfe(correction, capacity=capacity), here.f, here.over, here.vertex, 150):
         sound(state, here.over)
         assert (state.carrier.weights[0] > 0).sum() <= capacity
         assert float(state.iterate.value) <= previous * (1 + 8 * EPS)
         previous = float(state.iterate.value)
-    *_, plain = run(FrankWolfe(), here.f, here.over, here.vertex, 300)
+    *_, plain = run(FrankWolfe(), here.f, here.over, here.vertex, 150)
     lowest = float(here.f.point((here.best,)).value)
     excess, plain_excess = (float(s.iterate.value) - lowest for s in (state, plain))
     assert excess <= 2 * plain_excess
@@ -394,7 +394,7 @@ def whole(make, algorithm, backend="numpy", max_iter=40):
 def test_whole_problems_on_every_backend(make, backend):
     """The same steps, iteration by iteration, with slots for few atoms and for many."""
     for algorithm in (ActiveSetFrankWolfe(Pairwise(), capacity=4), ActiveSetFrankWolfe()):
-        here, there = whole(make, algorithm), whole(make, algorithm, backend.name)
+        here, there = (whole(make, algorithm, name, max_iter=20) for name in ("numpy", backend.name))
         common = min(20, here.n_iter, there.n_iter)
         np.testing.assert_allclose(there.trace.value[:common], here.trace.value[:common], rtol=1e-7)
         np.testing.assert_allclose(there.trace.alpha_A[:common], here.trace.alpha_A[:common], rtol=1e-4)

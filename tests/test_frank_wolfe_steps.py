@@ -280,8 +280,8 @@ def test_units_of_the_objective_change_no_decision(method, power):
     f, region, theta = mixed()
     c = 2.0**power
     pairs = zip(
-        states(method, f, region, theta, 40),
-        states(with_units(method, c), f.scaled(c), region, theta, 40),
+        states(method, f, region, theta, 25),
+        states(with_units(method, c), f.scaled(c), region, theta, 25),
         strict=True,
     )
     for a, b in pairs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,10 +104,9 @@ def top(module):
     return module.split(".")[0]
 
 
+@cache
 def edges():
-    for module, path in FILES.items():
-        for target in inside(path):
-            yield module.removesuffix(".__init__"), target
+    return [(module.removesuffix(".__init__"), target) for module, path in FILES.items() for target in inside(path)]
 
 
 def test_every_module_has_a_layer():

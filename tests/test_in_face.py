@@ -82,7 +82,7 @@ def test_agrees_with_projected_gradient(correction):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_thousands_of_steps_stay_in_the_set(name, correction):
+def test_hundreds_of_steps_stay_in_the_set(name, correction):
     """A target that turns: the method never settles, changes faces all the time, and never leaves the set."""
     here = case(name, 10, 4)
     algorithm, region, turn = (
@@ -92,9 +92,9 @@ def test_thousands_of_steps_stay_in_the_set(name, correction):
     )
     state = algorithm.init(here.f, region, (here.vertex,))
     ends = set()
-    for k in range(1000):
-        if k % 40 == 0:
-            f = LeastSquares(here.f.A, here.f.y + 3 * turn[k // 40])
+    for k in range(400):
+        if k % 16 == 0:
+            f = LeastSquares(here.f.A, here.f.y + 3 * turn[k // 16])
             point, grad = f.value_and_gradient(state.iterate.theta)
             direction = region.blmo(point.theta, grad)
             iterate = state.iterate._replace(value=point.value, gap_A=direction.gap_A)
@@ -198,7 +198,7 @@ def test_whole_problems_on_every_backend(make, backend):
     """
     dense = make is problems.dictionary
     for algorithm in (InFaceFrankWolfe(Pairwise()), InFaceFrankWolfe()):
-        here, there = whole(make, algorithm), whole(make, algorithm, backend.name)
+        here, there = (whole(make, algorithm, name, max_iter=20) for name in ("numpy", backend.name))
         common = min(2 if dense and isinstance(algorithm.correction, Pairwise) else 5 if dense else 20, here.n_iter)
         assert there.n_iter >= common
         np.testing.assert_allclose(there.trace.value[:common], here.trace.value[:common], rtol=1e-7)

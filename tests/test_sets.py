@@ -190,7 +190,7 @@ def test_lmo_is_feasible_at_every_scale(case, dtype, backend):
     C, shape = case
     lmo, violation = compiled(backend, C, "lmo"), compiled(backend, C, "violation")
     limit = 30 if dtype == "float64" else 12
-    for k in range(-limit, limit + 1, 6):
+    for k in range(-limit, limit + 1, limit // 2):
         for g in gradients(shape, 4) * 10.0**k:
             v = lmo(send(backend, g.astype(dtype)))
             assert backend.dtype_name(v) == dtype
@@ -244,7 +244,7 @@ def test_an_idle_gradient_still_gives_a_vertex(kind):
     for C, shape in examples(kind, 2):
         if C.polytope:
             v = C.lmo(np.zeros(shape))
-            vertices = C.lmo(rng(5).normal(size=(600, *shape)))
+            vertices = C.lmo(rng(5).normal(size=(200, *shape)))
             assert min(np.abs(v - vertex).max() for vertex in vertices) <= 4 * EPS * C.diameter(v)
 
 
@@ -352,7 +352,7 @@ def test_diameter_is_the_largest_distance_of_two_points(kind, n):
     """Never less, and no more unless the class calls it an upper bound."""
     bound = "upper bound" in (kind.diameter.__doc__ or "") or "upper bound" in (kind.__doc__ or "")
     for C, shape in examples(kind, n):
-        g = gradients(shape, 150, n)
+        g = gradients(shape, 60, n)
         g = np.concatenate([g, np.sign(g)])
         pairs = np.concatenate([C.lmo(g), C.lmo(-g)]).reshape(-1, g[0].size)
         flat = np.unique(np.round(pairs, 12), axis=0)[:600]

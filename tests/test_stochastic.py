@@ -198,9 +198,9 @@ def test_averaging_beats_single_batches(optimum):
             grad = f.value_and_gradient(theta)[1]
             return super().estimate(f, theta, k, memory)._replace(grad=grad)
 
-    plain = np.mean([convex_fit(Plain(), 200, batch=2, seed=s).value for s in range(5)])
+    plain = np.mean([convex_fit(Plain(), 150, batch=2, seed=s).value for s in range(3)])
     for estimator in ESTIMATORS:
-        averaged = np.mean([convex_fit(estimator, 200, batch=2, seed=s).value for s in range(5)])
+        averaged = np.mean([convex_fit(estimator, 150, batch=2, seed=s).value for s in range(3)])
         assert averaged - optimum.value < 0.8 * (plain - optimum.value)
 
 
