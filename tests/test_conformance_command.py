@@ -1,6 +1,7 @@
 """The conformance suite run and told: from Python, by the command, on a backend that registers by entry point."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,21 @@ def test_a_plugin_is_run_with_its_exemptions(suite_of, plug):
     (told,) = found.record()["exemptions"]
     assert (told["reason"], told["needed"]) == ("rounds sums to halves", 1)
     assert found.facts == {name: {"plugin": "1.2.3"}}
+
+
+def test_several_processes_find_what_one_finds():
+    address = "sets/oracle/L1Ball 0"
+    one, two = (cf.run(["numpy", "array-api-strict"], [address, "steps/decisions"], jobs=n) for n in (1, 2))
+    assert [replace(o, seconds=0.0) for o in two.outcomes] == [replace(o, seconds=0.0) for o in one.outcomes]
+    assert two.facts == one.facts
+
+
+def test_processes_there_are_none_of_or_that_cannot_find_the_backend():
+    with pytest.raises(ProblemError, match="jobs must be at least 1, got 0"):
+        cf.run("numpy", "sets", jobs=0)
+    unknown = cf.Target(type(registry.get("numpy"))(), "cpu", "float64")
+    with pytest.raises(ProblemError, match="'numpy' is not registered, so other processes cannot find it"):
+        cf.run(unknown, "sets", jobs=2)
 
 
 def test_a_backend_without_a_device_is_named_with_its_reason(suite_of, monkeypatch):

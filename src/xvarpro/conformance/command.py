@@ -19,6 +19,7 @@ from xvarpro.conformance.suite import Target
 from xvarpro.errors import ProblemError
 from xvarpro.experiments import report as tables
 
+WORTHWHILE = 500  # cases from which on several processes share them
 SHOWN = 20  # failures on a screen; reports have all of them
 
 
@@ -41,6 +42,12 @@ def command(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.json", help="Run nothing: show a report that was written.")
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Processes. Default: one for each core, four at most; one for a GPU or few cases."
+        ),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Run nothing: list addresses and what they state.")] = False,
 ) -> None:
     """Check that backends give the right answers. Exit status 0: all pass; 1: something fails; 2: wrong use."""
@@ -60,7 +67,7 @@ def command(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         names = None if backend is None else _split(backend)
         among = targets(names, None if device is None else _split(device), _split(dtype))
-        found = _run(among, only or ())
+        found = _run(among, only or (), jobs)
         record = replace(found, absent=absent() if names is None else {}).record()
     _tell(screen, record)
     for path in report or ():
@@ -78,7 +85,7 @@ def _split(names: str) -> list[str]:
     return found
 
 
-def _run(among: Sequence[Target], only: Sequence[str]) -> Any:
+def _run(among: Sequence[Target], only: Sequence[str], jobs: int | None) -> Any:
     """The suite, with a bar where there is a terminal."""
     chosen = selection(only)
     total = sum(len(cases) for target in among for check, cases in chosen if target.dtype in check.dtypes)
@@ -92,7 +99,13 @@ def _run(among: Sequence[Target], only: Sequence[str]) -> Any:
             bar.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
             bar.update()
 
-        return run(among, only, told)
+        return run(among, only, told, _jobs(among, total) if jobs is None else jobs)
+
+
+def _jobs(among: Sequence[Target], total: int) -> int:
+    """Processes that share a GPU would each want all of its memory, and a process is seconds of imports."""
+    alone = total < WORTHWHILE or any(target.device != "cpu" for target in among)
+    return 1 if alone else min(os.cpu_count() or 1, 4)
 
 
 def _list(screen: Console, only: Sequence[str]) -> None:

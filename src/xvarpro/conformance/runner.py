@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from xvarpro import backends as registry
 from xvarpro.backends import Backend
-from xvarpro.conformance import exemptions
+from xvarpro.conformance import exemptions, parallel
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.report import Outcome, Report, address
 from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Target, every, reference
@@ -193,6 +194,7 @@ def run(
     among: str | Backend | Target | Iterable[str | Backend | Target] | None = None,
     only: str | Sequence[str] = (),
     told: Callable[[Outcome], None] | None = None,
+    jobs: int = 1,
 ) -> Report:
     """The suite on every target, one after another.
 
@@ -205,6 +207,8 @@ def run(
         Addresses, or their beginnings, or patterns of them: ``"sets"``, ``"sets/oracle/L1Ball 0"``, ``"*/Simplex*"``.
     told : callable, optional
         Called with every outcome.
+    jobs : int
+        Processes to share the work, >= 1; of several, this one only collects.
 
     Returns
     -------
@@ -213,7 +217,8 @@ def run(
     Raises
     ------
     ProblemError
-        Nothing has such an address; and what `targets` raises. A check that fails or raises is an outcome.
+        Nothing has such an address, no process at all, or several for a backend that is not registered; and what
+        `targets` raises. A check that fails or raises is an outcome.
 
     Examples
     --------
@@ -223,19 +228,45 @@ def run(
     (True, 4)
     """
     only = (only,) if isinstance(only, str) else tuple(only)
-    chosen = selection(only)
-    outcomes, facts = [], {}
-    for target in _targets(among):
-        facts[target.backend.name] = target.backend.describe()
-        for check, case, given in _planned(target, chosen):
-            outcomes.append(run_case(target, check, case, given))
+    if jobs < 1:
+        raise ProblemError(f"jobs must be at least 1, got {jobs}")
+    chosen, wanted = selection(only), _targets(among)
+    outcomes: list[Outcome] = []
+
+    def collect(found: Iterable[Outcome]) -> None:
+        for outcome in found:
+            outcomes.append(outcome)
             if told is not None:
-                told(outcomes[-1])
-        target.forget()
-    reference().forget()
+                told(outcome)
+
+    if jobs == 1:
+        for target in wanted:
+            collect(_outcomes(target, chosen))
+            target.forget()
+        reference().forget()
+    else:
+        with parallel.pieces(run_area, wanted, only, jobs) as pieces:
+            for piece in pieces:
+                collect(piece)
     if not outcomes:
         raise ProblemError(f"no check that was asked for speaks about this precision: {', '.join(only)}")
+    facts = {target.backend.name: target.backend.describe() for target in wanted}
     return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)
+
+
+def run_area(target: Target, area: str, only: Sequence[str]) -> list[Outcome]:
+    """Those checks of an area on a target that `only` asks for."""
+    found = list(_outcomes(target, [(check, cases) for check, cases in _chosen(tuple(only)) if check.area == area]))
+    target.forget()
+    return found
+
+
+_chosen = cache(selection)  # making the cases takes seconds
+
+
+def _outcomes(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[Outcome]:
+    for check, case, given in _planned(target, chosen):
+        yield run_case(target, check, case, given)
 
 
 def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:
