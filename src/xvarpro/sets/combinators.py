@@ -204,11 +204,16 @@ class LinearImage(Around):
     def diameter(self, like: Array) -> float:
         if self.matrix is None:
             return self.inner.diameter(one(self, like))
-        A = host(self.matrix)
-        return float(np.linalg.norm(A, 2)) * self.inner.diameter(np.zeros(A.shape[1]))
+        return float(self._width(host(self.matrix)))
+
+    def _width(self, A: Array) -> Array:
+        return array_namespace(A).linalg.matrix_norm(A, ord=2) * self.inner.diameter(np.zeros(A.shape[1]))
 
     def violation(self, x: Array) -> Array:
-        return distance_bound(self, x) / (self.diameter(x) or 1.0)
+        if self.matrix is None:
+            return distance_bound(self, x) / (self.diameter(x) or 1.0)
+        D = self._width(alongside(self.matrix, x))  # where a program is traced the matrix has no values yet
+        return distance_bound(self, x) / array_namespace(x).where(D > 0, D, 1.0)
 
     def center(self, like: Array) -> Array:
         return self._out(self.inner.center(self._before(like)))
