@@ -149,7 +149,7 @@ class Target:
         `turn` are the precisions in which an example stands for its class: parameters change little in a program.
         """
         if self.backend.compiled and self.dtype not in turn:
-            raise Inapplicable("not compiled: another example of the class stands for it in this precision")
+            raise Inapplicable("not compiled in this precision: other examples stand for it")
 
     def forget(self) -> None:
         """Let go of programs and of what `once` computed."""
@@ -289,6 +289,17 @@ def turns(count: int) -> list[tuple[str, ...]]:
     ([('float64', 'float32')], [('float64',), (), ('float32',)])
     """
     return [("float64",) * (i == 0) + ("float32",) * (i == count - 1) for i in range(count)]
+
+
+def alternate(position: int) -> tuple[str, ...]:
+    """The precision in which something is compiled that has no other examples: one thing in double, the next in single.
+
+    Examples
+    --------
+    >>> [alternate(i) for i in range(3)]
+    [('float64',), ('float32',), ('float64',)]
+    """
+    return ("float32",) if position % 2 else ("float64",)
 
 
 def held(x: np.ndarray) -> np.ndarray:

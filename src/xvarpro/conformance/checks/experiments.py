@@ -11,7 +11,7 @@ import xvarpro as xv
 from xvarpro.algorithms import cr_varpro
 from xvarpro.conformance import evaluation
 from xvarpro.conformance.problems import Reference, held
-from xvarpro.conformance.suite import Measured, Target, check, named
+from xvarpro.conformance.suite import Measured, Target, alternate, check, named
 from xvarpro.experiments import autoencoder, deconvolution, dictionary, edges, fewshot
 
 STEPS = 5
@@ -65,6 +65,7 @@ def small_sizes(target: Target, make: Callable[[], Reference]) -> Iterator[Measu
 
     All of it operation by operation: the operations are the same, and a framework compiles each of them once for both.
     """
+    target.represent(alternate(list(cases().values()).index(make)))
     yield from evaluation.compared(
         target.eps,
         evaluation.condition(make),

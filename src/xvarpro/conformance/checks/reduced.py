@@ -14,7 +14,7 @@ from xvarpro import trees
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.evaluation import Evaluated
 from xvarpro.conformance.problems import Reference
-from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.conformance.suite import Measured, Target, alternate, check
 from xvarpro.protocols import Array, Tree
 
 Make = Callable[[], Reference]
@@ -26,6 +26,8 @@ DIRECTIONS = 2
 @check("reduced gradient", problems.every)
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     """Value and gradient of NumPy in double precision."""
+    if make in problems.KINDS:
+        target.represent(("float64", *alternate(problems.KINDS.index(make))))
     yield from evaluation.compared(
         target.eps, evaluation.condition(make), evaluation.evaluate(target, make()), evaluation.right(make)
     )
