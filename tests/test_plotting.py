@@ -74,6 +74,15 @@ def test_a_method_that_made_no_iteration_is_no_error(tmp_path):
     plotting.convergence([Line("one", [(zero, zero, zero + 1)])]).savefig(tmp_path / "figure.png")
 
 
+def test_levels_that_coincide_share_a_label_and_counts_have_whole_ticks():
+    n = np.arange(1.0, 6.0)
+    lines = [Line("one", [(n, n, np.full(5, 8.0))])]
+    ax = plotting.convergence(lines, "latents", "linear", {"floor": 8.0, "below": 7.0}).axes[0]
+    assert [text.get_text() for text in ax.texts] == ["start, floor", "below"]
+    flat = plotting.convergence(lines, "latents", "linear", {"floor": 8.0}).axes[0]
+    assert all(tick == round(tick) for tick in [*ax.get_yticks(), *flat.get_yticks()])
+
+
 def test_atoms_stand_by_norm_and_dead_ones_are_empty():
     D = np.zeros((6, 5))
     D[0, 1], D[5, 3], D[2, 3] = -1.0, 4.0, 1.0

@@ -164,7 +164,7 @@ def convergence(
     if yscale == "log":
         _readable(axes[0], drawn)
     elif np.all(drawn == np.round(drawn)):  # a count
-        axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes[0].yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=ncols, frameon=False)
     return figure
