@@ -148,7 +148,9 @@ def homecoming(target: Target, name: str) -> Iterator[Measured]:
     if not start:
         return
     with home.scope(target.dtype):
-        fit = solve(problem, start, backend=target.backend, device=target.place, algorithm=SHORT, max_iter=1)
+        fit = solve(
+            problem, start, backend=target.backend.uncompiled(), device=target.place, algorithm=SHORT, max_iter=1
+        )
         want = solve(problem, values, algorithm=SHORT, max_iter=1)
         rounding = 100 * target.eps * fit.verified.condition
         for what, x in start.items():
