@@ -157,6 +157,16 @@ def test_all_is_well(suite_of, tmp_path):
     assert (tmp_path / "new" / "a.html").read_text() == html.page(cf.read(tmp_path / "a.json"))
 
 
+@pytest.mark.parametrize(("given", "state"), [((), "inapplicable"), (("--thorough",), "passed")])
+def test_every_example_is_compiled_where_that_is_asked_for(tmp_path, given, state):
+    """An example that another one stands for, in a precision that was not its turn."""
+    case = "operators/products with the dense form/BlockDiagonal 0, real"
+    result = invoke("--backend", "jax", "--dtype", "float32", "--only", case, *given, "--report", tmp_path / "a.json")
+    assert result.exit_code == 0, result.stdout
+    cell = cf.read(tmp_path / "a.json")["targets"][0]["areas"]["operators"]
+    assert cell[state] == 1
+
+
 @pytest.mark.parametrize("columns", ["120", "60"])
 def test_a_failure_is_status_1_with_both_values_and_the_command(suite_of, columns):
     suite_of(right, wrong, broken, a=1)

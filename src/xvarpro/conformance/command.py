@@ -42,6 +42,9 @@ def command(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.json", help="Run nothing: show a report that was written.")
     ] = None,
+    thorough: Annotated[
+        bool, typer.Option(help="Compile every example in both precisions, where one stands for its class.")
+    ] = False,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -66,7 +69,7 @@ def command(
         # arrays of the suite are small: where cores are shared, threads that wait for each other take ten times as long
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         names = None if backend is None else _split(backend)
-        among = targets(names, None if device is None else _split(device), _split(dtype))
+        among = targets(names, None if device is None else _split(device), _split(dtype), thorough)
         found = _run(among, only or (), jobs)
         record = replace(found, absent=absent() if names is None else {}).record()
     _tell(screen, record)

@@ -44,15 +44,15 @@ def pieces(
             raise ProblemError(
                 f"backend {name!r} is not registered, so other processes cannot find it: leave jobs at 1"
             )
-    work = [((t.backend.name, t.device, t.dtype), area) for t in among for area in AREAS]
+    work = [((t.backend.name, t.device, t.dtype, t.thorough), area) for t in among for area in AREAS]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         yield pool.map(partial(_piece, run_area, tuple(only)), *zip(*work, strict=True))
 
 
-def _piece(run_area: Area, only: tuple[str, ...], where: tuple[str, str, str], area: str) -> list[Outcome]:
+def _piece(run_area: Area, only: tuple[str, ...], where: tuple[str, str, str, bool], area: str) -> list[Outcome]:
     return run_area(_target(*where), area, only)
 
 
 @cache
-def _target(name: str, device: str, dtype: str) -> Target:
-    return Target(registry.get(name), device, dtype)
+def _target(name: str, device: str, dtype: str, thorough: bool) -> Target:
+    return Target(registry.get(name), device, dtype, thorough)

@@ -43,6 +43,8 @@ class Outcome:
         The statement of the check.
     exemption : Exemption, optional
         What made the tolerance wider.
+    thorough : bool
+        Whether the target compiles every example.
     """
 
     backend: str
@@ -58,6 +60,7 @@ class Outcome:
     seconds: float = 0.0
     says: str = ""
     exemption: Exemption | None = None
+    thorough: bool = False
 
     @property
     def ok(self) -> bool:
@@ -78,7 +81,7 @@ class Outcome:
         """What runs this case alone."""
         return (
             f"xvarpro conformance --backend {self.backend} --device {self.device} --dtype {self.dtype} "
-            f"--only {shlex.quote(self.address)}"
+            f"--only {shlex.quote(self.address)}{' --thorough' if self.thorough else ''}"
         )
 
 

@@ -27,6 +27,7 @@ def targets(
     backends: Sequence[str | Backend] | None = None,
     devices: Sequence[str] | None = None,
     dtypes: Sequence[str] = DTYPES,
+    thorough: bool = False,
 ) -> list[Target]:
     """Every backend that is installed, on its first device, in both precisions, unless told otherwise.
 
@@ -36,6 +37,8 @@ def targets(
     devices : sequence of str, optional
         As ``"cpu"``, ``"cuda:1"``, or ``"cuda"``; a backend runs on those that it has.
     dtypes : sequence of str
+    thorough : bool
+        Whether every example is compiled, where one in one precision stands for its class otherwise.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def targets(
         there = _devices(backend)
         registry.prove(backend)
         wanted = there[:1] if devices is None else [d for d in devices if _has(there, d)]
-        found += [Target(backend, device, dtype) for device in wanted for dtype in dtypes]
+        found += [Target(backend, device, dtype, thorough) for device in wanted for dtype in dtypes]
     if not found:
         raise ProblemError(f"no backend has a device {', '.join(devices or ())}: see `xvarpro backends`")
     return found
@@ -164,6 +167,7 @@ def run_case(target: Target, check: Check, case: str, given: Any) -> Outcome:
         float("nan"),
         says=check.says,
         exemption=known,
+        thorough=target.thorough,
     )
     try:
         with warnings.catch_warnings():

@@ -57,11 +57,14 @@ class Target:
     device : str
     dtype : str
         ``"float64"`` or ``"float32"``.
+    thorough : bool
+        Whether every example is compiled, where one in one precision stands for its class otherwise.
     """
 
     backend: Backend
     device: str
     dtype: str
+    thorough: bool = False
     _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -148,8 +151,8 @@ class Target:
 
         `turn` are the precisions in which an example stands for its class: parameters change little in a program.
         """
-        if self.backend.compiled and self.dtype not in turn:
-            raise Inapplicable("not compiled in this precision: other examples stand for it")
+        if self.backend.compiled and not self.thorough and self.dtype not in turn:
+            raise Inapplicable("not compiled in this precision: other examples stand for it; --thorough has it")
 
     def forget(self) -> None:
         """Let go of programs and of what `once` computed."""
