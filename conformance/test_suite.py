@@ -1,7 +1,7 @@
 """The suite that ships with the package, on every backend that is installed.
 
 Where every case costs seconds, the first of them runs, in float64, and the rest with ``-m thorough``. ``xvarpro
-conformance`` runs all of it, in one process, which compiles less often.
+conformance`` runs all of it, an area in one process, which compiles less often.
 """
 
 from __future__ import annotations

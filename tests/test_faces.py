@@ -219,7 +219,7 @@ def test_a_step_of_reach_ends_in_a_smaller_face(case):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_does_not_move_a_point_off_its_face(case, dtype):
-    """Thousands of steps inside one face: it stays the face, and the point in the set."""
+    """Hundreds of steps inside one face: it stays the face, and the point in the set."""
     C, vertices = case
     eps = np.finfo(dtype).eps
     for x, _ in points(vertices, 3):

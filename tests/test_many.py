@@ -354,7 +354,7 @@ METHODS = (many.SpectralGradient(), many.SpectralGradient(memory=1), many.Levenb
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_every_method_ends_where_the_default_does(backend, method):
     problem = xv.separable(decays, noisy(), data={"t": T})
-    fit = xv.solve_many(problem, start(), over=BOX, tol=1e-4, max_iter=2000, method=method, backend=backend)
+    fit = xv.solve_many(problem, start(), over=BOX, tol=1e-5, max_iter=2000, method=method, backend=backend)
     assert fit.success.all()
     np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=1e-4)
 
