@@ -129,18 +129,6 @@ def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]
     return found
 
 
-def plan(target: Target, only: Sequence[str] = ()) -> Iterator[tuple[Check, str, Any]]:
-    """Checks and cases for a target, as `selection` finds them."""
-    return _planned(target, selection(only))
-
-
-def _planned(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[tuple[Check, str, Any]]:
-    for check, cases in chosen:
-        if target.dtype in check.dtypes:
-            for case, given in cases.items():
-                yield check, case, given
-
-
 def _matches(where: str, pattern: str) -> bool:
     return where == pattern or where.startswith(f"{pattern}/") or fnmatchcase(where, pattern)
 
@@ -269,8 +257,10 @@ _chosen = cache(selection)  # making the cases takes seconds
 
 
 def _outcomes(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[Outcome]:
-    for check, case, given in _planned(target, chosen):
-        yield run_case(target, check, case, given)
+    for check, cases in chosen:
+        if target.dtype in check.dtypes:
+            for case, given in cases.items():
+                yield run_case(target, check, case, given)
 
 
 def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:
