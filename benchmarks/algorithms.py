@@ -115,29 +115,29 @@ def nonnegative_dictionary() -> Row:
     return Row(xv.separable(identity, X, lam=1e-2), over, start, 0.2)
 
 
-def mixtures() -> Row:
+def mixtures(m: int = 2000, k: int = 20, p: int = 200, share: float = 0.1) -> Row:
     rng = np.random.default_rng(10)
-    K = rng.normal(size=(300, 8, 60))
-    y = (K @ rng.dirichlet(np.full(60, 0.1))) @ rng.normal(size=8) + 0.05 * rng.normal(size=300)
+    K = rng.normal(size=(m, k, p))
+    y = (K @ rng.dirichlet(np.full(p, 0.1))) @ rng.normal(size=k) + 0.05 * rng.normal(size=m)
     problem = xv.separable(mixture, y, data=K, lam=1e-3)
-    return Row(problem, xv.sets.Simplex(1.0), lambda rng: rng.dirichlet(np.ones(60)))
+    return Row(problem, xv.sets.Simplex(1.0), lambda rng: rng.dirichlet(np.ones(p)), share)
 
 
-def nuclear() -> Row:
+def nuclear(n: int = 48, m: int = 5000, sensors: int = 20, share: float = 0.15) -> Row:
     """Blind calibration: every sensor weighs the same low-rank matrix by known masks and an unknown gain."""
     over = given("NuclearBall")(1.0)
     rng = np.random.default_rng(11)
-    shape, m, sensors = (16, 16), 800, 8
-    truth = rng.normal(size=(16, 2)) @ rng.normal(size=(2, 16))
+    shape = (n, n)
+    truth = rng.normal(size=(n, 2)) @ rng.normal(size=(2, n))
     truth /= np.linalg.norm(truth, "nuc")
-    data = {"A": rng.normal(size=(m, 256)), "sensor": np.eye(sensors)[rng.integers(sensors, size=m)]}
+    data = {"A": rng.normal(size=(m, n * n)), "sensor": np.eye(sensors)[rng.integers(sensors, size=m)]}
     y = calibration(truth, data) @ rng.uniform(0.5, 2.0, size=sensors) + 0.02 * rng.normal(size=m)
 
     def start(rng: np.random.Generator) -> Any:
         theta = rng.normal(size=shape)
         return theta / np.linalg.norm(theta, "nuc")
 
-    return Row(xv.separable(calibration, y, data=data, lam=1e-4), over, start)
+    return Row(xv.separable(calibration, y, data=data, lam=1e-4), over, start, share)
 
 
 def exponentials() -> Row:
@@ -176,7 +176,9 @@ ROWS: dict[str, Callable[[], Row]] = {
     "dictionary, MNIST, rho 1000": partial(l1_dictionary, True, 1000.0, 10.0),
     "dictionary, nonnegative atoms": nonnegative_dictionary,
     "mixture in a simplex": mixtures,
+    "mixture, small": partial(mixtures, 300, 8, 60, 0.05),
     "blind calibration, nuclear norm": nuclear,
+    "blind calibration, small": partial(nuclear, 16, 800, 8, 0.05),
     "exponential sums in a simplex": exponentials,
     "network, free and gated": partial(blocks, False),
     "network, two levels": partial(blocks, True),

@@ -432,7 +432,7 @@ def test_spectral_and_sign_balls_descend():
 L1 = L1Ball(4.0)
 
 
-def dictionary_fit(backend, algorithm, max_iter=40):
+def dictionary_fit(backend, algorithm, max_iter=30):
     return xv.solve(
         dictionary_problem(),
         dictionary_start(),
@@ -543,7 +543,9 @@ def test_the_default_follows_the_sets():
         polytope = False
 
     choose = algorithms.choose
-    assert choose([L1], 100) == algorithms.ProjectedQuasiNewton(base=algorithms.SpectralProjectedGradient())
+    nuclear = xv.sets.ShiftScale(xv.sets.NuclearBall())
+    for sets, size in (([L1], 100), ([nuclear], 100_000)):
+        assert choose(sets, size) == algorithms.ProjectedQuasiNewton(base=algorithms.SpectralProjectedGradient())
     accelerated = algorithms.AcceleratedProjectedGradient()
     for sets, size, free in (([L1], 2_000, False), ([L1], 100, True)):
         assert choose(sets, size, free) == algorithms.ProjectedQuasiNewton(base=accelerated)
@@ -551,7 +553,8 @@ def test_the_default_follows_the_sets():
     for sets, size in (([], 100), ([L1], 100_000)):
         assert choose(sets, size, True) == algorithms.ProjectedQuasiNewton(memory=5, settle=0, base=spectral)
     assert choose([xv.sets.L2Ball(), xv.sets.ShiftScale(xv.sets.Ellipsoid())], 5_000) == spectral
-    assert choose([L1], 100_000) == choose([xv.sets.NuclearBall()], 2_000) == accelerated
+    balls = xv.sets.Columns(xv.sets.NonnegativeL2Ball())
+    assert choose([L1], 100_000) == choose([balls], 2_000) == choose([nuclear, balls], 2_000) == accelerated
     assert choose([L1, NoProjection()], 2) == algorithms.InFaceQuasiNewton()
     assert choose([L1, LMOAlone()], 2) == algorithms.ActiveSetFrankWolfe()
     assert choose([L1, Smooth()], 2) == FrankWolfe(blocks=algorithms.Separate())

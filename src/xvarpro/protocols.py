@@ -77,6 +77,11 @@ class Set(Struct):
         return False
 
     @property
+    def spectral(self) -> bool:
+        """Whether singular values or eigenvalues are what is constrained: a projection decomposes the whole matrix."""
+        return False
+
+    @property
     def takes_complex(self) -> bool:
         """Whether points may be complex."""
         return False

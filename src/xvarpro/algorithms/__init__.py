@@ -52,12 +52,12 @@ SMALL, LARGE = 1_000, 10_000
 def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
     """The default, by what the sets offer and by the number of entries of theta.
 
-    Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for a few
-    parameters under sets; accelerated ones for more, or with free leaves, where they end in better minima; those alone
-    for very many, or for more than a few under sets that do not describe their faces. Spectral ones alone in
-    strictly convex sets, whose faces are points. Quasi-Newton from the start where all is free, and for very many
-    parameters with free ones among them, as in a network. Where some set does not project, what its faces or its
-    vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
+    Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for a
+    few parameters under sets, and for singular values; accelerated ones for more, or with free leaves, where they end
+    in better minima; those alone for very many, or for more than a few under sets that do not describe their faces.
+    Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from the start where all is
+    free, and for very many parameters with free ones among them, as in a network. Where some set does not project,
+    what its faces or its vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
     measurements behind the rule.
 
     Parameters
@@ -86,7 +86,7 @@ def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
         return ProjectedQuasiNewton(memory=5, settle=0, base=SpectralProjectedGradient())
     if not free and all(C.strictly_convex for C in sets):
         return SpectralProjectedGradient()
-    if size <= SMALL and not free:
+    if not free and (size <= SMALL or all(C.spectral for C in sets)):
         return ProjectedQuasiNewton(base=SpectralProjectedGradient())
     accelerated = AcceleratedProjectedGradient()
     return ProjectedQuasiNewton(base=accelerated) if faces and size <= LARGE else accelerated

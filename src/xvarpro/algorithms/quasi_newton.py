@@ -193,12 +193,11 @@ class ProjectedQuasiNewton(QuasiNewton):
 class InFaceQuasiNewton(QuasiNewton):
     """L-BFGS inside the smallest face of the iterate, without projections: Frank-Wolfe with a superlinear end.
 
-    Until the face has been the same for `settle` iterations, steps are gradient steps of Barzilai-Borwein length that
-    turn into each face they meet, or go toward Algorithm 2's vertex, and up to 20 more that bring the step closer to
-    the gradient (Combettes, Pokutta 2020), where that promises to descend further. Then they are quasi-Newton steps
-    inside the face, as long as at least the share `trust` of what the other ones promise lies
-    there. Free leaves are part of the model. Under a set that does not describe its faces (`Set.has_faces`) all
-    steps go toward vertices.
+    Until the face has been the same for `settle` iterations, steps are gradient steps of Barzilai-Borwein length by
+    conditional gradient sliding (Lan, Zhou 2016): they turn into each face they meet, and up to five steps of
+    Frank-Wolfe toward the projection, with a vertex each, open others. Then they are quasi-Newton steps inside the
+    face, as long as at least the share `trust` of what the other ones promise lies there. Free leaves are part of the
+    model. Under a set that does not describe its faces (`Set.has_faces`) all steps go toward vertices.
 
     Parameters
     ----------
@@ -216,7 +215,7 @@ class InFaceQuasiNewton(QuasiNewton):
     Notes
     -----
     Oracle : LMO, and the faces where the set describes them
-    Per iteration : a value per trial, 1 gradient, 1 LMO, more on the way to a vertex, and work in the face
+    Per iteration : a value per trial, 1 gradient, 2 LMOs, at most 5 more on the way to vertices, and work in the face
     Memory : ``2 memory`` vectors, more while it works
     Polytope only : no; without faces all steps go toward vertices
     When : sets with faces and no projection; the polish of Frank-Wolfe

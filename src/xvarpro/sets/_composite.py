@@ -28,6 +28,10 @@ class Around(Set):
         return self.inner.polytope
 
     @property
+    def spectral(self) -> bool:
+        return self.inner.spectral
+
+    @property
     def takes_complex(self) -> bool:
         return self.inner.takes_complex
 

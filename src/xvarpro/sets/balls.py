@@ -102,12 +102,12 @@ class L1Ball(Set):
     def slide(self, d: Array, x: Array) -> Array:
         # straight to the boundary, where signs do not count; then in the face that was met, a simplex in ``|x|``
         xp = array_namespace(d)
-        one = xp.ones_like(d[..., :1])
-        step = xp.minimum(xp.expand_dims(self.reach(d, x), axis=-1), one)
-        step = xp.where(self._tight(x), 0 * one, step)
+        tight = self._tight(x)
+        reach = xp.expand_dims(self.reach(xp.where(tight, xp.zeros_like(d), d), x), axis=-1)
+        step = xp.where(tight, xp.zeros_like(reach), xp.minimum(reach, xp.ones_like(reach)))
         y = x + step * d
         sign = phase(y)
-        return xp.where(step < 1, sign * onto_simplex(sign * (y + (1 - step) * self.tangent(d, y)), self.radius), y)
+        return xp.where(step < 1, sign * Simplex(self.radius).slide((1 - step) * sign * d, xp.abs(y)), y)
 
     def reach(self, d: Array, x: Array) -> Array:
         """Newton's method from the right on ``|x + alpha d|_1 = radius``, which is convex and piecewise linear."""
@@ -130,7 +130,7 @@ class L1Ball(Set):
             return xp.maximum(alpha - drop, xp.zeros_like(alpha)), drop
 
         alpha, _ = backends.owner(x).while_loop(
-            lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.ones_like(far) + far)
+            lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.where(some, 1 + far, xp.zeros_like(far)))
         )
         return xp.where(some, alpha, xp.full_like(alpha, xp.inf))
 

@@ -23,6 +23,7 @@ class _Spectral(Set):
     """What the three balls share: matrices on the last two axes, real or complex."""
 
     event_ndim = 2
+    spectral = True
     takes_complex = True
 
     def check(self, shape: tuple[int, ...]) -> None:

@@ -21,6 +21,7 @@ class _Semidefinite(Set):
     """What the three sets share: square matrices on the last two axes, Hermitian points, gradients of any kind."""
 
     event_ndim = 2
+    spectral = True
     takes_complex = True
 
     def check(self, shape: tuple[int, ...]) -> None:
