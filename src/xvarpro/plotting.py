@@ -186,16 +186,16 @@ def _over_repetitions(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[
 
 
 def _mark(ax: Any, name: str, level: float) -> None:
+    # at the left, where what falls is still high
     ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
     ax.annotate(
         name,
-        (1.0, level),
+        (0.0, level),
         xycoords=("axes fraction", "data"),
-        xytext=(-2, 2),
+        xytext=(4, 2),
         textcoords="offset points",
         color="0.45",
         fontsize=8,
-        horizontalalignment="right",
     )
 
 

@@ -65,7 +65,7 @@ class InFace(FirstOrder):
     """
 
     slides = 5  # a handful: better minima of dictionaries than with 20 of them, which come closer to the projection
-    share = 0.5  # of the squared step, that the gap of the projection may leave: the step is one of descent up to 1
+    share = 0.5  # of the squared step that the gap of the projection may be; below 1 the step descends
 
     def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
         d = region.tangent(d, theta)

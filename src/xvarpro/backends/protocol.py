@@ -108,8 +108,10 @@ class Backend(ABC):
         """
         return self.xp.where(x < 0, high, low)
 
-    def norm(self, x: Array) -> Array:
-        """Euclidean norm of a real array along the last axis, keepdims: squares may overflow, or underflow."""
+    def norm(self, x: Array, order: int = 2) -> Array:
+        """l1 or l2 norm of a real array along the last axis, keepdims: sums may overflow, squares also underflow."""
+        if order == 1:
+            return self.xp.sum(self.xp.abs(x), axis=-1, keepdims=True)
         return self.xp.sqrt(self.xp.sum(x * x, axis=-1, keepdims=True))
 
     def divided(self, x: Array, divisor: Array) -> Array:

@@ -133,15 +133,15 @@ class TorchBackend(EagerBackend):
         out.nan_to_num_(nan=-1.0, posinf=math.inf, neginf=-math.inf)
         return torch.copysign(x.new_tensor(math.inf), out, out=out).clamp_(low, high)
 
-    def norm(self, x: Array) -> Array:
+    def norm(self, x: Array, order: int = 2) -> Array:
         # one pass and no array of squares, in pieces: one float32 sum of millions of squares keeps three digits
         x, n = x.contiguous(), x.shape[-1]
         if n < 2 * self._piece:
-            return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            return torch.linalg.vector_norm(x, order, dim=-1, keepdim=True)
         whole = n - n % self._piece
-        pieces = torch.linalg.vector_norm(x[..., :whole].unflatten(-1, (-1, self._piece)), dim=-1)
-        rest = torch.linalg.vector_norm(x[..., whole:], dim=-1, keepdim=True)
-        return torch.linalg.vector_norm(torch.cat([pieces, rest], dim=-1), dim=-1, keepdim=True)
+        pieces = torch.linalg.vector_norm(x[..., :whole].unflatten(-1, (-1, self._piece)), order, dim=-1)
+        rest = torch.linalg.vector_norm(x[..., whole:], order, dim=-1, keepdim=True)
+        return torch.linalg.vector_norm(torch.cat([pieces, rest], dim=-1), order, dim=-1, keepdim=True)
 
     def vjp(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()

@@ -128,6 +128,12 @@ def norm(x: Array) -> Array:
     return scale * xp.sqrt(xp.sum(_square(unit), axis=-1, keepdims=True))
 
 
+def fast_norm(x: Array, order: int = 2) -> Array:
+    """l1 or l2 norm along the last axis, in one pass where it can be: sums overflow, and squares underflow."""
+    xp = array_namespace(x)
+    return backends.owner(x).norm(xp.abs(x) if xp.isdtype(x.dtype, "complex floating") else x, order)[..., 0]
+
+
 def direction(x: Array) -> Array:
     """``x / |x|`` along the last axis, 0 where x is 0: exact zero test, no additive epsilon."""
     xp = array_namespace(x)

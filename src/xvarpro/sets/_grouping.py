@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,11 +16,31 @@ from xvarpro.protocols import Array
 Grouping: TypeAlias = int | tuple[tuple[int, ...], ...]
 
 
+class Pick(NamedTuple):
+    """Entries of the last axis; of consecutive ones the first, since indices cost a pass, and one out of order."""
+
+    entries: np.ndarray
+    start: int | None
+
+    @classmethod
+    def of(cls, entries: np.ndarray) -> Pick:
+        entries = entries.astype(np.int32)
+        consecutive = entries.size and np.all(np.diff(entries) == 1)
+        return cls(entries, int(entries[0]) if consecutive else None)
+
+    def __call__(self, x: Array) -> Array:
+        if self.start is not None:
+            return x[..., self.start : self.start + self.entries.size]
+        xp = array_namespace(x)
+        return xp.take(x, xp.asarray(self.entries, device=device(x)), axis=-1)
+
+
 class Plan(NamedTuple):
-    entries: tuple[np.ndarray, ...]  # per size: which entries, one group a row
-    groups: tuple[np.ndarray, ...]  # per size: which groups
-    back: np.ndarray  # entries in the order of the parts -> entries in their own order
-    order: np.ndarray  # the same for groups
+    sizes: tuple[tuple[int, int], ...]  # of the parts, one per size of group: groups, entries in each
+    entries: tuple[Pick, ...]  # per part: which entries, group by group
+    groups: tuple[Pick, ...]  # per part: which groups
+    back: Pick  # entries in the order of the parts -> entries in their own order
+    order: Pick  # the same for groups
 
 
 @lru_cache(maxsize=256)
@@ -27,53 +48,56 @@ def plan_of(groups: Grouping, n: int) -> Plan:
     if isinstance(groups, int):
         groups = tuple(tuple(range(i, min(i + groups, n))) for i in range(0, n, groups))
     sizes = np.array([len(group) for group in groups])
-    which = tuple(np.flatnonzero(sizes == size).astype(np.int32) for size in np.unique(sizes))
-    entries = tuple(np.array([groups[i] for i in some], dtype=np.int32) for some in which)
+    which = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+    entries = [np.array([groups[i] for i in some]) for some in which]
     flat = np.concatenate([part.ravel() for part in entries])
     if not np.array_equal(np.sort(flat), np.arange(n)):
         raise ProblemError(f"groups of {flat.size} entries do not hold each of {n} entries once")
-    back, order = np.argsort(flat), np.argsort(np.concatenate(which))
-    return Plan(entries, which, back.astype(np.int32), order.astype(np.int32))
-
-
-def _take(x: Array, indices: np.ndarray) -> Array:
-    xp = array_namespace(x)
-    return xp.take(x, xp.asarray(indices, device=device(x)), axis=-1)
+    return Plan(
+        tuple(part.shape for part in entries),
+        tuple(Pick.of(part.ravel()) for part in entries),
+        tuple(Pick.of(some) for some in which),
+        Pick.of(np.argsort(flat)),
+        Pick.of(np.argsort(np.concatenate(which))),
+    )
 
 
 def split(groups: Grouping, x: Array) -> list[Array]:
     """Groups as rows, one array per size of group."""
     xp = array_namespace(x)
     plan = plan_of(groups, x.shape[-1])
-    return [xp.reshape(_take(x, part.ravel()), (*x.shape[:-1], *part.shape)) for part in plan.entries]
+    parts = zip(plan.entries, plan.sizes, strict=True)
+    return [xp.reshape(entries(x), (*x.shape[:-1], *shape)) for entries, shape in parts]
 
 
 def join(groups: Grouping, parts: list[Array]) -> Array:
     """Inverse of `split`."""
     xp = array_namespace(*parts)
     flat = [xp.reshape(part, (*part.shape[:-2], part.shape[-2] * part.shape[-1])) for part in parts]
-    whole = xp.concat(flat, axis=-1)
-    return _take(whole, plan_of(groups, whole.shape[-1]).back)
+    whole = flat[0] if len(flat) == 1 else xp.concat(flat, axis=-1)
+    return plan_of(groups, whole.shape[-1]).back(whole)
 
 
 def by_group(groups: Grouping, parts: list[Array], n: int) -> Array:
     """One number per group, in the order of the groups."""
-    return _take(array_namespace(*parts).concat(parts, axis=-1), plan_of(groups, n).order)
+    return plan_of(groups, n).order(array_namespace(*parts).concat(parts, axis=-1))
 
 
 def to_parts(groups: Grouping, numbers: Array, n: int) -> list[Array]:
     """Inverse of `by_group`."""
-    return [_take(numbers, some) for some in plan_of(groups, n).groups]
+    return [some(numbers) for some in plan_of(groups, n).groups]
 
 
-def own(groups: Grouping, best: Array, n: int, parts: list[Array]) -> list[Array]:
-    """The parts with every group but `best` set to 0."""
-    xp = array_namespace(best)
+def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]) -> Array:
+    """``fun(x_G)`` on the group `best`, 0 on all others; `fun` is asked for one row per size of group."""
+    xp = array_namespace(x)
     out = []
-    for some, part in zip(plan_of(groups, n).groups, parts, strict=True):
-        chosen = xp.asarray(some, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
-        out.append(xp.where(xp.expand_dims(chosen, axis=-1), part, xp.zeros_like(part)))
-    return out
+    for some, part in zip(plan_of(groups, x.shape[-1]).groups, split(groups, x), strict=True):
+        chosen = xp.asarray(some.entries, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
+        at = xp.argmax(xp.astype(chosen, xp.int8), axis=-1, keepdims=True)
+        row = fun(xp.take_along_axis(part, xp.expand_dims(at, axis=-1), axis=-2))
+        out.append(xp.where(xp.expand_dims(chosen, axis=-1), row, xp.zeros_like(row)))
+    return join(groups, out)
 
 
 def grouping(owner: Any) -> None:

@@ -6,11 +6,22 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import checks
+from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace, device
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import direction, norm, onto_simplex, scaled
-from xvarpro.sets._grouping import Grouping, by_group, fitting, grouping, groupings, join, own, plan_of, split, to_parts
+from xvarpro.sets._arithmetic import direction, fast_norm, norm, onto_simplex, scaled
+from xvarpro.sets._grouping import (
+    Grouping,
+    alone,
+    by_group,
+    fitting,
+    grouping,
+    groupings,
+    join,
+    plan_of,
+    split,
+    to_parts,
+)
 from xvarpro.sets._search import excess, level, phase, root
 
 
@@ -63,13 +74,8 @@ class GroupL12Ball(Set):
         return by_group(self.groups, [norm(part)[..., 0] for part in split(self.groups, x)], x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
-        unit, _ = scaled(g)
-        best = xp.argmax(self._norms(unit), axis=-1)
-        chosen = own(
-            self.groups, best, g.shape[-1], [-self.radius * direction(part) for part in split(self.groups, unit)]
-        )
-        return join(self.groups, chosen)
+        best = _largest(self.groups, g, 2)
+        return alone(self.groups, best, g, lambda part: -self.radius * direction(part))
 
     def support(self, g: Array) -> Array:
         return self.radius * array_namespace(g).max(self._norms(g), axis=-1)
@@ -142,10 +148,8 @@ class GroupL1InfBall(Set):
         return by_group(self.groups, parts, x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
-        best = xp.argmax(self._over("sum", scaled(g)[0]), axis=-1)
-        signs = [-self.radius * phase(part) for part in split(self.groups, g)]
-        return join(self.groups, own(self.groups, best, g.shape[-1], signs))
+        best = _largest(self.groups, g, 1)
+        return alone(self.groups, best, g, lambda part: -self.radius * phase(part))
 
     def support(self, g: Array) -> Array:
         return self.radius * array_namespace(g).max(self._over("sum", g), axis=-1)
@@ -189,7 +193,27 @@ class GroupL1InfBall(Set):
 
     def diameter(self, like: Array) -> float:
         plan = plan_of(self.groups, like.shape[-1])
-        return 2 * self.radius * math.sqrt(max(entries.shape[1] for entries in plan.entries))
+        return 2 * self.radius * math.sqrt(max(entries for _, entries in plan.sizes))
 
     def violation(self, x: Array) -> Array:
         return excess(array_namespace(x).sum(self._over("max", x), axis=-1), self.radius)
+
+
+def _largest(groups: Grouping, g: Array, order: int) -> Array:
+    """Index of the group with the largest l1 or l2 norm, the first of those that tie.
+
+    Where sums or squares of the gradient as it is have overflowed, or have underflowed to a loss of digits, and where
+    it is 0 or not finite, its largest entry is taken out first.
+    """
+    xp, n = array_namespace(g), g.shape[-1]
+
+    def sizes(g: Array) -> Array:
+        return by_group(groups, [fast_norm(part, order) for part in split(groups, g)], n)
+
+    found = sizes(g)
+    info = xp.finfo(found.dtype)
+    top = xp.max(found, axis=-1, keepdims=True)
+    safe = (top > math.sqrt(info.smallest_normal * n / info.eps)) & (top < xp.inf)
+    # row by row, lest the rows of a batch see one another
+    found = backends.owner(g).when(xp.any(~safe), lambda found: xp.where(safe, found, sizes(scaled(g)[0])), found)
+    return xp.argmax(found, axis=-1)

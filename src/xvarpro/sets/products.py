@@ -313,8 +313,8 @@ class Groups(Repeated):
         return (cls(), *(cls(L2Ball(2.0), groups) for groups in groupings(shape)))
 
     def check(self, shape: tuple[int, ...]) -> None:
-        for entries in fitting(self, shape).entries:
-            self.inner.check((entries.shape[1],))
+        for _, entries in fitting(self, shape).sizes:
+            self.inner.check((entries,))
 
     def _vectors(self, x: Array) -> list[Array]:
         return split(self.groups, x)

@@ -53,8 +53,8 @@ class MLXBackend(HostedBackend):
     def index_add(self, x: Array, key: Any, v: Array) -> Array:
         return x.at[key].add(v)
 
-    def norm(self, x: Array) -> Array:
-        return self._by_numpy("norm", x)  # added up piece by piece, which MLX's sums are not
+    def norm(self, x: Array, order: int = 2) -> Array:
+        return self._by_numpy("norm", x, order=order)  # added up piece by piece, which MLX's sums are not
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
