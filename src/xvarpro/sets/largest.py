@@ -8,11 +8,11 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import checks
+from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import by_sign, first_steepest, one_hot
+from xvarpro.sets._arithmetic import by_sign, fast_norm, first_steepest, one_hot, scaled
 from xvarpro.sets._parameters import whole
 from xvarpro.sets._search import excess, onto_slice, phase, top
 from xvarpro.sets.sorted import OWLBall
@@ -234,16 +234,30 @@ class KNormBall(TopK):
         xp = array_namespace(g)
         best = first_steepest(g)
         at = xp.take_along_axis(g, best, axis=-1)
-        peak = xp.abs(at)
-        size = xp.abs(g / xp.where(peak == 0, xp.ones_like(peak), peak))
-        # one k of entries all at once only for k < n: a cube inside a l1 ball has no vertex of the hull
-        alone = xp.sum(size, axis=-1, keepdims=True) <= xp.where(peak == 0, 0 * peak, self.k + 0 * peak)
-        if self.k == 1:
-            alone = 0 * peak > 0
-        if self.k >= g.shape[-1]:
-            alone = 0 * peak <= 0
+        alone = self._alone(g, xp.abs(at))
         vertex = one_hot(g, best, -self.radius * phase(at))
-        return xp.where(alone, vertex, by_sign(g, self.radius / self.k, -self.radius / self.k))
+
+        def cube(vertex: Array) -> Array:
+            return xp.where(alone, vertex, by_sign(g, self.radius / self.k, -self.radius / self.k))
+
+        return backends.owner(g).when(xp.any(~alone), cube, vertex)
+
+    def _alone(self, g: Array, peak: Array) -> Array:
+        """Whether the largest entry alone, of size `peak`, is worth more than k-th parts of all."""
+        xp = array_namespace(g)
+        # a cube around the l1 ball, or inside it, has no vertex of the hull
+        if self.k == 1:
+            return xp.zeros_like(peak) > 0
+        if self.k >= g.shape[-1]:
+            return xp.zeros_like(peak) <= 0
+        total, info = xp.expand_dims(fast_norm(g, 1), axis=-1), xp.finfo(g.dtype)
+        safe = (peak > info.smallest_normal / info.eps) & (total < xp.inf)
+        ratio = total / xp.where(safe, peak, xp.ones_like(peak))
+
+        def rescued(ratio: Array) -> Array:
+            return xp.where(safe, ratio, xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True))
+
+        return backends.owner(g).when(xp.any(~safe), rescued, ratio) <= self.k
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
