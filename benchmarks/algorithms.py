@@ -201,8 +201,11 @@ class Entry:
 
 
 def ours() -> list[Entry]:
-    """The default, and everything in `xvarpro.algorithms` that can be built without arguments."""
-    found = {"FrankWolfe, separate": xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate())}
+    """The default, everything in `xvarpro.algorithms` that can be built without arguments, and two variants."""
+    found = {
+        "FrankWolfe, separate": xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate()),
+        "InFaceQuasiNewton, momentum": xv.algorithms.InFaceQuasiNewton(momentum=True),
+    }
     for name in xv.algorithms.__all__:
         try:
             made = getattr(xv.algorithms, name)()

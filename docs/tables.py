@@ -334,8 +334,8 @@ has to provide is in [extending.md](extending.md).
   with spectral steps as its `base` for a few parameters, accelerated ones for more or where some leaves are free;
   [`AcceleratedProjectedGradient`](#acceleratedprojectedgradient) alone for more than ten thousand entries.
 - **Some set does not**, or projects by a decomposition that its LMO can do without: with faces (F)
-  [`InFaceQuasiNewton`](#infacequasinewton), a polytope without (P) [`ActiveSetFrankWolfe`](#activesetfrankwolfe), any
-  other [`FrankWolfe`](#frankwolfe).
+  [`InFaceQuasiNewton`](#infacequasinewton), with `momentum=True` beside free leaves; a polytope without (P)
+  [`ActiveSetFrankWolfe`](#activesetfrankwolfe), any other [`FrankWolfe`](#frankwolfe).
 - **Free leaves beside constrained ones**: `blocks=Separate()` with the methods that take `blocks`.
 - **Too many terms** to touch all of them in an iteration: [`StochasticFrankWolfe`](#stochasticfrankwolfe).
 - **Units that die**: [`Reseeded`](#reseeded) around any of the others.

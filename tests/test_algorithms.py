@@ -35,6 +35,7 @@ VARIANTS = {
         settle=3, base=algorithms.AcceleratedProjectedGradient()
     ),
     "quasi-Newton in the face at once": algorithms.InFaceQuasiNewton(settle=0),
+    "quasi-Newton in the face with momentum": algorithms.InFaceQuasiNewton(momentum=True),
 }
 ARMIJO = [name for name, a in VARIANTS.items() if isinstance(getattr(a, "step", None), Armijo)]
 MONOTONE = {name: a for name, a in VARIANTS.items() if getattr(a, "memory", 1) == 1}
@@ -259,6 +260,7 @@ POLISHED = {
     "spectral": algorithms.ProjectedQuasiNewton(settle=5),
     "accelerated": algorithms.ProjectedQuasiNewton(settle=5, base=algorithms.AcceleratedProjectedGradient()),
     "in the face": algorithms.InFaceQuasiNewton(settle=5),
+    "in the face, momentum": algorithms.InFaceQuasiNewton(settle=5, momentum=True),
 }
 
 
@@ -556,6 +558,7 @@ def test_the_default_follows_the_sets():
     balls = xv.sets.Columns(xv.sets.NonnegativeL2Ball())
     assert choose([L1], 100_000) == choose([balls], 2_000) == choose([nuclear, balls], 2_000) == accelerated
     assert choose([L1, NoProjection()], 2) == algorithms.InFaceQuasiNewton()
+    assert choose([L1, NoProjection()], 2, True) == algorithms.InFaceQuasiNewton(momentum=True)
     assert choose([L1, LMOAlone()], 2) == algorithms.ActiveSetFrankWolfe()
     assert choose([L1, Smooth()], 2) == FrankWolfe(blocks=algorithms.Separate())
     for over in (L1, NoProjection(), LMOAlone(), Smooth()):

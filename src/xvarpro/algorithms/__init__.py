@@ -80,7 +80,7 @@ def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
     faces = all(C.has_faces for C in sets)
     if not all(C.has_projection for C in sets):
         if faces:
-            return InFaceQuasiNewton()
+            return InFaceQuasiNewton(momentum=free)
         return ActiveSetFrankWolfe() if all(C.polytope for C in sets) else FrankWolfe(blocks=Separate())
     if not sets or (free and faces and size > LARGE):
         return ProjectedQuasiNewton(memory=5, settle=0, base=SpectralProjectedGradient())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import add
 from xvarpro.protocols import Algorithm, Array, Leaves
-from xvarpro.trees import axpy, corner, dot, scaled, sub
+from xvarpro.trees import axpy, corner, dot, sub
 
 
 class FirstOrder(Algorithm):
     """A method whose states have `iterate` and `grad`, the gradient there, and that can go on from another point."""
+
+    oracle: ClassVar[str]  # what `nearest` calls, by its name among the counts
 
     @abstractmethod
     def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
@@ -27,8 +29,14 @@ class FirstOrder(Algorithm):
         """The length of a gradient step from here."""
 
     @abstractmethod
+    def nearest(self, f: Any, region: Any, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
+        """A feasible point at `goal` or on the way there from `theta`, and the calls of the oracle."""
+
     def direction(self, f: Any, region: Any, state: Any) -> tuple[Leaves, Any]:
         """A feasible direction of descent that may leave the face, and the state with its work counted."""
+        theta = state.iterate.theta
+        end, calls = self.nearest(f, region, axpy(-self.length(state), state.grad, theta), theta)
+        return sub(end, theta), worked(state, **{self.oracle: calls})
 
     @abstractmethod
     def resumed(self, f: Any, region: Any, state: Any, d: Leaves, alpha: Array, point: Any, values: Any) -> Any:
@@ -45,6 +53,7 @@ class Projecting(FirstOrder):
     """Steps that leave a set are projected back onto it."""
 
     needs_projection = True
+    oracle = "projections"
 
     def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
         return region.tangent(d, theta)
@@ -52,9 +61,8 @@ class Projecting(FirstOrder):
     def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
         return sub(region.project(axpy(1.0, d, theta)), theta)
 
-    def direction(self, f: Any, region: Any, state: Any) -> tuple[Leaves, Any]:
-        d = self.toward(f, region, scaled(-self.length(state), state.grad), state.iterate.theta)
-        return d, worked(state, projections=1)
+    def nearest(self, f: Any, region: Any, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
+        return region.project(goal), array_namespace(theta[0]).ones_like(corner(theta[0]))
 
 
 class InFace(FirstOrder):
@@ -64,6 +72,7 @@ class InFace(FirstOrder):
     vertex that lies furthest ahead of that opens the next ones. Sets without faces know only the latter.
     """
 
+    oracle = "lmos"
     slides = 5  # a handful: better minima of dictionaries than with 20 of them, which come closer to the projection
     share = 0.5  # of the squared step that the gap of the projection may be; below 1 the step descends
 
@@ -75,10 +84,7 @@ class InFace(FirstOrder):
     def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
         return sub(region.slide(f.backend, d, theta), theta)
 
-    def direction(self, f: Any, region: Any, state: Any) -> tuple[Leaves, Any]:
-        theta = state.iterate.theta
-        goal = axpy(-self.length(state), state.grad, theta)
-
+    def nearest(self, f: Any, region: Any, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
         def slid(theta: Leaves, n: Array) -> _Slid:
             end = region.slide(f.backend, sub(goal, theta), theta)
             ahead = region.blmo(end, region.block(sub(end, goal), free=False))
@@ -95,7 +101,7 @@ class InFace(FirstOrder):
             return slid(axpy(alpha, now.ahead, now.end), now.n + 1)
 
         last = f.backend.while_loop(going, again, slid(theta, array_namespace(theta[0]).zeros_like(corner(theta[0]))))
-        return sub(last.end, theta), worked(state, lmos=last.n + 1)
+        return last.end, last.n + 1
 
 
 class _Slid(NamedTuple):

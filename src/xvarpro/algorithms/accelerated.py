@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 from xvarpro import checks
 from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import add, arrived, certified, curvature, moved, start, status
-from xvarpro.algorithms._polish import Projecting
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Iterate, Leaves
 from xvarpro.trees import axpy, dot, select, sub
@@ -24,9 +24,86 @@ class State(NamedTuple):
     L: Array
 
 
+@dataclass(frozen=True)
+class Accelerated(FirstOrder):
+    """FISTA, monotone, with restart and backtracking."""
+
+    shrink: float = 0.8
+    grow: float = 2.0
+    limit: int = 60
+
+    def __post_init__(self) -> None:
+        checks.limit(self, self.limit)
+        if not (0 < self.shrink <= 1 < self.grow):
+            raise ProblemError(f"0 < shrink <= 1 < grow is needed, got {self.shrink!r}, {self.grow!r}")
+
+    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+        iterate, grad, d = start(f, region, theta)
+        L = curvature(f, theta, grad, d)
+        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+        return State(iterate, grad, theta, array_namespace(L).ones_like(L), L)
+
+    def advance(self, f: Any, region: Any, state: State) -> State:
+        iterate, old, z, t, _ = state
+        x = iterate.theta
+        xp = array_namespace(t)
+        point, alpha, L, trials, calls = self._descend(f, region, z, x, state.L)
+        point, grad, direction = certified(f, region, point.theta, point)
+        # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
+        better = point.value <= iterate.value + f.rounding(iterate.value)
+        step = sub(point.theta, x)
+        progress = better & moved(xp.ones_like(t), dot(step, step), x)
+        forward = progress & (dot(grad, step) <= 0)
+        t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
+        theta = select(better, point.theta, x)
+        momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
+        (value, gap_A, gap_B, slack, lower), kept = select(
+            better,
+            ((point.value, direction.gap_A, direction.gap_B, direction.slack, direction.lower), grad),
+            ((iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower), old),
+        )
+        # at t = 1 the step started from the iterate itself: there is nothing left to drop
+        outcome = status(t, progress | (t > 1))
+        work = add(add(iterate.counts, values=trials + 1, gradients=2, lmos=1), **{self.oracle: calls})
+        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack, lower)
+        return State(iterate, kept, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
+
+    def length(self, state: State) -> Array:
+        return 1 / state.L
+
+    def resumed(self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any) -> State:
+        before = state.iterate.theta
+        iterate, grad, _ = arrived(f, region, state.iterate, point, values)
+        iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
+        return State(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
+
+    def _descend(self, f: Any, region: Any, z: Leaves, x: Leaves, L: Array) -> tuple[Any, Array, Array, Array, Array]:
+        """Gradient step from z, feasible from x; L grows until the quadratic model is an upper bound."""
+        xp = array_namespace(L)
+        at_z, grad = f.value_and_gradient(z)
+        slack = f.rounding(at_z.value)
+
+        def trial(L: Array, n: Array, calls: Array) -> tuple[Array, Any, Array, Array]:
+            end, more = self.nearest(f, region, axpy(-1 / L, grad, z), x)
+            return L, f.point(end, ahead=True), n, calls + more
+
+        def rejected(state: tuple[Array, Any, Array, Array]) -> Array:
+            L, point, n, _ = state
+            d = sub(point.theta, z)
+            bound = at_z.value + dot(grad, d) + (0.5 * L) * dot(d, d) + slack
+            return ~(point.value <= bound) & (n < self.limit)
+
+        L, point, n, calls = f.backend.while_loop(
+            rejected,
+            lambda s: trial(s[0] * self.grow, s[2] + 1, s[3]),
+            trial(L * self.shrink, xp.ones_like(L), xp.zeros_like(L)),
+        )
+        return point, 1 / L, L, n, calls
+
+
 @final
 @dataclass(frozen=True)
-class AcceleratedProjectedGradient(Projecting):
+class AcceleratedProjectedGradient(Projecting, Accelerated):
     """FISTA (Beck, Teboulle 2009) made monotone: a step that raises the objective is dropped and momentum restarts.
 
     Momentum restarts as well where the gradient at the new iterate points against the step (O'Donoghue, Candes 2015);
@@ -54,71 +131,8 @@ class AcceleratedProjectedGradient(Projecting):
     2.0
     """
 
-    shrink: float = 0.8
-    grow: float = 2.0
-    limit: int = 60
 
-    def __post_init__(self) -> None:
-        checks.limit(self, self.limit)
-        if not (0 < self.shrink <= 1 < self.grow):
-            raise ProblemError(f"0 < shrink <= 1 < grow is needed, got {self.shrink!r}, {self.grow!r}")
-
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
-        iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
-        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-        return State(iterate, grad, theta, array_namespace(L).ones_like(L), L)
-
-    def advance(self, f: Any, region: Any, state: State) -> State:
-        iterate, old, z, t, _ = state
-        x = iterate.theta
-        xp = array_namespace(t)
-        point, alpha, L, trials = self._descend(f, region, z, state.L)
-        point, grad, direction = certified(f, region, point.theta, point)
-        # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
-        better = point.value <= iterate.value + f.rounding(iterate.value)
-        step = sub(point.theta, x)
-        progress = better & moved(xp.ones_like(t), dot(step, step), x)
-        forward = progress & (dot(grad, step) <= 0)
-        t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
-        theta = select(better, point.theta, x)
-        momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        (value, gap_A, gap_B, slack, lower), kept = select(
-            better,
-            ((point.value, direction.gap_A, direction.gap_B, direction.slack, direction.lower), grad),
-            ((iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower), old),
-        )
-        # at t = 1 the step started from the iterate itself: there is nothing left to drop
-        outcome = status(t, progress | (t > 1))
-        work = add(iterate.counts, values=trials + 1, gradients=2, lmos=1, projections=trials)
-        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack, lower)
-        return State(iterate, kept, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
-
-    def length(self, state: State) -> Array:
-        return 1 / state.L
-
-    def resumed(self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any) -> State:
-        before = state.iterate.theta
-        iterate, grad, _ = arrived(f, region, state.iterate, point, values)
-        iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
-        return State(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
-
-    def _descend(self, f: Any, region: Any, z: Leaves, L: Array) -> tuple[Any, Array, Array, Array]:
-        """Projected gradient step from z; L grows until the quadratic model is an upper bound."""
-        xp = array_namespace(L)
-        at_z, grad = f.value_and_gradient(z)
-        slack = f.rounding(at_z.value)
-
-        def trial(L: Array, n: Array) -> tuple[Array, Any, Array]:
-            return L, f.point(region.project(axpy(-1 / L, grad, z)), ahead=True), n
-
-        def rejected(state: tuple[Array, Any, Array]) -> Array:
-            L, point, n = state
-            d = sub(point.theta, z)
-            bound = at_z.value + dot(grad, d) + (0.5 * L) * dot(d, d) + slack
-            return ~(point.value <= bound) & (n < self.limit)
-
-        L, point, n = f.backend.while_loop(
-            rejected, lambda s: trial(s[0] * self.grow, s[2] + 1), trial(L * self.shrink, xp.ones_like(L))
-        )
-        return point, 1 / L, L, n
+@final
+@dataclass(frozen=True)
+class AcceleratedInFace(InFace, Accelerated):
+    """The same steps without a projection."""

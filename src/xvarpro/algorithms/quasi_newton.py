@@ -12,6 +12,7 @@ from xvarpro import checks
 from xvarpro._namespace import array_namespace, device
 from xvarpro.algorithms._common import feasible_search, status
 from xvarpro.algorithms._polish import FirstOrder, worked
+from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
@@ -193,11 +194,11 @@ class ProjectedQuasiNewton(QuasiNewton):
 class InFaceQuasiNewton(QuasiNewton):
     """L-BFGS inside the smallest face of the iterate, without projections: Frank-Wolfe with a superlinear end.
 
-    Until the face has been the same for `settle` iterations, steps are gradient steps of Barzilai-Borwein length by
-    conditional gradient sliding (Lan, Zhou 2016): they turn into each face they meet, and up to five steps of
-    Frank-Wolfe toward the projection, with a vertex each, open others. Then they are quasi-Newton steps inside the
-    face, as long as at least the share `trust` of what the other ones promise lies there. Free leaves are part of the
-    model. Under a set that does not describe its faces (`Set.has_faces`) all steps go toward vertices.
+    Until the face has been the same for `settle` iterations, steps are gradient steps, of Barzilai-Borwein length or
+    accelerated, by conditional gradient sliding (Lan, Zhou 2016): they turn into each face they meet, and up to five
+    steps of Frank-Wolfe toward the projection, with a vertex each, open others. Then they are quasi-Newton steps
+    inside the face, as long as at least the share `trust` of what the other ones promise lies there. Free leaves are
+    part of the model. Under a set that does not describe its faces (`Set.has_faces`) all steps go toward vertices.
 
     Parameters
     ----------
@@ -211,6 +212,9 @@ class InFaceQuasiNewton(QuasiNewton):
         Share of the predicted decrease that is asked for, in (0, 1/2).
     limit : int
         Trials after which the line search gives up.
+    momentum : bool
+        Whether gradient steps are accelerated, as those of `AcceleratedProjectedGradient`: better minima where leaves
+        are free, as in networks.
 
     Notes
     -----
@@ -235,9 +239,11 @@ class InFaceQuasiNewton(QuasiNewton):
     array([0.3333, 0.3333, 0.3333])
     """
 
+    momentum: bool = False
+
     @property
     def first_order(self) -> FirstOrder:
-        return SpectralInFace()
+        return AcceleratedInFace() if self.momentum else SpectralInFace()
 
 
 def _inverse_hessian(backend: Any, S: Array, Y: Array, q: Array, length: Array) -> Array:
