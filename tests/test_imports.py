@@ -144,6 +144,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
             for name in ("balls", "box", "simplex")
         ),
         *(("sets.oracle", f"sets.{name}") for name in ("balls", "simplex")),
+        ("algorithms.quasi_newton", "algorithms.accelerated"),
         ("algorithms.quasi_newton", "algorithms.spectral"),
         *((f"operators.{made}", "operators.dense") for made in ("_conversion", "blocks", "combined", "weighted")),
         ("lower.affine", "lower.qr"),
