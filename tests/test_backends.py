@@ -144,6 +144,9 @@ def test_one_entry_per_row(shape, dtype, backend):
     assert (host(got) == want).all()
     one = backend.one_hot(send(backend, like), send(backend, index), send(backend, entry[..., :1] * 0))
     assert not host(one).any()
+    base = rng(2).normal(size=shape[-1]).astype(dtype)
+    moved = backend.one_hot(*(send(backend, x) for x in (like, index, entry, base)))
+    assert (host(moved) == np.where(np.arange(shape[-1]) == index, entry, base)).all()
 
 
 BOUNDS = {
@@ -175,15 +178,37 @@ def test_bounds_by_sign(bounds, dtype, backend):
         assert (host(there[2]) == kept[0]).all()
 
 
+@pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1,), (5,), (3, 5), (0, 5), (2, 8192), (2, 3, 20001), (1_000_000,)])
-def test_norms_keep_their_digits(shape, dtype, backend):
-    x = (1 + rng(0).uniform(size=shape)).astype(dtype)
-    got = backend.norm(send(backend, x))
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 5), (0, 5), (2, 8192), (2, 3, 20001), (5000, 100), (1_000_000,)])
+def test_norms_keep_their_digits(shape, dtype, order, backend):
+    x = (1 + rng(0).uniform(size=shape)).astype(dtype) * np.where(np.arange(shape[-1]) % 2, 1, -1).astype(dtype)
+    got = backend.norm(send(backend, x), order)
     assert backend.dtype_name(got) == dtype
     assert got.shape == (*shape[:-1], 1)
-    want = np.linalg.norm(x.astype(np.float64), axis=-1, keepdims=True)
+    want = np.linalg.norm(x.astype(np.float64), order, axis=-1, keepdims=True)
     assert (np.abs(host(got) - want) <= 8 * np.finfo(dtype).eps * want).all()
+
+
+@pytest.mark.parametrize("shape", [(7 * 300_000,), (2, 7 * 50_001), (3, 2, 7 * 11_000), (7,), (0, 14)])
+@pytest.mark.parametrize("unit", [1, 7])
+def test_pieces_side_by_side_are_the_whole(shape, unit, backend):
+    """Where the last piece is shorter, and with arrays of fewer axes beside, and traced."""
+    x, row = rng(0).normal(size=shape), rng(1).normal(size=shape[-1:])
+    xp = backend.xp
+
+    def fun(x, row):
+        found = xp.abs(x) + row
+        return found if unit == 1 else xp.max(xp.reshape(found, (*x.shape[:-1], x.shape[-1] // unit, unit)), axis=-1)
+
+    want = np.abs(x) + row
+    want = want if unit == 1 else want.reshape(*shape[:-1], shape[-1] // unit, unit).max(axis=-1)
+    there = send(backend, x), send(backend, row)
+    assert (host(backend.piecewise(fun, *there, unit=unit)) == want).all()
+    if backend.name == "jax":
+        import jax
+
+        assert (host(jax.jit(lambda *there: backend.piecewise(fun, *there, unit=unit))(*there)) == want).all()
 
 
 def test_norms_do_not_see_the_order_of_memory():

@@ -106,8 +106,8 @@ class CuPyBackend(TapedBackend):
         scatter_add(out, key, v)
         return out
 
-    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
-        out = cp.zeros_like(like)
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
+        out = cp.zeros_like(like) if base is None else cp.broadcast_to(base, like.shape).copy()
         cp.put_along_axis(out, index, entry, axis=-1)
         return out
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import optree
 
+from xvarpro._namespace import device
 from xvarpro.backends.protocol import Array, Backend
+
+_PIECE = 4096  # entries added up by themselves
 
 
 class EagerBackend(Backend):
     """Loops for NumPy, CuPy, Torch and array-api-strict: one host read per iteration, the status."""
+
+    cached = 0  # entries worked on at a time where steps go through memory otherwise; 0: all
 
     def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
         while bool(cond(state)):
@@ -66,6 +72,34 @@ class EagerBackend(Backend):
     def divided(self, x: Array, divisor: Array) -> Array:
         x /= divisor
         return x
+
+    def either(self, condition: Array, this: Callable[[], Array], that: Callable[[], Array]) -> Array:
+        if bool(self.xp.all(condition)):
+            return this()
+        return super().either(condition, this, that) if bool(self.xp.any(condition)) else that()
+
+    def norm(self, x: Array, order: int = 2) -> Array:
+        # in pieces: one float32 sum of millions of squares keeps three digits
+        n = x.shape[-1]
+        if n < 2 * _PIECE:
+            return super().norm(x, order)
+        whole = n - n % _PIECE
+        pieces = super().norm(self.xp.reshape(x[..., :whole], (*x.shape[:-1], whole // _PIECE, _PIECE)), order)[..., 0]
+        return super().norm(self.xp.concat([pieces, super().norm(x[..., whole:], order)], axis=-1), order)
+
+    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
+        n, lead = arrays[0].shape[-1], math.prod(arrays[0].shape[:-1])
+        length = max(1, self.cached // (unit * max(1, lead))) * unit
+        if not self.cached or n < 2 * length:
+            return super().piecewise(fun, *arrays, unit=unit)
+        first = fun(*(x[..., :length] for x in arrays))
+        shape = (*first.shape[:-1], n // unit)
+        out = self.xp.empty(shape, dtype=first.dtype, device=device(first))
+        out[..., : length // unit] = first
+        for start in range(length, n // unit * unit, length):
+            end = min(start + length, n // unit * unit)
+            out[..., start // unit : end // unit] = fun(*(x[..., start:end] for x in arrays))
+        return out
 
     def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)

@@ -27,6 +27,7 @@ class NumPyBackend(TapedBackend):
     failures = (np.linalg.LinAlgError,)
     reproducible = True  # no operation of NumPy or of its BLAS depends on which thread is first
     xp = xp
+    cached = 1 << 17
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         x = np.asarray(x, dtype=dtype)
@@ -98,8 +99,8 @@ class NumPyBackend(TapedBackend):
         np.add.at(out, key, v)
         return out
 
-    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
-        out = np.zeros_like(like)
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
+        out = np.zeros_like(like) if base is None else np.broadcast_to(base, like.shape).copy()
         np.put_along_axis(out, index, entry, axis=-1)
         return out
 

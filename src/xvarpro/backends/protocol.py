@@ -91,14 +91,19 @@ class Backend(ABC):
         """Standard name of an array's dtype."""
         return str(x.dtype).rsplit(".", maxsplit=1)[-1]
 
-    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
-        """0 in the shape and dtype of `like`, but for `entry` at `index`; the latter two are ``(..., 1)``.
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
+        """`base`, or 0, in the shape and dtype of `like`, but for `entry` at `index`; the latter two are ``(..., 1)``.
 
         A framework that writes in place does better than to compare all indices with one.
         """
         xp = self.xp
         places = xp.arange(like.shape[-1], dtype=index.dtype, device=device(index))
-        return xp.where(places == index, entry, xp.zeros((), dtype=like.dtype, device=device(like)))
+        base = xp.zeros((), dtype=like.dtype, device=device(like)) if base is None else base
+        return xp.where(places == index, entry, base)
+
+    def either(self, condition: Array, this: Callable[[], Array], that: Callable[[], Array]) -> Array:
+        """``where(condition, this(), that())``, of which a framework need not make what is not asked for anywhere."""
+        return self.xp.where(condition, this(), that())
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
         """`high` where ``x < 0``, `low` elsewhere, in the shape of `x`; ``low <= high`` are of its dtype and broadcast.
@@ -110,6 +115,17 @@ class Backend(ABC):
 
     def norm(self, x: Array, order: int = 2) -> Array:
         """l1 or l2 norm of a real array along the last axis, keepdims: sums may overflow, squares also underflow."""
+        if x.ndim < 2 or 0 in x.shape:
+            return self.norms(x, order)
+        *lead, rows, n = x.shape
+
+        def some(x: Array) -> Array:
+            return self.norms(self.xp.reshape(x, (*lead, x.shape[-1] // n, n)), order)[..., 0]
+
+        return self.xp.expand_dims(self.piecewise(some, self.xp.reshape(x, (*lead, rows * n)), unit=n), axis=-1)
+
+    def norms(self, x: Array, order: int) -> Array:
+        """What `norm` is made of: the same, of arrays that a cache holds where that pays."""
         if order == 1:
             return self.xp.sum(self.xp.abs(x), axis=-1, keepdims=True)
         return self.xp.sqrt(self.xp.sum(x * x, axis=-1, keepdims=True))
@@ -117,6 +133,15 @@ class Backend(ABC):
     def divided(self, x: Array, divisor: Array) -> Array:
         """``x / divisor``, where nobody needs `x` any more: written into it where a framework can."""
         return x / divisor
+
+    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
+        """``fun(*arrays)`` of a `fun` that makes one entry of every `unit` entries along the last axis.
+
+        Arrays are of one length there; what is less than a unit at its end is left out. A framework that makes an array
+        of every step of `fun` does better piece by piece: what a cache holds need not go through memory.
+        """
+        whole = arrays[0].shape[-1] // unit * unit
+        return fun(*(x[..., :whole] for x in arrays)) if unit > 1 else fun(*arrays)
 
     # -- calculus ----------------------------------------------------------------------------------------------------
 

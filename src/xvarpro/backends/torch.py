@@ -15,7 +15,7 @@ import torch
 
 from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Pullback, Pushforward
+from xvarpro.backends.protocol import Array, Backend, Pullback, Pushforward
 from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
@@ -37,7 +37,7 @@ class TorchBackend(EagerBackend):
     autodiff = "torch.autograd"
     failures = (torch.linalg.LinAlgError,)
     xp = xp
-    _piece = 4096
+    cached = 1 << 19
 
     def __init__(self, reproducible: bool = False) -> None:
         self.reproducible = reproducible
@@ -120,28 +120,30 @@ class TorchBackend(EagerBackend):
     def devices(self) -> list[str]:
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
-    def one_hot(self, like: Array, index: Array, entry: Array) -> Array:
-        return torch.zeros_like(like).scatter_(-1, index, entry.expand(index.shape))
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
+        out = torch.zeros_like(like) if base is None else base.expand(like.shape).clone()
+        return out.scatter_(-1, index, entry.expand(index.shape))
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
         if x.is_cuda:
             return torch.where(x < 0, high, low)
         # in place: a new array of this size costs more than three passes over it
-        info = torch.finfo(x.dtype)
-        # with less than any number taken off 0 has the sign of what is not < 0; NaN is given it
-        out = torch.sub(x.new_tensor(-info.smallest_normal * info.eps), x.detach())
-        out.nan_to_num_(nan=-1.0, posinf=math.inf, neginf=-math.inf)
-        return torch.copysign(x.new_tensor(math.inf), out, out=out).clamp_(low, high)
+        out, span = torch.lt(x.detach(), 0, out=torch.empty_like(x, requires_grad=False)), high - low
+        if span.ndim == 0 and bool(low + span == high):
+            return torch.add(low, out, alpha=float(span), out=out)
+        return out.sub_(0.5).mul_(math.inf).clamp_(low, high)
 
-    def norm(self, x: Array, order: int = 2) -> Array:
-        # one pass and no array of squares, in pieces: one float32 sum of millions of squares keeps three digits
-        x, n = x.contiguous(), x.shape[-1]
-        if n < 2 * self._piece:
-            return torch.linalg.vector_norm(x, order, dim=-1, keepdim=True)
-        whole = n - n % self._piece
-        pieces = torch.linalg.vector_norm(x[..., :whole].unflatten(-1, (-1, self._piece)), order, dim=-1)
-        rest = torch.linalg.vector_norm(x[..., whole:], order, dim=-1, keepdim=True)
-        return torch.linalg.vector_norm(torch.cat([pieces, rest], dim=-1), order, dim=-1, keepdim=True)
+    def norms(self, x: Array, order: int) -> Array:
+        # one pass and no array of squares; sizes it adds up one by one, which loses digits
+        if order == 1:
+            return super().norms(x, order)
+        return torch.linalg.vector_norm(x.contiguous(), dim=-1, keepdim=True)
+
+    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
+        # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory
+        if any(x.is_cuda or x.requires_grad for x in arrays):
+            return Backend.piecewise(self, fun, *arrays, unit=unit)
+        return super().piecewise(fun, *arrays, unit=unit)
 
     def vjp(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()

@@ -22,13 +22,13 @@ def first_index(x: Array, best: Array) -> Array:
 def first_largest(x: Array) -> Array:
     """Index of the largest entry along the last axis, the first of those that tie, keepdims; any where x has a NaN."""
     xp = array_namespace(x)
-    return _first(x, lambda x: xp.max(x, axis=-1), lambda x: x)
+    return _first(lambda x: x, lambda x: xp.max(_pieces(x), axis=-1), x)
 
 
 def first_smallest(x: Array) -> Array:
     """As `first_largest`, of ``-x``."""
     xp = array_namespace(x)
-    return _first(x, lambda x: -xp.min(x, axis=-1), lambda x: -x)
+    return _first(lambda x: -x, lambda x: -xp.min(_pieces(x), axis=-1), x)
 
 
 def first_steepest(x: Array) -> Array:
@@ -36,35 +36,76 @@ def first_steepest(x: Array) -> Array:
     xp = array_namespace(x)
     if xp.isdtype(x.dtype, "complex floating"):
         return first_largest(xp.abs(x))
-    return _first(x, lambda x: xp.maximum(xp.max(x, axis=-1), -xp.min(x, axis=-1)), xp.abs)
+    return _first(xp.abs, lambda x: peak(_pieces(x)), x)
 
 
-def _first(x: Array, peak: Callable[[Array], Array], height: Callable[[Array], Array]) -> Array:
-    """The first index of the largest ``height(x)``, whose maximum along the last axis is ``peak(x)``.
+def first_peak(height: Callable[..., Array], *arrays: Array) -> Array:
+    """As `first_largest`, of ``height(*arrays)``, entry by entry, of which no more is made than what a cache holds."""
+    xp = array_namespace(*arrays)
+
+    def peaks(*arrays: Array) -> Array:
+        def some(*arrays: Array) -> Array:
+            return xp.max(_pieces(height(*arrays)), axis=-1)
+
+        return backends.owner(arrays[0]).piecewise(some, *arrays, unit=_PIECE)
+
+    return _first(height, peaks, *xp.broadcast_arrays(*arrays))
+
+
+def peak(x: Array) -> Array:
+    """The largest ``|x|`` along the last axis, for real x without making ``|x|``."""
+    xp = array_namespace(x)
+    if xp.isdtype(x.dtype, "complex floating"):
+        return xp.max(xp.abs(x), axis=-1)
+    return xp.maximum(xp.max(x, axis=-1), -xp.min(x, axis=-1))
+
+
+def total(height: Callable[[Array], Array], x: Array) -> Array:
+    """Sum of ``height(x)``, entry by entry, along the last axis, keepdims, made as in `first_peak`."""
+    xp = array_namespace(x)
+    n = x.shape[-1]
+    if n < 2 * _PIECE:
+        return xp.sum(height(x), axis=-1, keepdims=True)
+    sums = backends.owner(x).piecewise(lambda x: xp.sum(_pieces(height(x)), axis=-1), x, unit=_PIECE)
+    rest = height(x[..., n - n % _PIECE :])
+    return xp.sum(sums, axis=-1, keepdims=True) + xp.sum(rest, axis=-1, keepdims=True)
+
+
+def _pieces(x: Array) -> Array:
+    """The last axis as whole pieces, without what is left of it."""
+    n = x.shape[-1]
+    whole = x if n % _PIECE == 0 else x[..., : n - n % _PIECE]
+    return array_namespace(x).reshape(whole, (*x.shape[:-1], n // _PIECE, _PIECE))
+
+
+def _first(height: Callable[..., Array], peaks: Callable[..., Array], *arrays: Array) -> Array:
+    """The first index of the largest ``height(*arrays)``, whose maxima over whole pieces are ``peaks(*arrays)``.
 
     Of a long axis only the first piece that holds the peak is searched: a maximum is taken at the speed of memory,
     its index is not on every framework.
     """
-    xp = array_namespace(x)
-    n = x.shape[-1]
+    like = arrays[0]
+    xp = array_namespace(like)
+    n = like.shape[-1]
     if n < 2 * _PIECE:
-        return xp.argmax(height(x), axis=-1, keepdims=True)
-    whole = n - n % _PIECE
-    pieces = peak(xp.reshape(x[..., :whole], (*x.shape[:-1], whole // _PIECE, _PIECE)))
+        return xp.argmax(height(*arrays), axis=-1, keepdims=True)
     # the last piece is as long as the others: what it shares with the one before, that one is asked for first
-    last = xp.expand_dims(peak(x[..., n - _PIECE :]), axis=-1)
-    best = xp.argmax(xp.concat([pieces, last], axis=-1), axis=-1, keepdims=True)
+    last = peaks(*(x[..., n - _PIECE :] for x in arrays))
+    best = xp.argmax(xp.concat([peaks(*arrays), last], axis=-1), axis=-1, keepdims=True)
     start = xp.minimum(best * _PIECE, xp.full_like(best, n - _PIECE))
-    piece = xp.take_along_axis(x, start + xp.arange(_PIECE, dtype=best.dtype, device=device(x)), axis=-1)
-    return start + xp.argmax(height(piece), axis=-1, keepdims=True)
+    inside = start + xp.arange(_PIECE, dtype=best.dtype, device=device(like))
+    return start + xp.argmax(height(*(xp.take_along_axis(x, inside, axis=-1) for x in arrays)), axis=-1, keepdims=True)
 
 
-def one_hot(like: Array, index: Array, entry: Array | float) -> Array:
-    """0 in the shape of `like`, but for `entry` at `index`, both keepdims: a vertex."""
+def one_hot(like: Array, index: Array, entry: Array | float, base: float | Array = 0.0) -> Array:
+    """`base` in the shape of `like`, and `entry` more at `index`, both keepdims: a vertex."""
     xp = array_namespace(like)
     if isinstance(entry, float | int):
         entry = xp.full(index.shape, entry, dtype=like.dtype, device=device(like))
-    return backends.owner(like).one_hot(like, index, entry)
+    if isinstance(base, float) and not base:
+        return backends.owner(like).one_hot(like, index, entry)
+    rest = xp.astype(xp.broadcast_to(beside(base, like), like.shape), like.dtype, copy=False)
+    return backends.owner(like).one_hot(like, index, entry + xp.take_along_axis(rest, index, axis=-1), rest)
 
 
 def by_sign(x: Array, high: Array | float, low: Array | float) -> Array:
@@ -158,14 +199,10 @@ def of_length(x: Array, size: float, spent: bool = False) -> Array:
     divisor = length / size
     safe = (length > math.sqrt(info.smallest_normal * x.shape[-1] / info.eps)) & (length < xp.inf)
     safe = safe & (xp.abs(divisor) >= info.smallest_normal) & (xp.abs(divisor) < xp.inf)
-
-    def rescued(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        # row by row, lest the rows of a batch see one another
-        x, divisor = pair
-        return xp.where(safe, x, size * direction(x)), xp.where(safe, divisor, xp.ones_like(divisor))
-
-    x, divisor = backend.when(xp.any(~safe), rescued, (x, divisor))
-    return backend.divided(x, divisor) if spent else x / divisor
+    # row by row, lest the rows of a batch see one another: those to be rescued are still as they were
+    divisor = xp.where(safe, divisor, xp.ones_like(divisor))
+    vertex = backend.divided(x, divisor) if spent else x / divisor
+    return backend.when(xp.any(~safe), lambda x: xp.where(safe, x, size * direction(x)), vertex)
 
 
 def _square(x: Array) -> Array:
@@ -181,9 +218,19 @@ def scaled(x: Array) -> tuple[Array, Array]:
     xp = array_namespace(x)
     if x.shape[-1] == 0:
         return x, xp.ones((*x.shape[:-1], 1), dtype=real_dtype(x), device=device(x))
-    scale = xp.max(xp.abs(x), axis=-1, keepdims=True)
-    # written so that NaN stays NaN
-    return x / xp.where(scale == 0, xp.ones_like(scale), scale), scale
+    scale = xp.expand_dims(peak(x), axis=-1)
+    return x / or_one(scale), scale
+
+
+def largest_size(x: Array) -> Array:
+    """``max |x|`` along the last axis, 1 where x is 0, keepdims: a divisor that leaves what sums up."""
+    return or_one(array_namespace(x).expand_dims(peak(x), axis=-1))
+
+
+def or_one(size: Array) -> Array:
+    """A size, 1 where it is 0: a divisor. NaN stays NaN."""
+    xp = array_namespace(size)
+    return xp.where(size == 0, xp.ones_like(size), size)
 
 
 def onto_simplex(x: Array, radius: float) -> Array:

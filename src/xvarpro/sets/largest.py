@@ -235,12 +235,11 @@ class KNormBall(TopK):
         best = first_steepest(g)
         at = xp.take_along_axis(g, best, axis=-1)
         alone = self._alone(g, xp.abs(at))
-        vertex = one_hot(g, best, -self.radius * phase(at))
-
-        def cube(vertex: Array) -> Array:
-            return xp.where(alone, vertex, by_sign(g, self.radius / self.k, -self.radius / self.k))
-
-        return backends.owner(g).when(xp.any(~alone), cube, vertex)
+        return backends.owner(g).either(
+            alone,
+            lambda: one_hot(g, best, -self.radius * phase(at)),
+            lambda: by_sign(g, self.radius / self.k, -self.radius / self.k),
+        )
 
     def _alone(self, g: Array, peak: Array) -> Array:
         """Whether the largest entry alone, of size `peak`, is worth more than k-th parts of all."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import scaled
+from xvarpro.sets._arithmetic import by_sign, largest_size, or_one, scaled, total
 from xvarpro.sets._parameters import above
 from xvarpro.sets._search import excess, phase, root
 
@@ -65,11 +66,19 @@ class LpBall(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        q = self.p / (self.p - 1)
-        size, _ = scaled(xp.abs(g))
-        total = power(xp.sum(power(size, q), axis=-1, keepdims=True), 1 / self.p)
-        height = power(size, q - 1) / xp.where(total > 0, total, xp.ones_like(total))
-        return -self.radius * phase(g) * height
+        most, part = largest_size(g), 1 / (self.p - 1)
+
+        def share(g: Array) -> Array:
+            size = xp.abs(g / most)
+            return size * power(size, part)
+
+        scale = self.radius / or_one(power(total(share, g), 1 / self.p))
+
+        def entries(g: Array) -> Array:
+            away = -phase(g) if xp.isdtype(g.dtype, "complex floating") else by_sign(g, 1.0, -1.0)
+            return (scale * power(xp.abs(g / most), part)) * away
+
+        return backends.owner(g).piecewise(entries, g)
 
     def support(self, g: Array) -> Array:
         return self.radius * self._norm(g, self.p / (self.p - 1))[..., 0]
@@ -139,6 +148,13 @@ class LpBall(Set):
         return excess(self._norm(x, self.p)[..., 0], self.radius)
 
 
+_EXACT: dict[float, Callable[[Array], Array]] = {
+    0.5: lambda x: array_namespace(x).sqrt(x),
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+}
+
+
 def power(x: Array, p: float) -> Array:
     """``x^p`` for ``x >= 0``, 0 at 0.
 
@@ -146,5 +162,7 @@ def power(x: Array, p: float) -> Array:
     would not give the bits of a loop. For ``x <= 1`` the error stays below the rounding of 1.
     """
     xp = array_namespace(x)
+    if p in _EXACT:
+        return _EXACT[p](x)
     some = x > 0
     return xp.where(some, xp.exp(p * xp.log(xp.where(some, x, xp.ones_like(x)))), 0 * x)

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import checks
+from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
@@ -16,10 +16,13 @@ from xvarpro.sets._arithmetic import (
     by_sign,
     first_index,
     first_largest,
+    first_peak,
     first_smallest,
     first_steepest,
+    largest_size,
     negligible,
     one_hot,
+    or_one,
     ratio_test,
     scaled,
 )
@@ -100,16 +103,19 @@ class WeightedSimplex(Set):
         a, low = spread(self.weights, like), spread(self.lower, like)
         if isinstance(self.lower, float) and not self.lower:
             return a, low, self.bound - low[:1]
-        return a, low, self.bound - xp.sum(a * low, axis=-1, keepdims=True)
+        return a, low, self.bound - xp.reshape(a @ low, (1,))
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
         a, _, room = self._parts(g)
-        # one weight for all: no need to scale what is not divided
-        even = isinstance(self.weights, float)
-        best = first_smallest(g if even else scaled(g)[0] / (a / xp.max(a)))
-        height = room / xp.reshape(xp.take(a, xp.reshape(best, (-1,)), axis=0), best.shape)
-        return _moved(one_hot(g, best, by_sign(xp.take_along_axis(g, best, axis=-1), height, 0.0)), self.lower)
+        if isinstance(self.weights, float):
+            best = first_smallest(g)
+        else:
+            # both by their largest entry, lest a ratio overflow
+            steepest, heaviest = -largest_size(g), xp.max(a)
+            best = first_peak(lambda g, a: (g / steepest) / (a / heaviest), g, a)
+        height = room / _at(a, best)
+        return one_hot(g, best, by_sign(xp.take_along_axis(g, best, axis=-1), height, 0.0), self.lower)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -133,8 +139,8 @@ class WeightedSimplex(Set):
     def violation(self, x: Array) -> Array:
         xp = array_namespace(x)
         a, low, room = self._parts(x)
-        size = _or_one(xp.maximum(room / a, xp.abs(low)))
-        total = _or_one(xp.maximum(room, xp.sum(a * xp.abs(low), axis=-1, keepdims=True)))
+        size = or_one(xp.maximum(room / a, xp.abs(low)))
+        total = or_one(xp.maximum(room, xp.sum(a * xp.abs(low), axis=-1, keepdims=True)))
         over = (xp.sum(a * (x - low), axis=-1, keepdims=True) - room) / total
         worst = xp.maximum(xp.max((low - x) / size, axis=-1), over[..., 0])
         return xp.maximum(worst, xp.zeros_like(worst))
@@ -171,7 +177,7 @@ class WeightedSimplex(Set):
         inside = xp.where(free, d, xp.zeros_like(d))
         normal = xp.where(free, a, xp.zeros_like(d))
         length = xp.sum(normal * normal, axis=-1, keepdims=True)
-        along = xp.sum(normal * inside, axis=-1, keepdims=True) / _or_one(length)
+        along = xp.sum(normal * inside, axis=-1, keepdims=True) / or_one(length)
         return xp.where(tight, inside - along * normal, inside)
 
     def reach(self, d: Array, x: Array) -> Array:
@@ -240,10 +246,13 @@ class WeightedL1Ball(Set):
         if isinstance(self.widths, float):
             best = first_steepest(g)
         else:
-            # an entry without width has no vertex of its own
-            best = first_largest(xp.where(widths > 0, xp.abs(scaled(g)[0]) * widths, -1.0))
-        width = xp.reshape(xp.take(widths, xp.reshape(best, (-1,)), axis=0), best.shape)
-        return _moved(one_hot(g, best, -width * phase(xp.take_along_axis(g, best, axis=-1))), self.offset)
+            steepest = largest_size(g)
+            best = first_peak(lambda g, widths: xp.abs(g / steepest) * widths, g, widths)
+            # an entry without width has no vertex of its own, and comes first only where all are as good
+            wide = _at(widths, best) > 0
+            best = backends.owner(g).when(xp.any(~wide), lambda best: xp.where(wide, best, first_largest(widths)), best)
+        width = _at(widths, best)
+        return one_hot(g, best, -width * phase(xp.take_along_axis(g, best, axis=-1)), self.offset)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -256,7 +265,7 @@ class WeightedL1Ball(Set):
         wide = widths > 0
         z = x - offset
         size = xp.where(wide, xp.abs(z), 0 * xp.abs(z))
-        weights = 1 / _or_one(widths)
+        weights = 1 / or_one(widths)
         inside = xp.sum(size * weights, axis=-1, keepdims=True) <= 1
         near = xp.where(inside, size, onto_slice(size, weights, None, 1.0))
         return offset + xp.where(wide & (near == xp.abs(z)), z, xp.where(wide, near, 0 * near) * phase(z))
@@ -268,10 +277,10 @@ class WeightedL1Ball(Set):
         xp = array_namespace(x)
         widths, offset = spread(self.widths, x), spread(self.offset, x)
         wide, size = widths > 0, xp.abs(x - offset)
-        weights = xp.where(wide, 1 / _or_one(widths), xp.zeros_like(widths))
+        weights = xp.where(wide, 1 / or_one(widths), xp.zeros_like(widths))
         unit = xp.sum(weights * xp.abs(offset), axis=-1)
         over = (xp.sum(size * weights, axis=-1) - 1) / xp.maximum(unit, xp.ones_like(unit))
-        stray = xp.max(xp.where(wide, 0 * size, size), axis=-1) / _or_one(
+        stray = xp.max(xp.where(wide, 0 * size, size), axis=-1) / or_one(
             xp.maximum(xp.max(widths), xp.max(xp.abs(offset)))
         )
         return xp.maximum(xp.maximum(over, stray), xp.zeros_like(over))
@@ -366,12 +375,7 @@ class ContinuousKnapsack(Set):
         return xp.zeros_like(like) + self.bound / (total + self.bound)
 
 
-def _moved(x: Array, offset: float | Array) -> Array:
-    """``offset + x``: no pass for a number that is 0."""
-    return x if isinstance(offset, float) and not offset else spread(offset, x) + x
-
-
-def _or_one(size: Array) -> Array:
-    """`size`, 1 where it is 0: a divisor."""
-    xp = array_namespace(size)
-    return xp.where(size > 0, size, xp.ones_like(size))
+def _at(parameter: Array, index: Array) -> Array:
+    """Entries of a vector, in the shape of `index`."""
+    xp = array_namespace(parameter)
+    return xp.reshape(xp.take(parameter, xp.reshape(index, (-1,)), axis=0), index.shape)
