@@ -128,9 +128,9 @@ class TorchBackend(EagerBackend):
         if x.is_cuda:
             return torch.where(x < 0, high, low)
         # in place: a new array of this size costs more than three passes over it
-        out, span = torch.lt(x.detach(), 0, out=torch.empty_like(x, requires_grad=False)), high - low
-        if span.ndim == 0 and bool(low + span == high):
-            return torch.add(low, out, alpha=float(span), out=out)
+        out = torch.lt(x.detach(), 0, out=torch.empty_like(x, requires_grad=False))
+        if high.ndim == low.ndim == 0 and bool(low + (high - low) == high):
+            return torch.add(low, out, alpha=float(high - low), out=out)
         return out.sub_(0.5).mul_(math.inf).clamp_(low, high)
 
     def norms(self, x: Array, order: int) -> Array:

@@ -60,15 +60,18 @@ def peak(x: Array) -> Array:
     return xp.maximum(xp.max(x, axis=-1), -xp.min(x, axis=-1))
 
 
-def total(height: Callable[[Array], Array], x: Array) -> Array:
-    """Sum of ``height(x)``, entry by entry, along the last axis, keepdims, made as in `first_peak`."""
-    xp = array_namespace(x)
-    n = x.shape[-1]
+def total(height: Callable[..., Array], *arrays: Array) -> Array:
+    """Sum of ``height(*arrays)``, entry by entry, along the last axis, keepdims, made as in `first_peak`."""
+    xp, n = array_namespace(*arrays), arrays[0].shape[-1]
     if n < 2 * _PIECE:
-        return xp.sum(height(x), axis=-1, keepdims=True)
-    sums = backends.owner(x).piecewise(lambda x: xp.sum(_pieces(height(x)), axis=-1), x, unit=_PIECE)
-    rest = height(x[..., n - n % _PIECE :])
-    return xp.sum(sums, axis=-1, keepdims=True) + xp.sum(rest, axis=-1, keepdims=True)
+        return xp.sum(height(*arrays), axis=-1, keepdims=True)
+
+    def sums(*arrays: Array) -> Array:
+        return xp.sum(_pieces(height(*arrays)), axis=-1)
+
+    whole = backends.owner(arrays[0]).piecewise(sums, *arrays, unit=_PIECE)
+    rest = height(*(x[..., n - n % _PIECE :] for x in arrays))
+    return xp.sum(whole, axis=-1, keepdims=True) + xp.sum(rest, axis=-1, keepdims=True)
 
 
 def _pieces(x: Array) -> Array:

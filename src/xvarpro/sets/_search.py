@@ -201,6 +201,12 @@ def phase(x: Array) -> Array:
     return xp.where(length == 0, xp.ones_like(x), unit / xp.where(length == 0, xp.ones_like(length), length))
 
 
+def with_phase(size: Array, x: Array) -> Array:
+    """``size x / |x|``, for ``size >= 0``."""
+    xp = array_namespace(x)
+    return size * phase(x) if xp.isdtype(x.dtype, "complex floating") else xp.copysign(size, x)
+
+
 def real_part(x: Array) -> Array:
     """The real part, for real x the array itself."""
     xp = array_namespace(x)

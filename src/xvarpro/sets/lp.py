@@ -9,9 +9,9 @@ from typing import final
 from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import by_sign, largest_size, or_one, scaled, total
+from xvarpro.sets._arithmetic import largest_size, or_one, scaled, total
 from xvarpro.sets._parameters import above
-from xvarpro.sets._search import excess, phase, root
+from xvarpro.sets._search import excess, phase, real_part, root, with_phase
 
 
 @final
@@ -65,20 +65,19 @@ class LpBall(Set):
         return size * power(xp.sum(power(unit, p), axis=-1, keepdims=True), 1 / p)
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
-        most, part = largest_size(g), 1 / (self.p - 1)
+        xp, backend = array_namespace(g), backends.owner(g)
+        if not self.radius:
+            return 0 * g
+        steepest = largest_size(g)
 
-        def share(g: Array) -> Array:
-            size = xp.abs(g / most)
-            return size * power(size, part)
+        def ahead(g: Array) -> Array:
+            return with_phase(power(xp.abs(g / steepest), 1 / (self.p - 1)), g)
 
-        scale = self.radius / or_one(power(total(share, g), 1 / self.p))
-
-        def entries(g: Array) -> Array:
-            away = -phase(g) if xp.isdtype(g.dtype, "complex floating") else by_sign(g, 1.0, -1.0)
-            return (scale * power(xp.abs(g / most), part)) * away
-
-        return backends.owner(g).piecewise(entries, g)
+        vertex = backend.piecewise(ahead, g)
+        facing = xp.conj(vertex) if xp.isdtype(g.dtype, "complex floating") else vertex
+        # |g|_q^q, of g in units of its largest entry
+        spent = total(lambda g, x: real_part((g / steepest) * x), g, facing)
+        return backend.divided(vertex, or_one(power(spent, 1 / self.p)) / -self.radius)
 
     def support(self, g: Array) -> Array:
         return self.radius * self._norm(g, self.p / (self.p - 1))[..., 0]
