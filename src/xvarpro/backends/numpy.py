@@ -113,10 +113,10 @@ class NumPyBackend(TapedBackend):
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)
 
-    def norm(self, x: Array, order: int = 2) -> Array:
+    def norms(self, x: Array, order: int) -> Array:
         if order == 1:
-            return super().norm(x, order)
-        # one pass and no array of squares, added up piece by piece; the order of memory would change the rounding
+            return super().norms(x, order)
+        # one pass and no array of squares; the order of memory would change the rounding
         x = np.ascontiguousarray(x)
         return np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]
 
