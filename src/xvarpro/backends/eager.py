@@ -17,8 +17,6 @@ _PIECE = 4096  # entries added up by themselves
 class EagerBackend(Backend):
     """Loops for NumPy, CuPy, Torch and array-api-strict: one host read per iteration, the status."""
 
-    cached = 0  # entries worked on at a time where steps go through memory otherwise; 0: all
-
     def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
         while bool(cond(state)):
             state = body(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +34,7 @@ class Backend(ABC):
     compiled: bool = False  # whether whole loops are compiled
     reproducible: bool = False  # whether `scope` holds the framework to the same bits from run to run
     digits: ClassVar[float] = 1.0  # the relative error of `differential`, as a power of eps
+    cached: int = 0  # entries that `piecewise` works on at a time; 0: all
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
     array_types: tuple[type, ...] = ()  # of arrays that do not know of `xp`, or not where they are, by themselves
     exemptions: tuple[Any, ...] = ()  # a plugin's `xvarpro.conformance.Exemption`s: where it is less exact, and why
@@ -115,7 +117,7 @@ class Backend(ABC):
 
     def norm(self, x: Array, order: int = 2) -> Array:
         """l1 or l2 norm of a real array along the last axis, keepdims: sums may overflow, squares also underflow."""
-        if x.ndim < 2 or 0 in x.shape:
+        if x.ndim < 2 or math.prod(x.shape) < 2 * self.cached or 0 in x.shape:
             return self.norms(x, order)
         *lead, rows, n = x.shape
 
