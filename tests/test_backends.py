@@ -188,6 +188,10 @@ def test_norms_keep_their_digits(shape, dtype, order, backend):
     assert got.shape == (*shape[:-1], 1)
     want = np.linalg.norm(x.astype(np.float64), order, axis=-1, keepdims=True)
     assert (np.abs(host(got) - want) <= 8 * np.finfo(dtype).eps * want).all()
+    if len(shape) > 1:
+        got = host(backend.norms(send(backend, x), order, axis=-2))
+        want = np.linalg.norm(x.astype(np.float64), order, axis=-2, keepdims=True)
+        assert (np.abs(got - want) <= 64 * np.finfo(dtype).eps * want).all()
 
 
 @pytest.mark.parametrize("shape", [(7 * 300_000,), (2, 7 * 50_001), (3, 2, 7 * 11_000), (7,), (0, 14)])

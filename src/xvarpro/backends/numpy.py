@@ -113,9 +113,11 @@ class NumPyBackend(TapedBackend):
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)
 
-    def norms(self, x: Array, order: int) -> Array:
+    def norms(self, x: Array, order: int, axis: int = -1) -> Array:
         if order == 1:
-            return super().norms(x, order)
+            return super().norms(x, order, axis)
+        if axis == -2:
+            return np.sqrt(np.einsum("...ij,...ij->...j", x, x))[..., None, :]
         # one pass and no array of squares; the order of memory would change the rounding
         x = np.ascontiguousarray(x)
         return np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]

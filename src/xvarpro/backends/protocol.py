@@ -126,11 +126,11 @@ class Backend(ABC):
 
         return self.xp.expand_dims(self.piecewise(some, self.xp.reshape(x, (*lead, rows * n)), unit=n), axis=-1)
 
-    def norms(self, x: Array, order: int) -> Array:
-        """What `norm` is made of: the same, of arrays that a cache holds where that pays."""
+    def norms(self, x: Array, order: int, axis: int = -1) -> Array:
+        """What `norm` is made of: the same, of arrays that a cache holds where that pays; or along another axis."""
         if order == 1:
-            return self.xp.sum(self.xp.abs(x), axis=-1, keepdims=True)
-        return self.xp.sqrt(self.xp.sum(x * x, axis=-1, keepdims=True))
+            return self.xp.sum(self.xp.abs(x), axis=axis, keepdims=True)
+        return self.xp.sqrt(self.xp.sum(x * x, axis=axis, keepdims=True))
 
     def divided(self, x: Array, divisor: Array) -> Array:
         """``x / divisor``, where nobody needs `x` any more: written into it where a framework can."""

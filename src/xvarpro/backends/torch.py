@@ -133,11 +133,15 @@ class TorchBackend(EagerBackend):
             return torch.add(low, out, alpha=float(high - low), out=out)
         return out.sub_(0.5).mul_(math.inf).clamp_(low, high)
 
-    def norms(self, x: Array, order: int) -> Array:
+    def norms(self, x: Array, order: int, axis: int = -1) -> Array:
         # one pass and no array of squares; sizes it adds up one by one, which loses digits
         if order == 1:
-            return super().norms(x, order)
-        return torch.linalg.vector_norm(x.contiguous(), dim=-1, keepdim=True)
+            return super().norms(x, order, axis)
+        if axis == -1 or x.is_cuda:
+            return torch.linalg.vector_norm(x.contiguous(), dim=axis, keepdim=True)
+        # a sum that jumps from row to row is slow, but for a few rows
+        parts = x.split(max(1, self.cached // (4 * x.shape[-1])), dim=-2)
+        return torch.sqrt(torch.stack([part.square().sum(-2, keepdim=True) for part in parts]).sum(0))
 
     def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
         # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory

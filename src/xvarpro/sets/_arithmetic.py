@@ -190,22 +190,45 @@ def of_length(x: Array, size: float, spent: bool = False) -> Array:
     """``size x / |x|`` along the last axis, 0 where x is 0: `direction` in one pass for the length, one to divide.
 
     An x that is `spent` is nobody else's, and may be written to.
+    """
+    return _turned(x, size, spent)[0] if size else size * direction(x)
+
+
+def unit(x: Array, axis: int = -1) -> tuple[Array, Array]:
+    """`direction` and `norm` in two passes, as `of_length`, along the last axis or the one before."""
+    u, length, safe = _turned(x, 1.0, axis=axis)
+    xp = array_namespace(x)
+    return u, backends.owner(x).when(
+        xp.any(~safe), lambda length: xp.where(safe, length, _along(norm, x, axis)), length
+    )
+
+
+def _along(fun: Callable[[Array], Array], x: Array, axis: int) -> Array:
+    """What works along the last axis, along that one or the one before."""
+    xp = array_namespace(x)
+    return fun(x) if axis == -1 else xp.matrix_transpose(fun(xp.matrix_transpose(x)))
+
+
+def _turned(x: Array, size: float, spent: bool = False, axis: int = -1) -> tuple[Array, Array, Array]:
+    """``size x / |x|``, and ``|x|`` where it is safe.
 
     Only where squares have overflowed, or have underflowed to a loss of digits, and where x is 0 or not finite, the
     entry of largest size is taken out first.
     """
     xp = array_namespace(x)
-    if xp.isdtype(x.dtype, "complex floating") or 0 in x.shape or not size:
-        return size * direction(x)
+    if xp.isdtype(x.dtype, "complex floating") or 0 in x.shape:
+        length = _along(norm, x, axis)
+        return size * _along(direction, x, axis), length, length == length
     backend, info = backends.owner(x), xp.finfo(x.dtype)
-    length = backend.norm(x)
+    length = backend.norm(x) if axis == -1 else backend.norms(x, 2, axis)
     divisor = length / size
-    safe = (length > math.sqrt(info.smallest_normal * x.shape[-1] / info.eps)) & (length < xp.inf)
+    safe = (length > math.sqrt(info.smallest_normal * x.shape[axis] / info.eps)) & (length < xp.inf)
     safe = safe & (xp.abs(divisor) >= info.smallest_normal) & (xp.abs(divisor) < xp.inf)
     # row by row, lest the rows of a batch see one another: those to be rescued are still as they were
     divisor = xp.where(safe, divisor, xp.ones_like(divisor))
     vertex = backend.divided(x, divisor) if spent else x / divisor
-    return backend.when(xp.any(~safe), lambda x: xp.where(safe, x, size * direction(x)), vertex)
+    vertex = backend.when(xp.any(~safe), lambda x: xp.where(safe, x, size * _along(direction, x, axis)), vertex)
+    return vertex, length, safe
 
 
 def _square(x: Array) -> Array:

@@ -8,11 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import checks
+from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import beside, direction, norm
+from xvarpro.sets._arithmetic import beside, direction, largest_size, norm, total
 from xvarpro.sets._parameters import fits, host, spread, vector
 from xvarpro.sets._search import apply, root
 
@@ -102,9 +102,26 @@ class Ellipsoid(Set):
         return z if self.axes is None else apply(array_namespace(z).matrix_transpose(beside(self.axes, z)), z)
 
     def lmo(self, g: Array) -> Array:
-        lengths = spread(self.lengths, g)
-        step = lengths * direction(lengths * self._along(direction(g)))
-        return spread(self.offset, g) - self.radius * self._back(step)
+        lengths, offset = spread(self.lengths, g), spread(self.offset, g)
+
+        def stretched(g: Array) -> Array:
+            step = lengths * direction(lengths * self._along(direction(g)))
+            return offset - self.radius * self._back(step)
+
+        if self.axes is not None:
+            return stretched(g)
+        xp, backend = array_namespace(g), backends.owner(g)
+        most, longest = largest_size(g), xp.max(lengths)
+
+        def turned(g: Array, lengths: Array) -> Array:
+            return (g / most) * (lengths / longest)
+
+        size = xp.sqrt(total(lambda *x: turned(*x) ** 2, g, lengths))
+        safe = size > xp.finfo(g.dtype).smallest_normal ** 0.25
+        scale = self.radius / xp.where(safe, size, xp.ones_like(size))
+        vertex = backend.piecewise(lambda g, s, o: o - scale * (s * turned(g, s)), g, lengths, offset)
+        # squares that have underflowed, and g = 0
+        return backend.when(xp.any(~safe), lambda x: xp.where(safe, x, stretched(g)), vertex)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

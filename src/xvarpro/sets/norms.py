@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import final
@@ -9,7 +10,7 @@ from typing import final
 from xvarpro import backends
 from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Leaves, Struct
-from xvarpro.sets._arithmetic import direction, first_index, norm
+from xvarpro.sets._arithmetic import fast_norm, first_steepest, one_hot, unit
 from xvarpro.trees import sum_
 
 
@@ -41,13 +42,8 @@ class L2(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        xp = array_namespace(*g)
-        flat = xp.concat([xp.reshape(x, (-1,)) for x in g]) if len(g) > 1 else xp.reshape(g[0], (-1,))
-        length = norm(flat)[0]
-        if len(g) == 1:
-            return (xp.reshape(direction(flat), g[0].shape),), length
-        safe = xp.where(length > 0, length, xp.ones_like(length))
-        return tuple(x / safe for x in g), length
+        u, length = unit(_flat(g))
+        return _apart(u, g), length[0]
 
 
 @final
@@ -71,7 +67,7 @@ class Sign(Norm):
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
         xp = array_namespace(*g)
-        return tuple(xp.sign(x) for x in g), sum_(xp.sum(xp.abs(x)) for x in g)
+        return tuple(xp.sign(x) for x in g), fast_norm(_flat(g), 1)
 
 
 @final
@@ -96,16 +92,10 @@ class L1(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        xp = array_namespace(*g)
-        flat = [xp.reshape(x, (-1,)) for x in g]
-        sizes = xp.abs(xp.concat(flat))
-        first = xp.argmax(sizes, axis=0)
-        step = xp.where(first_index(sizes, first), xp.sign(xp.concat(flat)), xp.zeros_like(sizes))
-        parts, start = [], 0
-        for x, y in zip(g, flat, strict=True):
-            parts.append(xp.reshape(step[start : start + y.shape[0]], x.shape))
-            start += y.shape[0]
-        return tuple(parts), xp.max(sizes)
+        xp, flat = array_namespace(*g), _flat(g)
+        first = first_steepest(flat)
+        steepest = xp.take_along_axis(flat, first, axis=-1)
+        return _apart(one_hot(flat, first, xp.sign(steepest)), g), xp.abs(steepest)[0]
 
 
 @final
@@ -131,7 +121,7 @@ class ColumnNorm(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        parts = [_per_column(x) if x.ndim > 1 else _unit(x) for x in g]
+        parts = [_along(x, -2) if x.ndim > 1 else _unit(x) for x in g]
         return tuple(u for u, _ in parts), sum_(size for _, size in parts)
 
 
@@ -158,7 +148,7 @@ class RowNorm(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        parts = [_per_row(x) if x.ndim > 1 else _unit(x) for x in g]
+        parts = [_along(x, -1) if x.ndim > 1 else _unit(x) for x in g]
         return tuple(u for u, _ in parts), sum_(size for _, size in parts)
 
 
@@ -189,20 +179,30 @@ class Spectral(Norm):
         return tuple(u for u, _ in parts), sum_(size for _, size in parts)
 
 
+def _flat(g: Leaves) -> Array:
+    xp = array_namespace(*g)
+    parts = [xp.reshape(x, (-1,)) for x in g]
+    return parts[0] if len(parts) == 1 else xp.concat(parts)
+
+
+def _apart(flat: Array, like: Leaves) -> Leaves:
+    """Inverse of `_flat`."""
+    xp, parts, start = array_namespace(flat), [], 0
+    for x in like:
+        n = math.prod(x.shape)
+        parts.append(xp.reshape(flat[start : start + n], x.shape))
+        start += n
+    return tuple(parts)
+
+
 def _unit(x: Array) -> tuple[Array, Array]:
-    xp = array_namespace(x)
-    flat = xp.reshape(x, (-1,))
-    return xp.reshape(direction(flat), x.shape), norm(flat)[0]
+    (u,), length = L2().dual((x,))
+    return u, length
 
 
-def _per_row(x: Array) -> tuple[Array, Array]:
-    return direction(x), array_namespace(x).sum(norm(x))
-
-
-def _per_column(x: Array) -> tuple[Array, Array]:
-    xp = array_namespace(x)
-    u, size = _per_row(xp.matrix_transpose(x))
-    return xp.matrix_transpose(u), size
+def _along(x: Array, axis: int) -> tuple[Array, Array]:
+    u, lengths = unit(x, axis)
+    return u, array_namespace(x).sum(lengths)
 
 
 def _polar(x: Array) -> tuple[Array, Array]:
