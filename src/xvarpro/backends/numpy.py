@@ -99,9 +99,9 @@ class NumPyBackend(TapedBackend):
         np.add.at(out, key, v)
         return out
 
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
         out = np.zeros_like(like) if base is None else np.broadcast_to(base, like.shape).copy()
-        np.put_along_axis(out, index, entry, axis=-1)
+        np.put_along_axis(out, index, entry, axis=axis)
         return out
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:

@@ -93,13 +93,15 @@ class Backend(ABC):
         """Standard name of an array's dtype."""
         return str(x.dtype).rsplit(".", maxsplit=1)[-1]
 
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
-        """`base`, or 0, in the shape and dtype of `like`, but for `entry` at `index`; the latter two are ``(..., 1)``.
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
+        """`base`, or 0, in the shape and dtype of `like`, but for `entry` at `index`.
 
-        A framework that writes in place does better than to compare all indices with one.
+        The latter two are of length 1 along the axis, the last one or the one before, and broadcast. A framework that
+        writes in place does better than to compare all indices with one.
         """
         xp = self.xp
-        places = xp.arange(like.shape[-1], dtype=index.dtype, device=device(index))
+        places = xp.arange(like.shape[axis], dtype=index.dtype, device=device(index))
+        places = places if axis == -1 else xp.expand_dims(places, axis=-1)
         base = xp.zeros((), dtype=like.dtype, device=device(like)) if base is None else base
         return xp.where(places == index, entry, base)
 

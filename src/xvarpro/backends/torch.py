@@ -120,9 +120,9 @@ class TorchBackend(EagerBackend):
     def devices(self) -> list[str]:
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None) -> Array:
+    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
         out = torch.zeros_like(like) if base is None else base.expand(like.shape).clone()
-        return out.scatter_(-1, index, entry.expand(index.shape))
+        return out.scatter_(axis, *torch.broadcast_tensors(index, entry))
 
     def by_sign(self, x: Array, high: Array, low: Array) -> Array:
         if x.is_cuda:

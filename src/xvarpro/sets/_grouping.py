@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array
@@ -95,8 +96,9 @@ def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]
     for some, part in zip(plan_of(groups, x.shape[-1]).groups, split(groups, x), strict=True):
         chosen = xp.asarray(some.entries, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
         at = xp.argmax(xp.astype(chosen, xp.int8), axis=-1, keepdims=True)
-        row = fun(xp.take_along_axis(part, xp.expand_dims(at, axis=-1), axis=-2))
-        out.append(xp.where(xp.expand_dims(chosen, axis=-1), row, xp.zeros_like(row)))
+        at, among = (xp.expand_dims(a, axis=-1) for a in (at, xp.any(chosen, axis=-1, keepdims=True)))
+        row = fun(xp.take_along_axis(part, at, axis=-2))
+        out.append(backends.owner(x).one_hot(part, at, xp.where(among, row, xp.zeros_like(row)), axis=-2))
     return join(groups, out)
 
 

@@ -111,16 +111,24 @@ class Ellipsoid(Set):
         if self.axes is not None:
             return stretched(g)
         xp, backend = array_namespace(g), backends.owner(g)
-        most, longest = largest_size(g), xp.max(lengths)
+        most, info = largest_size(g), xp.finfo(g.dtype)
 
-        def turned(g: Array, lengths: Array) -> Array:
-            return (g / most) * (lengths / longest)
+        def square(g: Array, lengths: Array) -> Array:
+            part = (g / most) * lengths
+            return part * part
 
-        size = xp.sqrt(total(lambda *x: turned(*x) ** 2, g, lengths))
-        safe = size > xp.finfo(g.dtype).smallest_normal ** 0.25
-        scale = self.radius / xp.where(safe, size, xp.ones_like(size))
-        vertex = backend.piecewise(lambda g, s, o: o - scale * (s * turned(g, s)), g, lengths, offset)
-        # squares that have underflowed, and g = 0
+        size = xp.sqrt(total(square, g, lengths))
+        safe = (size > math.sqrt(info.smallest_normal * g.shape[-1] / info.eps)) & (size < xp.inf)
+        scale = -self.radius / xp.where(safe, size, xp.ones_like(size))
+
+        def step(g: Array, lengths: Array) -> Array:
+            return (scale * ((g / most) * lengths)) * lengths
+
+        if isinstance(self.offset, float) and not self.offset:
+            vertex = backend.piecewise(step, g, lengths)
+        else:
+            vertex = backend.piecewise(lambda g, lengths, o: o + step(g, lengths), g, lengths, offset)
+        # squares that left the range, and g = 0
         return backend.when(xp.any(~safe), lambda x: xp.where(safe, x, stretched(g)), vertex)
 
     def support(self, g: Array) -> Array:
