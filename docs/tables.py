@@ -343,10 +343,11 @@ has to provide is in [extending.md](extending.md).
 
 ## Measured
 
-Seconds to within 1 % of the best value that any method came to, set-up included; NumPy, one thread of a shared CPU machine,
-2026-11-22, medians of three starts (`python benchmarks/algorithms.py --seconds 20`, with MNIST at hand 15; it prints 0.1 %
-and 1e-6 as well, and every method; the two small rows with `--rows small`). Where a method did not get there, how far above
-the best it ended. Joint methods: iPALM, as its authors run it and tuned, the best one in a run of all of them.
+Seconds to within 1 % of the best value that any method came to, set-up included; NumPy, one thread of a shared CPU
+machine, 2026-11-22, medians of three starts (`python benchmarks/algorithms.py --seconds 20`, with MNIST at hand 15; it
+prints 0.1 % and 1e-6 as well, and every method; the two small rows with `--rows small`). Where a method did not get
+there, how far above the best it ended. Joint methods: iPALM, as its authors run it and tuned, the best one in a run of
+all of them.
 
 | problem | best of the package | default | best without a projection | best joint, tuned | with our compression |
 |---|---|---|---|---|---|
@@ -363,8 +364,9 @@ the best it ended. Joint methods: iPALM, as its authors run it and tuned, the be
 | network, free weights and gates in a simplex | 0.52 | 0.52 | 0.61 | 1.0 | |
 | the same, judged on a second sample | 1.4 | 1.4 | 1.6 | another problem | |
 
-What is called without a projection there is `InFaceQuasiNewton`, for MNIST and the networks with `momentum=True`: it calls none
-of the set, but on l1 balls and simplices its steps turn into faces by a search like that of a projection, inside the face.
+What is called without a projection there is `InFaceQuasiNewton`, for MNIST and the networks with `momentum=True`: it
+calls none of the set, but on l1 balls and simplices its steps turn into faces by a search like that of a projection,
+inside the face.
 
 On the two small problems, of a few hundredths of a second, elimination buys little: there are few weights to eliminate,
 and Python's part of an iteration is the same. On dictionaries the value that a method ends in depends on the start by a

@@ -139,9 +139,12 @@ class TorchBackend(EagerBackend):
             return super().norms(x, order, axis)
         if axis == -1 or x.is_cuda:
             return torch.linalg.vector_norm(x.contiguous(), dim=axis, keepdim=True)
-        # a sum that jumps from row to row is slow, but for a few rows
+        # a sum that jumps from row to row is slow: whole blocks of rows are added to one that a cache holds
         parts = x.split(max(1, self.cached // (4 * x.shape[-1])), dim=-2)
-        return torch.sqrt(torch.stack([part.square().sum(-2, keepdim=True) for part in parts]).sum(0))
+        sums = torch.zeros_like(parts[0])
+        for part in parts:
+            sums[..., : part.shape[-2], :].addcmul_(part, part)
+        return torch.sqrt(sums.sum(-2, keepdim=True))
 
     def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
         # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory
