@@ -158,6 +158,7 @@ BOUNDS = {
     "symmetric": (np.array(-0.3), np.array(0.3)),
     "symmetric and huge": (np.array(-3e38), np.array(3e38)),
     "huge": (np.array(-1e38), np.array(3e38)),
+    "on one side": (np.array(-1.0), np.array(np.inf)),
     "vectors": (np.array([-1.0, 0.0, -0.1, -0.0, 1e-30]), np.array([0.3, 0.0, 5.0, 1.0, 2e-30])),
     "a number and a vector": (np.array(0.0), np.array([0.3, 0.0, 5.0, 1.0, 2.0])),
 }

@@ -129,7 +129,7 @@ class TorchBackend(EagerBackend):
             return torch.where(x < 0, high, low)
         # in place: a new array of this size costs more than three passes over it
         out = torch.lt(x.detach(), 0, out=torch.empty_like(x, requires_grad=False))
-        if high.ndim == low.ndim == 0 and bool(low + (high - low) == high):
+        if high.ndim == low.ndim == 0 and bool(low + (high - low) == high) and math.isfinite(high):
             return torch.add(low, out, alpha=float(high - low), out=out)
         return out.sub_(0.5).mul_(math.inf).clamp_(low, high)
 
