@@ -9,7 +9,7 @@ from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._common import moved
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, Move, combine, either
 from xvarpro.protocols import Array, Leaves, Set
-from xvarpro.trees import corner, dot, select, sub, sum_
+from xvarpro.trees import corner, dot, inner, select, sub, sum_
 
 
 @final
@@ -94,16 +94,17 @@ class InFaceFrankWolfe(Corrective):
             triples = zip(gaps, parts, caps, strict=True)
             promise = tuple(_decrease(g, dot(part, part), cap, carrier) for g, part, cap in triples)
         mix = self.correction.mix(*promise)
-        chosen = combine(mix, parts)
+        chosen = _without_rounding(combine(mix, parts), mix, parts)
         cap = xp.where(mix.vertex - mix.away - mix.inner > 0, xp.ones_like(forward), _reach(region, chosen, theta))
         if self.correction.in_face:  # beyond its end, a short path magnifies the rounding of the sums that it keeps
             cap = xp.minimum(cap, xp.full_like(cap, 2.0))
         # a face that ends at once, for all that the rounding of the objective lets one see: leave it by the vertex
         stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
         vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
+        chosen = select(stuck, parts[0], chosen)
         mix, cap = select(stuck, vertex, mix), xp.where(stuck, xp.ones_like(cap), cap)
         gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
-        return Move(combine(mix, parts), gap, cap, mix)
+        return Move(chosen, gap, cap, mix)
 
     def settle(
         self, f: Any, region: Any, grad: Leaves, carrier: Array, move: Move, alpha: Array, drop: Array
@@ -126,6 +127,17 @@ def _decrease(gap: Array, dd: Array, cap: Array, L: Array) -> Array:
     # no direction has no end, and promises nothing
     alpha = xp.where((dd > 0) & xp.isfinite(alpha), alpha, xp.zeros_like(alpha))
     return alpha * (gap - 0.5 * alpha * curved)
+
+
+def _without_rounding(d: Leaves, mix: Mix, parts: tuple[Leaves, ...]) -> Leaves:
+    """The mix `d` of `parts`, 0 on leaves where they cancel: a long step would magnify the rounding left there."""
+    out = []
+    for x, *terms in zip(d, *parts, strict=True):
+        xp = array_namespace(x)
+        whole = sum_(c * c * inner(part, part) for c, part in zip(mix, terms, strict=True))
+        some = inner(x, x) > (16 * xp.finfo(x.dtype).eps) ** 2 * whole
+        out.append(xp.where(some, x, xp.zeros_like(x)))
+    return tuple(out)
 
 
 def _vertices(region: Any, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:

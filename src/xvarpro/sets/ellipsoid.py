@@ -46,7 +46,7 @@ class Ellipsoid(Set):
     --------
     >>> import numpy as np, xvarpro as xv
     >>> C = xv.sets.Ellipsoid(np.array([1.0, 4.0]), radius=2.0)
-    >>> C.lmo(np.array([0.0, 3.0])), C.diameter(np.zeros(2))
+    >>> C.lmo(np.array([0.0, 3.0])) + 0.0, C.diameter(np.zeros(2))
     (array([ 0., -1.]), 4.0)
     """
 
