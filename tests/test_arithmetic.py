@@ -71,6 +71,15 @@ def test_lengths_of_what_has_none(backend):
     assert not host(arithmetic.of_length(send(backend, x[1]), 0.0)).any()
 
 
+@pytest.mark.parametrize(
+    "C", [sets.LpBall(3.0), sets.NonnegativeL2Ball(), sets.L2Ball(), sets.Ellipsoid(2.0)], ids=repr
+)
+def test_torch_differentiates_oracles_of_round_sets(C):
+    torch = pytest.importorskip("torch")
+    g = torch.tensor([1.0, -2.0, 3.0, 0.5], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(C.lmo, (g,))
+
+
 LONG = 600_001  # more than two of the pieces that any backend works in, and a rest
 LINEAR = {
     "k-norm": sets.KNormBall(3, 2.0),

@@ -146,6 +146,10 @@ class TorchBackend(EagerBackend):
             sums[..., : part.shape[-2], :].addcmul_(part, part)
         return torch.sqrt(sums.sum(-2, keepdim=True))
 
+    def divided(self, x: Array, divisor: Array) -> Array:
+        # a derivative needs x as it was
+        return x / divisor if x.requires_grad else super().divided(x, divisor)
+
     def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
         # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory
         if any(x.is_cuda or x.requires_grad for x in arrays):
