@@ -81,23 +81,37 @@ class EagerBackend(Backend):
         n = x.shape[-1]
         if n < 2 * _PIECE:
             return super().norm(x, order)
-        whole = n - n % _PIECE
-        pieces = super().norm(self.xp.reshape(x[..., :whole], (*x.shape[:-1], whole // _PIECE, _PIECE)), order)[..., 0]
-        return super().norm(self.xp.concat([pieces, super().norm(x[..., whole:], order)], axis=-1), order)
+        pieces = super().norm(self.units(x, _PIECE), order)[..., 0]
+        rest = super().norm(x[..., n - n % _PIECE :], order)
+        return super().norm(self.xp.concat([pieces, rest], axis=-1), order)
 
     def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
+        whole = arrays[0].shape[-1] // unit * unit
+        arrays = tuple(x[..., :whole] for x in arrays) if unit > 1 else arrays
+        return self.in_pieces(lambda *arrays: (fun(*arrays),), arrays, unit)[0]
+
+    def in_pieces(
+        self, fun: Callable[..., tuple[Array, ...]], arrays: tuple[Array, ...], unit: int
+    ) -> tuple[Array, ...]:
+        """``fun(*arrays)``, which makes one entry of each or of every `unit`, of as many at a time as a cache holds."""
         n, lead = arrays[0].shape[-1], math.prod(arrays[0].shape[:-1])
         length = max(1, self.cached // (unit * max(1, lead))) * unit
         if not self.cached or n < 2 * length:
-            return super().piecewise(fun, *arrays, unit=unit)
+            return fun(*arrays)
+        # glibc gives the memory of pieces back after every step, to fault when it is next used, which takes longer than
+        # the arithmetic, until a larger block has once been freed
+        self.xp.empty(4 * self.cached, dtype=arrays[0].dtype, device=device(arrays[0]))
         first = fun(*(x[..., :length] for x in arrays))
-        shape = (*first.shape[:-1], n // unit)
-        out = self.xp.empty(shape, dtype=first.dtype, device=device(first))
-        out[..., : length // unit] = first
-        for start in range(length, n // unit * unit, length):
-            end = min(start + length, n // unit * unit)
-            out[..., start // unit : end // unit] = fun(*(x[..., start:end] for x in arrays))
-        return out
+        rates = [length // y.shape[-1] for y in first]
+        outs = tuple(
+            self.xp.empty((*y.shape[:-1], n // rate), dtype=y.dtype, device=device(y))
+            for y, rate in zip(first, rates, strict=True)
+        )
+        for start in range(0, n, length):
+            made = fun(*(x[..., start : start + length] for x in arrays)) if start else first
+            for out, y, rate in zip(outs, made, rates, strict=True):
+                out[..., start // rate : start // rate + y.shape[-1]] = y
+        return outs
 
     def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -27,7 +28,7 @@ class NumPyBackend(TapedBackend):
     failures = (np.linalg.LinAlgError,)
     reproducible = True  # no operation of NumPy or of its BLAS depends on which thread is first
     xp = xp
-    cached = 1 << 17
+    cached = 1 << 18
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         x = np.asarray(x, dtype=dtype)
@@ -112,6 +113,21 @@ class NumPyBackend(TapedBackend):
         out *= np.inf
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)
+
+    def signed_root(self, x: Array, unit: int) -> tuple[Array, Array]:
+        root, tiny = np.empty(x.shape, x.dtype), np.finfo(x.dtype).smallest_normal
+        products = np.empty((*x.shape[:-1], x.shape[-1] // unit), x.dtype)
+        length = max(1, self.cached // (unit * max(1, math.prod(x.shape[:-1])))) * unit
+        for start in range(0, x.shape[-1], length):
+            part, out = x[..., start : start + length], root[..., start : start + length]
+            np.abs(part, out=out)
+            # NumPy takes longer to copy a sign than to divide
+            out += tiny
+            np.sqrt(out, out=out)
+            np.divide(part, out, out=out)
+            rows = self.units(part, unit), self.units(out, unit)
+            np.einsum("...i,...i->...", *rows, out=products[..., start // unit : (start + length) // unit])
+        return root, products
 
     def norms(self, x: Array, order: int, axis: int = -1) -> Array:
         if order == 1:

@@ -117,6 +117,25 @@ class Backend(ABC):
         """
         return self.xp.where(x < 0, high, low)
 
+    def signed_root(self, x: Array, unit: int) -> tuple[Array, Array]:
+        """``sign(x) sqrt(|x|)`` of a real array, and the sums of its products with `x` over every `unit` entries.
+
+        Along the last axis; what is less than a unit at its end is left out of the sums. A framework that works piece
+        by piece does better to add up while a cache holds what it has made.
+        """
+
+        def products(x: Array) -> Array:
+            size = self.xp.abs(x)
+            return self.xp.sum(self.units(size * self.xp.sqrt(size), unit), axis=-1)
+
+        return self.xp.copysign(self.xp.sqrt(self.xp.abs(x)), x), self.piecewise(products, x, unit=unit)
+
+    def units(self, x: Array, unit: int) -> Array:
+        """The last axis in rows of `unit` entries, without what is left of it."""
+        n = x.shape[-1]
+        whole = x if n % unit == 0 else x[..., : n - n % unit]
+        return self.xp.reshape(whole, (*x.shape[:-1], n // unit, unit))
+
     def norm(self, x: Array, order: int = 2) -> Array:
         """l1 or l2 norm of a real array along the last axis, keepdims: sums may overflow, squares also underflow."""
         if x.ndim < 2 or math.prod(x.shape) < 2 * self.cached or 0 in x.shape:

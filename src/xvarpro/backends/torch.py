@@ -15,7 +15,7 @@ import torch
 
 from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Backend, Pullback, Pushforward
+from xvarpro.backends.protocol import Array, Pullback, Pushforward
 from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
@@ -150,11 +150,24 @@ class TorchBackend(EagerBackend):
         # a derivative needs x as it was
         return x / divisor if x.requires_grad else super().divided(x, divisor)
 
-    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
+    def signed_root(self, x: Array, unit: int) -> tuple[Array, Array]:
+        if x.is_cuda or x.requires_grad:
+            return super().signed_root(x, unit)
+
+        def both(x: Array) -> tuple[Array, Array]:
+            root = torch.abs(x).add_(torch.finfo(x.dtype).smallest_normal).rsqrt_().mul_(x)
+            return root, self.units(x * root, unit).sum(-1)
+
+        root, products = self.in_pieces(both, (x,), unit)
+        return root, products
+
+    def in_pieces(
+        self, fun: Callable[..., tuple[Array, ...]], arrays: tuple[Array, ...], unit: int
+    ) -> tuple[Array, ...]:
         # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory
         if any(x.is_cuda or x.requires_grad for x in arrays):
-            return Backend.piecewise(self, fun, *arrays, unit=unit)
-        return super().piecewise(fun, *arrays, unit=unit)
+            return fun(*arrays)
+        return super().in_pieces(fun, arrays, unit)
 
     def vjp(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()

@@ -74,11 +74,17 @@ def total(height: Callable[..., Array], *arrays: Array) -> Array:
     return xp.sum(whole, axis=-1, keepdims=True) + xp.sum(rest, axis=-1, keepdims=True)
 
 
+def signed_root(x: Array) -> tuple[Array, Array]:
+    """``sign(x) sqrt(|x|)`` of a real array, and the sum of its products with `x` along the last axis, keepdims."""
+    xp, backend, n = array_namespace(x), backends.owner(x), x.shape[-1]
+    root, products = backend.signed_root(x, _PIECE)
+    spent = xp.sum(products, axis=-1, keepdims=True)
+    rest = n % _PIECE
+    return root, spent + backend.signed_root(x[..., n - rest :], rest)[1] if rest else spent
+
+
 def _pieces(x: Array) -> Array:
-    """The last axis as whole pieces, without what is left of it."""
-    n = x.shape[-1]
-    whole = x if n % _PIECE == 0 else x[..., : n - n % _PIECE]
-    return array_namespace(x).reshape(whole, (*x.shape[:-1], n // _PIECE, _PIECE))
+    return backends.owner(x).units(x, _PIECE)
 
 
 def _first(height: Callable[..., Array], peaks: Callable[..., Array], *arrays: Array) -> Array:
@@ -109,6 +115,24 @@ def one_hot(like: Array, index: Array, entry: Array | float, base: float | Array
         return backends.owner(like).one_hot(like, index, entry)
     rest = xp.astype(xp.broadcast_to(beside(base, like), like.shape), like.dtype, copy=False)
     return backends.owner(like).one_hot(like, index, entry + xp.take_along_axis(rest, index, axis=-1), rest)
+
+
+def stepped(like: Array, k: Array, low: Array | float, high: Array | float) -> Array:
+    """The first k entries `low`, keepdims as k, the others `high`, in the shape of `like`."""
+    xp, n = array_namespace(like), like.shape[-1]
+    low, high = beside(low, like), beside(high, like)
+    if n < 2 * _PIECE:
+        return xp.where(xp.arange(n, dtype=k.dtype, device=device(like)) < k, low, high)
+    # pieces before and behind the step have one value
+    step = xp.expand_dims(xp.minimum(k // _PIECE, xp.full_like(k, (n - 1) // _PIECE)), axis=-1)
+    low, high = xp.broadcast_to(low, k.shape)[..., None], xp.broadcast_to(high, k.shape)[..., None]
+    pieces = xp.arange(-(-n // _PIECE), dtype=k.dtype, device=device(like))[:, None]
+    places = xp.arange(_PIECE, dtype=k.dtype, device=device(like))
+    inside = xp.where(step * _PIECE + places < k[..., None], low, high)
+    base = xp.where(pieces < step, low, high)
+    shape = (*base.shape[:-1], _PIECE)
+    out = backends.owner(like).one_hot(xp.broadcast_to(base, shape), step, inside, base, axis=-2)
+    return xp.reshape(out, (*shape[:-2], -1))[..., :n]
 
 
 def by_sign(x: Array, high: Array | float, low: Array | float) -> Array:
@@ -219,16 +243,29 @@ def _turned(x: Array, size: float, spent: bool = False, axis: int = -1) -> tuple
     if xp.isdtype(x.dtype, "complex floating") or 0 in x.shape:
         length = _along(norm, x, axis)
         return size * _along(direction, x, axis), length, length == length
-    backend, info = backends.owner(x), xp.finfo(x.dtype)
+    backend = backends.owner(x)
     length = backend.norm(x) if axis == -1 else backend.norms(x, 2, axis)
     divisor = length / size
-    safe = (length > math.sqrt(info.smallest_normal * x.shape[axis] / info.eps)) & (length < xp.inf)
-    safe = safe & (xp.abs(divisor) >= info.smallest_normal) & (xp.abs(divisor) < xp.inf)
+    info = xp.finfo(x.dtype)
+    safe = (length > math.sqrt(info.smallest_normal * x.shape[axis] / info.eps)) & (length < xp.inf) & divides(divisor)
     # row by row, lest the rows of a batch see one another: those to be rescued are still as they were
     divisor = xp.where(safe, divisor, xp.ones_like(divisor))
     vertex = backend.divided(x, divisor) if spent else x / divisor
     vertex = backend.when(xp.any(~safe), lambda x: xp.where(safe, x, size * _along(direction, x, axis)), vertex)
     return vertex, length, safe
+
+
+def in_range(spent: Array, n: int) -> Array:
+    """Whether a sum of n powers has neither overflowed nor lost digits to underflow."""
+    xp = array_namespace(spent)
+    info = xp.finfo(spent.dtype)
+    return (spent > info.smallest_normal * n / info.eps) & (spent < xp.inf)
+
+
+def divides(x: Array) -> Array:
+    """Whether division by `x` keeps all digits."""
+    xp = array_namespace(x)
+    return (xp.abs(x) >= xp.finfo(x.dtype).smallest_normal) & (xp.abs(x) < xp.inf)
 
 
 def _square(x: Array) -> Array:

@@ -10,9 +10,10 @@ from xvarpro import checks
 from xvarpro._namespace import array_namespace, device
 from xvarpro.errors import ProblemError
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import scaled
+from xvarpro.sets._arithmetic import stepped
 from xvarpro.sets._parameters import above
 from xvarpro.sets._search import excess, isotonic
+from xvarpro.sets._sums import highest_sum
 
 
 @final
@@ -27,7 +28,7 @@ class OrderedBox(Set):
 
     Notes
     -----
-    LMO : ``lower`` before k, ``upper`` from k on, ``k = argmin (g_k + .. + g_n)``; first k
+    LMO : ``lower`` up to k, ``upper`` behind, ``k = argmax (g_1 + .. + g_k)`` of k = 0, .., n; first k
     Cost : O(n)
     Diameter : ``(upper - lower) sqrt(n)``
     Projection : an isotonic regression, then clip
@@ -58,22 +59,13 @@ class OrderedBox(Set):
         return (cls(), cls(-2.0, 0.5))
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
-        best = xp.argmin(self._suffixes(scaled(g)[0]), axis=-1)
-        places = xp.arange(g.shape[-1], device=device(g), dtype=best.dtype)
-        raised = places >= xp.expand_dims(best, axis=-1)
-        return xp.where(raised, xp.full_like(g, self.upper), xp.full_like(g, self.lower))
-
-    def _suffixes(self, g: Array) -> Array:
-        """``g_k + .. + g_n`` for k = 1, .., n, and the empty sum."""
-        xp = array_namespace(g)
-        sums = xp.flip(xp.cumulative_sum(xp.flip(g, axis=-1), axis=-1), axis=-1)
-        return xp.concat([sums, xp.zeros_like(g[..., :1])], axis=-1)
+        k, _ = highest_sum(g, lambda s: s)
+        return stepped(g, k, self.lower, self.upper)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
-        best = xp.max(self._suffixes(g), axis=-1)
-        return self.lower * xp.sum(g, axis=-1) + (self.upper - self.lower) * best
+        _, most = highest_sum(xp.flip(g, axis=-1), lambda s: s)
+        return self.lower * xp.sum(g, axis=-1) + (self.upper - self.lower) * most[..., 0]
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)
@@ -136,29 +128,21 @@ class TotalVariationBall(Set):
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
         return (cls(), cls(3.0))
 
-    def _sums(self, g: Array) -> Array:
-        """``sum_(i <= k) (g_i - mean g)`` for k = 1, .., n - 1: what a step after k gains."""
-        xp = array_namespace(g)
-        return xp.cumulative_sum(g - xp.mean(g, axis=-1, keepdims=True), axis=-1)[..., :-1]
-
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
-        n = g.shape[-1]
+        xp, n = array_namespace(g), g.shape[-1]
         if n < 2:
             return xp.zeros_like(g)
-        sums = self._sums(scaled(g)[0])
-        best = xp.expand_dims(xp.argmax(xp.abs(sums), axis=-1), axis=-1)
-        gain = xp.take_along_axis(sums, best, axis=-1)
+        k, gain = highest_sum(g, xp.abs, centred=True)
         rise = xp.where(gain < 0, xp.full_like(gain, -self.radius), xp.full_like(gain, self.radius))
-        behind = xp.arange(n, device=device(g), dtype=best.dtype) > best
-        share = xp.astype(best + 1, g.dtype) / n
-        return rise * xp.where(behind, share + xp.zeros_like(g), share - 1 + xp.zeros_like(g))
+        share = xp.astype(k, g.dtype) / n
+        return stepped(g, k, rise * (share - 1), rise * share)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
         if g.shape[-1] < 2:
             return xp.zeros_like(g[..., 0])
-        return self.radius * xp.max(xp.abs(self._sums(g)), axis=-1)
+        _, gain = highest_sum(g, xp.abs, centred=True)
+        return self.radius * xp.abs(gain[..., 0])
 
     def diameter(self, like: Array) -> float:
         n = like.shape[-1]
