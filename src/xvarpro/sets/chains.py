@@ -134,7 +134,9 @@ class TotalVariationBall(Set):
             return xp.zeros_like(g)
         k, gain = highest_sum(g, xp.abs, centred=True)
         rise = xp.where(gain < 0, xp.full_like(gain, -self.radius), xp.full_like(gain, self.radius))
-        share = xp.astype(k, g.dtype) / n
+        share = xp.astype(k, g.dtype)
+        # by an array: by a number XLA divides one row as such, and many by its reciprocal
+        share = share / xp.full_like(share, n)
         return stepped(g, k, rise * (share - 1), rise * share)
 
     def support(self, g: Array) -> Array:
