@@ -10,7 +10,7 @@ import pytest
 import xvarpro as xv
 from xvarpro import datasets
 from xvarpro.errors import ProblemError
-from xvarpro.experiments import deblurring, edges, pyramid, race
+from xvarpro.experiments import deblurring, edges, pyramid, race, restoration
 from xvarpro.experiments.convolutions import Correlation, StackedConvolution, gram
 from xvarpro.experiments.methods import Budget, Solver
 from xvarpro.experiments.sharpening import psnr, sharpen
@@ -156,7 +156,7 @@ def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph)
     assert row.match > deblurring.kernel_match(none, photograph.kernel) + 0.1
     assert row.kernel.min() >= 0
     assert row.kernel.sum() == pytest.approx(1.0)
-    assert sorted(row.record()) == ["blurred", "deblurred", "known", "match", "name", "seconds"]
+    assert sorted(row.record()) == ["blurred", "deblurred", "known", "match", "name", "seconds", "trust"]
     from xvarpro.experiments import figures_deblurring
 
     assert len(figures_deblurring.before_and_after([row]).axes) == 5
@@ -245,3 +245,42 @@ def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
 def test_bad_arguments_are_refused(build, match):
     with pytest.raises(ProblemError, match=match):
         build()
+
+
+def test_sharpening_is_kept_as_far_as_the_parts_agree(photograph, monkeypatch):
+    """All of it where they find one kernel, less of it where one errs, none of it where they find anything."""
+    true = photograph.kernel
+    flat, streak = np.full(true.shape, 1.0 / true.size), np.eye(len(true)) / len(true)
+    trusts, qualities = [], []
+    for kernels in (
+        [true] * 5,
+        [true, true, 0.95 * true + 0.05 * flat, true, true],
+        [true, streak, flat, streak[::-1], np.eye(len(true))[::-1] @ true],
+    ):
+        left = iter(kernels)
+        monkeypatch.setattr(restoration, "estimate", lambda *_, left=left, **__: pyramid.Estimate(next(left), ()))
+        found = restoration.restore(photograph.blurred, len(true))
+        trusts.append(found.trust)
+        qualities.append(psnr(found.image, photograph.sharp, 3, 12))
+        assert (found.kernel == kernels[0]).all()
+        assert 0 <= found.image.min() <= found.image.max() <= 1
+    assert trusts[0] == 1.0
+    assert 0.5 < trusts[1] < 1.0
+    assert trusts[2] == 0.0
+    assert qualities[0] > qualities[1] > qualities[2] == psnr(photograph.blurred, photograph.sharp, 3, 12)
+
+
+def test_parts_hold_several_kernels():
+    wide = restoration.parts(np.zeros((100, 60)), 9)
+    assert [x.shape for x in wide] == [(75, 60), (75, 60), (100, 45), (100, 45)]
+    small = restoration.parts(np.zeros((30, 40)), 11)
+    assert [x.shape for x in small] == [(30, 40), (30, 40), (30, 33), (30, 33)]
+    assert restoration.parts(np.arange(8.0)[:, None] + np.zeros(4), 1)[1][0, 0] == 2.0
+
+
+def test_images_are_aligned_within_reach():
+    x = RNG.uniform(size=(20, 20))
+    for shift in ((0, 0), (2, -3), (-3, 1)):
+        found = restoration.aligned(np.roll(x, shift, axis=(0, 1)), x, 3)
+        assert (found[3:-3, 3:-3] == x[3:-3, 3:-3]).all()
+    assert restoration.aligned(x, x, 0).shape == x.shape

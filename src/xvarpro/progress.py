@@ -51,7 +51,7 @@ class Bar(_Drawn):
 
 
 class Pass(_Drawn):
-    """Chunks done of one pass over rows; drawn only where it takes longer than `after` seconds.
+    """Chunks done of one pass over rows, or the like; drawn only where it takes longer than `after` seconds.
 
     Parameters
     ----------
@@ -59,24 +59,27 @@ class Pass(_Drawn):
         Chunks of the pass, if it is known.
     show : bool or None
         None shows the bar where standard error is a terminal.
+    what, unit : str
+        What is gone through, and a piece of it.
     """
 
     after = 1.0
 
-    def __init__(self, total: int | None, show: bool | None) -> None:
-        self._total, self._show = total, shown(show)
+    def __init__(self, total: int | None, show: bool | None, what: str = "rows", unit: str = "chunk") -> None:
+        self._total, self._what, self._unit = total, what, unit
+        self._show = shown(show)
 
     def __enter__(self) -> Pass:
         if self._show:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=self._total, desc="rows", unit="chunk", leave=False, file=sys.stderr, delay=self.after
+                total=self._total, desc=self._what, unit=self._unit, leave=False, file=sys.stderr, delay=self.after
             )
         return self
 
     def update(self) -> None:
-        """One more chunk."""
+        """One more piece."""
         if self._bar is not None:
             self._bar.update()
 

@@ -18,7 +18,9 @@ from xvarpro.experiments import deconvolution, race
 from xvarpro.experiments.edges import RIDGE, differences, problem, start
 from xvarpro.experiments.methods import DEFAULT, Measure, Method, Solver, Task
 from xvarpro.experiments.pyramid import Estimate, before, estimate, resized, scales
+from xvarpro.experiments.restoration import restore
 from xvarpro.experiments.sharpening import psnr, sharpen
+from xvarpro.progress import Pass
 
 __all__ = [
     "METHODS",
@@ -31,6 +33,7 @@ __all__ = [
     "kernel_match",
     "photographs_table",
     "problem",
+    "restore",
     "scenes",
     "start",
 ]
@@ -55,8 +58,10 @@ class Deblurred:
         PSNR of the photograph, of what came out, and of what comes out with the true kernel.
     match : float
         Of the kernel, as `kernel_match`.
+    trust : float
+        As of `restoration.Restoration`.
     seconds : float
-        For the kernel and the sharpening.
+        For all kernels and the sharpening.
     image, kernel : arrays
         What came out.
     photograph : Photograph
@@ -67,6 +72,7 @@ class Deblurred:
     deblurred: float
     known: float
     match: float
+    trust: float
     seconds: float
     image: np.ndarray
     kernel: np.ndarray
@@ -74,26 +80,23 @@ class Deblurred:
 
     def record(self) -> dict[str, Any]:
         """For a table."""
-        return {key: getattr(self, key) for key in ("name", "blurred", "deblurred", "known", "match", "seconds")}
+        return {
+            key: getattr(self, key) for key in ("name", "blurred", "deblurred", "known", "match", "trust", "seconds")
+        }
 
 
 def deblur(photograph: Photograph, size: int = 27, weight: float = 5e-4, **options: Any) -> Deblurred:
-    """Estimate the blur of a photograph, undo it, and compare with the truth where that is known.
+    """Estimate the blur of a photograph, undo what is sure of it, and compare with the truth where that is known.
 
     Parameters
     ----------
     photograph : Photograph
         Only its blurred image is used before the comparison.
-    size : int
-        As in `pyramid.estimate`.
-    weight : float
-        As in `sharpening.sharpen`.
-    **options
-        Of `pyramid.estimate`.
+    size, weight, **options
+        As in `restoration.restore`.
     """
     began = time.perf_counter()
-    kernel = estimate(photograph.blurred, size, **options).kernel
-    image = sharpen(photograph.blurred, kernel, weight)
+    image, kernel, trust = restore(photograph.blurred, size, weight, **options)
     seconds = time.perf_counter() - began
     sharp, true = photograph.sharp, photograph.kernel
     border = min(30, photograph.blurred.shape[0] // 4)
@@ -108,6 +111,7 @@ def deblur(photograph: Photograph, size: int = 27, weight: float = 5e-4, **optio
         dB(image),
         float("nan") if true is None else dB(sharpen(photograph.blurred, true, weight)),
         float("nan") if true is None else kernel_match(kernel, true),
+        trust,
         seconds,
         image,
         kernel,
@@ -123,9 +127,14 @@ def photographs_table(photographs: Sequence[Photograph], size: int = 27, **optio
     >>> from xvarpro.experiments import deblurring
     >>> (row,) = deblurring.photographs_table(deblurring.scenes(1, side=64), size=7, iterations=5)
     >>> sorted(row.record())
-    ['blurred', 'deblurred', 'known', 'match', 'name', 'seconds']
+    ['blurred', 'deblurred', 'known', 'match', 'name', 'seconds', 'trust']
     """
-    return [deblur(each, size, **options) for each in photographs]
+    rows = []
+    with Pass(len(photographs), None, "photographs", "photograph") as bar:
+        for each in photographs:
+            rows.append(deblur(each, size, **options))
+            bar.update()
+    return rows
 
 
 def scenes(n: int = 4, side: int = 255, size: int = 15) -> list[Photograph]:

@@ -63,11 +63,11 @@ def _told(summary: dict[str, Any], rows: Sequence[deblurring.Deblurred], out: Pa
 
     screen = report.console()
     screen.print("\nphotographs, from coarse to fine", style="bold")
-    numbers = ("blurred, dB", "deblurred, dB", "gain, dB", "true kernel, dB", "kernel match", "s")
+    numbers = ("blurred, dB", "deblurred, dB", "gain, dB", "true kernel, dB", "kernel match", "trust", "s")
     table = report.table(screen, "photograph", *numbers, right=numbers, wrap="photograph")
     for r in rows:
         cells = (r.blurred, r.deblurred, r.deblurred - r.blurred, r.known)
-        table.add_row(r.name, *(f"{x:.1f}" for x in cells), f"{r.match:.2f}", f"{r.seconds:.1f}")
+        table.add_row(r.name, *(f"{x:.1f}" for x in cells), f"{r.match:.2f}", f"{r.trust:.2f}", f"{r.seconds:.1f}")
     screen.print(table)
     gains = [r.deblurred - r.blurred for r in rows]
     screen.print(f"gain from {np.min(gains):.1f} to {np.max(gains):.1f} dB, {np.mean(gains):.1f} dB on average")
