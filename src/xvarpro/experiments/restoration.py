@@ -2,10 +2,10 @@
 
 A wrong kernel makes an image worse than the blur did, and nothing in the image says so. But every part of a photograph
 shows the same blur. Kernels that are estimated without a quarter of it, at the top, the bottom, the left or the right,
-undo the blur in four ways, and how far these lie apart tells how much of what sharpening has changed is error. That is
-taken back: with x the sharpened image, y the blurred one and D the deviation of the four from their mean,
-``y + max(0, 1 - |D|^2 / |x - y|^2) (x - y)`` is Stein's estimator of the sharp image around the blurred one (James and
-Stein, 1961).
+undo the blur in four ways, and how far these lie from that of the whole tells how much of what sharpening has changed
+is error. That is taken back: with x the sharpened image, y the blurred one and E the error,
+``y + max(0, 1 - |E|^2 / |x - y|^2) (x - y)`` is Stein's estimator of the sharp image around the blurred one (James and
+Stein, 1961). The median of four distances stands for ``|E|^2``: one part may be without any edge to go by.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from xvarpro.experiments.pyramid import estimate
 from xvarpro.experiments.sharpening import sharpen
 
 KEPT = 0.75  # of the height or of the width, in a part
+DOUBT = 2 / 3  # the error of the whole over how far parts, which err a little more, lie from it; both squared
 
 
 class Restoration(NamedTuple):
@@ -63,14 +64,17 @@ def restore(image: np.ndarray, size: int = 27, weight: float = 5e-4, **options: 
     kernel = estimate(image, size, **options).kernel
     reach = size // 2
     sharpened = aligned(sharpen(image, kernel, weight), image, reach)
-    ways = np.stack([
-        aligned(sharpen(image, estimate(part, size, **options).kernel, weight), sharpened, reach)
-        for part in parts(image, size)
-    ])  # fmt: skip
     inside = (slice(reach, -reach), slice(reach, -reach))
-    spread = np.mean(np.var(ways, axis=0)[inside])
-    moved = np.mean((sharpened - image)[inside] ** 2)
-    trust = float(max(0.0, 1 - spread / moved)) if moved else 0.0
+
+    def apart(x: np.ndarray, y: np.ndarray) -> float:
+        return float(np.mean((x - y)[inside] ** 2))
+
+    errors = []
+    for part in parts(image, size):
+        other = sharpen(image, estimate(part, size, **options).kernel, weight)
+        errors.append(apart(aligned(other, sharpened, reach), sharpened))
+    moved = apart(sharpened, image)
+    trust = max(0.0, 1 - DOUBT * float(np.median(errors)) / moved) if moved else 0.0
     return Restoration(image + trust * (sharpened - image), kernel, trust)
 
 
