@@ -1,7 +1,7 @@
 """Linear-time oracles against the bandwidth of memory: one read of the gradient, one write of the vertex.
 
 An array that the set holds, as weights of every entry, has to be read as well. Left out is `LpBall` of another exponent
-than 1.5, 2 or 3: its power is a logarithm and an exponential, which take longer than memory does.
+than 2 and 3: it takes the largest entry out first, and its power is a logarithm and an exponential but for 1.5.
 
 The limit is measured in the same process and framework, and between the runs of the oracle, so that what else the
 machine does weighs on both: ``-x`` into an array made for it (jitted on JAX), and the maximum of every array that the

@@ -9,7 +9,7 @@ from typing import final
 from xvarpro import backends, checks
 from xvarpro._namespace import array_namespace
 from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import divides, in_range, largest_size, or_one, scaled, signed_root, total
+from xvarpro.sets._arithmetic import divides, in_range, largest_size, of_length, or_one, scaled, signed_root, total
 from xvarpro.sets._parameters import above
 from xvarpro.sets._search import excess, phase, real_part, root, with_phase
 
@@ -68,6 +68,8 @@ class LpBall(Set):
         xp, backend = array_namespace(g), backends.owner(g)
         if not self.radius:
             return 0 * g
+        if self.p == 2:
+            return of_length(g, -self.radius)
         if self.p != 3 or xp.isdtype(g.dtype, "complex floating") or 0 in g.shape:
             return self._scaled_lmo(g)
         # as in `of_length`, only where what adds up leaves the range of its dtype the largest entry is taken out first
