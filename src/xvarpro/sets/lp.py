@@ -73,7 +73,7 @@ class LpBall(Set):
         if self.p != 3 or xp.isdtype(g.dtype, "complex floating") or 0 in g.shape:
             return self._scaled_lmo(g)
         # as in `of_length`, only where what adds up leaves the range of its dtype the largest entry is taken out first
-        vertex, spent = self._ahead(g)
+        vertex, spent = signed_root(g)
         safe = in_range(spent, g.shape[-1])
         spent = xp.where(safe, spent, xp.ones_like(spent))
         length = power(spent, 1 / 3)
@@ -85,17 +85,17 @@ class LpBall(Set):
         return backend.when(xp.any(~safe), lambda vertex: xp.where(safe, vertex, self._scaled_lmo(g)), vertex)
 
     def _scaled_lmo(self, g: Array) -> Array:
-        vertex, spent = self._ahead(g / largest_size(g))
-        return backends.owner(g).divided(vertex, or_one(power(spent, 1 / self.p)) / -self.radius)
+        xp, backend = array_namespace(g), backends.owner(g)
+        steepest = largest_size(g)
 
-    def _ahead(self, g: Array) -> tuple[Array, Array]:
-        """``sign(g) |g|^(q-1)``, and its inner product with g, ``|g|_q^q``, keepdims."""
-        xp = array_namespace(g)
-        if self.p == 3 and not xp.isdtype(g.dtype, "complex floating"):
-            return signed_root(g)
-        ahead = backends.owner(g).piecewise(lambda g: with_phase(power(xp.abs(g), 1 / (self.p - 1)), g), g)
-        facing = xp.conj(ahead) if xp.isdtype(g.dtype, "complex floating") else ahead
-        return ahead, total(lambda g, x: real_part(g * x), g, facing)
+        def ahead(g: Array) -> Array:
+            return with_phase(power(xp.abs(g / steepest), 1 / (self.p - 1)), g)
+
+        vertex = backend.piecewise(ahead, g)
+        facing = xp.conj(vertex) if xp.isdtype(g.dtype, "complex floating") else vertex
+        # |g|_q^q, of g in units of its largest entry
+        spent = total(lambda g, x: real_part((g / steepest) * x), g, facing)
+        return backend.divided(vertex, or_one(power(spent, 1 / self.p)) / -self.radius)
 
     def support(self, g: Array) -> Array:
         return self.radius * self._norm(g, self.p / (self.p - 1))[..., 0]
