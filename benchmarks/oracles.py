@@ -1,7 +1,8 @@
 """Linear-time oracles against the bandwidth of memory: one read of the gradient, one write of the vertex.
 
-An array that the set holds, as weights of every entry, has to be read as well. Left out is `LpBall` of another exponent
-than 2 and 3: it takes the largest entry out first, and its power is a logarithm and an exponential but for 1.5.
+An array that the set holds, as weights of every entry, has to be read as well. The vertex of an lp ball is a power of
+the gradient: where it takes more than one square root, arithmetic binds and not memory, and the limit is one pass of
+the framework's own power of ``|g|``.
 
 The limit is measured in the same process and framework, and between the runs of the oracle, so that what else the
 machine does weighs on both: ``-x`` into an array made for it (jitted on JAX), and the maximum of every array that the
@@ -48,7 +49,11 @@ def linear(n: int) -> dict[str, Any]:
         "L1Ball": sets.L1Ball(2.0),
         "L2Ball": sets.L2Ball(2.0),
         "NonnegativeL2Ball": sets.NonnegativeL2Ball(2.0),
-        "LpBall": sets.LpBall(3.0, 2.0),
+        "LpBall, p = 3": sets.LpBall(3.0, 2.0),
+        "LpBall, p = 3/2": sets.LpBall(3 / 2, 2.0),
+        "LpBall, p = 5/3": sets.LpBall(5 / 3, 2.0),
+        "LpBall, p = 4": sets.LpBall(4.0, 2.0),
+        "LpBall, p = 5": sets.LpBall(5.0, 2.0),
         "KNormBall": sets.KNormBall(3, 2.0),
         "WeightedSimplex": sets.WeightedSimplex(1.0, 0.0, 2.0),
         "WeightedSimplex of arrays": sets.WeightedSimplex(ramp, -ramp, 2.0),
@@ -66,6 +71,9 @@ def linear(n: int) -> dict[str, Any]:
         "Free, ColumnNorm": Step(norms.ColumnNorm(), 1000),
         "Free, RowNorm": Step(norms.RowNorm(), 1000),
     }
+
+
+POWERS = {"LpBall, p = 4": 1 / 3, "LpBall, p = 5": 1 / 4}  # of the gradient, where they take longer than memory
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ def measure(framework: str, dtype: str, name: str, C: Any, g: Any, repeats: int)
     held, _ = xv.trees.partition(C)
     lmo, rival = oracle(framework, C), peer(framework, name)
     x = 0 * g
-    runs: dict[str, Callable[[], Any]] = {"limit": limit(framework, g), "lmo": lambda: lmo(g)}
+    runs: dict[str, Callable[[], Any]] = {"limit": limit(framework, name, g), "lmo": lambda: lmo(g)}
     if rival is not None:
         runs["step"] = lambda: lmo(g) - x
     if rival is not None and not isinstance(rival, str):
@@ -150,8 +158,10 @@ def measure(framework: str, dtype: str, name: str, C: Any, g: Any, repeats: int)
     )
 
 
-def limit(framework: str, g: Any) -> Callable[[], Any]:
-    return compiled(framework, lambda x: -x, g)
+def limit(framework: str, name: str, g: Any) -> Callable[[], Any]:
+    if name not in POWERS:
+        return compiled(framework, lambda x: -x, g)
+    return compiled(framework, lambda x: x ** POWERS[name], abs(g))
 
 
 def read(framework: str, g: Any) -> Callable[[], Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from xvarpro import sets, trees
+from xvarpro._power import by_roots, power
 from xvarpro.sets import _arithmetic as arithmetic
 from xvarpro.sets._sums import highest_sum
 
@@ -136,7 +137,41 @@ def test_steps(n, backend):
     assert (host(arithmetic.stepped(like[2, ...], there[2, ...], -1.0, 2.0)) == want[2]).all()
 
 
-@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
+POWERS = [0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 2.5, 3.0, 3.75, 4.0, 0.1, 1 / 3, 2 / 3, 1.1, 5.0]
+
+
+@pytest.mark.parametrize("p", POWERS)
+def test_powers(p, backend):
+    """To a rounding or two for each factor, with the ends of the range where they belong."""
+    x = np.array([0.0, 1e-30, 0.3, 1.0, 7.0, 1e20, np.inf, np.nan])
+    with backend.scope("float64"):
+        got = host(power(send(backend, x), p))
+    assert np.allclose(got, x**p, rtol=2e-14, atol=0.0, equal_nan=True)
+    assert by_roots(p) == (4 * p == round(4 * p) and p <= 4)
+    if by_roots(p):
+        assert np.allclose(got[1:6], x[1:6] ** p, rtol=2e-15, atol=0.0)
+
+
+@pytest.mark.parametrize("n", [5, 9001, 1_200_001])  # at once, in units, in pieces that a cache holds
+@pytest.mark.parametrize("p", [0.25, 0.5, 1 / 3, 2 / 3, 1.5, 2.0, 3.75, 1.2])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_powers_that_keep_their_sign(dtype, p, n, backend):
+    x = rng(n).normal(size=(2, n)) + (1j * rng(1).normal(size=(2, n)) if dtype == "complex128" else 0.0)
+    x[:, 1] = 0.0
+    scale = np.array([[0.5], [3.0]])
+    want = np.where(x == 0, 0.0, x / np.where(x == 0, 1.0, abs(x)) * abs(x) ** p)
+    with backend.scope("float64"):
+        there = send(backend, x)
+        plain, spent = map(host, arithmetic.signed_power(there, p))
+        scaled, less = map(host, arithmetic.signed_power(there, p, send(backend, scale)))
+    assert (host(there) == x).all()
+    assert np.abs(plain - want).max() <= 1e-14 * np.abs(want).max()
+    assert np.abs(scaled - want / scale**p).max() <= 1e-14 * np.abs(want / scale**p).max()
+    assert np.allclose(spent[:, 0], (abs(x) ** (p + 1)).sum(-1), rtol=1e-13)
+    assert np.allclose(less, spent / scale ** (p + 1), rtol=1e-13)
+
+
+@pytest.mark.parametrize("p", [1.25, 4 / 3, 1.5, 5 / 3, 2.0, 7 / 3, 3.0, 4.0, 5.0])
 @pytest.mark.parametrize("n", [3, 9000])
 def test_powers_do_not_depend_on_the_scale(n, p, backend):
     """As lengths: rows whose powers leave the range, next to rows whose powers do not."""
@@ -155,9 +190,11 @@ LONG = 600_001  # more than two of the pieces that any backend works in, and a r
 LINEAR = {
     "k-norm": sets.KNormBall(3, 2.0),
     "k-norm of many": sets.KNormBall(LONG // 2, 2.0),
-    "lp": sets.LpBall(2.5, 2.0),
+    "lp by logarithms": sets.LpBall(4.0, 2.0),
     "lp by roots": sets.LpBall(3.0, 2.0),
+    "lp by roots of roots": sets.LpBall(5.0, 2.0),
     "lp by squares": sets.LpBall(1.5, 2.0),
+    "lp by squares and roots": sets.LpBall(1.4, 2.0),
     "ordered": sets.OrderedBox(-1.0, 2.0),
     "total variation": sets.TotalVariationBall(2.0),
     "nonnegative": sets.NonnegativeL2Ball(2.0),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import optree
 
-from xvarpro._namespace import device
+from xvarpro._namespace import device, is_complex
+from xvarpro._power import signed_power
 from xvarpro.backends.protocol import Array, Backend
 
 _PIECE = 4096  # entries added up by themselves
@@ -86,32 +88,46 @@ class EagerBackend(Backend):
         return super().norm(self.xp.concat([pieces, rest], axis=-1), order)
 
     def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
-        whole = arrays[0].shape[-1] // unit * unit
-        arrays = tuple(x[..., :whole] for x in arrays) if unit > 1 else arrays
-        return self.in_pieces(lambda *arrays: (fun(*arrays),), arrays, unit)[0]
-
-    def in_pieces(
-        self, fun: Callable[..., tuple[Array, ...]], arrays: tuple[Array, ...], unit: int
-    ) -> tuple[Array, ...]:
-        """``fun(*arrays)``, which makes one entry of each or of every `unit`, of as many at a time as a cache holds."""
-        n, lead = arrays[0].shape[-1], math.prod(arrays[0].shape[:-1])
-        length = max(1, self.cached // (unit * max(1, lead))) * unit
-        if not self.cached or n < 2 * length:
-            return fun(*arrays)
+        like, spans = arrays[0], self.spans(arrays[0], unit)
+        if len(spans) < 2:
+            return super().piecewise(fun, *arrays, unit=unit)
         # glibc gives the memory of pieces back after every step, to fault when it is next used, which takes longer than
         # the arithmetic, until a larger block has once been freed
-        self.xp.empty(4 * self.cached, dtype=arrays[0].dtype, device=device(arrays[0]))
-        first = fun(*(x[..., :length] for x in arrays))
-        rates = [length // y.shape[-1] for y in first]
-        outs = tuple(
-            self.xp.empty((*y.shape[:-1], n // rate), dtype=y.dtype, device=device(y))
-            for y, rate in zip(first, rates, strict=True)
-        )
-        for start in range(0, n, length):
-            made = fun(*(x[..., start : start + length] for x in arrays)) if start else first
-            for out, y, rate in zip(outs, made, rates, strict=True):
-                out[..., start // rate : start // rate + y.shape[-1]] = y
-        return outs
+        self.xp.empty(4 * self.cached, dtype=like.dtype, device=device(like))
+        first = fun(*(x[..., spans[0]] for x in arrays))
+        shape = (*first.shape[:-1], like.shape[-1] // unit)
+        out = self.xp.empty(shape, dtype=first.dtype, device=device(first))
+        for span in spans:
+            start, end = span.start // unit, span.stop // unit
+            if start < end:
+                out[..., start:end] = fun(*(x[..., span] for x in arrays)) if start else first
+        return out
+
+    def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
+        def both(x: Array, out: Array | None = None, spare: Array | None = None) -> tuple[Array, Array]:
+            x = x if scale is None else self.into(spare, self.xp.divide, x, scale)
+            y = signed_power(x, p, partial(self.into, None if is_complex(x) else out))
+            return y, self.products(x, y, unit, spare)
+
+        spans = self.spans(x, unit)
+        if len(spans) < 2:
+            return both(x)
+        out, spare, sums = self.xp.empty_like(x), self.xp.empty_like(x[..., spans[0]]), []
+        for span in spans:
+            buffer = out[..., span]
+            y, some = both(x[..., span], buffer, spare[..., : buffer.shape[-1]])
+            sums.append(some)
+            if y is not buffer:
+                out[..., span] = y
+        return out, self.xp.concat(sums, axis=-1)
+
+    def spans(self, x: Array, unit: int) -> list[slice]:
+        """Spans of the last axis, of as many units at a time as a cache holds: all of it where pieces do not pay."""
+        n, lead = x.shape[-1], math.prod(x.shape[:-1])
+        length = max(1, self.cached // (unit * max(1, lead))) * unit
+        if not self.cached or n < 2 * length:
+            return [slice(0, n)]
+        return [slice(start, min(start + length, n)) for start in range(0, n, length)]
 
     def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)

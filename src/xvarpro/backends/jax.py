@@ -36,7 +36,7 @@ class JaxBackend(Backend):
     autodiff = "jax.vjp"
     xp = xp
     chunk = 1024
-    cached = 1 << 15
+    cached = 1 << 17
     kept = 64  # compiled functions held at a time
 
     def __init__(self, compiled: bool = True, reproducible: bool = False, inner: bool = False) -> None:

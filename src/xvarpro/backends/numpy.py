@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -114,20 +113,17 @@ class NumPyBackend(TapedBackend):
         np.maximum(out, low, out=out)
         return np.minimum(out, high, out=out)
 
-    def signed_root(self, x: Array, unit: int) -> tuple[Array, Array]:
-        root, tiny = np.empty(x.shape, x.dtype), np.finfo(x.dtype).smallest_normal
-        products = np.empty((*x.shape[:-1], x.shape[-1] // unit), x.dtype)
-        length = max(1, self.cached // (unit * max(1, math.prod(x.shape[:-1])))) * unit
-        for start in range(0, x.shape[-1], length):
-            part, out = x[..., start : start + length], root[..., start : start + length]
-            np.abs(part, out=out)
-            # NumPy takes longer to copy a sign than to divide
-            out += tiny
-            np.sqrt(out, out=out)
-            np.divide(part, out, out=out)
-            rows = self.units(part, unit), self.units(out, unit)
-            np.einsum("...i,...i->...", *rows, out=products[..., start // unit : (start + length) // unit])
-        return root, products
+    def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
+        with np.errstate(all="ignore"):
+            return super().signed_power(x, p, unit, scale)
+
+    def into(self, out: Array | None, fun: Callable[..., Array], *args: Array | float) -> Array:
+        return fun(*args, out=out)
+
+    def products(self, x: Array, y: Array, unit: int, spare: Array | None = None) -> Array:
+        if np.iscomplexobj(x):
+            return super().products(x, y, unit)
+        return np.einsum("...i,...i->...", self.units(x, unit), self.units(y, unit))
 
     def norms(self, x: Array, order: int, axis: int = -1) -> Array:
         if order == 1:

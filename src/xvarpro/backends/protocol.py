@@ -10,7 +10,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro._namespace import device
+from xvarpro._namespace import device, is_complex
+from xvarpro._power import signed_power
 from xvarpro.errors import ProblemError, UnsupportedError
 
 Array: TypeAlias = Any
@@ -117,18 +118,28 @@ class Backend(ABC):
         """
         return self.xp.where(x < 0, high, low)
 
-    def signed_root(self, x: Array, unit: int) -> tuple[Array, Array]:
-        """``sign(x) sqrt(|x|)`` of a real array, and the sums of its products with `x` over every `unit` entries.
+    def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
+        """The p-th power of ``z = x / scale`` that keeps its sign or phase, and sums of ``|z|^(p+1)``.
 
-        Along the last axis; what is less than a unit at its end is left out of the sums. A framework that works piece
-        by piece does better to add up while a cache holds what it has made.
+        Sums over every `unit` entries along the last axis, along which `scale` is of length 1; what is less than a unit
+        at its end is left out. A framework that works piece by piece does better to add up while a cache holds what it
+        has made.
         """
 
-        def products(x: Array) -> Array:
-            size = self.xp.abs(x)
-            return self.xp.sum(self.units(size * self.xp.sqrt(size), unit), axis=-1)
+        def both(x: Array) -> tuple[Array, Array]:
+            x = x if scale is None else x / scale
+            return x, signed_power(x, p)
 
-        return self.xp.copysign(self.xp.sqrt(self.xp.abs(x)), x), self.piecewise(products, x, unit=unit)
+        return both(x)[1], self.piecewise(lambda x: self.products(*both(x), unit), x, unit=unit)
+
+    def products(self, x: Array, y: Array, unit: int, spare: Array | None = None) -> Array:
+        """Real parts of ``conj(x) y``, added up over every `unit` entries of the last axis; `spare` may be lost."""
+        both = self.xp.real(self.xp.conj(x) * y) if is_complex(x) else self.into(spare, self.xp.multiply, x, y)
+        return self.xp.sum(self.units(both, unit), axis=-1)
+
+    def into(self, out: Array | None, fun: Callable[..., Array], *args: Array | float) -> Array:
+        """``fun(*args)``: written into `out`, if any, where a framework can. `out` may be one of `args`."""
+        return fun(*args)
 
     def units(self, x: Array, unit: int) -> Array:
         """The last axis in rows of `unit` entries, without what is left of it."""

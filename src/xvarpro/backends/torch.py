@@ -150,24 +150,13 @@ class TorchBackend(EagerBackend):
         # a derivative needs x as it was
         return x / divisor if x.requires_grad else super().divided(x, divisor)
 
-    def signed_root(self, x: Array, unit: int) -> tuple[Array, Array]:
-        if x.is_cuda or x.requires_grad:
-            return super().signed_root(x, unit)
-
-        def both(x: Array) -> tuple[Array, Array]:
-            root = torch.abs(x).add_(torch.finfo(x.dtype).smallest_normal).rsqrt_().mul_(x)
-            return root, self.units(x * root, unit).sum(-1)
-
-        root, products = self.in_pieces(both, (x,), unit)
-        return root, products
-
-    def in_pieces(
-        self, fun: Callable[..., tuple[Array, ...]], arrays: tuple[Array, ...], unit: int
-    ) -> tuple[Array, ...]:
+    def spans(self, x: Array, unit: int) -> list[slice]:
         # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory
-        if any(x.is_cuda or x.requires_grad for x in arrays):
-            return fun(*arrays)
-        return super().in_pieces(fun, arrays, unit)
+        return [slice(0, x.shape[-1])] if x.is_cuda or x.requires_grad else super().spans(x, unit)
+
+    def into(self, out: Array | None, fun: Callable[..., Array], *args: Array | float) -> Array:
+        # its square root takes longer than two divisions
+        return torch.reciprocal(torch.rsqrt(*args, out=out), out=out) if fun is torch.sqrt else fun(*args, out=out)
 
     def vjp(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()

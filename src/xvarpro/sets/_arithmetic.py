@@ -74,13 +74,13 @@ def total(height: Callable[..., Array], *arrays: Array) -> Array:
     return xp.sum(whole, axis=-1, keepdims=True) + xp.sum(rest, axis=-1, keepdims=True)
 
 
-def signed_root(x: Array) -> tuple[Array, Array]:
-    """``sign(x) sqrt(|x|)`` of a real array, and the sum of its products with `x` along the last axis, keepdims."""
+def signed_power(x: Array, p: float, scale: Array | None = None) -> tuple[Array, Array]:
+    """``|z|^p z / |z|`` for ``z = x / scale``, and the sum of ``|z|^(p+1)`` along the last axis, keepdims."""
     xp, backend, n = array_namespace(x), backends.owner(x), x.shape[-1]
-    root, products = backend.signed_root(x, _PIECE)
-    spent = xp.sum(products, axis=-1, keepdims=True)
-    rest = n % _PIECE
-    return root, spent + backend.signed_root(x[..., n - rest :], rest)[1] if rest else spent
+    unit = max(1, n) if n < 2 * _PIECE else _PIECE
+    made, sums = backend.signed_power(x, p, unit, scale)
+    spent, rest = xp.sum(sums, axis=-1, keepdims=True), n % unit
+    return made, spent + backend.signed_power(x[..., n - rest :], p, rest, scale)[1] if rest else spent
 
 
 def _pieces(x: Array) -> Array:
