@@ -22,6 +22,7 @@ ROOT_MODULE = ""  # the public names; what is built with the package, not part o
 # from the leaves to the roof: a module imports from the lines above its own only
 LAYERS = [
     ("_namespace",),
+    ("_power",),
     ("_version", "errors", "status", "protocols"),
     ("checks",),
     ("backends",),
