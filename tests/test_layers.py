@@ -132,6 +132,64 @@ def test_torch_says_where_there_is_no_gradient():
         slope.sum().backward()
 
 
+# -- complex weights ---------------------------------------------------------------------------------------------------
+
+PHASE = np.exp(2j * T)
+NOISE = rng(5).normal(size=(2, T.size))
+WAVE = PHASE * (np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0 + 0.5j])) + 0.05 * (NOISE[0] + 1j * NOISE[1])
+
+
+def turned(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta) * xp.expand_dims(data["phase"], axis=1)
+
+
+def waves(found):
+    """A real number that depends on both parts of the weights."""
+    theta, w = found.theta, found.w
+    return theta[0] - 2 * theta[1] + (w[0] * (0.5 - 0.3j)).real + abs(w[1]) ** 2 * theta[0] + 3 * found.value
+
+
+WAVES = xv.separable(turned, lambda theta, data: data["y"], lam=LAM, solver=xv.lower.SVD())
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """The gradient in ``y`` as ``dL/dRe + i dL/dIm`` and the one in ``t``, by central differences."""
+
+    def value(t, y):
+        problem = xv.separable(turned, y, lam=LAM, data={"t": t, "phase": PHASE})
+        return float(waves(xv.solve(problem, START, **OPTIONS)))
+
+    def slope(*step):
+        t, y = (1e-6 * x for x in step)
+        return (value(T + t, WAVE + y) - value(T - t, WAVE - y)) / 2e-6
+
+    units = np.eye(T.size)
+    return (
+        np.array([slope(e, 0) for e in units]),
+        np.array([slope(0, e) + 1j * slope(0, 1j * e) for e in units]),
+    )
+
+
+def test_torch_with_complex_weights(wanted):
+    layer = xv.layers.torch.Solve(WAVES, torch.tensor(START), **OPTIONS)
+    t, y = torch.tensor(T, requires_grad=True), torch.tensor(WAVE, requires_grad=True)
+    waves(layer({"t": t, "y": y, "phase": torch.tensor(PHASE)})).backward()
+    np.testing.assert_allclose(t.grad.numpy(), wanted[0], atol=1e-7)
+    np.testing.assert_allclose(y.grad.numpy(), wanted[1], atol=1e-7)
+
+
+def test_jax_with_complex_weights(wanted):
+    with jax.enable_x64(True):
+        layer = xv.layers.jax.solve(WAVES, jnp.asarray(START), **OPTIONS)
+        t, y = jax.grad(lambda t, y: waves(layer({"t": t, "y": y, "phase": jnp.asarray(PHASE)})), (0, 1))(
+            jnp.asarray(T), jnp.asarray(WAVE)
+        )
+    np.testing.assert_allclose(t, wanted[0], atol=1e-7)
+    np.testing.assert_allclose(y, wanted[1].conj(), atol=1e-7)  # JAX's convention
+
+
 # -- JAX ---------------------------------------------------------------------------------------------------------------
 
 
