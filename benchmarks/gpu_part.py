@@ -30,8 +30,7 @@ def suite(name: str, device: str, dtypes: list[str], only: list[str]) -> Iterato
     """Every case of the suite."""
     for target in conformance.targets([name], devices=[device], dtypes=dtypes):
         yield {"facts": target.backend.describe()}
-        for check, case, given in runner.plan(target, only):
-            found = runner.run_case(target, check, case, given)
+        for found in runner.run_target(target, runner.selection(only)):
             yield {
                 "area": found.area,
                 "address": found.address,
@@ -42,7 +41,7 @@ def suite(name: str, device: str, dtypes: list[str], only: list[str]) -> Iterato
                 "values": [f"{m.what}: error {m.error:.3g}, allowed {m.tolerance:.3g}" for m in found.failures],
                 "command": found.command,
             }
-        target._compiled.clear()
+        target.forget()
 
 
 def timings(name: str, device: str, dtypes: list[str], tiny: bool) -> Iterator[Row]:

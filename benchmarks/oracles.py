@@ -135,7 +135,7 @@ def measure(framework: str, dtype: str, name: str, C: Any, g: Any, repeats: int)
     held, _ = xv.trees.partition(C)
     lmo, rival = oracle(framework, C), peer(framework, name)
     x = 0 * g
-    runs: dict[str, Callable[[], Any]] = {"limit": limit(framework, name, g), "lmo": lambda: lmo(g)}
+    runs: dict[str, Callable[[], Any]] = {"limit": limit(framework, g, POWERS.get(name)), "lmo": lambda: lmo(g)}
     if rival is not None:
         runs["step"] = lambda: lmo(g) - x
     if rival is not None and not isinstance(rival, str):
@@ -158,10 +158,10 @@ def measure(framework: str, dtype: str, name: str, C: Any, g: Any, repeats: int)
     )
 
 
-def limit(framework: str, name: str, g: Any) -> Callable[[], Any]:
-    if name not in POWERS:
+def limit(framework: str, g: Any, power: float | None = None) -> Callable[[], Any]:
+    if power is None:
         return compiled(framework, lambda x: -x, g)
-    return compiled(framework, lambda x: x ** POWERS[name], abs(g))
+    return compiled(framework, lambda x: x**power, abs(g))
 
 
 def read(framework: str, g: Any) -> Callable[[], Any]:

@@ -7,8 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from benchmarks import gpu
 from benchmarks.gpu_report import render
 
@@ -128,7 +126,6 @@ def test_without_the_package_it_says_what_to_bring(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.thorough
 def test_a_dry_run(tmp_path):
     command = [sys.executable, str(SCRIPT), "--dry-run", "--together", "2", "--minutes", "30", "--out", str(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True)

@@ -233,7 +233,7 @@ def run(
 
     if jobs == 1:
         for target in wanted:
-            collect(_outcomes(target, chosen))
+            collect(run_target(target, chosen))
             target.forget()
         reference().forget()
     else:
@@ -248,7 +248,7 @@ def run(
 
 def run_area(target: Target, area: str, only: Sequence[str]) -> list[Outcome]:
     """Those checks of an area on a target that `only` asks for."""
-    found = list(_outcomes(target, [(check, cases) for check, cases in _chosen(tuple(only)) if check.area == area]))
+    found = list(run_target(target, [(check, cases) for check, cases in _chosen(tuple(only)) if check.area == area]))
     target.forget()
     return found
 
@@ -256,7 +256,8 @@ def run_area(target: Target, area: str, only: Sequence[str]) -> list[Outcome]:
 _chosen = cache(selection)  # making the cases takes seconds
 
 
-def _outcomes(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[Outcome]:
+def run_target(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[Outcome]:
+    """Outcomes on one target, as they are found, of checks and cases as `selection` gives them."""
     for check, cases in chosen:
         if target.dtype in check.dtypes:
             for case, given in cases.items():
