@@ -137,6 +137,14 @@ def test_steps(n, backend):
     assert (host(arithmetic.stepped(like[2, ...], there[2, ...], -1.0, 2.0)) == want[2]).all()
 
 
+@pytest.mark.parametrize("odd", [0.0, np.inf, np.nan, 1e308])
+def test_signs(odd, backend):
+    x = np.array([[3.0, -0.5, 0.0, odd, -2.0, odd]])
+    with backend.scope("float64"):
+        got = host(backend.sign(send(backend, x)))
+    np.testing.assert_array_equal(got, np.sign(x))
+
+
 POWERS = [0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 2.5, 3.0, 3.75, 4.0, 0.1, 1 / 3, 2 / 3, 1.1, 5.0]
 
 

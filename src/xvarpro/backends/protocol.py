@@ -118,6 +118,10 @@ class Backend(ABC):
         """
         return self.xp.where(x < 0, high, low)
 
+    def sign(self, x: Array) -> Array:
+        """The standard's sign: NaN stays NaN."""
+        return self.xp.sign(x)
+
     def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
         """The p-th power of ``z = x / scale`` that keeps its sign or phase, and sums of ``|z|^(p+1)``.
 

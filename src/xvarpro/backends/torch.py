@@ -133,6 +133,11 @@ class TorchBackend(EagerBackend):
             return torch.add(low, out, alpha=float(high - low), out=out)
         return out.sub_(0.5).mul_(math.inf).clamp_(low, high)
 
+    def sign(self, x: Array) -> Array:
+        # Torch's own loses NaN, and to give them back takes as long: a sum shows whether there are any
+        unsure = x.is_cuda or x.is_complex() or not bool(torch.isfinite(x.detach().sum()))
+        return super().sign(x) if unsure else torch.sign(x)
+
     def norms(self, x: Array, order: int, axis: int = -1) -> Array:
         # one pass and no array of squares; sizes it adds up one by one, which loses digits
         if order == 1:

@@ -67,7 +67,7 @@ class Sign(Norm):
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
         xp = array_namespace(*g)
-        return tuple(xp.sign(x) for x in g), sum_(fast_norm(xp.reshape(x, (-1,)), 1) for x in g)
+        return tuple(backends.owner(x).sign(x) for x in g), sum_(fast_norm(xp.reshape(x, (-1,)), 1) for x in g)
 
 
 @final
