@@ -218,6 +218,22 @@ def test_a_step_of_reach_ends_in_a_smaller_face(case):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("C", [Simplex(2.0), CappedSimplex(2.0), L1Ball(2.0)], ids=lambda C: type(C).__name__)
+def test_the_entry_that_ends_a_face_is_zero_to_its_own_rounding(C, dtype):
+    """A rounding of the radius there would be taken for an entry that is in use."""
+    n, eps = 120, np.finfo(dtype).eps
+    for seed in range(20):
+        x = (2 * rng(seed).dirichlet(np.ones(n))).astype(dtype)
+        d = (C.lmo(rng(seed).normal(size=n).astype(dtype)) - 2 * np.eye(n, dtype=dtype)[seed]).astype(dtype)
+        if isinstance(C, L1Ball):
+            d = C.tangent(d, x)
+        alpha = C.reach(d, x)
+        end = x + alpha * d
+        assert alpha > 0
+        assert (np.abs(end) <= eps * x).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_does_not_move_a_point_off_its_face(case, dtype):
     """Hundreds of steps inside one face: it stays the face, and the point in the set."""
     C, vertices = case

@@ -90,14 +90,12 @@ class InFaceFrankWolfe(Corrective):
         gaps = (forward, -dot(grad, parts[1]), -dot(grad, parts[2]))
         promise = gaps
         if self.correction.in_face:
-            caps = (xp.ones_like(forward), *(_reach(region, part, theta) for part in parts[1:]))
-            triples = zip(gaps, parts, caps, strict=True)
-            promise = tuple(_decrease(g, dot(part, part), cap, carrier) for g, part, cap in triples)
+            promise = tuple(_decrease(g, dot(part, part), carrier) for g, part in zip(gaps, parts, strict=True))
         mix = self.correction.mix(*promise)
         chosen = _without_rounding(combine(mix, parts), mix, parts)
-        cap = xp.where(mix.vertex - mix.away - mix.inner > 0, xp.ones_like(forward), _reach(region, chosen, theta))
-        if self.correction.in_face:  # beyond its end, a short path magnifies the rounding of the sums that it keeps
-            cap = xp.minimum(cap, xp.full_like(cap, 2.0))
+        cap = xp.ones_like(forward)
+        if not self.correction.in_face:  # how far the last piece of a path would go on is for rounding to decide
+            cap = xp.where(mix.vertex - mix.away - mix.inner > 0, cap, _reach(region, chosen, theta))
         # a face that ends at once, for all that the rounding of the objective lets one see: leave it by the vertex
         stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
         vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
@@ -115,17 +113,15 @@ class InFaceFrankWolfe(Corrective):
         told = (square > 0) & (drop > 0) & (expected - drop > 2.0**-20 * expected)
         curved = 2 * (expected - drop) / xp.where(square > 0, square, xp.ones_like(square))
         # an estimate that is too small lets a path promise more than the step then takes of it
-        return xp.where(told, xp.maximum(curved, 0.9 * carrier), carrier), alpha < 0, 0 * alpha
+        return xp.where(told, xp.maximum(curved, 0.5 * carrier), carrier), alpha < 0, 0 * alpha
 
 
-def _decrease(gap: Array, dd: Array, cap: Array, L: Array) -> Array:
-    """The largest decrease along a direction, on a parabola of curvature L, within its longest step."""
+def _decrease(gap: Array, dd: Array, L: Array) -> Array:
+    """The largest decrease along a direction, on a parabola of curvature L, within a step of 1."""
     xp = array_namespace(gap)
-    curved = L * dd
-    best = gap / xp.where(curved > 0, curved, xp.ones_like(curved))
-    alpha = xp.where(curved > 0, xp.minimum(best, cap), cap)
-    # no direction has no end, and promises nothing
-    alpha = xp.where((dd > 0) & xp.isfinite(alpha), alpha, xp.zeros_like(alpha))
+    curved, one = L * dd, xp.ones_like(gap)
+    best = gap / xp.where(curved > 0, curved, one)
+    alpha = xp.where(curved > 0, xp.minimum(best, one), one)
     return alpha * (gap - 0.5 * alpha * curved)
 
 

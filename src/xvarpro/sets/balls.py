@@ -132,7 +132,13 @@ class L1Ball(Set):
         alpha, _ = backends.owner(x).while_loop(
             lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.where(some, 1 + far, xp.zeros_like(far)))
         )
-        return xp.where(some, alpha, xp.full_like(alpha, xp.inf))
+        # the sum tells the end to its own rounding; an entry that is 0 there, to that of the entry
+        end = xp.expand_dims(alpha, axis=-1)
+        falls = x * d < 0
+        zero = x / xp.where(falls, -d, xp.ones_like(d))
+        same = falls & (xp.abs(x + end * d) <= xp.expand_dims(rounding, axis=-1)) & (zero > 0.999 * end)
+        exact = xp.min(xp.where(same, zero, xp.full_like(zero, xp.inf)), axis=-1)
+        return xp.where(some, xp.where(xp.isfinite(exact), exact, alpha), xp.full_like(alpha, xp.inf))
 
 
 @final

@@ -17,7 +17,7 @@ from xvarpro.conformance.suite import Measured, Target, check
 from xvarpro.protocols import Algorithm
 
 FIRST = 300  # iterations in which every decision is the same
-FEW = 12  # a method that ends steps at faces decides by rounding after that: reached, or almost
+FEW = 20  # of every method; operation by operation they take a while
 ENOUGH = 40  # for the default to arrive
 # of the objective where a solve ended, relative: what rounding leaves of it
 ENDS = {"float64": 1e-10, "float32": 3e-3}
