@@ -100,17 +100,36 @@ class L1Ball(Set):
         return xp.where(self._tight(x), sign * Simplex(self.radius).tangent(sign * d, xp.abs(x)), d)
 
     def slide(self, d: Array, x: Array) -> Array:
-        # straight to the boundary, where signs do not count; then in the face that was met, a simplex in ``|x|``
         xp = array_namespace(d)
-        tight = self._tight(x)
-        reach = xp.expand_dims(self.reach(xp.where(tight, xp.zeros_like(d), d), x), axis=-1)
-        step = xp.where(tight, xp.zeros_like(reach), xp.minimum(reach, xp.ones_like(reach)))
-        y = x + step * d
+        inside = ~self._tight(x)
+
+        def outward(_: tuple[Array, Array]) -> tuple[Array, Array]:
+            # straight to the boundary: on the way signs do not count
+            step = xp.expand_dims(self._boundary(xp.where(inside, d, xp.zeros_like(d)), x)[0], axis=-1)
+            step = xp.where(inside, xp.minimum(step, xp.ones_like(step)), xp.zeros_like(step))
+            return x + step * d, 1 - step
+
+        y, left = backends.owner(x).when(xp.any(inside), outward, (x, xp.ones_like(x[..., :1])))
         sign = phase(y)
-        return xp.where(step < 1, sign * Simplex(self.radius).slide((1 - step) * sign * d, xp.abs(y)), y)
+        return xp.where(left > 0, sign * Simplex(self.radius).slide(left * sign * d, xp.abs(y)), y)
 
     def reach(self, d: Array, x: Array) -> Array:
-        """Newton's method from the right on ``|x + alpha d|_1 = radius``, which is convex and piecewise linear."""
+        xp = array_namespace(d)
+        alpha, rounding = self._boundary(d, x)
+        # the sum tells the end to its own rounding; an entry that is 0 there, to that of the entry
+        end = xp.expand_dims(alpha, axis=-1)
+        falls = x * d < 0
+        zero = x / xp.where(falls, -d, xp.ones_like(d))
+        there = x + xp.where(falls, end, xp.zeros_like(end)) * d
+        same = falls & (xp.abs(there) <= xp.expand_dims(rounding, axis=-1)) & (zero > 0.999 * end)
+        exact = xp.min(xp.where(same, zero, xp.full_like(zero, xp.inf)), axis=-1)
+        return xp.where(xp.isfinite(exact), exact, alpha)
+
+    def _boundary(self, d: Array, x: Array) -> tuple[Array, Array]:
+        """The last alpha with ``|x + alpha d|_1 <= radius``, and the rounding of that sum.
+
+        Newton's method from the right: the sum is convex and piecewise linear.
+        """
         xp = array_namespace(d)
         eps = xp.finfo(d.dtype).eps
         size, start = xp.sum(xp.abs(d), axis=-1), xp.sum(xp.abs(x), axis=-1)
@@ -132,13 +151,7 @@ class L1Ball(Set):
         alpha, _ = backends.owner(x).while_loop(
             lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.where(some, 1 + far, xp.zeros_like(far)))
         )
-        # the sum tells the end to its own rounding; an entry that is 0 there, to that of the entry
-        end = xp.expand_dims(alpha, axis=-1)
-        falls = x * d < 0
-        zero = x / xp.where(falls, -d, xp.ones_like(d))
-        same = falls & (xp.abs(x + end * d) <= xp.expand_dims(rounding, axis=-1)) & (zero > 0.999 * end)
-        exact = xp.min(xp.where(same, zero, xp.full_like(zero, xp.inf)), axis=-1)
-        return xp.where(some, xp.where(xp.isfinite(exact), exact, alpha), xp.full_like(alpha, xp.inf))
+        return xp.where(some, alpha, xp.full_like(alpha, xp.inf)), rounding
 
 
 @final
