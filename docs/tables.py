@@ -351,8 +351,8 @@ level with PALM on the mixture; where none gets there the number is from a longe
 
 | problem | best of the package | default | best without a projection | best joint, tuned | with our compression |
 |---|---|---|---|---|---|
-| dictionary of digits, 32 atoms, rho = 1 | 0.42 | 0.47 | 1.1 | 1.8 | 0.64 |
-| the same in other units, rho = 1000 | 0.41 | 0.47 | 1.1 | 1.6 | 0.61 |
+| dictionary of digits, 32 atoms, rho = 1 | 0.42 | 0.47 | 1.0 | 1.8 | 0.64 |
+| the same in other units, rho = 1000 | 0.41 | 0.47 | 1.0 | 1.6 | 0.61 |
 | dictionary of MNIST, 128 atoms, rho = 1 | 3.4 | 3.6 | 5.8 | 8.8 % | 8.5 % |
 | the same in other units, rho = 1000 | 3.4 | 3.4 | 5.7 | 4.8 % | 3.9 % |
 | dictionary of digits, nonnegative atoms | 0.50 | 0.50 | 3.1 | 3.6 | 1.1 |
