@@ -22,7 +22,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import lower
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import LowerSolver, System
+from xvarpro.lower.interface import LowerSolver, System
 
 ROWS, COLUMNS, UPPER_ROWS, PARAMETERS = 24, 6, 20, 5
 DIGITS = 50

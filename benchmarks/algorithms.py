@@ -28,15 +28,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from xvarpro_experiments import datasets, rivals
 
 import xvarpro as xv
-from xvarpro import datasets
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.core.progress import Bar
+from xvarpro.driver.prepare import prepare
+from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError
-from xvarpro.experiments import rivals
-from xvarpro.prepare import prepare
-from xvarpro.progress import Bar
-from xvarpro.protocols import Algorithm
-from xvarpro.run import Run
 
 ACCURACIES = (1e-2, 1e-3, 1e-6)
 TOL = 1e-10

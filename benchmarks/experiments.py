@@ -28,7 +28,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 
 
 def run(name: str, repeat: int, out: Path) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-    command = importlib.import_module(f"xvarpro.experiments.commands.{name}").command
+    command = importlib.import_module(f"xvarpro_experiments.commands.{name}").command
     for case in CASES[name]:
         folder = out / "-".join([name, *(f"{key}{value:g}" for key, value in case.items())])
         case = {"repeat": repeat} | case

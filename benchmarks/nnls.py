@@ -15,8 +15,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 import xvarpro as xv
+from xvarpro.lower.interface import System
 from xvarpro.operators import Dense
-from xvarpro.protocols import System
 
 
 def scipy_loop(A: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import lower, trees
+from xvarpro import lower
+from xvarpro.core import trees
+from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
-from xvarpro.protocols import System
 
 
 def ours(backend: Any, M: Any, lam: float, y: Any) -> tuple[Any, ...]:

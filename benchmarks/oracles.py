@@ -28,6 +28,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import sets
+from xvarpro.core import trees
 from xvarpro.sets import norms
 
 BARS = {"numpy": 0.25, "torch": 0.5, "jax": 0.5}
@@ -105,7 +106,7 @@ def oracle(framework: str, C: Any) -> Callable[[Any], Any]:
     import jax
 
     # the set's arrays are no constants of what is compiled
-    held, skeleton = xv.trees.partition(C)
+    held, skeleton = trees.partition(C)
     return partial(jax.jit(lambda held, g: skeleton.fill(held).lmo(g)), held)
 
 
@@ -131,8 +132,8 @@ def alternating(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, l
 def measure(framework: str, dtype: str, name: str, C: Any, g: Any, repeats: int) -> str:
     """One row of the table."""
     backend = xv.backends.get(framework)
-    C = xv.trees.map_arrays(lambda a: backend.asarray(a, dtype=dtype), C)
-    held, _ = xv.trees.partition(C)
+    C = trees.map_arrays(lambda a: backend.asarray(a, dtype=dtype), C)
+    held, _ = trees.partition(C)
     lmo, rival = oracle(framework, C), peer(framework, name)
     x = 0 * g
     runs: dict[str, Callable[[], Any]] = {"limit": limit(framework, g, POWERS.get(name)), "lmo": lambda: lmo(g)}

@@ -16,10 +16,10 @@ import warnings
 from typing import Any
 
 import numpy as np
+from xvarpro_experiments import datasets
+from xvarpro_experiments.rivals import IPALM, JointProjectedGradient, tune
 
 import xvarpro as xv
-from xvarpro import datasets
-from xvarpro.experiments.rivals import IPALM, JointProjectedGradient, tune
 
 ATOMS = 128
 SCALINGS = ((1.0, 1e-5), (1000.0, 10.0))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from xvarpro import algorithms, protocols, sets, steps
+from xvarpro import algorithms, sets, steps
 from xvarpro.algorithms._blocks import Blocks
 from xvarpro.algorithms._corrective import Correction
 from xvarpro.algorithms.reseed import Seeds
@@ -63,7 +63,7 @@ def nature(cls: type) -> str:
     """What a set acts on and its properties, a letter each; in brackets those that depend on its arguments."""
     ndim = inspect.getattr_static(cls, "event_ndim")
     if isinstance(ndim, property):
-        on = "vectors" if vars(protocols.Set)["event_ndim"] is ndim else "varies"
+        on = "vectors" if vars(sets.Set)["event_ndim"] is ndim else "varies"
     else:
         on = ("entries", "vectors", "matrices")[ndim]
     known = {
@@ -386,7 +386,7 @@ PAGES: dict[str, Page] = {
             Kind(
                 "All sets",
                 "Set",
-                (protocols.Set,),
+                (sets.Set,),
                 ("LMO", "Cost", "Diameter", "Projection"),
                 SET_TABLE,
                 (("On, letters", nature),),
@@ -401,7 +401,7 @@ PAGES: dict[str, Page] = {
     "steps.md": Page(
         "Step rules",
         (("", steps),),
-        (Kind("All rules", "Rule", (protocols.StepRule,), ("Formula", "Evaluations", "Monotone", "Needs", "When")),),
+        (Kind("All rules", "Rule", (steps.StepRule,), ("Formula", "Evaluations", "Monotone", "Needs", "When")),),
         STEPS,
     ),
     "algorithms.md": Page(
@@ -411,7 +411,7 @@ PAGES: dict[str, Page] = {
             Kind(
                 "All algorithms",
                 "Algorithm",
-                (protocols.Algorithm,),
+                (algorithms.Algorithm,),
                 ("Oracle", "Per iteration", "Memory", "Polytope only", "When"),
             ),
             Kind(

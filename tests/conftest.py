@@ -62,12 +62,12 @@ def plug(tmp_path, monkeypatch):
         entry = target.format(name=name)
         (info / "entry_points.txt").write_text(f"[xvarpro.backends]\n{name} = {entry}\n")
         monkeypatch.syspath_prepend(tmp_path)
-        backends._plugins.cache_clear()
+        backends.registry._plugins.cache_clear()
         return name
 
     yield install
-    backends._plugins.cache_clear()
-    backends._of_type.cache_clear()
+    backends.registry._plugins.cache_clear()
+    backends.registry._of_type.cache_clear()
 
 
 # Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`. What JAX computes is

@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import trees
+from xvarpro.core import trees
 
 BACKENDS = ("numpy", "array-api-strict", "torch", "jax", "cupy")
 HOST_BACKENDS = BACKENDS[:4]

@@ -20,12 +20,12 @@ from xvarpro.algorithms import (
     Simultaneous,
     Together,
 )
+from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.conformance import problems
+from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
-from xvarpro.region import resolve
 from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
-from xvarpro.status import Status
-from xvarpro.steps import Armijo, ShortStep
+from xvarpro.sets.region import resolve
 
 from .support import error, rng, vector
 

@@ -12,12 +12,12 @@ import pytest
 import xvarpro as xv
 from xvarpro import algorithms, backends
 from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.steps import Armijo, ShortStep
+from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm
-from xvarpro.region import resolve
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, L2Ball, Simplex
-from xvarpro.status import Status
-from xvarpro.steps import Armijo, ShortStep
+from xvarpro.sets.region import resolve
 
 from .support import decay_problem, decays, dictionary_problem, dictionary_start, error, rng, vector
 

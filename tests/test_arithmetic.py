@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xvarpro import sets, trees
-from xvarpro._power import by_roots, power
-from xvarpro.sets import _arithmetic as arithmetic
+from xvarpro import sets
+from xvarpro.core import trees
+from xvarpro.core.powers import by_roots, power
+from xvarpro.sets import vectors as arithmetic
 from xvarpro.sets._sums import highest_sum
 
 from .support import host, rng, send

@@ -36,7 +36,7 @@ def test_unknown_names_list_the_known(name):
 
 
 def test_a_framework_that_is_missing_names_the_extra(monkeypatch):
-    monkeypatch.setattr(backends, "find_spec", lambda package: None)
+    monkeypatch.setattr(backends.registry, "find_spec", lambda package: None)
     for name in ("torch", "jax", "cupy"):
         assert not backends.installed(name)
         with pytest.raises(BackendNotInstalledError, match=rf"needs the package '{name}'.*pip install 'xvarpro\["):

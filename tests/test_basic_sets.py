@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import xvarpro as xv
 from xvarpro import sets
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 
 from .support import host, rng, send
@@ -59,7 +59,7 @@ def test_lmo_picks_the_best_vertex(name, backend):
 
 
 def _on(backend, C):
-    return xv.trees.map_arrays(lambda x: send(backend, x), C)
+    return trees.map_arrays(lambda x: send(backend, x), C)
 
 
 @pytest.mark.parametrize("name", VERTICES)

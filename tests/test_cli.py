@@ -8,12 +8,11 @@ import sys
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+from xvarpro_experiments import datasets, report
+from xvarpro_experiments.dictionary import METHODS
 
 import xvarpro as xv
-from xvarpro import datasets
 from xvarpro.cli import app
-from xvarpro.experiments import report
-from xvarpro.experiments.dictionary import METHODS
 
 SMALL = ["run", "dictionary", "--samples", "80", "--atoms", "4", "--iterations", "10"]
 
@@ -186,7 +185,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.mark.parametrize(("module", "name"), [("matplotlib", "matplotlib"), ("sklearn.datasets", "scikit-learn")])
 def test_an_optional_package_that_is_missing_names_its_remedy(tmp_path, monkeypatch, module, name):
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "xvarpro.plotting", raising=False)
+    monkeypatch.delitem(sys.modules, "xvarpro.results.plotting", raising=False)
     monkeypatch.delattr(xv, "plotting", raising=False)
     result = invoke(*SMALL, "--out", tmp_path)
     assert result.exit_code == 2

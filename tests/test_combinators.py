@@ -10,6 +10,7 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import sets
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 
 from .support import host, rng, send
@@ -74,7 +75,7 @@ each = pytest.mark.parametrize("name", VERTICES)
 @each
 def test_the_oracle_picks_the_best_vertex(name, backend):
     C, vertices = VERTICES[name]
-    C = xv.trees.map_arrays(lambda x: send(backend, x), C)
+    C = trees.map_arrays(lambda x: send(backend, x), C)
     C.check((4,))
     for dtype, close in (("float64", 1e-13), ("float32", 2e-6)):
         for g in gradients(100 if backend.name == "numpy" else 12).astype(dtype):

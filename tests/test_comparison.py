@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import Comparison, plotting
+from xvarpro import Comparison
 from xvarpro.errors import ProblemError
+from xvarpro.results import plotting
 
 
 def decays(theta, t):

@@ -7,10 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from xvarpro import conformance, lower, operators, sets, steps, trees
+from xvarpro import conformance, lower, operators, sets, steps
 from xvarpro.conformance.checks import lower_level as levels
 from xvarpro.conformance.checks import operators as designs
 from xvarpro.conformance.checks import sets as contracts
+from xvarpro.core import trees
 
 from .support import rng
 

@@ -8,10 +8,11 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import conformance
+from xvarpro.algorithms.steps import Armijo
 from xvarpro.backends.torch import TorchBackend
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.checks import paper
-from xvarpro.steps import Armijo
+from xvarpro.core import trees
 
 GRADIENTS = ["reduced gradient/kinds of problems/network", "reduced gradient/derivative of the value/network"]
 DECISIONS = ["solves/step decisions/cr_varpro network"]
@@ -84,7 +85,7 @@ def test_every_number_of_a_reference_problem_is_one_of_both_precisions():
     """What is compared in float32 is the arithmetic, not the rounding of data."""
     for make in problems.every().values():
         reference = make()
-        for x in (*xv.trees.leaves(reference.theta0), *xv.trees.leaves(reference.problem.data)):
+        for x in (*trees.leaves(reference.theta0), *trees.leaves(reference.problem.data)):
             assert (problems.held(x) == x).all(), make.__name__
 
 

@@ -10,10 +10,11 @@ from scipy.optimize import lsq_linear, nnls
 
 import xvarpro as xv
 from xvarpro import lower
-from xvarpro.lower._pivoting import PATIENCE, _exchange, _State
-from xvarpro.lower._pivoting import Solution as Pivoted
+from xvarpro.core import trees
+from xvarpro.lower.interface import System
+from xvarpro.lower.weight_sets._pivoting import PATIENCE, _exchange, _State
+from xvarpro.lower.weight_sets._pivoting import Solution as Pivoted
 from xvarpro.operators import Dense, Operator
-from xvarpro.protocols import System
 
 from .support import central_differences, error, host, rng, send, send_tree, vector
 
@@ -39,7 +40,7 @@ class Within:
         # a compiled loop would be compiled for every call here; gradients below run as a solve does
         self.backend = type(backend)(compiled=False) if backend.compiled else backend
         self.dtype = dtype
-        W = xv.trees.map_arrays(self.send, W.resolved())
+        W = trees.map_arrays(self.send, W.resolved())
         self.solver = W.solver(inner)
         self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
         with backend.scope(dtype):
@@ -253,7 +254,7 @@ def test_blocks_of_right_hand_sides_change_nothing(backend, monkeypatch):
     A, y, *_ = level(2, k=30)
     W = lower.Bounded(np.full((N, 30), -0.1), 0.2)
     whole = host(Within(backend, W, A).argmin(y))
-    monkeypatch.setattr("xvarpro.lower._pivoting.BLOCK", 7 * N * N)
+    monkeypatch.setattr("xvarpro.lower.weight_sets._pivoting.BLOCK", 7 * N * N)
     assert error(Within(backend, W, A).argmin(y), whole) <= 1e-13
 
 
@@ -325,7 +326,7 @@ def test_a_limit_of_steps_shows_as_nan(k, backend, monkeypatch):
     """In the columns that are not solved, and in them alone."""
     A, y, *_ = level(1, k=k)
     want = host(Within(backend, lower.Nonnegative(), A).argmin(y))
-    monkeypatch.setattr("xvarpro.lower._pivoting._limit", lambda n: 0)
+    monkeypatch.setattr("xvarpro.lower.weight_sets._pivoting._limit", lambda n: 0)
     w = host(Within(backend, lower.Nonnegative(), A).argmin(y))
     solved = (np.linalg.lstsq(A, y)[0] >= 0).all(axis=0)
     assert np.array_equal(np.isnan(w), np.broadcast_to(~solved, w.shape))
@@ -659,8 +660,9 @@ def test_a_design_per_column_is_refused():
 
 
 def test_rivals_refuse_a_set():
-    from xvarpro.experiments.rivals.objective import Joint
-    from xvarpro.prepare import prepare
+    from xvarpro_experiments.rivals.objective import Joint
+
+    from xvarpro.driver.prepare import prepare
 
     prepared = prepare(problem("separable", lower.Nonnegative(), 0.0), THETA)
     with pytest.raises(xv.errors.ProblemError, match="rivals move w freely"):
@@ -680,7 +682,7 @@ def test_wide_designs_need_a_ridge_or_few_unknowns():
 
 @pytest.mark.parametrize(("W", "n"), EXAMPLES, ids=[named(e) for e in EXAMPLES])
 def test_nothing_that_was_given_is_written_to(W, n):
-    arrays = xv.trees.partition(W)[0]
+    arrays = trees.partition(W)[0]
     before = [np.array(x) for x in arrays]
     A, y, c, *_ = level(shape=(M, n))
     within = Within(NUMPY, W, A)

@@ -74,13 +74,13 @@ def test_every_exported_class_has_an_example_that_shows_something(file, cls):
     assert not lines[-1].startswith((">>>", "..."))
 
 
-@pytest.mark.parametrize("cls", of(xv.protocols.Set), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", of(xv.sets.Set), ids=lambda cls: cls.__name__)
 def test_a_set_says_that_it_has_no_projection_where_it_has_none(cls):
     has = tables.depends(cls, "has_projection")
     assert field(cls, "Projection").startswith("none, because ") == (has is False)
 
 
-@pytest.mark.parametrize("cls", of(xv.protocols.Set), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", of(xv.sets.Set), ids=lambda cls: cls.__name__)
 def test_the_letters_are_those_of_the_instances(cls):
     on, *letters = tables.nature(cls).replace("(", "").replace(")", "").split()
     fixed = tables.nature(cls).partition("(")[0].split()[1:]
@@ -92,7 +92,7 @@ def test_the_letters_are_those_of_the_instances(cls):
             assert on in ("varies", ("entries", "vectors", "matrices")[C.event_ndim])
 
 
-EXACT = [cls for cls in of(xv.protocols.Set) if "upper bound" not in tables.notes(cls)[0].get("Diameter", "")]
+EXACT = [cls for cls in of(xv.sets.Set) if "upper bound" not in tables.notes(cls)[0].get("Diameter", "")]
 
 
 @pytest.mark.parametrize("cls", EXACT, ids=lambda cls: cls.__name__)
@@ -110,19 +110,19 @@ def test_a_diameter_that_is_not_said_to_be_a_bound_is_reached(cls):
             assert 0.97 * D <= apart <= D * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("cls", of(xv.protocols.StepRule), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", of(xv.steps.StepRule), ids=lambda cls: cls.__name__)
 def test_a_rule_says_whether_it_is_monotone(cls):
     assert field(cls, "Monotone").split(",")[0] == ("yes" if cls.monotone else "no")
 
 
-@pytest.mark.parametrize("cls", of(xv.protocols.Algorithm), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", of(xv.algorithms.Algorithm), ids=lambda cls: cls.__name__)
 def test_an_algorithm_says_whether_it_projects(cls):
     needs = tables.depends(cls, "needs_projection")
     assert field(cls, "Oracle").startswith("projection") == (needs is True)
     assert field(cls, "Polytope only").split(";")[0] in ("yes", "no")
 
 
-@pytest.mark.parametrize("cls", of(xv.protocols.Algorithm), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", of(xv.algorithms.Algorithm), ids=lambda cls: cls.__name__)
 def test_an_iteration_takes_what_the_row_says(cls):
     said = {what: int(n) for n, what in re.findall(r"(\d+) (gradient|LMO|projection)", field(cls, "Per iteration"))}
     y = np.random.default_rng(0).uniform(size=(5, 40))

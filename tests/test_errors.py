@@ -234,7 +234,9 @@ def test_backend_that_is_no_name(model):
 )
 def test_backend_that_is_not_installed_says_what_to_install(name, install, model, monkeypatch):
     monkeypatch.setattr(xv.backends, "get", xv.backends.get.__wrapped__)  # what was imported earlier stays imported
-    monkeypatch.setattr(xv.backends, "find_spec", lambda package: None if package == name else find_spec(package))
+    monkeypatch.setattr(
+        xv.backends.registry, "find_spec", lambda package: None if package == name else find_spec(package)
+    )
     text = refused(BackendNotInstalledError, rf"backend '{name}' needs the package '{name}'", model, backend=name)
     assert f"pip install '{install}" in text
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from xvarpro import backends
-from xvarpro.region import _walk
 from xvarpro.sets import (
     Box,
     CappedSimplex,
@@ -22,6 +21,7 @@ from xvarpro.sets import (
     Simplex,
     WeightedSimplex,
 )
+from xvarpro.sets.region import _walk
 
 from .support import host, rng, send
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import lower, operators, trees
+from xvarpro import lower, operators
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.lower import FourierDivision, circulant_preconditioner
+from xvarpro.lower.interface import System
 from xvarpro.operators import (
     Circulant,
     CirculantPerColumn,
@@ -21,7 +23,6 @@ from xvarpro.operators import (
     Toeplitz,
     ValidConvolution,
 )
-from xvarpro.protocols import System
 
 from .support import central_differences, error, host, rng, send
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import backends, trees
+from xvarpro import backends
 from xvarpro.algorithms import (
     AcceleratedProjectedGradient,
     Cyclic,
@@ -20,11 +20,12 @@ from xvarpro.algorithms import (
     Simultaneous,
     Together,
 )
+from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+from xvarpro.core import trees
+from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
-from xvarpro.region import resolve
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
-from xvarpro.status import Status
-from xvarpro.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+from xvarpro.sets.region import resolve
 
 from .support import error, host, rng, vector
 

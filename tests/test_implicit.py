@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import backends, trees
-from xvarpro.conjugate import conjugate_gradients
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
+from xvarpro.differentiation.implicit import Cotangent
+from xvarpro.differentiation.projection import degenerate, derivative
 from xvarpro.errors import ProblemError
-from xvarpro.implicit import Cotangent
-from xvarpro.region import Region
-from xvarpro.tangents import degenerate, derivative
+from xvarpro.sets.region import Region
 
 from .support import decays, error, host, host_tree, rng, send, send_tree
 

@@ -16,11 +16,11 @@ from xvarpro.algorithms import (
     Separate,
     Together,
 )
+from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.conformance import problems
 from xvarpro.errors import ProblemError
-from xvarpro.region import resolve
 from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex
-from xvarpro.steps import Armijo, ShortStep
+from xvarpro.sets.region import resolve
 
 from .support import rng
 from .test_active_set import CASES, EPS, LeastSquares, case, conditioned, run, whole

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import lower, trees
+from xvarpro import lower
+from xvarpro.core import trees
+from xvarpro.core.status import Status
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Operator
-from xvarpro.prepare import prepare
-from xvarpro.protocols import System
-from xvarpro.status import Status
 
 from .support import error, host, rng, send
 

@@ -12,8 +12,8 @@ import torch
 from flax import nnx
 
 import xvarpro as xv
+from xvarpro.differentiation.implicit import Cotangent, DifferentiabilityWarning
 from xvarpro.errors import ProblemError
-from xvarpro.implicit import Cotangent, DifferentiabilityWarning
 
 from .support import decays, rng
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xvarpro_experiments.rivals import Joint
 
 import xvarpro as xv
+from xvarpro.driver import prepare as preparation
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.experiments.rivals import Joint
 
 from .support import BACKENDS, central_differences, error, host, no_cuda, rng, vector
 
@@ -259,7 +260,7 @@ def test_joint_objective_of_weighted_and_complex_levels():
     for kind in ("row weights", "mask", "ridge by theta"):
         problem = PROBLEMS[kind]
         fit = xv.solve(problem, START, max_iter=0)
-        prepared = xv.prepare.prepare(problem, START)
+        prepared = preparation.prepare(problem, START)
         J = Joint(prepared.assemble(prepared.problem))
         with prepared.backend.scope("float64"):
             w = J.best_w(prepared.theta)

@@ -10,8 +10,8 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import lower
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.operators import Dense
-from xvarpro.protocols import LowerSolver, System
 
 from .support import error, host, rng, send
 

@@ -9,9 +9,10 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import many
-from xvarpro.many import _small, driver
-from xvarpro.many.prepare import prepare
-from xvarpro.protocols import Struct
+from xvarpro.batch import _small, driver
+from xvarpro.batch.prepare import prepare
+from xvarpro.core.struct import Struct
+from xvarpro.sets import region
 
 from .conftest import float64
 from .support import error, host, rng, send, send_tree
@@ -400,12 +401,12 @@ def test_many_parameters_take_gradients_alone():
 @pytest.mark.parametrize("C", [xv.sets.Simplex(2.0), xv.sets.L1Ball(3.0), xv.sets.L2Ball(2.0), xv.sets.Box(-0.5, 0.5)])
 def test_a_model_is_minimised_over_the_set(backend, C):
     """Against the variational inequality of the minimum: <slope, v - x> >= 0 for all v."""
-    from xvarpro.many._step import newton_point
+    from xvarpro.batch._step import newton_point
 
     draw, b, p = rng(0), 20, 4
     A = draw.normal(size=(b, 6, p)) * np.array([1.0, 10.0, 0.1, 3.0])
     B, g = A.mT @ A + 1e-3 * np.eye(p), 10 * draw.normal(size=(b, p))
-    regions = many.Regions(xv.region.resolve(C, np.zeros(p)), ((p,),))
+    regions = many.Regions(region.resolve(C, np.zeros(p)), ((p,),))
     theta = C.project(draw.normal(size=(b, p)))
     with backend.scope("float64"):
         x, decrease = newton_point(backend, regions, *(send(backend, a) for a in (theta, g, B)))

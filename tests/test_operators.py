@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import lower, operators, trees
+from xvarpro import lower, operators
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
-from xvarpro.protocols import Operator, System
+from xvarpro.operators.interface import Operator
 
 from .support import host, rng, send
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import plotting
-from xvarpro.plotting import Line
+from xvarpro.results import plotting
+from xvarpro.results.plotting import Line
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_a_dictionary_of_dead_atoms_is_drawn(tmp_path):
 
 def test_pyplot_is_never_imported(tmp_path):
     code = (
-        "import sys, numpy as np; from xvarpro import plotting; "
+        "import sys, numpy as np; from xvarpro.results import plotting; "
         f"plotting.atoms(np.eye(4), (2, 2)).savefig({str(tmp_path / 'a.png')!r}); "
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )

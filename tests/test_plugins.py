@@ -69,7 +69,7 @@ def test_what_a_framework_lacks_does_not_apply(plug):
 def test_nothing_is_loaded_before_it_is_asked_for(plug):
     name = plug("lazy", source="raise RuntimeError('imported')")
     assert backends.installed(name)
-    backends._of_type.cache_clear()
+    backends.registry._of_type.cache_clear()
     assert backends.of(np.ones(2)).name == "numpy"
     assert backends.of([1.0]) is backends.of(None) is None
     assert xv.sets.Box(0.0, 1.0).lmo(np.ones(2)).tolist() == [0.0, 0.0]

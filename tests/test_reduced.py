@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.protocols import LowerSolver, Operator
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.operators.interface import Operator
 
 from .support import BACKENDS, central_differences, decays, error, rng, vector
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import trees
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
-from xvarpro.region import resolve
 from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, Simplex, norms
+from xvarpro.sets.region import resolve
 
 from .support import host, rng, send_tree
 

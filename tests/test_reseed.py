@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xvarpro_experiments import datasets
 
 import xvarpro as xv
-from xvarpro import datasets
 from xvarpro.algorithms import (
     AcceleratedProjectedGradient,
     FrankWolfe,
@@ -18,9 +18,9 @@ from xvarpro.algorithms import (
     cr_varpro,
 )
 from xvarpro.algorithms.reseed import Seeds
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
-from xvarpro.prepare import prepare
-from xvarpro.reduced import Reduced
+from xvarpro.objective.reduced import Reduced
 from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex
 
 from .support import (

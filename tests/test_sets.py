@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import xvarpro as xv
 from xvarpro import sets
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Set
+from xvarpro.sets.interface import Set
 
 from .support import BACKENDS, host, rng, send
 
@@ -118,7 +118,7 @@ def rounding(C, shape, dtype="float64"):
 
 def beside(backend, C):
     """The set with its arrays on a backend."""
-    return xv.trees.map_arrays(lambda x: send(backend, x), C)
+    return trees.map_arrays(lambda x: send(backend, x), C)
 
 
 def compiled(backend, C, method):

@@ -17,7 +17,8 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import Status
-from xvarpro.protocols import Operator
+from xvarpro.core import trees
+from xvarpro.operators.interface import Operator
 from xvarpro.sets import Box, CappedSimplex, L1Ball
 
 from .conftest import float64
@@ -712,7 +713,7 @@ TREES = {
 
 def flat_decays(theta, data):
     xp = xv.array_namespace(theta)
-    return decays(xp.concat([xp.reshape(x, (-1,)) for x in xv.trees.leaves(theta)]), data)
+    return decays(xp.concat([xp.reshape(x, (-1,)) for x in trees.leaves(theta)]), data)
 
 
 @pytest.mark.parametrize("tree", TREES)
@@ -723,7 +724,7 @@ def test_round_trip_through_a_file(tree, backend, tmp_path):
     fit.save(tmp_path / "fit.npz")
     back = xv.Result.load(tmp_path / "fit.npz")
     theta = host_tree(fit.theta)
-    assert xv.trees.flatten(back.theta)[1] == xv.trees.flatten(theta)[1]
+    assert trees.flatten(back.theta)[1] == trees.flatten(theta)[1]
     assert vector(back.theta).tolist() == vector(theta).tolist()
     assert (back.w == host(fit.w)).all()
     for name in ("value", "gap_A", "gap_B", "status", "n_iter", "counts", "verified", "algorithm", "provenance",

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from xvarpro import backends, protocols, steps
+from xvarpro import backends, steps
+from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+from xvarpro.algorithms.steps.interface import StepRule
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import StepRule
-from xvarpro.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 
 from .support import rng
 
@@ -65,7 +65,7 @@ class Line:
             start = rule.init(memory) if memory.ndim < start.ndim else memory
         slope = None if self.derivative is None else self.slope
         with self.backend.scope("float64"):
-            line = protocols.Line(self.backend, self.phi, value, gap, dd, self.number(cap), slope)
+            line = steps.Line(self.backend, self.phi, value, gap, dd, self.number(cap), slope)
             found = rule.search(line, start)
         assert int(found.n_values) == len(self.tried)
         assert int(found.n_gradients) == len(self.asked)
@@ -245,7 +245,7 @@ class Plane:
     def search(self, rule, dd, L, cap):
         memory = rule.init(np.array(L))
         numpy = backends.get("numpy")
-        line = protocols.Line(numpy, self.phi, np.float64(0.0), self.gaps, np.array(dd), np.array(cap))
+        line = steps.Line(numpy, self.phi, np.float64(0.0), self.gaps, np.array(dd), np.array(cap))
         return rule.search(line, memory)
 
 
@@ -513,7 +513,7 @@ def test_compiled_search_makes_the_same_decisions(rule):
 
             def search(memory, phi=phi, gap=gap):
                 one = jnp.ones(())
-                return rule.search(protocols.Line(backends.get("jax"), phi, one, gap * one, one, one), memory)
+                return rule.search(steps.Line(backends.get("jax"), phi, one, gap * one, one, one), memory)
 
             compiled = jax.jit(search)(rule.init(jnp.ones(())))
             assert float(compiled.alpha) == pytest.approx(alpha, rel=1e-12)

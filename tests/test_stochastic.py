@@ -9,9 +9,9 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.algorithms import Momentum, SpectralProjectedGradient, StochasticFrankWolfe, VarianceReduced
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
-from xvarpro.prepare import prepare
-from xvarpro.protocols import Operator
+from xvarpro.operators.interface import Operator
 from xvarpro.sets import L1Ball, Simplex
 
 from .support import (

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xvarpro as xv
-from xvarpro import trees
+from xvarpro.core import trees
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.accumulation import Gram, Triangle
 
@@ -62,7 +62,7 @@ def pair(M, data, y, rows=7, lam=0.0, Omega=None, solver=None):
 
 def separable(M=decays, data=T_L, y=Y_L, rows=7, R=None, mu=0.0, **level):
     whole, part, data = pair(M, data, y, rows, **level)
-    return xv.problem.Problem(whole("L"), None, R, mu, {"L": data}), xv.problem.Problem(part, None, R, mu)
+    return xv.Problem(whole("L"), None, R, mu, {"L": data}), xv.Problem(part, None, R, mu)
 
 
 def bilevel(lower=None, upper=None, kept="", **keywords):
@@ -419,7 +419,7 @@ def test_wider_data_warns_once(recwarn):
 
 @pytest.mark.parametrize("show", [True, False])
 def test_a_long_pass_shows_its_chunks(show, capsys, monkeypatch):
-    monkeypatch.setattr(sys.modules["xvarpro.progress"].Pass, "after", 0.0)
+    monkeypatch.setattr(sys.modules["xvarpro.core.progress"].Pass, "after", 0.0)
     _, part = separable(rows=2)
     xv.solve(part, RATES, max_iter=1, progress=show)
     assert ("rows:" in capsys.readouterr().err) == show

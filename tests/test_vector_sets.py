@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-import xvarpro as xv
-from xvarpro import sets, trees
+from xvarpro import sets
+from xvarpro.core import trees
 from xvarpro.errors import ProblemError
-from xvarpro.sets import _search
+from xvarpro.sets import _search, region
 
 from .support import host, rng, send
 
@@ -671,7 +671,7 @@ def test_parameters_are_checked(make, message):
 )
 def test_a_leaf_that_does_not_fit_is_refused(C, message):
     with pytest.raises(ProblemError) as caught:
-        xv.region.resolve(C, np.ones((2, 3)))
+        region.resolve(C, np.ones((2, 3)))
     assert message in str(caught.value)
 
 

@@ -1,20 +1,23 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, implicit, layers, lower, many, operators, sets, steps
+from xvarpro import algorithms, backends, errors, lower, operators, sets
+from xvarpro import batch as many
 from xvarpro._version import __version__
-from xvarpro.comparison import Comparison, compare
-from xvarpro.evaluate import project, value_and_gradient
-from xvarpro.many import Each, ManyResult, solve_many
-from xvarpro.moving import PrecisionWarning
-from xvarpro.problem import Level, Problem, bilevel, separable
-from xvarpro.result import Result, Trace
-from xvarpro.rows import Rows
-from xvarpro.run import DeadUnitsWarning, Moment
-from xvarpro.solve import solve
-from xvarpro.status import Status
-from xvarpro.targets import Chunks, compress
-from xvarpro.trees import array_namespace
-from xvarpro.verification import Verification, verify
+from xvarpro.algorithms import steps
+from xvarpro.batch import Each, ManyResult, solve_many
+from xvarpro.core.status import Status
+from xvarpro.core.trees import array_namespace
+from xvarpro.differentiation import implicit, layers
+from xvarpro.driver.evaluate import project, value_and_gradient
+from xvarpro.driver.run import DeadUnitsWarning, Moment
+from xvarpro.driver.solve import solve
+from xvarpro.driver.transfer import PrecisionWarning
+from xvarpro.problem.column_chunks import Chunks, compress
+from xvarpro.problem.problem import Level, Problem, bilevel, separable
+from xvarpro.problem.row_chunks import Rows
+from xvarpro.reproducibility.comparison import Comparison, compare
+from xvarpro.reproducibility.verification import Verification, verify
+from xvarpro.results.result import Result, Trace
 
 __all__ = [
     "Chunks",
@@ -53,3 +56,7 @@ __all__ = [
     "value_and_gradient",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,11 +10,12 @@ from xvarpro.algorithms.accelerated import AcceleratedProjectedGradient
 from xvarpro.algorithms.active_set import ActiveSetFrankWolfe
 from xvarpro.algorithms.frank_wolfe import FrankWolfe, cr_varpro
 from xvarpro.algorithms.in_face import InFaceFrankWolfe, InFaceGradient
+from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import InFaceQuasiNewton, ProjectedQuasiNewton
 from xvarpro.algorithms.reseed import PrincipalDirections, Reseeded, WorstSamples
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
 from xvarpro.algorithms.stochastic import Momentum, StochasticFrankWolfe, VarianceReduced
-from xvarpro.protocols import Algorithm, Set
+from xvarpro.sets.interface import Set
 
 __all__ = [
     "AcceleratedProjectedGradient",

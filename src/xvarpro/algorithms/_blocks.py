@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import along, arrived, measured, moved, start, status
+from xvarpro.algorithms.common import along, arrived, measured, moved, start, status
+from xvarpro.algorithms.interface import Iterate
+from xvarpro.algorithms.steps.interface import Line, StepRule
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.core.trees import dot, scaled, sum_
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Iterate, Leaves, Line, StepRule, Struct
-from xvarpro.trees import dot, scaled, sum_
 
 
 class State(NamedTuple):

@@ -10,13 +10,15 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, final
 
-from xvarpro._namespace import array_namespace
 from xvarpro.algorithms._blocks import Separate, Sequential, masked, of_pair
-from xvarpro.algorithms._common import add, along, arrived, measured, moved, start, status
+from xvarpro.algorithms.common import add, along, arrived, measured, moved, start, status
+from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.algorithms.steps import ShortStep
+from xvarpro.algorithms.steps.interface import StepRule
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.core.trees import dot, sum_
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, StepRule, Struct
-from xvarpro.steps import ShortStep
-from xvarpro.trees import dot, sum_
 
 
 class Mix(NamedTuple):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
-from xvarpro._namespace import array_namespace
-from xvarpro.algorithms._common import add
-from xvarpro.protocols import Algorithm, Array, Leaves
-from xvarpro.trees import axpy, corner, dot, sub
+from xvarpro.algorithms.common import add
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import axpy, corner, dot, sub
 
 
 class FirstOrder(Algorithm):

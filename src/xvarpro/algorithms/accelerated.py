@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro import checks
-from xvarpro._namespace import array_namespace
-from xvarpro.algorithms._common import add, arrived, certified, curvature, moved, start, status
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
+from xvarpro.algorithms.common import add, arrived, certified, curvature, moved, start, status
+from xvarpro.algorithms.interface import Iterate
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import axpy, dot, select, sub
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Iterate, Leaves
-from xvarpro.trees import axpy, dot, select, sub
 
 
 class State(NamedTuple):

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import add
 from xvarpro.algorithms._corrective import Corrective, Mix, Move, combine
+from xvarpro.algorithms.common import add
+from xvarpro.algorithms.interface import Iterate
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import dot, sum_
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Iterate, Leaves
-from xvarpro.trees import dot, sum_
 
 STALE = 32  # roundings of size eps after which the iterate is summed up anew from its atoms
 

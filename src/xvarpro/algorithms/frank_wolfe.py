@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from xvarpro.algorithms._blocks import Blocks, Simultaneous, State, Together
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.steps import Armijo, ShortStep
+from xvarpro.algorithms.steps.interface import StepRule
+from xvarpro.core.struct import Leaves
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Leaves, StepRule
-from xvarpro.steps import Armijo, ShortStep
 
 
 @final

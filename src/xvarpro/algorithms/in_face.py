@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.algorithms._common import moved
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, Move, combine, either
-from xvarpro.protocols import Array, Leaves, Set
-from xvarpro.trees import corner, dot, inner, select, sub, sum_
+from xvarpro.algorithms.common import moved
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import corner, dot, inner, select, sub, sum_
+from xvarpro.sets.interface import Set
 
 
 @final

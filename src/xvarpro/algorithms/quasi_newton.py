@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from xvarpro import checks
-from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import feasible_search, status
 from xvarpro.algorithms._polish import FirstOrder, worked
 from xvarpro.algorithms.accelerated import AcceleratedInFace
+from xvarpro.algorithms.common import feasible_search, status
+from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import dot, inner, sub
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Iterate, Leaves
-from xvarpro.status import Status
-from xvarpro.trees import dot, inner, sub
 
 
 class State(NamedTuple):

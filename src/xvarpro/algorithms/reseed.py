@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.algorithms._common import add
+from xvarpro.algorithms.common import add
 from xvarpro.algorithms.frank_wolfe import FrankWolfe
+from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.core.trees import inner, select
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Counts, Iterate, Leaves, Struct
-from xvarpro.status import Status
-from xvarpro.trees import inner, select
 
 LONGEST = 2.0**20  # iterations that a wait may grow to
 

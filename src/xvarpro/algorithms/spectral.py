@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro import checks
-from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import (
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
+from xvarpro.algorithms.common import (
     add,
     arrived,
     bounded,
@@ -18,10 +17,12 @@ from xvarpro.algorithms._common import (
     start,
     status,
 )
-from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
+from xvarpro.algorithms.interface import Iterate
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import dot, sub
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Iterate, Leaves
-from xvarpro.trees import dot, sub
 
 
 class State(NamedTuple):

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from xvarpro._namespace import array_namespace, device
-from xvarpro.algorithms._common import add, certified, start
+from xvarpro.algorithms.common import add, certified, start
+from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.core.trees import axpy, select, sub
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Algorithm, Array, Iterate, Leaves, Struct
-from xvarpro.trees import axpy, select, sub
 
 
 class Estimate(NamedTuple):

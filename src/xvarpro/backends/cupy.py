@@ -15,9 +15,9 @@ import numpy as np
 from cupyx import errstate, geterr, scatter_add
 from cupyx.scipy.linalg import solve_triangular
 
-from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
+from xvarpro.core.namespace import adjoint
 
 # arrays find their backend by their type: inside the scope of a reproducible one, both have to know
 _reproducibly: ContextVar[bool] = ContextVar("reproducibly", default=False)

@@ -9,9 +9,9 @@ from typing import Any
 
 import optree
 
-from xvarpro._namespace import device, is_complex
-from xvarpro._power import signed_power
 from xvarpro.backends.protocol import Array, Backend
+from xvarpro.core.namespace import device, is_complex
+from xvarpro.core.powers import signed_power
 
 _PIECE = 4096  # entries added up by themselves
 

@@ -12,9 +12,9 @@ from typing import Any
 import array_api_compat.numpy as xp
 import numpy as np
 
-from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array
 from xvarpro.backends.taped import TapedBackend
+from xvarpro.core.namespace import adjoint
 
 
 class NumPyBackend(TapedBackend):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import _namespace
 from xvarpro.backends.protocol import Backend
+from xvarpro.core import namespace as _namespace
 from xvarpro.errors import BackendNotInstalledError, PluginError, UnsupportedError
 
 GROUP = "xvarpro.backends"

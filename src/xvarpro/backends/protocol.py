@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro._namespace import device, is_complex
-from xvarpro._power import signed_power
+from xvarpro.core.namespace import device, is_complex
+from xvarpro.core.powers import signed_power
 from xvarpro.errors import ProblemError, UnsupportedError
 
 Array: TypeAlias = Any

@@ -10,9 +10,9 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 
-from xvarpro._namespace import adjoint
 from xvarpro.backends.protocol import Array, Backend
 from xvarpro.backends.taped import TapedBackend
+from xvarpro.core.namespace import adjoint
 
 
 class StrictBackend(TapedBackend):

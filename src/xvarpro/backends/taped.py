@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from xvarpro._namespace import adjoint, device
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.protocol import Array, Pullback, Pushforward
+from xvarpro.core.namespace import adjoint, device
 
 
 class TapedBackend(EagerBackend):

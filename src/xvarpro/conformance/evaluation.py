@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import backends, trees
+from xvarpro import backends
+from xvarpro.algorithms.interface import Algorithm
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target
-from xvarpro.protocols import Algorithm, Tree
+from xvarpro.core import trees
+from xvarpro.core.struct import Tree
 
 NUMPY = Target(backends.get("numpy"), "cpu", "float64")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro.conformance.suite import named
-from xvarpro.protocols import Array, Tree
+from xvarpro.core.struct import Array, Tree
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import trees
 from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
-from xvarpro.protocols import Array, Tree
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Tree
 
 # in the order in which they build on each other: what fails first explains what fails after it
 AREAS = (
@@ -32,7 +32,6 @@ AREAS = (
     "reduced gradient",
     "solves",
     "paper",
-    "experiments",
 )
 
 

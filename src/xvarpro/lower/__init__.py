@@ -10,17 +10,18 @@ from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
-from xvarpro.lower._preconditioners import Given, Identity, Jacobi, Preconditioner
-from xvarpro.lower._weights import WeightSet
-from xvarpro.lower.affine import Affine, Equality, Fixed, Shared
-from xvarpro.lower.bounded import Bounded, Nonnegative
 from xvarpro.lower.cholesky import Cholesky
+from xvarpro.lower.circulant_preconditioner import circulant_preconditioner
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.krylov import CG, LSMR, LSQR
-from xvarpro.lower.preconditioner import circulant_preconditioner
+from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower.qr import QR
 from xvarpro.lower.svd import SVD
+from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
+from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
+from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import (
     BlockDiagonal,
     Circulant,
@@ -31,7 +32,7 @@ from xvarpro.operators import (
     LowRankPlusDiagonal,
     StackedCirculant,
 )
-from xvarpro.protocols import LowerSolver, Operator, System
+from xvarpro.operators.interface import Operator
 
 __all__ = [
     "CG",

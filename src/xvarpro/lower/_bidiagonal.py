@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._normal import Normal, Stack, length, norms, plus, positive, times
-from xvarpro.protocols import Array
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.lower.normal import Normal, Stack, length, norms, plus, positive, times
 
 
 class Basis(NamedTuple):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Adjoint, Array, LowerSolver, System
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
 
 
 @final

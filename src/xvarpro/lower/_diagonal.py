@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Adjoint, Array, LowerSolver, System
-from xvarpro.trees import adjoint
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
 
 
 class DivisionFactor(NamedTuple):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.lower._stack import condition_of, deficient, padded
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.stack import condition_of, deficient, padded
 from xvarpro.operators import Dense, Kronecker
-from xvarpro.protocols import Adjoint, Array, LowerSolver, System
-from xvarpro.trees import adjoint
 
 
 @final

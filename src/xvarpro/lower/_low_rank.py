@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._stack import deficient, spread
-from xvarpro.protocols import Adjoint, Array, LowerSolver, System
-from xvarpro.trees import adjoint
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.stack import deficient, spread
 
 
 class LowRankFactor(NamedTuple):

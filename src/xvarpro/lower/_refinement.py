@@ -15,10 +15,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from xvarpro._namespace import array_namespace, device
-from xvarpro.lower._stack import padded, power_of_two, units
-from xvarpro.protocols import Array
-from xvarpro.trees import adjoint, is_complex, sum_
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint, is_complex, sum_
+from xvarpro.lower.stack import padded, power_of_two, units
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16

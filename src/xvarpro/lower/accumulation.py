@@ -7,10 +7,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.lower._stack import condition_of, deficient, deficient_gram
-from xvarpro.protocols import Array, Struct
-from xvarpro.trees import adjoint, inner
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Struct
+from xvarpro.core.trees import adjoint, inner
+from xvarpro.lower.stack import condition_of, deficient, deficient_gram
 
 
 class Condensed(NamedTuple):

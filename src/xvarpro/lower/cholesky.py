@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
-from xvarpro.lower._stack import condition_of, padded, power_of_two, stacked
-from xvarpro.protocols import Adjoint, Array, LowerSolver, System
-from xvarpro.trees import adjoint
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.stack import condition_of, padded, power_of_two, stacked
 
 # times eps^-1/2: the condition up to which refinement converges with certainty
 REACH = 0.1

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.operators._convolution import flat, spread
-from xvarpro.operators._fourier import Grid, backward, by_parts, forward
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
 from xvarpro.operators.circulant import Circulant, Periodic
-from xvarpro.protocols import Adjoint, Array, LowerSolver, Operator, System
+from xvarpro.operators.convolutions import flat, spread
+from xvarpro.operators.fourier import Grid, backward, by_parts, forward
+from xvarpro.operators.interface import Operator
 
 
 class FourierFactor(NamedTuple):

@@ -7,14 +7,15 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, final
 
-from xvarpro import checks
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import corner, is_complex, partition
 from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import advance, begin, ritz
-from xvarpro.lower._normal import Normal, norms, plus, positive, products, times
-from xvarpro.lower._preconditioners import Identity, Preconditioner
-from xvarpro.protocols import Adjoint, Array, Diagnosis, LowerSolver, System
-from xvarpro.trees import corner, is_complex, partition
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.normal import Normal, norms, plus, positive, products, times
+from xvarpro.lower.preconditioners import Identity, Preconditioner
 
 RITZ = 40  # steps of the bidiagonalisation that the condition is estimated from
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Augmented, affordable, refine
-from xvarpro.lower._stack import condition_of, deficient, stacked
-from xvarpro.protocols import Adjoint, Array, LowerSolver, System
-from xvarpro.trees import adjoint
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.stack import condition_of, deficient, stacked
 
 
 class QRFactor(NamedTuple):

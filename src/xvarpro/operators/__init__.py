@@ -10,11 +10,11 @@ from xvarpro.operators.combined import Composition, Sum
 from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
 from xvarpro.operators.dense import Dense
 from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
+from xvarpro.operators.interface import Operator
 from xvarpro.operators.kronecker import Kronecker
 from xvarpro.operators.matrix_free import MatrixFree
 from xvarpro.operators.sparse import Sparse
 from xvarpro.operators.weighted import Weighted
-from xvarpro.protocols import Operator
 
 __all__ = [
     "BlockDiagonal",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Array
-from xvarpro.trees import is_complex
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import is_complex
 
 
 def alike(A: Array, B: Array) -> tuple[Array, Array]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from xvarpro._namespace import array_namespace
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import is_array, is_complex
 from xvarpro.errors import ProblemError
 from xvarpro.operators.dense import Dense
-from xvarpro.protocols import Array, Operator
-from xvarpro.trees import is_array, is_complex
+from xvarpro.operators.interface import Operator
 
 
 def as_operator(M: Array | Operator) -> Operator:

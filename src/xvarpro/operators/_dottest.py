@@ -8,12 +8,14 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends, trees
-from xvarpro._namespace import array_namespace, device
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import inner
 from xvarpro.errors import ProblemError
 from xvarpro.operators._structured import floating
-from xvarpro.protocols import Array, Operator
-from xvarpro.trees import inner
+from xvarpro.operators.interface import Operator
 
 # entries up to which the dense form is looked at, too
 DENSE = 2**20

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xvarpro import backends, trees
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Array, Leaves, Operator
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.operators.interface import Operator
 
 
 @dataclass(frozen=True)

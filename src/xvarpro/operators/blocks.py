@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import divisors, drawn
 from xvarpro.operators._conversion import columns, dense_forms, parts_of
 from xvarpro.operators.dense import Dense
-from xvarpro.protocols import Array, Operator
-from xvarpro.trees import sum_
+from xvarpro.operators.interface import Operator
 
 
 @final

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro._namespace import array_namespace
-from xvarpro.operators._convolution import Convolution, Layout, check_kernel, drawn
-from xvarpro.protocols import Array
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
 
 
 class Periodic(Convolution):

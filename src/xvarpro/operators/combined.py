@@ -7,12 +7,13 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, final
 
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import drawn
 from xvarpro.operators._conversion import columns, dense_forms, parts_of
 from xvarpro.operators.dense import Dense
-from xvarpro.protocols import Array, Operator
-from xvarpro.trees import sum_
+from xvarpro.operators.interface import Operator
 
 
 @final

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.operators._convolution import Convolution, Layout, check_kernel, drawn
-from xvarpro.operators._fourier import Grid, fast
-from xvarpro.protocols import Array
+from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
+from xvarpro.operators.fourier import Grid, fast
 
 
 class OneKernel(Convolution):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import divisors, drawn, like, minus, product
-from xvarpro.protocols import Array, Operator
-from xvarpro.trees import adjoint
+from xvarpro.operators.interface import Operator
 
 
 @final

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import backends, trees
-from xvarpro._namespace import array_namespace, device
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import drawn
 from xvarpro.operators._structured import Structured, floating
-from xvarpro.protocols import Array, Operator, Tree
+from xvarpro.operators.interface import Operator
 
 
 @final

@@ -9,10 +9,11 @@ from typing import final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import alike, conj, drawn, like
-from xvarpro.protocols import Array, Operator
+from xvarpro.operators.interface import Operator
 
 LARGEST = 2**22  # entries of a dense form that is made whatever is stored
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro._namespace import array_namespace
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import is_array
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import conj, drawn, like
 from xvarpro.operators._conversion import as_operator
 from xvarpro.operators.dense import Dense
-from xvarpro.protocols import Array, Operator
-from xvarpro.trees import is_array
+from xvarpro.operators.interface import Operator
 
 
 @final

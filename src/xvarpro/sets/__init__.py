@@ -1,26 +1,26 @@
 """Convex sets, each reached through its linear minimisation oracle."""
 
-from xvarpro.protocols import Set
 from xvarpro.sets import norms
 from xvarpro.sets.balls import L1Ball, L2Ball, NonnegativeL2Ball
 from xvarpro.sets.between import bounds
 from xvarpro.sets.box import Box
-from xvarpro.sets.chains import OrderedBox, TotalVariationBall
 from xvarpro.sets.combinators import HullOfUnion, LinearImage, MinkowskiSum, ShiftScale
 from xvarpro.sets.ellipsoid import Ellipsoid
 from xvarpro.sets.free import Free
 from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball
 from xvarpro.sets.hull import ConvexHull
+from xvarpro.sets.interface import Set
+from xvarpro.sets.k_largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
 from xvarpro.sets.lanczos import Lanczos
-from xvarpro.sets.largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
 from xvarpro.sets.linf import LinfBall
 from xvarpro.sets.lp import LpBall
 from xvarpro.sets.oracle import Counted, Oracle
+from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron
 from xvarpro.sets.products import Columns, Groups, Product, Rows
+from xvarpro.sets.semidefinite import Fantope, Spectraplex, UnitSpectrahedron
+from xvarpro.sets.sequences import OrderedBox, TotalVariationBall
 from xvarpro.sets.simplex import CappedSimplex, Simplex
-from xvarpro.sets.sorted import OWLBall, Permutahedron
-from xvarpro.sets.spectral import NuclearBall, SchattenBall, SpectralBall
-from xvarpro.sets.symmetric import Fantope, Spectraplex, UnitSpectrahedron
+from xvarpro.sets.singular_values import NuclearBall, SchattenBall, SpectralBall
 from xvarpro.sets.transport import Birkhoff, Transport
 from xvarpro.sets.weighted import ContinuousKnapsack, WeightedL1Ball, WeightedSimplex
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import beside
 from xvarpro.sets._parameters import host
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import beside
 
 
 class Around(Set):

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array
 
 Grouping: TypeAlias = int | tuple[tuple[int, ...], ...]
 

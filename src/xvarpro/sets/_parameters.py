@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array
-from xvarpro.sets._arithmetic import beside
+from xvarpro.sets.vectors import beside
 
 
 def host(parameter: Any) -> np.ndarray:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 
 Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a function that does not rise
 

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array
-from xvarpro.sets._arithmetic import first_index, norm
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.sets.vectors import first_index, norm
 
 _ROUNDS = 60  # vertices asked for
 _ATOMS = 32  # vertices held

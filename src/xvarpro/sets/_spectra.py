@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Array
-from xvarpro.sets._arithmetic import real_dtype
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.sets.vectors import real_dtype
 
 
 def adjoint(x: Array) -> Array:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array
-from xvarpro.sets._arithmetic import first_index, largest_size, scaled
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.sets.vectors import first_index, largest_size, scaled
 
 _SPAN = 512  # entries whose sum, and sum of sizes, bound the partial sums among them
 _BLOCK = 64  # spans that are searched at a time

@@ -8,10 +8,15 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import backends, checks
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import (
+from xvarpro import backends
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.sets._parameters import fits, spread, vector
+from xvarpro.sets._search import excess, phase, real_part
+from xvarpro.sets.interface import Set
+from xvarpro.sets.simplex import Simplex
+from xvarpro.sets.vectors import (
     beside,
     direction,
     first_steepest,
@@ -22,9 +27,6 @@ from xvarpro.sets._arithmetic import (
     onto_simplex,
     tight,
 )
-from xvarpro.sets._parameters import fits, spread, vector
-from xvarpro.sets._search import excess, phase, real_part
-from xvarpro.sets.simplex import Simplex
 
 
 @final

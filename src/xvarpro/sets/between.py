@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Tree
 from xvarpro.sets._parameters import host
 from xvarpro.sets.box import Box
 from xvarpro.sets.free import Free

@@ -8,10 +8,11 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import beside, by_sign, negligible, ratio_test
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import beside, by_sign, negligible, ratio_test
 
 
 @final

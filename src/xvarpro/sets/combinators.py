@@ -9,16 +9,17 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import checks
-from xvarpro._namespace import array_namespace
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
 from xvarpro.sets._composite import Around, Several, alongside, broadcasts, finite, is_set, members, one, total
 from xvarpro.sets._parameters import host
 from xvarpro.sets._search import apply
 from xvarpro.sets._separation import distance_bound
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
+from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
 
 

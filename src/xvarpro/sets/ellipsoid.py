@@ -8,13 +8,15 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends, checks
-from xvarpro._namespace import array_namespace
+from xvarpro import backends
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import beside, direction, largest_size, norm, total
 from xvarpro.sets._parameters import fits, host, spread, vector
 from xvarpro.sets._search import apply, root
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import beside, direction, largest_size, norm, total
 
 
 @final

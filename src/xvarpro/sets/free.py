@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from xvarpro import checks
+from xvarpro.core import checks
+from xvarpro.core.struct import Struct
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Struct
 from xvarpro.sets.norms import L2, Norm
 
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import backends, checks
-from xvarpro._namespace import array_namespace, device
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import direction, fast_norm, norm, onto_simplex, scaled
+from xvarpro import backends
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 from xvarpro.sets._grouping import (
     Grouping,
     alone,
@@ -23,6 +23,8 @@ from xvarpro.sets._grouping import (
     to_parts,
 )
 from xvarpro.sets._search import excess, level, phase, root
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import direction, fast_norm, norm, onto_simplex, scaled
 
 
 @final

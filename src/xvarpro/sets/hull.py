@@ -9,12 +9,13 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import beside, first_index, norm, scaled
 from xvarpro.sets._parameters import host
 from xvarpro.sets._search import apply
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import beside, first_index, norm, scaled
 
 
 @final

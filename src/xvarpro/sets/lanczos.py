@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Struct
-from xvarpro.sets._arithmetic import real_dtype
 from xvarpro.sets._spectra import adjoint, hermitian, scaled
+from xvarpro.sets.vectors import real_dtype
 
 
 class Leading(NamedTuple):

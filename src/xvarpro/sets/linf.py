@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import checks
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import by_sign, negligible, ratio_test
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.sets._search import excess, phase
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import by_sign, negligible, ratio_test
 
 
 @final

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import backends, checks
-from xvarpro._namespace import array_namespace, is_complex
-from xvarpro._power import by_roots, power
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import divides, in_range, largest_size, of_length, or_one, scaled, signed_power
+from xvarpro import backends
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, is_complex
+from xvarpro.core.powers import by_roots, power
+from xvarpro.core.struct import Array
 from xvarpro.sets._parameters import above
 from xvarpro.sets._search import excess, phase, root
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import divides, in_range, largest_size, of_length, or_one, scaled, signed_power
 
 
 @final

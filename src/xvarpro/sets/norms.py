@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro import backends
-from xvarpro._namespace import array_namespace
-from xvarpro.protocols import Array, Leaves, Struct
-from xvarpro.sets._arithmetic import fast_norm, first_steepest, one_hot, unit
-from xvarpro.trees import sum_
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.core.trees import sum_
+from xvarpro.sets.vectors import fast_norm, first_steepest, one_hot, unit
 
 
 class Norm(Struct):

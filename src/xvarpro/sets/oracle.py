@@ -9,12 +9,13 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import checks
+from xvarpro.core import checks
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
 from xvarpro.sets._composite import Around, is_set
 from xvarpro.sets._separation import distance_bound
 from xvarpro.sets.balls import L1Ball, L2Ball
+from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
 
 

@@ -10,13 +10,14 @@ from itertools import accumulate
 from numbers import Integral
 from typing import Any, final
 
-from xvarpro._namespace import array_namespace
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
 from xvarpro.sets._composite import Around, Several, members, one, total
 from xvarpro.sets._grouping import Grouping, fitting, grouping, groupings, join, split
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
+from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
 
 

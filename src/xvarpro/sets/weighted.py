@@ -8,11 +8,15 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import backends, checks
-from xvarpro._namespace import array_namespace
+from xvarpro import backends
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.protocols import Array, Set
-from xvarpro.sets._arithmetic import (
+from xvarpro.sets._parameters import above, fits, host, on_host, spread, vector
+from xvarpro.sets._search import onto_slice, phase, real_part
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import (
     by_sign,
     first_index,
     first_largest,
@@ -26,8 +30,6 @@ from xvarpro.sets._arithmetic import (
     ratio_test,
     scaled,
 )
-from xvarpro.sets._parameters import above, fits, host, on_host, spread, vector
-from xvarpro.sets._search import onto_slice, phase, real_part
 
 
 @final

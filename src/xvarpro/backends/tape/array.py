@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from xvarpro._namespace import device
+from xvarpro.core.namespace import device
 
 _KEEP = "keep it an array and use functions of its namespace"
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from xvarpro._namespace import device
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.namespace import PASSED_ON, install
 from xvarpro.backends.tape.rules.table import FORWARD, Array, Like, Namespace, is_inexact
+from xvarpro.core.namespace import device
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")

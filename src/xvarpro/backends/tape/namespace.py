@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro._namespace import device as device_of
 from xvarpro.backends.tape import rules  # noqa: F401  (importing them fills the tables)
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
@@ -18,6 +17,7 @@ from xvarpro.backends.tape.recording import (
     unary_method,
 )
 from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE, Array
+from xvarpro.core.namespace import device as device_of
 
 # handed over untouched: no array goes in
 CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")

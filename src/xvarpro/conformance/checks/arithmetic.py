@@ -11,8 +11,8 @@ import numpy as np
 
 from xvarpro.conformance.functions import CASES, Case
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, reference
-from xvarpro.protocols import Array
-from xvarpro.trees import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import array_namespace
 
 numpy_api = reference().backend.xp
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.protocols import Array
-from xvarpro.trees import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import array_namespace
 
 SQUARES = np.array([2.0, 1.0, 1e4, 9.0, 0.25, 3.0, 5.0])
 

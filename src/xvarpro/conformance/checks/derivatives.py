@@ -14,8 +14,8 @@ from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
 from xvarpro.conformance.functions import CASES, Case
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
-from xvarpro.protocols import Array
-from xvarpro.trees import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import array_namespace
 
 STEP = 2e-4  # extrapolated once, the differences keep eleven digits; a longer step would meet more kinks
 DIGITS = 1e-8

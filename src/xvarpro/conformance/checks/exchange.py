@@ -8,21 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xvarpro import backends, trees
+from xvarpro import backends
 from xvarpro.algorithms import FrankWolfe
+from xvarpro.algorithms.steps import OpenLoop
 from xvarpro.backends import Backend, exchange
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Tree
+from xvarpro.core.trees import array_namespace
+from xvarpro.driver.evaluate import value_and_gradient
+from xvarpro.driver.prepare import prepare
+from xvarpro.driver.run import Moment
+from xvarpro.driver.solve import solve
+from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
-from xvarpro.evaluate import value_and_gradient
-from xvarpro.moving import FLOATS
-from xvarpro.prepare import prepare
-from xvarpro.problem import Problem, separable
-from xvarpro.protocols import Array, Tree
-from xvarpro.run import Moment
-from xvarpro.solve import solve
-from xvarpro.steps import OpenLoop
-from xvarpro.trees import array_namespace
+from xvarpro.problem.problem import Problem, separable
 
 Y = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
 START = np.array([[0.5, -1.0, 2.0], [1.5, 0.0, -0.5]])

@@ -12,7 +12,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.protocols import Array
+from xvarpro.core.struct import Array
 
 CONDITION = 1e3
 # the last is tall enough that some backends factor it by products instead of reflections

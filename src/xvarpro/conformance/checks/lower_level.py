@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import lower, operators, trees
-from xvarpro._namespace import array_namespace
+from xvarpro import lower, operators
 from xvarpro.conformance.checks.operators import cases as designs
 from xvarpro.conformance.suite import Measured, Target, Told, check, held, reference, turns
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.operators import Dense
-from xvarpro.protocols import Array, LowerSolver, Operator, System
+from xvarpro.operators.interface import Operator
 
 DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
 RIDGE = 0.25

@@ -13,11 +13,11 @@ from xvarpro.backends import exchange
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.evaluate import value_and_gradient
-from xvarpro.problem import separable
-from xvarpro.protocols import Array, Tree
-from xvarpro.solve import solve
-from xvarpro.trees import array_namespace
+from xvarpro.core.struct import Array, Tree
+from xvarpro.core.trees import array_namespace
+from xvarpro.driver.evaluate import value_and_gradient
+from xvarpro.driver.solve import solve
+from xvarpro.problem.problem import separable
 
 TINY = 2.0**-40  # lost next to 1 in single precision
 Y = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])

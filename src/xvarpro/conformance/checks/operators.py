@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import operators, trees
-from xvarpro._namespace import array_namespace
+from xvarpro import operators
 from xvarpro.conformance.suite import Measured, Target, Told, check, held
-from xvarpro.protocols import Array, Operator
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.operators.interface import Operator
 
 SHAPES = (8, 4), (6, 6), (4, 8)
 ROUNDING = 50.0  # in eps: products of short vectors, or a transform and its inverse

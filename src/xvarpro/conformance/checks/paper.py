@@ -14,8 +14,8 @@ from xvarpro.algorithms import FrankWolfe, cr_varpro
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.protocols import Array, Tree
-from xvarpro.region import resolve
+from xvarpro.core.struct import Array, Tree
+from xvarpro.sets.region import resolve
 
 ITERATIONS = 40
 DELTA, GAMMA = 0.5, 0.1

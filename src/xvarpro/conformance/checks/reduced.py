@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import trees
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.evaluation import Evaluated
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target, alternate, check
-from xvarpro.protocols import Array, Tree
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Tree
 
 Make = Callable[[], Reference]
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
-from xvarpro._namespace import array_namespace
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check, held
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
-from xvarpro.protocols import Array, Set
+from xvarpro.sets.interface import Set
 
 SIZE = 4
 TIED = CLEAR = 8

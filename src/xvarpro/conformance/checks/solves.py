@@ -11,10 +11,10 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import algorithms
+from xvarpro.algorithms.interface import Algorithm
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.protocols import Algorithm
 
 FIRST = 300  # iterations in which every decision is the same
 FEW = 20  # of every method; operation by operation they take a while

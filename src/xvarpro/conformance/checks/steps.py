@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import protocols, steps, trees
-from xvarpro._namespace import array_namespace
+from xvarpro.algorithms import steps
+from xvarpro.algorithms import steps as step_rules
+from xvarpro.algorithms.steps.interface import StepRule
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
-from xvarpro.protocols import Array, StepRule
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
 
@@ -89,7 +92,7 @@ def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tupl
         sine = line.ripple * line.pitch * xp.sin(line.pitch * point.alpha)
         return line.curvature * point.alpha - line.gap + sine
 
-    found = rule.search(protocols.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
+    found = rule.search(step_rules.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
 
 

@@ -4,15 +4,6 @@ A new rule is an entry in one of these files and a case in `xvarpro.conformance.
 exist.
 """
 
-from xvarpro.backends.tape.rules import (
-    elementwise,
-    fourier,
-    indexing,
-    linalg,
-    norms,
-    products,
-    reductions,
-    shapes,
-)
+from xvarpro.backends.tape.rules import elementwise, fourier, indexing, linalg, norms, products, reductions, shapes
 
 __all__ = ["elementwise", "fourier", "indexing", "linalg", "norms", "products", "reductions", "shapes"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from xvarpro._namespace import device
 from xvarpro.backends.tape.rules.table import (
     FORWARD,
     Array,
@@ -20,6 +19,7 @@ from xvarpro.backends.tape.rules.table import (
     simple,
     unbroadcast,
 )
+from xvarpro.core.namespace import device
 
 LN2, LN10 = math.log(2.0), math.log(10.0)
 

@@ -9,17 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro._namespace import device
-from xvarpro.backends.tape.rules.table import (
-    Array,
-    Namespace,
-    along,
-    axes_of,
-    composite,
-    conj,
-    match,
-    primitive,
-)
+from xvarpro.backends.tape.rules.table import Array, Namespace, along, axes_of, composite, conj, match, primitive
+from xvarpro.core.namespace import device
 
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 

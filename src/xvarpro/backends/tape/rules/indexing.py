@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from xvarpro._namespace import device
 from xvarpro.backends.tape.rules.table import FORWARD, Array, Namespace, composite, constant, primitive
+from xvarpro.core.namespace import device
 
 _SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro._namespace import device
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import (
     Array,
@@ -21,6 +20,7 @@ from xvarpro.backends.tape.rules.table import (
     primitive,
     unbroadcast,
 )
+from xvarpro.core.namespace import device
 
 
 class EighResult(NamedTuple):

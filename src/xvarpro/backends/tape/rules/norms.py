@@ -10,14 +10,7 @@ import math
 from typing import Any
 
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import (
-    Array,
-    Namespace,
-    composite,
-    nonzero_or_one,
-    primitive,
-    spread,
-)
+from xvarpro.backends.tape.rules.table import Array, Namespace, composite, nonzero_or_one, primitive, spread
 
 
 @composite("linalg_vector_norm")

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro._namespace import device
-from xvarpro.backends.tape.rules.table import (
-    Array,
-    Namespace,
-    adjoint,
-    composite,
-    conj,
-    primitive,
-    simple,
-    unbroadcast,
-)
+from xvarpro.backends.tape.rules.table import Array, Namespace, adjoint, composite, conj, primitive, simple, unbroadcast
+from xvarpro.core.namespace import device
 
 
 def _matmul_left(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array:

@@ -1,0 +1,339 @@
+"""The autoencoder as a race, and the collapse of its latents under full steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import Problem, Result
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.autoencoder import model
+from xvarpro_experiments.autoencoder.data import Data, load
+from xvarpro_experiments.autoencoder.methods import PCA, MiniBatches
+from xvarpro_experiments.methods import DEFAULT, Measure, Method, Solver, Task
+from xvarpro_experiments.race import Experiment, Race
+from xvarpro_experiments.rivals import JointAdam, JointProjectedGradient, ReducedAdam
+
+WIDTHS = {"mnist": (256, 128, 64, 32), "cifar10": (512, 256, 128, 64), "digits": (32, 16, 12, 8)}
+LOSS = "test loss [1/2 |x - xhat|^2 per image]"
+MSE = "test MSE [per pixel]"
+LATENTS = "active latents"
+RATES = tuple(10.0 ** (k / 2) for k in range(-8, -2))  # 1e-4 ... 3e-2
+STEPS = tuple(10.0**k for k in range(-13, -4))  # as wide as it takes for all of MNIST in other units
+
+
+def quasi_newton(memory: int = 10) -> Algorithm:
+    """L-BFGS in the face of s and in phi from the first iteration: here the faces that a start meets are good ones.
+
+    Parameters
+    ----------
+    memory : int
+        Pairs kept.
+    """
+    spectral = xv.algorithms.SpectralProjectedGradient()
+    return xv.algorithms.ProjectedQuasiNewton(memory=memory, settle=0, base=spectral)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that decides an autoencoder experiment, beside the methods.
+
+    Parameters
+    ----------
+    data : Data
+    widths : tuple of int
+        Of the four tanh layers.
+    ridge, mu, rho, gain : float
+        As in `model.problem` and `model.start`.
+    splits : int
+        2 for the paper's two levels, 1 for one.
+    units : float
+        What the intensities of the target are multiplied by, > 0: the same problem with the objective, its mu included,
+        times its square. The encoder's inputs are scaled to a root mean square of 1 in any units.
+    dtype : str
+    backend, device : str, optional
+    """
+
+    data: Data
+    widths: tuple[int, ...]
+    ridge: float = model.RIDGE
+    mu: float = model.MU
+    rho: float = model.RHO
+    gain: float = model.GAIN
+    splits: int = 2
+    units: float = 1.0
+    dtype: str = "float64"
+    backend: str | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.units < float("inf"):
+            raise ProblemError(f"units must be a finite number > 0, got {self.units}")
+        self.problem(self.splits)  # refuses what is wrong before any work
+
+    def problem(self, splits: int) -> Problem:
+        """The problem with so many splits, in these units."""
+        X = (self.units * self.data.train).astype(self.dtype)
+        scale = 1 / (self.units * self.data.rms)
+        return model.problem(X, self.ridge, self.mu * self.units**2, splits, scale)
+
+    def task(self, seed: int) -> Task:
+        """The instance of a seed."""
+        stated = self.problem(self.splits)
+        pixels = self.data.train.shape[1]
+        return Task(
+            stated,
+            model.start(pixels, self.widths, seed, self.rho, self.gain, self.dtype),
+            model.over(self.rho),
+            joint=stated if self.splits == 1 else self.problem(1),
+            measures=self.measures,
+            backend=self.backend,
+            device=self.device,
+        )
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        """Test loss in both conventions, and the latents that are active."""
+
+        def loss(fit: Result) -> float:
+            return model.reconstruction_loss(fit, self.data, self.units)
+
+        pixels = self.data.train.shape[1]
+        return {
+            LOSS: loss,
+            MSE: lambda fit: 2 * loss(fit) / pixels,
+            LATENTS: lambda fit: float(model.active(fit.theta)),
+        }
+
+    @property
+    def floor(self) -> PCA:
+        """PCA of the same width."""
+        return PCA(self.data, self.widths[-1], self.splits, self.units, (LOSS, MSE, LATENTS))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        names = ("ridge", "mu", "rho", "gain", "splits", "units", "dtype", "backend", "device")
+        return {
+            "data": self.data.source,
+            "widths": list(self.widths),
+            **{name: getattr(self, name) for name in names},
+        }
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a reader is told."""
+        n, pixels = self.data.train.shape
+        levels = (
+            f"{n // 2} images below, {n - n // 2} above; rivals that keep W see all of them"
+            if self.splits == 2
+            else f"one level with all {n} images"
+        )
+        told = {"data": self.data.source + (f" ({self.data.fallback})" if self.data.fallback else "")}
+        return told | {
+            "problem": "min over s >= 0, sum s <= rho, phi of 1/2 |E(X_U) diag(s) W - X_U|^2 + mu/2 |s|^2, "
+            "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
+            "levels": levels,
+            "encoder": f"{pixels} pixels, tanh layers {', '.join(map(str, self.widths))}",
+            "numbers": f"rho = {self.rho:g}, mu = {self.mu:g}, lam = {self.ridge:g} per image of its level, "
+            f"intensities times {self.units:g}",
+        }
+
+
+def setting(
+    data: Data | str = "mnist",
+    samples: int | None = None,
+    test_samples: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    widths: Sequence[int] | None = None,
+    **numbers: Any,
+) -> Setting:
+    """A setting by the name of its data.
+
+    Parameters
+    ----------
+    data : Data or str
+        ``"mnist"``, ``"cifar10"``, ``"digits"``; or images of your own, from `autoencoder.centred`.
+    samples, test_samples : int, optional
+        The first so many; all by default.
+    folder : path, optional
+        Where the files are.
+    widths : sequence of int, optional
+        The paper's for MNIST and CIFAR-10, smaller ones for the digits.
+    **numbers
+        Fields of `Setting`.
+    """
+    images = load(data, samples, test_samples, folder) if isinstance(data, str) else data
+    if widths is None:
+        if images.name not in WIDTHS:
+            raise ProblemError("widths of the layers must be given for images of your own")
+        widths = WIDTHS[images.name]
+    return Setting(images, tuple(widths), **numbers)
+
+
+def experiment(
+    data: Data | str = "mnist",
+    samples: int | None = None,
+    test_samples: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    widths: Sequence[int] | None = None,
+    batch: int = 500,
+    **numbers: Any,
+) -> Experiment:
+    """The paper's Example 1, with its rivals.
+
+    Parameters
+    ----------
+    data, samples, test_samples, folder, widths
+        As in `setting`.
+    batch : int
+        Images of each level in a mini-batch.
+    **numbers
+        Fields of `Setting`: ridge, mu, rho, gain, splits, units, dtype, backend, device.
+
+    Returns
+    -------
+    Experiment
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import autoencoder, race
+    >>> small = autoencoder.experiment("digits", samples=200, widths=(8, 4), units=2.0)
+    >>> [m.family for m in small.methods].count("rival")
+    4
+    """
+    of = setting(data, samples, test_samples, folder, widths, **numbers)
+    joint = _pooled if of.splits == 2 else None
+    ours: tuple[Method, ...] = (
+        Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper"),
+        Solver(DEFAULT),
+        Solver("quasi-Newton", quasi_newton()),
+        Solver("Frank-Wolfe, separate steps, cap 0.01", separate(0.01)),
+        MiniBatches("VarPro on mini-batches", RATES[2], batch, rates=RATES[1:5]),
+    )
+    if of.splits == 2:
+        ours += (Solver("quasi-Newton, one level with all images", quasi_newton(), problem=_pooled),)
+    rivals: tuple[Method, ...] = (
+        _tuned("joint projected gradient, tuned", [JointProjectedGradient(step=x) for x in STEPS], joint),
+        _tuned("joint Adam, tuned", [JointAdam(rate) for rate in RATES], joint),
+        MiniBatches("joint Adam on mini-batches, tuned", RATES[2], batch, True, "rival", RATES[1:5]),
+        _tuned("Adam on the reduced problem, tuned", [ReducedAdam(rate) for rate in RATES], None),
+    )
+    return Experiment(
+        name="autoencoder",
+        title="sparse autoencoder with latent-dimension selection (Example 1)",
+        task=of.task,
+        methods=(*ours, *rivals, of.floor),
+        config={**of.config, "batch": batch},
+        facts=of.facts,
+        objective="reduced objective, sum over the images that judge [intensity^2]",
+        figures=lambda race: _figures(of, race),
+        notes=lambda race: _notes(of, race),
+    )
+
+
+def collapse(
+    data: Data | str = "mnist",
+    samples: int | None = None,
+    test_samples: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    widths: Sequence[int] | None = None,
+    caps: Sequence[float] = (0.1, 0.01),
+    **numbers: Any,
+) -> Experiment:
+    """What a shared full step does to the latents, next to separate steps with a cap.
+
+    A step toward a vertex of the set of s leaves one latent at alpha = 1. Where the ridge makes the vertex look good,
+    the paper's step takes it, and latents with s_i = 0 come back only by further such steps.
+
+    Parameters
+    ----------
+    data, samples, test_samples, folder, widths
+        As in `setting`.
+    caps : sequence of float
+        Largest steps of s, in (0, 1].
+    **numbers
+        Fields of `Setting`; the ridge is 1e-3 unless given.
+
+    Returns
+    -------
+    Experiment
+    """
+    of = setting(data, samples, test_samples, folder, widths, **({"ridge": 1e-3} | numbers))
+    methods: tuple[Method, ...] = (
+        Solver("CR-VarPro: one Armijo step for s and phi", xv.algorithms.cr_varpro(), "paper"),
+        Solver("one adaptive step for s and phi", xv.algorithms.FrankWolfe()),
+        Solver("separate steps, no cap", separate(1.0)),
+        *(Solver(f"separate steps, cap {cap:g}", separate(cap)) for cap in caps),
+        Solver("quasi-Newton", quasi_newton()),
+    )
+    return Experiment(
+        name="autoencoder-collapse",
+        title="latents under shared and separate steps (Example 1)",
+        task=of.task,
+        methods=(*methods, of.floor),
+        config={**of.config, "caps": list(caps)},
+        facts=of.facts,
+        objective="reduced objective, sum over the images that judge [intensity^2]",
+        figures=lambda race: _collapse_figures(of, race),
+    )
+
+
+def separate(cap: float) -> Algorithm:
+    """Conditional gradient with a step of its own for phi and one of at most `cap` for s."""
+    return xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate(), cap=cap)
+
+
+def _tuned(name: str, candidates: Sequence[Algorithm], problem: Any) -> Solver:
+    return Solver(name, candidates[0], "rival", tuple(candidates), problem)
+
+
+def _pooled(task: Task) -> Problem:
+    """Both splits in one level: what a method without the second level is given, decoder and measures included."""
+    return task.joint or task.problem
+
+
+def _figures(of: Setting, race: Race) -> dict[str, Any]:
+    from xvarpro_experiments.autoencoder import figures as draw  # matplotlib: only when a figure is asked for
+
+    return {"reconstructions": draw.reconstructions(of, race)}
+
+
+def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:
+    from xvarpro_experiments.autoencoder import figures as draw
+
+    return {"collapse": draw.collapse(race, LOSS, LATENTS)}
+
+
+def _notes(of: Setting, race: Race) -> list[str]:
+    """Honest sentences about what came out."""
+    said = []
+    floors = race.of(of.floor.name)
+    floor = float(floors[0].measured[LOSS].value[-1])
+    losses = {
+        m.name: float(np.median([o.measured[LOSS].value[-1] for o in race.of(m.name)]))
+        for m in race.experiment.methods
+        if m.family != "floor"
+    }
+    best = min(losses, key=lambda name: (not np.isfinite(losses[name]), losses[name]))
+    said.append(
+        f"Lowest test loss: {best}, {losses[best]:.4g}, {losses[best] / floor - 1:+.1%} against PCA with "
+        f"{of.widths[-1]} axes ({floor:.4g})."
+    )
+    paper = losses[race.experiment.methods[0].name]
+    said.append(f"The paper's method ends at {paper:.4g}, {paper / floor - 1:+.1%} against PCA.")
+    if of.splits == 2:
+        said.append(
+            "Rivals that keep W and the variant with one level minimise over all images at once; their curves show the "
+            "two-level objective at their encoder, which is not what they minimise, and their test loss is with a "
+            "decoder fitted to all images. The test loss is the comparison between them and the others."
+        )
+    if of.data.fallback:
+        said.append(of.data.fallback + ".")
+    return said

@@ -1,0 +1,117 @@
+"""What the ridge selects: test loss against the latents that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro_experiments.autoencoder import model
+from xvarpro_experiments.autoencoder.comparison import quasi_newton, setting
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One ridge of a sweep.
+
+    Attributes
+    ----------
+    ridge : float
+        Per image.
+    active : int
+        Latents that are active at the end.
+    loss : float
+        Mean test loss ``1/2 |x - xhat|^2`` with the decoder of the lower level.
+    refitted : float
+        The same with the active latents alone and a decoder fitted to all training images at almost no ridge: what the
+        encoder has kept, without the shrinkage of the ridge that chose.
+    floor : float
+        That of PCA with as many axes.
+    s : array
+        Sorted, largest first.
+    splits : int
+    """
+
+    ridge: float
+    active: int
+    loss: float
+    refitted: float
+    floor: float
+    s: np.ndarray
+    splits: int
+
+    @property
+    def excess(self) -> float:
+        """``loss / floor - 1``."""
+        return self.loss / self.floor - 1
+
+    @property
+    def refitted_excess(self) -> float:
+        """``refitted / floor - 1``."""
+        return self.refitted / self.floor - 1
+
+
+def sweep(
+    ridges: Sequence[float] = (1e-8, 1e-5, 1e-4, 1e-3, 1e-2),
+    algorithm: Algorithm | None = None,
+    seconds: float | None = None,
+    iterations: int = 200,
+    seed: int = 0,
+    told: Callable[[Kept], None] = lambda _: None,
+    **options: Any,
+) -> list[Kept]:
+    """Test loss against active latents for several ridges, each from the same start.
+
+    Parameters
+    ----------
+    ridges : sequence of float
+        Per image.
+    algorithm : Algorithm, optional
+        `quasi_newton` by default.
+    seconds, iterations
+        Limits of each solve.
+    seed : int
+    told : callable
+        Told of each ridge as it ends.
+    **options
+        Of `setting`, without ridge.
+
+    Returns
+    -------
+    list of Kept
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import autoencoder
+    >>> found = autoencoder.sweep([1e-8, 1e-3], data="digits", samples=200, widths=(8, 4), iterations=20)
+    >>> found[0].active, found[0].floor < found[1].loss
+    (4, True)
+    """
+    first = setting(ridge=ridges[0], **options)
+    axes = model.principal_axes(first.data.train)[:, : first.widths[-1]]
+    floors = model.pca_loss(axes, first.data.test)
+    out = []
+    for ridge in ridges:
+        of = setting(first.data, widths=first.widths, ridge=ridge, **_only_numbers(options))
+        task = of.task(seed)
+        fit = task.solve(
+            algorithm or quasi_newton(),
+            task.problem,
+            task.theta0,
+            max_iter=iterations,
+            time_limit=seconds,
+            progress=False,
+        )
+        n = model.active(fit.theta)
+        loss = model.reconstruction_loss(fit, of.data, of.units)
+        refitted = model.refitted_loss(fit.theta, of.data)
+        out.append(Kept(ridge, n, loss, refitted, float(floors[n]), np.sort(fit.theta["s"])[::-1], of.splits))
+        told(out[-1])
+    return out
+
+
+def _only_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in options.items() if k not in ("data", "samples", "test_samples", "folder", "widths")}

@@ -1,0 +1,142 @@
+"""What every ``xvarpro run`` does: say what is run, run it, print the table, write figures, result and summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xvarpro import Comparison, __version__
+from xvarpro.backends import Backend
+from xvarpro.cli import tables
+from xvarpro_experiments import race, report
+from xvarpro_experiments.methods import Budget, Curve
+from xvarpro_experiments.race import Experiment, Race
+
+
+def conduct(
+    experiment: Experiment,
+    framework: Backend,
+    budget: Budget,
+    seeds: Sequence[int],
+    out: Path,
+    agreement: Callable[[], Comparison] | None = None,
+    notice: str | None = None,
+) -> dict[str, Any]:
+    """Run an experiment and tell of it; the summary that was written.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    framework : Backend
+        Where it computes.
+    budget : Budget
+    seeds : sequence of int
+    out : Path
+        Folder for figures, result and summary, and for what an interrupted run has finished.
+    agreement : callable, optional
+        The paper's method from the first start on several backends.
+    notice : str, optional
+        What a reader has to know before anything else.
+    """
+    from xvarpro.results import plotting  # matplotlib is optional, and missing it should be known before any work
+
+    screen = tables.console()
+    screen.print(f"xvarpro {__version__}: {experiment.title}", style="bold")
+    if notice:
+        screen.print(notice, style="yellow")
+    screen.print(tables.facts(_facts(experiment, framework, budget, seeds)))
+    out.mkdir(parents=True, exist_ok=True)
+    found = race.run(
+        experiment,
+        budget,
+        seeds,
+        folder=out / "runs",
+        told=lambda text: screen.print(text, style="dim") if screen.is_terminal else None,
+    )
+    screen.print(report.race(screen, found))
+    screen.print(report.legend(found), style="dim")
+    if (measured := report.measures(screen, found)) is not None:
+        screen.print(measured)
+    for sentence in (*report.tuned(found), *report.endings(found), *report.duel(found)):
+        screen.print(sentence)
+    for sentence in experiment.notes(found) if experiment.notes else ():
+        screen.print(sentence)
+    same = None if agreement is None else agreement()
+    if same is not None:
+        screen.print("\nthe paper's method from the same start in float64", style="bold")
+        screen.print(tables.agreement(screen, same))
+        screen.print(same.verdict, style="green" if same.agree else "red")
+
+    figures = {"convergence": _convergence(plotting, found), **_measures(plotting, found)}
+    figures |= dict(experiment.figures(found)) if experiment.figures else {}
+    for name, figure in figures.items():
+        figure.savefig(out / f"{name}.png", dpi=200)
+    best = found.best()
+    if best.fit is not None:
+        best.fit.save(out / "result.npz")
+    summary = {**found.record(), "best": best.method, "provenance": None if best.fit is None else best.fit.provenance}
+    summary["compare"] = None if same is None else same.record()
+    tables.write_summary(out / "summary.json", summary)
+    names = ", ".join(f"{name}.png" for name in figures)
+    screen.print(f"\nwrote {names}, result.npz ({best.method}) and summary.json to {out}")
+    return summary
+
+
+def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: Sequence[int]) -> list[tuple[str, str]]:
+    config = experiment.config
+    limit = f"{budget.seconds:g} s for each method" + (
+        "" if budget.iterations is None else f" or {budget.iterations} iterations, whichever comes first"
+    )
+    starts = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    where = config.get("device") or framework.devices()[0]
+    return [
+        *experiment.facts.items(),
+        ("budget", f"{limit}; {starts}"),
+        (
+            "tuning",
+            f"from the first start: each candidate for {race.TUNING:.0%} of the budget, the best two for all of it",
+        ),
+        ("backend", f"{framework.name} on {where}, {config.get('dtype', 'float64')}"),
+        ("versions", tables.versions(framework.describe())),
+    ]
+
+
+def _convergence(plotting: Any, found: Race) -> Any:
+    lines = []
+    for method in found.experiment.methods:
+        if method.family != "floor":
+            pairs = zip(found.optima.values(), found.of(method.name), strict=True)
+            curves = [_shown(o.curve, optimum) for optimum, o in pairs]
+            lines.append(plotting.Line(method.name, curves, dashed=method.family == "rival"))
+    known = all(optimum is not None for optimum in found.optima.values())
+    return plotting.convergence(lines, "distance from the optimum, relative" if known else found.experiment.objective)
+
+
+def _shown(curve: Curve, optimum: float | None) -> Curve:
+    """The curve, or how far it is above a known optimum; what rounding leaves of that has no logarithm."""
+    if optimum is None:
+        return curve
+    above = curve.value / optimum - 1
+    return curve._replace(value=np.where(above > 1e-16, above, np.nan))
+
+
+def _measures(plotting: Any, found: Race) -> dict[str, Any]:
+    """One figure for every measure that the experiment does not draw itself."""
+    names = dict.fromkeys(name for each in found.outcomes.values() for o in each for name in o.measured)
+    for name in found.experiment.drawn:
+        names.pop(name, None)
+    out = {}
+    for name in names:
+        lines, levels = [], {}
+        for method in found.experiment.methods:
+            curves = [o.measured[name] for o in found.of(method.name) if name in o.measured]
+            if curves and method.family == "floor":
+                levels[method.name] = float(curves[0].value[-1])
+            elif curves:
+                lines.append(plotting.Line(method.name, curves, dashed=method.family == "rival"))
+        plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
+        out[plain] = plotting.convergence(lines, name, "linear", levels)
+    return out

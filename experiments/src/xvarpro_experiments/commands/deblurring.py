@@ -1,0 +1,79 @@
+"""``xvarpro run deblurring``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from xvarpro.cli import options as shared
+from xvarpro.cli import tables
+from xvarpro_experiments import datasets, deblurring, edges
+from xvarpro_experiments.commands import _options as options
+from xvarpro_experiments.commands._conduct import conduct
+from xvarpro_experiments.methods import Budget
+
+# for `xvarpro run all`: one photograph, its coarse scales
+SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 100, "time": 5.0}
+
+
+def command(
+    backend: shared.Backend = "numpy",
+    device: shared.Device = None,
+    dtype: shared.Dtype = "float64",
+    size: Annotated[int, typer.Option(help="Of the kernel in the photograph, in pixels, odd: an upper bound.")] = 27,
+    scale: Annotated[int, typer.Option(help="Of the kernel at the scale at which the methods are compared.")] = 13,
+    ridge: Annotated[float, typer.Option(help="Ridge on the kernel, > 0.")] = edges.RIDGE,
+    photographs: Annotated[int | None, typer.Option(help="How many are deblurred at the end. Default: all.")] = None,
+    side: Annotated[int, typer.Option(help="Of the scenes that take the place of photographs, in pixels.")] = 255,
+    units: options.Units = 1.0,
+    iterations: options.Iterations = None,
+    time: options.Seconds = 5.0,
+    seed: options.Seed = 0,
+    repeat: options.Repeat = 1,
+    data: Annotated[
+        Path | None, typer.Option(help=f"Folder with blurred photographs. Default: ${datasets.VARIABLE}.")
+    ] = None,
+    out: options.Out = Path("xvarpro-out/deblurring"),
+    compare: options.Compare = None,
+) -> dict[str, Any]:
+    """Deblur photographs without knowing the blur: methods at one scale, then every photograph from coarse to fine."""
+    framework = shared.check_backend(backend, device)
+    budget, starts = Budget(iterations, time), options.seeds(seed, repeat)
+    given = _given(data, side, size)
+    stated = partial(deblurring.experiment, given, size=size, scale=scale, ridge=ridge, units=units)
+    experiment = stated(dtype=shared.check_dtype(dtype), backend=backend, device=device)
+    same = options.compared(compare, seed, iterations, stated)
+    summary = conduct(experiment, framework, budget, starts, out, same)
+    rows = deblurring.photographs_table(given[:photographs], size=size)
+    return _told({**summary, "photographs": [row.record() for row in rows]}, rows, out)
+
+
+def _given(data: Path | None, side: int, size: int) -> Sequence[datasets.Photograph]:
+    real = data is not None or datasets.find_photographs() is not None
+    return datasets.photographs(data) if real else deblurring.scenes(side=side, size=min(size, 15))
+
+
+def _told(summary: dict[str, Any], rows: Sequence[deblurring.Deblurred], out: Path) -> dict[str, Any]:
+    """The table of the photographs, its figures, and the summary with both."""
+    from xvarpro_experiments import figures_deblurring  # matplotlib: only where a figure is drawn
+
+    screen = tables.console()
+    screen.print("\nphotographs, from coarse to fine", style="bold")
+    numbers = ("blurred, dB", "deblurred, dB", "gain, dB", "true kernel, dB", "kernel match", "trust", "s")
+    table = tables.table(screen, "photograph", *numbers, right=numbers, wrap="photograph")
+    for r in rows:
+        cells = (r.blurred, r.deblurred, r.deblurred - r.blurred, r.known)
+        table.add_row(r.name, *(f"{x:.1f}" for x in cells), f"{r.match:.2f}", f"{r.trust:.2f}", f"{r.seconds:.1f}")
+    screen.print(table)
+    gains = [r.deblurred - r.blurred for r in rows]
+    screen.print(f"gain from {np.min(gains):.1f} to {np.max(gains):.1f} dB, {np.mean(gains):.1f} dB on average")
+    figures_deblurring.before_and_after(rows).savefig(out / "photographs.png", dpi=200)
+    figures_deblurring.gains(rows).savefig(out / "gains.png", dpi=200)
+    tables.write_summary(out / "summary.json", summary)
+    screen.print(f"wrote photographs.png and gains.png to {out}")
+    return summary

@@ -1,0 +1,148 @@
+"""Photographs that a camera's shake has blurred, and one that is blurred here where there are none."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.datasets._find import VARIABLE, find
+
+_FIRST, _KERNELS = "im1_kernel1_img.png", "kernels_conv.npz"
+_NAME = re.compile(r"im(\d+)_kernel(\d+)_img\.png")
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """A blurred image, with the truth about it where that is known.
+
+    Attributes
+    ----------
+    blurred : array, shape (height, width), float64
+        Grey values in [0, 1].
+    sharp : array, shape (height, width), or None
+        Up to a shift.
+    kernel : array, shape (size, size), or None
+        Nonnegative, sum 1; `sharp` convolved with it is `blurred` up to a shift and noise.
+    name, source : str
+    """
+
+    blurred: np.ndarray
+    sharp: np.ndarray | None
+    kernel: np.ndarray | None
+    name: str
+    source: str
+
+
+def find_photographs(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """Folder of the blurred photographs under `folder` or ``$XVARPRO_DATA``, None where there is none."""
+    first = find([_FIRST], ("", "levin09"), folder)
+    return None if first is None else first.parent
+
+
+def photographs(folder: str | os.PathLike[str] | None = None) -> list[Photograph]:
+    """The photographs of Levin, Weiss, Durand and Freeman (2009) that are there: ``im<I>_kernel<K>_img.png``, the sharp
+    ones as ``gt/im<I>.png``, the kernels as ``kernel<K>`` in ``kernels_conv.npz``.
+
+    Raises
+    ------
+    ProblemError
+        No such files.
+    """
+    where = find_photographs(folder)
+    if where is None:
+        raise ProblemError(f"no {_FIRST} in {folder or f'${VARIABLE}'} or its subfolder levin09")
+    kernels: dict[str, np.ndarray] = {}
+    if (where / _KERNELS).is_file():
+        with np.load(where / _KERNELS, allow_pickle=False) as file:
+            kernels = {name: np.asarray(file[name], np.float64) for name in file.files}
+    found = sorted((int(m[1]), int(m[2]), p) for p in where.iterdir() if (m := _NAME.fullmatch(p.name)))
+    out = []
+    for i, k, path in found:
+        truth = where / "gt" / f"im{i}.png"
+        sharp = read_grey(truth) if truth.is_file() else None
+        source = "Levin et al. 2009"
+        out.append(Photograph(read_grey(path), sharp, kernels.get(f"kernel{k}"), f"image {i}, kernel {k}", source))
+    return out
+
+
+def read_grey(path: str | os.PathLike[str]) -> np.ndarray:
+    """A PNG image as grey values in [0, 1]; colours are weighted by Rec. 601."""
+    from matplotlib.image import imread  # only here
+
+    try:
+        x = np.asarray(imread(Path(path)), np.float64)
+    except (OSError, SyntaxError) as error:  # Pillow's word for a file that is no PNG
+        raise ProblemError(f"{path} is not a readable PNG image: {error}") from error
+    if x.ndim == 3:
+        x = x[..., :3] @ np.array([0.299, 0.587, 0.114]) if x.shape[2] >= 3 else x[..., 0]
+    return x
+
+
+def scene(side: int = 255, size: int = 15, noise: float = 0.003, seed: int = 0, name: str = "flower.jpg") -> Photograph:
+    """A photograph bundled with scikit-learn, blurred here by a random path of a camera.
+
+    Parameters
+    ----------
+    side : int
+        Of the square that is cut out, >= 16; at most 300.
+    size : int
+        Of the square that holds the kernel, odd.
+    noise : float
+        Standard deviation of the noise, in grey values of [0, 1].
+    seed : int
+        Of path and noise.
+    name : str
+        flower.jpg, or china.jpg, whose tiles repeat too finely for a blind method to see their blur.
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import datasets
+    >>> datasets.scene(64).blurred.shape
+    (64, 64)
+    """
+    from sklearn.datasets import load_sample_image  # only here
+
+    margin = size // 2
+    if not 16 <= side <= 300 or size < 1 or size % 2 == 0 or side < size:
+        raise ProblemError(f"scene needs a side from 16 to 300 and an odd size up to it, got {side} and {size}")
+    grey = load_sample_image(name) @ np.array([0.299, 0.587, 0.114]) / 255.0
+    top, left = 60, 180
+    whole = grey[top : top + side + 2 * margin, left : left + side + 2 * margin]
+    rng = np.random.default_rng(seed)
+    kernel = shake(size, rng)
+    blurred = sum(
+        kernel[size - 1 - i, size - 1 - j] * whole[i : i + side, j : j + side]
+        for i in range(size)
+        for j in range(size)
+        if kernel[size - 1 - i, size - 1 - j]
+    )
+    blurred = np.clip(blurred + noise * rng.normal(size=(side, side)), 0.0, 1.0)
+    sharp = whole[margin : margin + side, margin : margin + side]
+    return Photograph(blurred, sharp, kernel, f"{name}, seed {seed}", "scikit-learn's sample image, blurred here")
+
+
+def shake(size: int, rng: np.random.Generator) -> np.ndarray:
+    """Kernel of a camera that moved along a smooth random path, its centre of mass in the middle."""
+    steps = 40 * size
+    t = np.linspace(0.0, 1.0, steps)
+    # a few slow waves: smooth, and as wide as the square allows
+    waves = rng.normal(size=(2, 4)) / np.arange(1, 5)
+    phases = rng.uniform(0.0, 2 * math.pi, size=(2, 4, 1))
+    order = np.arange(1, 5)[None, :, None]
+    path = np.sum(waves[..., None] * np.sin(math.pi * order * t + phases), axis=1)
+    path -= path.mean(axis=1, keepdims=True)
+    path *= 0.45 * (size - 1) / max(float(np.max(np.abs(path))), 1e-12)
+    kernel = np.zeros((size, size))
+    middle = (size - 1) / 2
+    for y, x in path.T + middle:
+        i, j = int(y), int(x)
+        for di, dj in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            if i + di < size and j + dj < size:
+                kernel[i + di, j + dj] += (1 - abs(y - i - di)) * (1 - abs(x - j - dj))
+    return kernel / kernel.sum()

@@ -1,0 +1,190 @@
+"""Dictionary learning under an entrywise l1 budget, the paper's Example 2, and the methods that compete on it.
+
+``min 1/2 |D W - X|^2 + lam/2 |W|^2  over W and over |D|_1 <= radius``: the codes W are eliminated, the dictionary D is
+theta. The paper drops the factor 1/2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import Problem
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.methods import DEFAULT, Method, Solver, Task
+from xvarpro_experiments.race import Experiment, Race
+from xvarpro_experiments.rivals import GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
+
+
+def design(theta: Array, data: Any) -> Array:
+    """``M(theta) = D``. A module's function: compiled loops are found again under it."""
+    return theta
+
+
+def problem(X: Array, lam: float = 1e-5, compress: bool = True) -> Problem:
+    """The dictionary problem of images X.
+
+    Parameters
+    ----------
+    X : array, shape (pixels, samples)
+    lam : float
+        Ridge on the codes, >= 0.
+    compress : bool
+        Whether a solve may replace the samples by as many columns as there are pixels.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> from xvarpro_experiments import dictionary
+    >>> X = np.random.default_rng(0).normal(size=(6, 40))
+    >>> D0 = dictionary.start(X, atoms=3, radius=1.0, seed=0)
+    >>> fit = xv.solve(dictionary.problem(X), D0, over=xv.sets.L1Ball(1.0), max_iter=50)
+    >>> bool(fit.value < fit.trace.value[0])
+    True
+    """
+    return xv.separable(design, X, lam=lam, compress=compress)
+
+
+def start(X: Array, atoms: int, radius: float = 1.0, seed: int = 0) -> np.ndarray:
+    """Gaussian dictionary with ``|D|_1 = radius``, drawn with NumPy: every backend starts from the same bits.
+
+    Parameters
+    ----------
+    X : array, shape (pixels, samples)
+        Only its height is used.
+    atoms : int
+        >= 1.
+    radius : float
+        Of the l1 ball, > 0.
+    seed : int
+        >= 0.
+
+    Returns
+    -------
+    array, shape (pixels, atoms), float64
+    """
+    _positive(atoms=atoms, radius=radius)
+    if seed < 0:
+        raise ProblemError(f"seed must be >= 0, got {seed}")
+    D = np.random.default_rng(seed).normal(size=(X.shape[0], atoms))
+    return D * (radius / np.sum(np.abs(D)))
+
+
+def _positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0 < value < math.inf:
+            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
+
+
+PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
+METHODS: tuple[Method, ...] = (
+    PAPER,
+    Solver(DEFAULT),
+    Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
+    Solver("accelerated projected gradient", xv.algorithms.AcceleratedProjectedGradient()),
+    Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
+    Solver("joint projected gradient, 1/L", JointProjectedGradient(), "rival"),
+    Solver("joint projected gradient, tuned", JointProjectedGradient(), "rival", GRIDS["joint PG, best fixed step"]),
+    Solver("joint accelerated gradient", Jointly(), "rival"),
+    Solver("joint Adam, tuned", GRIDS["joint Adam, best rate"][0], "rival", GRIDS["joint Adam, best rate"]),
+    Solver("joint iPALM, tuned", IPALM(), "rival", GRIDS["iPALM, tuned"]),
+    Solver("alternating least squares", AlternatingLeastSquares(), "rival"),
+)
+
+
+def experiment(
+    X: Array,
+    *,
+    source: str = "X",
+    shape: tuple[int, int] | None = None,
+    atoms: int = 128,
+    radius: float = 1.0,
+    lam: float = 1e-5,
+    units: float = 1.0,
+    dtype: str = "float64",
+    backend: str | None = None,
+    device: str | None = None,
+) -> Experiment:
+    """The dictionary problem of images X and the methods that compete on it.
+
+    Parameters
+    ----------
+    X : array, shape (pixels, samples)
+    source : str
+        What X is, for readers.
+    shape : (height, width), optional
+        Of an image, to draw the atoms.
+    atoms : int
+        >= 1.
+    radius, lam : float
+        Of the l1 ball, > 0; ridge on the codes, >= 0.
+    units : float
+        Factor on the radius, > 0, its square on lam: the same reduced problem, but another one for joint methods.
+    dtype, backend, device : str, optional
+        Of the work.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro_experiments import dictionary
+    >>> X = np.random.default_rng(0).normal(size=(6, 40))
+    >>> dictionary.experiment(X, atoms=3).facts["start"]
+    'Gaussian, |D|_1 = 1'
+    """
+    _positive(atoms=atoms, radius=radius, units=units)
+    rho, ridge = units * radius, units * units * lam
+    X = np.asarray(X, dtype=dtype)
+    stated = problem(X, ridge)
+    compressed = problem(xv.compress(X), ridge)
+
+    def task(seed: int) -> Task:
+        return Task(
+            problem=stated,
+            theta0=start(X, atoms, rho, seed).astype(dtype),
+            over=xv.sets.L1Ball(rho),
+            joint=problem(X, ridge, compress=False),
+            judge=compressed,
+            backend=backend,
+            device=device,
+        )
+
+    def figures(race: Race) -> Mapping[str, Any]:
+        from xvarpro.results import plotting  # matplotlib is optional
+
+        best = race.best()
+        title = f"{source}: dictionary by {best.method}"
+        return {"atoms": plotting.atoms(np.asarray(best.theta), shape, title)} if shape else {}
+
+    pixels, samples = X.shape
+    return Experiment(
+        name="dictionary",
+        title="dictionary learning under an l1 budget (Example 2)",
+        task=task,
+        methods=METHODS,
+        config={
+            "data": source, "pixels": pixels, "samples": samples, "atoms": atoms, "radius": rho, "ridge": ridge,
+            "units": units, "dtype": dtype, "backend": backend, "device": device,
+        },
+        facts={
+            "data": f"{source}, X {pixels} x {samples}",
+            "problem": (
+                f"min 1/2 |D W - X|^2 + lambda/2 |W|^2 over W and |D|_1 <= {rho:g}; lambda = {ridge:g}, {atoms} atoms"
+            ),
+            "start": f"Gaussian, |D|_1 = {rho:g}",
+        },
+        figures=figures,
+        notes=_notes,
+    )  # fmt: skip
+
+
+def _notes(race: Race) -> Sequence[str]:
+    best = race.best()
+    verified = None if best.fit is None else best.fit.verified
+    if verified is None or not verified.dead_units:
+        return []
+    return [f"{best.method}: {verified.dead_units} of {verified.units} atoms are exactly zero where it ended"]

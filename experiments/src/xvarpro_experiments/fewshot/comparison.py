@@ -1,0 +1,342 @@
+"""Few-shot learning as it is run: backbones, episodes, methods, accuracies."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import Problem, Result, backends
+from xvarpro.core import trees
+from xvarpro.core.struct import Tree
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.fewshot.accuracy import ACCURACY, REFIT, notes
+from xvarpro_experiments.fewshot.data import Backbone, Episode, Scaled, digits_backbone, episode
+from xvarpro_experiments.fewshot.problem import Features, adapter, head, pooled, problem, start
+from xvarpro_experiments.fewshot.rivals import LPFT, FrozenRidge, Probe, ThroughSolver
+from xvarpro_experiments.fewshot.tasks import FewShotTask
+from xvarpro_experiments.fewshot.validation import Validated, Within
+from xvarpro_experiments.methods import DEFAULT, Method, Solver, Task
+from xvarpro_experiments.race import Experiment, Race
+
+RIDGES = tuple(10.0**k for k in range(1, -6, -1))  # in units of the mean squared length of the frozen features
+RATES = tuple(10.0 ** (k / 2) for k in range(-6, 0))  # of Adam on theta, in units of the typical size of its entries
+HEAD_RATES = (1e-2, 1e-1, 1.0, 10.0)  # of Adam on a head, in units of one over the length of the features
+PROBED = 100  # iterations of a linear probe at most, whatever the budget: they cost next to nothing
+RADII = (0.003, 0.01, 0.03, 0.1)  # of a tensor's ball, in units of its norm
+DECAYS = (1e-4, 1e-3, 1e-2)  # of a head, in units of the mean squared length of the features
+SOURCES = ("digits", "cifar10")
+TRAINED = ("layer", "adapter")
+
+
+def evaluate(
+    features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: Any = None
+) -> np.ndarray:
+    """Features of X by theta as NumPy arrays, computed on a backend in pieces.
+
+    Parameters
+    ----------
+    features : callable
+    theta : pytree of NumPy arrays
+    X : array, shape (samples, ...)
+    backend, device : optional
+    """
+    on = backends.get(backend or "numpy")
+    place = None if device is None else on.parse_device(device)
+    dtype = str(X.dtype)
+    with on.scope(dtype):
+        moved = trees.map_arrays(lambda x: on.asarray(x, dtype=dtype, device=place), theta)
+        pieces = [
+            on.to_numpy(features(moved, on.asarray(X[i : i + 100], dtype=dtype, device=place)))
+            for i in range(0, len(X), 100)
+        ]
+    return np.concatenate(pieces)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Accuracies on the test images of an episode; features of a theta are computed once for both."""
+
+    episode: Episode
+    features: Features
+    lam: float
+    backend: str | None
+    device: Any
+    _known: dict[bytes, np.ndarray] = field(default_factory=dict)
+    _last: list[tuple[Tree, bytes]] = field(default_factory=list)
+
+    def measures(self) -> dict[str, Callable[[Result], float]]:
+        return {ACCURACY: self.own, REFIT: self.refit}
+
+    def own(self, found: Result) -> float:
+        """With the head that belongs to the method."""
+        return self._right(self.shown(found.theta)[0] @ np.asarray(found.w))
+
+    def refit(self, found: Result) -> float:
+        """With a ridge head on all shots at the method's theta."""
+        tested, learned = self.shown(found.theta)
+        Y = np.concatenate([self.episode.lower.Y, self.episode.upper.Y])
+        return self._right(tested @ head(learned, Y, self.lam))
+
+    def _right(self, scores: np.ndarray) -> float:
+        return 100 * float(np.mean(np.argmax(scores, axis=1) == self.episode.labels))
+
+    def shown(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
+        if self._last and self._last[0][0] is theta:  # a digest of millions of weights takes its time
+            key = self._last[0][1]
+        else:
+            key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in trees.leaves(theta))).digest()
+            self._last[:] = [(theta, key)]
+        if key not in self._known:
+            e = self.episode
+            X = np.concatenate([e.X, e.lower.X, e.upper.X])
+            self._known[key] = evaluate(self.features, theta, X, self.backend, self.device)
+        n = len(self.episode.X)
+        return self._known[key][:n], self._known[key][n:]
+
+
+def experiment(
+    source: str = "digits",
+    data: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    trained: str = "layer",
+    shots: int = 1,
+    tests: int = 100,
+    validation: int = 5,
+    lam: float | None = None,
+    radius: float = 1.0,
+    units: float = 1.0,
+    size: int = 64,
+    backend: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> Experiment:
+    """Episodes of few-shot learning; a seed is an episode.
+
+    The ridge is the one, of `RIDGES`, with which *frozen ridge* is most accurate on validation episodes. Rates and
+    radii, and for every method the number of iterations, are those with which it is most accurate there; the budget is
+    the most iterations. Images of validation episodes are none of those that are reported on.
+
+    Parameters
+    ----------
+    source : {"digits", "cifar10"}
+        A small network pretrained here on digits 0 to 4 with 5-way episodes on 5 to 9; or a ResNet-18 pretrained on
+        ImageNet with 10-way episodes of CIFAR-10, which needs Torch, the images and the weights.
+    data : path, optional
+        Folder of the images, ``$XVARPRO_DATA`` by default. Digits are MNIST's where it has them.
+    weights : path, optional
+        Safetensors file of the ResNet-18; looked for in the folder by default. None is shipped.
+    trained : {"layer", "adapter"}
+        What theta is: the last layer of the network, layer 4 of a ResNet-18 (on Torch); or an `adapter` on the frozen
+        features of all layers, on any backend.
+    shots : int
+        Of every class in each of the two splits, >= 1.
+    tests : int
+        Images of every class on which an episode is tested, >= 1.
+    validation : int
+        Episodes from which numbers are chosen, >= 1.
+    lam : float, optional
+        Ridge instead of the chosen one, > 0, in units of the mean squared length of the frozen features.
+    radius : float
+        Of the paper's ball of theta's steps, > 0.
+    units : float
+        Features are taken this many times as large, > 0: an equivalent problem in theta.
+    size : int
+        Side to which images of CIFAR-10 are enlarged, >= 32.
+    backend, device, dtype : str, optional
+        As in `xvarpro.solve`; float64, for a ResNet-18 float32.
+
+    Raises
+    ------
+    ProblemError
+        Options out of range, missing files.
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import fewshot
+    >>> made = fewshot.experiment(validation=1, tests=20)
+    >>> made.facts["theta"], made.methods[0].name
+    ('4160 entries, free', 'CR-VarPro, two splits (the paper)')
+    """
+    for name, value in (("units", units), ("lam", 1.0 if lam is None else lam), ("radius", radius)):
+        if not 0 < value < math.inf:
+            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
+    if validation < 1:
+        raise ProblemError(f"validation must be a number of episodes >= 1, got {validation}")
+    for name, found, known in (("source", source, SOURCES), ("trained", trained, TRAINED)):
+        if found not in known:
+            raise ProblemError(f"{name} must be one of {', '.join(known)}, got {found!r}")
+    backbone, backend = _backbone(source, data, weights, trained, size, backend, dtype)
+    features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
+    episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
+    frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
+    square, relative, tried = _ridge(episodes, frozen, lam)
+
+    def task(e: Episode) -> Task:
+        judge = _Judge(e, features, relative * square, backend, device)
+        return FewShotTask(
+            problem=problem(features, e.lower, e.upper, relative * square),
+            theta0=backbone.theta0,
+            over=xv.sets.Free(radius=radius),
+            measures=judge.measures(),
+            backend=backend,
+            device=device,
+            features=features,
+            shown=judge.shown,
+            splits=(e.lower, e.upper),
+            pool=pooled(features, (e.lower, e.upper), relative * square),
+        )
+
+    config = {
+        "source": backbone.source, "trained": trained, "shots": shots, "tests": tests, "validation": validation,
+        "lam": relative, "radius": radius, "units": units, "backend": backend, "dtype": str(backbone.dtype),
+    }  # fmt: skip
+    return Experiment(
+        name="fewshot",
+        title="Few-shot learning (Example 4)",
+        task=lambda seed: task(episode(backbone, shots, tests, seed)),
+        methods=_methods(cache(lambda: [task(e) for e in episodes]), square, backbone.theta0),
+        config=config,
+        facts={
+            "data": backbone.source,
+            "episodes": f"{backbone.ways}-way, {shots} + {shots} shots, {len(episodes[0].labels)} test images",
+            "theta": f"{backbone.size} entries, free",
+            "ridge": f"{relative:g} times the mean squared length of frozen features, {square:.3g}{tried}",
+        },
+        objective="upper level, 1/2 sum of squares",
+        figures=_figures,
+        drawn=(ACCURACY,),
+        notes=notes,
+    )
+
+
+def _backbone(
+    source: str,
+    data: Any,
+    weights: Any,
+    trained: str,
+    size: int,
+    backend: str | None,
+    dtype: str | None,
+) -> tuple[Backbone, str | None]:
+    if source == "digits":
+        backbone = digits_backbone(data, np.dtype(dtype or "float64"))
+    else:
+        from xvarpro_experiments.fewshot import resnet  # Torch, only here
+
+        backbone = resnet.backbone(data, weights, size, np.dtype(dtype or "float32"))
+        if trained == "layer":
+            if backend not in (None, "torch"):
+                raise ProblemError(
+                    f"layer 4 of the ResNet-18 is a module of Torch, and backend is {backend!r}: use torch, or "
+                    "trained='adapter', which runs on every backend"
+                )
+            return backbone, "torch"
+    return backbone if trained == "layer" else _adapted(backbone), backend
+
+
+def _adapted(backbone: Backbone) -> Backbone:
+    """An adapter on all layers of a backbone, which is thereby frozen."""
+    torch = backbone.X.ndim > 2
+    X = evaluate(backbone.features, backbone.theta0, backbone.X, "torch" if torch else None)
+    theta0 = start(X.shape[1], 64, float(np.sqrt(np.mean(X * X))), dtype=X.dtype)
+    return Backbone(adapter, theta0, X, backbone.labels, backbone.half, f"{backbone.source}; adapter of 64 units")
+
+
+def _ridge(
+    episodes: Sequence[Episode], frozen: Callable[[np.ndarray], np.ndarray], given: float | None
+) -> tuple[float, float, str]:
+    """Mean squared length of features, the ridge in its units, and how it was come by."""
+    known = []
+    for e in episodes:
+        M = frozen(np.concatenate([e.lower.X, e.upper.X, e.X]))
+        n = len(e.lower.Y) + len(e.upper.Y)
+        known.append((M[:n], np.concatenate([e.lower.Y, e.upper.Y]), M[n:], e.labels))
+    square = float(np.mean([np.mean(np.sum(M * M, axis=1)) for M, *_ in known]))
+    if given is not None:
+        return square, given, ""
+
+    def right(lam: float) -> float:
+        return float(np.mean([np.mean(np.argmax(T @ head(M, Y, lam * square), 1) == y) for M, Y, T, y in known]))
+
+    return square, max(RIDGES, key=right), ", best for frozen ridge on validation episodes"
+
+
+def balls(theta0: Tree, radius: float) -> Tree:
+    """A ball for each tensor, as large as `radius` times its norm: steps then change all layers alike.
+
+    One ball for all of theta moves tensors by their share of the gradient, whatever their size. (You, Gitman, Ginsburg
+    2017 scale rates that way.)
+
+    Parameters
+    ----------
+    theta0 : pytree of NumPy arrays
+        A tensor that is zero is given the mean size of the others' entries.
+    radius : float
+        > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro_experiments import fewshot
+    >>> fewshot.balls({"A": np.ones((2, 2))}, 0.5)["A"].radius
+    1.0
+    """
+    leaves, treedef = trees.flatten(theta0)
+    typical = _typical(theta0)
+    sizes = [float(np.linalg.norm(x)) or typical * float(x.size) ** 0.5 for x in leaves]
+    return trees.unflatten(treedef, [xv.sets.Free(radius=radius * size) for size in sizes])
+
+
+def _typical(theta: Tree) -> float:
+    """Root mean square of the entries of theta that are not zero."""
+    x = np.concatenate([np.ravel(x) for x in trees.leaves(theta)])
+    return float(np.sqrt(np.mean(x[x != 0] ** 2)))
+
+
+def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree) -> tuple[Method, ...]:
+    def tuned(name: str, family: str, *candidates: Method, limit: int | None = None) -> Validated:
+        return Validated(name, family, candidates, episodes, ACCURACY, limit)
+
+    def pool(task: Task) -> Problem:
+        assert isinstance(task, FewShotTask)
+        assert task.pool is not None
+        return task.pool
+
+    def per_tensor(problem: Callable[[Task], Problem] | None = None) -> tuple[Method, ...]:
+        method = Solver("", paper, problem=problem)
+        return tuple(Within(method, balls(theta0, r), f"balls of {r:g} times the norm of each tensor") for r in RADII)
+
+    paper = xv.algorithms.cr_varpro()
+    typical = _typical(theta0)
+    probe = tuned(
+        "CE linear probe",
+        "rival",
+        *(Probe("", rate / square**0.5, decay=decay * square) for rate in HEAD_RATES for decay in DECAYS),
+        limit=PROBED,
+    )
+    through = (ThroughSolver("", rate * typical) for rate in RATES)
+    return (
+        tuned("CR-VarPro, two splits (the paper)", "paper", Solver("", paper, "paper")),
+        tuned("CR-VarPro, two splits, ball per tensor", "ours", *per_tensor()),
+        tuned("CR-VarPro, one split, ball per tensor", "ours", *per_tensor(pool)),
+        tuned(f"{DEFAULT}, two splits", "ours", Solver("")),
+        tuned(f"{DEFAULT}, one split", "ours", Solver("", problem=pool)),
+        FrozenRidge(),
+        probe,
+        tuned("LP-FT", "rival", *(LPFT("", rate * typical, probe=probe) for rate in RATES)),
+        tuned("two splits, autodiff through the solver", "rival", *through),
+    )
+
+
+def _figures(race: Race) -> dict[str, Any]:
+    from xvarpro_experiments.fewshot import figures  # only here
+
+    return {"accuracy": figures.accuracy(race), "differences": figures.differences(race)}

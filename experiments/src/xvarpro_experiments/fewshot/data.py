@@ -1,0 +1,188 @@
+"""Backbones of the few-shot experiment and the episodes that are drawn for them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
+from xvarpro_experiments import datasets
+from xvarpro_experiments.fewshot.problem import Features, Split, layer, targets
+
+HALVES = ("validation", "test")  # images are split in two: episodes of the one choose numbers, those of the other count
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Features in other units: ``scale`` times as large. With ``lam scale^2`` the problem stays what it is."""
+
+    features: Features
+    scale: float
+
+    def __call__(self, theta: Tree, X: Array) -> Array:
+        return self.scale * self.features(theta, X)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network whose first layers are frozen, and what they make of some images.
+
+    Attributes
+    ----------
+    features : callable
+        The trained layers, ``features(theta, X)``.
+    theta0 : pytree of arrays
+        Their pretrained weights.
+    X : array, shape (samples, ...)
+        What the frozen layers made of the images, computed once.
+    labels : array of int, shape (samples,)
+        0 to ways - 1.
+    half : array of int, shape (samples,)
+        0 for images of validation episodes, 1 for those of test episodes.
+    source : str
+    """
+
+    features: Features
+    theta0: Tree
+    X: np.ndarray
+    labels: np.ndarray
+    half: np.ndarray
+    source: str
+
+    @property
+    def ways(self) -> int:
+        """Classes."""
+        return int(np.max(self.labels)) + 1
+
+    @property
+    def dtype(self) -> Any:
+        """Of the work."""
+        return self.X.dtype
+
+    @property
+    def size(self) -> int:
+        """Entries of theta."""
+        return sum(int(x.size) for x in trees.leaves(self.theta0))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What is learned from and what it is tested on.
+
+    Attributes
+    ----------
+    lower, upper : Split
+        `shots` examples of every class each.
+    X, labels : arrays
+        The test's.
+    """
+
+    lower: Split
+    upper: Split
+    X: np.ndarray
+    labels: np.ndarray
+
+
+def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "test") -> Episode:
+    """Shots of two splits, and other images to test on, as many of each class.
+
+    Parameters
+    ----------
+    backbone : Backbone
+    shots : int
+        Of every class in each split, >= 1.
+    tests : int
+        Of every class, >= 1; fewer where there are no more.
+    seed : int
+        >= 0.
+    half : {"test", "validation"}
+
+    Raises
+    ------
+    ProblemError
+        Numbers out of range, or too few images of a class.
+    """
+    if min(shots, tests) < 1 or seed < 0:
+        raise ProblemError(f"shots and tests must be >= 1, seed >= 0, got {shots}, {tests}, {seed}")
+    if half not in HALVES:
+        raise ProblemError(f"half must be one of {', '.join(HALVES)}, got {half!r}")
+    which = HALVES.index(half)
+    rng = np.random.default_rng([which, seed])
+    mine = backbone.half == which
+    drawn = [rng.permutation(np.flatnonzero(mine & (backbone.labels == c))) for c in range(backbone.ways)]
+    if min(map(len, drawn)) <= 2 * shots:
+        raise ProblemError(
+            f"an episode of {shots} + {shots} shots needs more than {2 * shots} {half} images of every class, "
+            f"got {min(map(len, drawn))}"
+        )
+    first, second, rest = (
+        np.concatenate([d[part] for d in drawn])
+        for part in (slice(shots), slice(shots, 2 * shots), slice(2 * shots, 2 * shots + tests))
+    )
+    one, two = (
+        Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.dtype)) for i in (first, second)
+    )
+    return Episode(lower=two, upper=one, X=backbone.X[rest], labels=backbone.labels[rest])
+
+
+def digits_backbone(folder: str | os.PathLike[str] | None = None, dtype: Any = np.float64) -> Backbone:
+    """A network of three tanh layers, pretrained here on the digits 0 to 4, for episodes with 5 to 9.
+
+    MNIST's test images where `folder` or ``$XVARPRO_DATA`` has them, else the digits that come with scikit-learn. The
+    first two layers are frozen, the third is theta.
+
+    Parameters
+    ----------
+    folder : path, optional
+    dtype : dtype
+        Of the work.
+    """
+    images, labels, source = _labelled_digits(None if folder is None else str(folder))
+    known = labels < 5
+    weights, biases, score = _pretrained(images[known].tobytes(), images[known].shape, labels[known].tobytes())
+    H = images[~known]
+    for A, b in zip(weights[:2], biases[:2], strict=True):
+        H = np.tanh(H @ A + b)
+    own = labels[~known] - 5
+    half = np.random.default_rng(0).permutation(len(own)) % 2
+    told = f"{source}; 3 tanh layers pretrained on 0-4 ({100 * score:.1f} % right there), episodes with 5-9"
+    theta0 = {"A": weights[2].astype(dtype), "b": biases[2].astype(dtype)}
+    return Backbone(layer, theta0, H.astype(dtype), own, half, told)
+
+
+def _labelled_digits(folder: str | None) -> tuple[np.ndarray, np.ndarray, str]:
+    path = datasets.find_mnist(folder)
+    if path is not None:
+        for test in (path.with_name(path.name.replace("train-images", "t10k-images")), path):
+            names = test.with_name(test.name.replace("images-idx3", "labels-idx1"))
+            if test.is_file() and names.is_file():
+                images, labels = datasets.read_idx(test), datasets.read_idx(names).astype(np.int64)
+                n = min(10000, len(images))
+                return images[:n].reshape(n, -1) / 255.0, labels[:n], f"MNIST, {n} images"
+    from sklearn.datasets import load_digits  # only here
+
+    images, labels = load_digits(return_X_y=True)
+    return images / 16.0, labels.astype(np.int64), f"scikit-learn digits, {len(images)} images"
+
+
+@cache
+def _pretrained(
+    images: bytes, shape: tuple[int, int], labels: bytes
+) -> tuple[list[np.ndarray], list[np.ndarray], float]:
+    """Weights, biases and training accuracy, found once."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    X, y = np.frombuffer(images).reshape(shape), np.frombuffer(labels, np.int64)
+    network = MLPClassifier((128, 64, 64), activation="tanh", random_state=0, max_iter=max(10, 60_000 // len(X)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # its limit is meant: features, not a classifier
+        network.fit(X, y)
+    return network.coefs_, network.intercepts_, float(network.score(X, y))

@@ -1,0 +1,217 @@
+"""The blur of a photograph from coarse to fine, with nothing but the photograph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import Result
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.convolutions import StackedConvolution, gram
+from xvarpro_experiments.edges import RIDGE, differences, problem, start
+
+CONTINUATION = (30.0, 10.0, 3.0, 1.0)  # factors on the ridge, one after the other: the strongest edges come first
+
+
+class Estimate(NamedTuple):
+    """What was found of a blur.
+
+    Attributes
+    ----------
+    kernel : array, shape (size, size)
+        Nonnegative, sum 1.
+    fits : tuple of Result
+        The last one of every scale, from coarse to fine; ``fits[-1].w`` is the eliminated kernel before `kernel` was
+        fitted to the edges once more, and ``fits[-1].theta`` these edges.
+    """
+
+    kernel: np.ndarray
+    fits: tuple[Result, ...]
+
+
+def estimate(
+    image: np.ndarray,
+    size: int = 27,
+    ridge: float = RIDGE,
+    continuation: Sequence[float] = CONTINUATION,
+    iterations: int = 15,
+    algorithm: Algorithm | None = None,
+    backend: str | None = None,
+    device: str | None = None,
+) -> Estimate:
+    """The blur of a photograph, from coarse to fine.
+
+    At every scale `problem` is solved for a falling ridge, from the edges that the scale before found. The kernel is
+    eliminated, so that only edges are handed on. Nothing but the blurred image is used.
+
+    Parameters
+    ----------
+    image : array, shape (height, width)
+        Blurred, grey.
+    size : int
+        Height and width of a square that holds the kernel, odd, >= 3.
+    ridge : float
+        As in `problem`.
+    continuation : sequence of float
+        Factors on the ridge, the last one usually 1.
+    iterations : int
+        For each of them, at each scale.
+    algorithm : Algorithm, optional
+        `SpectralProjectedGradient` if None.
+    backend, device : str, optional
+        As in `xvarpro.solve`.
+
+    Examples
+    --------
+    >>> from xvarpro_experiments.datasets import scene
+    >>> from xvarpro_experiments import pyramid
+    >>> found = pyramid.estimate(scene(48).blurred, size=5, iterations=3)
+    >>> found.kernel.shape, round(float(found.kernel.sum()), 12)
+    ((5, 5), 1.0)
+    """
+    u, g, fits = None, np.zeros(0), []
+    for scale in scales(size):
+        g, u = handed_on(image, size, scale, u)
+        u, fit = refined(u, g, scale, ridge, continuation, iterations, algorithm, backend, device)
+        fits.append(fit)
+    assert u is not None
+    return Estimate(spread_function(u, g, size), tuple(fits))
+
+
+def refined(
+    u: np.ndarray,
+    g: np.ndarray,
+    scale: int,
+    ridge: float = RIDGE,
+    continuation: Sequence[float] = CONTINUATION,
+    iterations: int = 15,
+    algorithm: Algorithm | None = None,
+    backend: str | None = None,
+    device: str | None = None,
+) -> tuple[np.ndarray, Result]:
+    """Edges at one scale, centred, and the fit they came from; what `estimate` does at every scale."""
+    for factor in continuation:
+        fit = xv.solve(
+            problem(g, scale, ridge * factor),
+            u,
+            over=xv.sets.L1Ball(1.0),
+            algorithm=xv.algorithms.SpectralProjectedGradient() if algorithm is None else algorithm,
+            max_iter=iterations,
+            tol=1e-6,
+            backend=backend,
+            device=device,
+            progress=False,
+        )
+        u = fit.theta
+    return centred(u, fit.w.reshape(scale, scale)), fit
+
+
+def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of an image at a scale, and the start that the coarser scales lead to."""
+    if scale not in scales(size):
+        raise ProblemError(f"scale must be one of {scales(size)} for a kernel of size {size}, got {scale}")
+    u = None
+    for each in scales(size):
+        g, u = handed_on(image, size, each, u)
+        if each == scale:
+            break
+        u, _ = refined(u, g, each, ridge)
+    assert u is not None
+    return g, u
+
+
+def scales(size: int) -> list[int]:
+    """Sizes of the kernel from coarse to fine, odd, a factor of sqrt(2) or a little more apart.
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import pyramid
+    >>> pyramid.scales(27)
+    [3, 5, 9, 13, 19, 27]
+    """
+    if size < 3 or size % 2 == 0:
+        raise ProblemError(f"size must be odd and >= 3, got {size}")
+    found = [size]
+    while found[-1] > 3:
+        smaller = int(found[-1] / math.sqrt(2))
+        found.append(max(3, min(smaller - 1 + smaller % 2, found[-1] - 2)))
+    return found[::-1]
+
+
+def handed_on(image: np.ndarray, size: int, scale: int, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of the image at a scale, and where to start there, from the edges of the scale before if any."""
+    smaller = resized(image, tuple(round(n * scale / size) for n in image.shape))
+    g = differences(smaller, max(2, scale // 2 + 1))
+    return g, start(g) if u is None else start(resized(u, g.shape[1:]))
+
+
+def centred(u: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Edges moved by whole pixels so that the kernel's centre of mass comes to its middle."""
+    return np.roll(u, _offset(w), axis=(1, 2))
+
+
+def _offset(w: np.ndarray) -> tuple[int, int]:
+    mass = np.maximum(w, 0.0)
+    total = float(np.sum(mass)) or 1.0
+    down, right = (float(np.sum(mass.sum(axis=1 - a) * np.arange(w.shape[a]))) / total for a in (0, 1))
+    return round(down - (w.shape[0] - 1) / 2), round(right - (w.shape[1] - 1) / 2)
+
+
+def amplitude(h: Array, data: Any) -> Array:
+    """``M(h)``: one column, the blurred edges of a kernel h; its weight is their amplitude."""
+    return xv.array_namespace(h).expand_dims(data["R"] @ h, axis=1)
+
+
+def spread_function(u: np.ndarray, g: np.ndarray, size: int, ridge: float = 1e-2) -> np.ndarray:
+    """The kernel on the simplex that fits the edges: ``min 1/2 |a (h * u) - g|^2`` over ``h >= 0, sum h = 1`` and a.
+
+    Another separable problem, the amplitude a eliminated, and a small one: its data are compressed to as many rows as
+    the kernel has entries.
+
+    Parameters
+    ----------
+    u, g : array, shape (2, height, width)
+        Edges, and the blurred ones.
+    size : int
+    ridge : float
+        On h, over the energy of the edges; >= 0.
+
+    Returns
+    -------
+    array, shape (size, size)
+    """
+    M, half = StackedConvolution(u, (size, size)), size // 2
+    y = np.pad(g, ((0, 0), (half, half), (half, half))).reshape(-1, 1)
+    G = gram(M)
+    R = np.linalg.cholesky(G + max(ridge, 1e-9) * G[0, 0] * np.eye(size * size)).T
+    target = np.linalg.solve(R.T, M.rmatvec(y))[:, 0]
+    stated = xv.separable(amplitude, target, data={"R": R})
+    h0 = np.full(size * size, 1.0 / size**2)
+    h = xv.solve(stated, h0, over=xv.sets.Simplex(), max_iter=300, tol=1e-5, progress=False).theta
+    return np.reshape(h, (size, size))
+
+
+def resized(images: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Images at another size, by linear interpolation, averaged where they shrink.
+
+    Parameters
+    ----------
+    images : array, shape (..., height, width)
+    shape : (height, width)
+    """
+    down, right = (_interpolation(m, n) for m, n in zip(shape, images.shape[-2:], strict=True))
+    return down @ images @ right.T
+
+
+def _interpolation(m: int, n: int) -> np.ndarray:
+    """Rows of weights: a triangle of the width of the coarser of two grids of m and n pixels over one interval."""
+    width = max(1.0, n / m)
+    at = (np.arange(m)[:, None] + 0.5) * (n / m) - 0.5
+    weights = np.maximum(0.0, 1.0 - np.abs(at - np.arange(n)) / width)
+    return weights / weights.sum(axis=1, keepdims=True)

@@ -1,0 +1,355 @@
+"""Methods against each other: one budget, several starts, tuned by one rule, kept as they finish."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xvarpro import Comparison, Result, Status, __version__
+from xvarpro import compare as solve_on
+from xvarpro.algorithms import cr_varpro
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.methods import Budget, Curve, Method, Outcome, Task
+from xvarpro_experiments.rivals import tune
+
+TUNING = 0.2  # of the budget, for every candidate of a grid
+REACHED = 1e-3  # relative: a value counts as reached that close to it
+TIED = 1e-3  # relative: objectives that close are a tie, where the spread over starts is not wider
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A problem with its rivals, as `xvarpro run` runs it.
+
+    Parameters
+    ----------
+    name, title : str
+    task : callable
+        The instance of a seed: ``task(seed) -> Task``.
+    methods : tuple of Method
+        In the order of the table.
+    config : mapping
+        All that decides what is run, as JSON takes it: a race that was interrupted goes on where this is the same.
+    facts : mapping of str to str
+        What a reader is told before the table.
+    objective : str
+        Name of the objective with its unit, for axes.
+    figures : callable, optional
+        Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
+    drawn : tuple of str
+        Measures that `figures` shows: they get no other figure.
+    notes : callable, optional
+        Sentences below the table: ``notes(race) -> sequence of str``.
+    """
+
+    name: str
+    title: str
+    task: Callable[[int], Task]
+    methods: tuple[Method, ...]
+    config: Mapping[str, Any]
+    facts: Mapping[str, str]
+    objective: str = "reduced objective"
+    figures: Callable[[Race], Mapping[str, Any]] | None = None
+    drawn: tuple[str, ...] = ()
+    notes: Callable[[Race], Sequence[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Race:
+    """What an experiment came to.
+
+    Attributes
+    ----------
+    experiment : Experiment
+    budget : Budget
+    outcomes : mapping of int to tuple of Outcome
+        By seed, in the order of the methods.
+    optima : mapping of int to float or None
+        By seed: the smallest value, where it is known.
+    """
+
+    experiment: Experiment
+    budget: Budget
+    outcomes: Mapping[int, tuple[Outcome, ...]]
+    optima: Mapping[int, float | None] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the methods, in the order of the table."""
+        return [method.name for method in self.experiment.methods]
+
+    def of(self, name: str) -> list[Outcome]:
+        """A method's outcomes over the seeds."""
+        return [o for found in self.outcomes.values() for o in found if o.method == name]
+
+    def best(self, seed: int | None = None, families: Sequence[str] = ("paper", "ours")) -> Outcome:
+        """The outcome that ended lowest, of the families, from one seed or from all."""
+        found = [o for s, all_ in self.outcomes.items() if seed in (None, s) for o in all_ if o.family in families]
+        return min(found, key=lambda o: (not math.isfinite(o.objective), o.objective))
+
+    def common(self, seed: int, axis: str) -> float:
+        """The largest number on an axis, of iterations or seconds, that every method reached unless it had settled."""
+        reached = [float(getattr(o, axis)) for o in self.outcomes[seed] if o.family != "floor" and not o.settled]
+        return min(reached, default=max(float(getattr(o, axis)) for o in self.outcomes[seed]))
+
+    def readings(self, name: str, axis: str) -> np.ndarray:
+        """A method's objective at equal iterations or equal seconds, by seed."""
+        return np.asarray(
+            [
+                next(o for o in found if o.method == name).curve.at(axis, self.common(seed, axis))
+                for seed, found in self.outcomes.items()
+            ]
+        )
+
+    def target(self, seed: int) -> float:
+        """Where the best rival ended, to `REACHED`; NaN where there is none."""
+        ends = [o.objective for o in self.outcomes[seed] if o.family == "rival" and math.isfinite(o.objective)]
+        return min(ends) + REACHED * abs(min(ends)) if ends else math.nan
+
+    def to_rival(self, name: str) -> float:
+        """Seconds to where the best rival ended, median over the seeds: inf for never, NaN where there is no rival."""
+        if not any(method.family == "rival" for method in self.experiment.methods):
+            return math.nan
+        times = [
+            o.curve.reached(self.target(s)) for s, found in self.outcomes.items() for o in found if o.method == name
+        ]
+        return sorted(times)[len(times) // 2]  # a mean of two would make inf of one
+
+    def duel(self, name: str) -> dict[str, Any]:
+        """A method against the best rival, over the seeds: where both ended, which was sooner where the rival ended.
+
+        The time of the rivals is that of the first of them to reach the best one's end.
+        """
+        ends, speedups = [], []
+        for seed, found in self.outcomes.items():
+            target = self.target(seed)
+            if not math.isfinite(target):
+                continue
+            ours = next(o for o in found if o.method == name)
+            rivals = [o for o in found if o.family == "rival" and math.isfinite(o.objective)]
+            lowest = min(o.objective for o in rivals)
+            ends.append((ours.objective - lowest) / abs(lowest))
+            first = min(o.curve.reached(target) for o in rivals)
+            speedups.append(first / max(ours.curve.reached(target), 1e-9))
+        if not ends:
+            return {"method": name, "rivals": 0}
+        return {
+            "method": name,
+            "rivals": sum(m.family == "rival" for m in self.experiment.methods),
+            "excess": float(np.median(ends)),
+            "excess_range": [float(min(ends)), float(max(ends))],
+            "speedup": float(np.median(speedups)),
+            "speedup_range": [float(min(speedups)), float(max(speedups))],
+            "first_or_tied": float(np.median(ends)) <= TIED,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """For the summary."""
+        return {
+            "experiment": self.experiment.name,
+            "config": dict(self.experiment.config),
+            "budget": {"iterations": self.budget.iterations, "seconds": self.budget.seconds},
+            "seeds": list(self.outcomes),
+            "start_objective": {s: float(found[0].curve.value[0]) for s, found in self.outcomes.items()},
+            "optimum": {s: x for s, x in self.optima.items() if x is not None},
+            "equal_iterations": {s: self.common(s, "iterations") for s in self.outcomes},
+            "equal_seconds": {s: self.common(s, "seconds") for s in self.outcomes},
+            "methods": [self._of(name) for name in self.names],
+            "duels": [self.duel(m.name) for m in self.experiment.methods if m.family in ("paper", "ours")],
+            "runs": [{"seed": s, **o.record()} for s, found in self.outcomes.items() for o in found],
+        }
+
+    def _of(self, name: str) -> dict[str, Any]:
+        found = self.of(name)
+        return {
+            "method": name,
+            "family": found[0].family,
+            "run_as": found[0].told,
+            "at_equal_seconds": spread(self.readings(name, "seconds")),
+            "at_equal_iterations": spread(self.readings(name, "iterations")),
+            "objective": spread([o.objective for o in found]),
+            "relative_gap": spread([o.record()["relative_gap"] for o in found]),
+            "infeasibility": float(max(o.violation for o in found)),
+            "iterations": spread([o.iterations for o in found]),
+            "measures": {
+                key: spread([o.measured[key].value[-1] for o in found if key in o.measured])
+                for key in dict.fromkeys(k for o in found for k in o.measured)
+            },
+        }
+
+
+def spread(values: Any) -> dict[str, float]:
+    """Median, smallest and largest."""
+    x = np.asarray(values, dtype=np.float64)
+    return {"median": float(np.median(x)), "min": float(np.min(x)), "max": float(np.max(x))}
+
+
+def run(
+    experiment: Experiment,
+    budget: Budget,
+    seeds: Sequence[int] = (0,),
+    folder: Path | None = None,
+    progress: bool | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> Race:
+    """Every method from every seed. A method with a grid is tuned on the first seed: each of its candidates runs for
+    `TUNING` of the budget, the best two for all of it, since a step may diverge late, and the one whose reduced
+    objective is lowest then runs from all seeds.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    budget : Budget
+    seeds : sequence of int
+    folder : Path, optional
+        Where finished runs are kept, and found again by the same experiment.
+    progress : bool, optional
+        As in `xvarpro.solve`.
+    told : callable
+        Told what begins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro_experiments import dictionary, race
+    >>> X = np.random.default_rng(0).normal(size=(6, 40))
+    >>> found = race.run(dictionary.experiment(X, atoms=3), race.Budget(20), seeds=(0, 1))
+    >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[0])
+    True
+    """
+    if not seeds or min(seeds) < 0:
+        raise ProblemError(f"seeds must be whole numbers >= 0, at least one, got {list(seeds)}")
+    shelf = None if folder is None else _Shelf(folder, experiment, budget)
+    chosen: dict[str, Method] = {}
+    outcomes: dict[int, tuple[Outcome, ...]] = {}
+    optima: dict[int, float | None] = {}
+    for seed in seeds:
+        task = experiment.task(seed)
+        optima[seed] = task.optimum
+        found = []
+        for i, method in enumerate(experiment.methods, 1):
+            kept = None if shelf is None else shelf.find(seed, method.name)
+            if kept is None:
+                told(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
+                if method.name not in chosen:
+                    chosen[method.name] = _tuned(method, experiment.task(seeds[0]), budget)
+                kept = chosen[method.name].run(task, budget, progress)
+                if shelf is not None:
+                    shelf.keep(seed, kept)
+            found.append(kept)
+        outcomes[seed] = tuple(found)
+    return Race(experiment, budget, outcomes, optima)
+
+
+def _tuned(method: Method, task: Task, budget: Budget) -> Method:
+    if not method.grid:
+        return method
+    part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
+    short = Budget(part, TUNING * budget.seconds)
+    blind = replace(task, measures={}, followed=False)
+
+    def end(each: Method, budget: Budget) -> float:
+        return each.run(blind, budget, False).objective
+
+    scores = {i: end(each, short) for i, each in enumerate(method.grid)}
+    first = tune(scores, scores.__getitem__)
+    second = tune([i for i in scores if i != first], scores.__getitem__) if len(scores) > 1 else first
+    return tune([method.grid[first], method.grid[second]], lambda each: end(each, budget))
+
+
+def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Comparison:
+    """The paper's method from the same start on several backends, each on its default device, in float64.
+
+    Parameters
+    ----------
+    task : Task
+    backends : sequence of str
+        At least two.
+    iterations : int
+        On each.
+    """
+    return solve_on(
+        task.problem,
+        task.theta0,
+        over=task.over,
+        backends=backends,
+        algorithm=cr_varpro(),
+        max_iter=iterations,
+    )
+
+
+class _Shelf:
+    """Finished runs on disk: a file appears when it is complete, so that a run that was cut off leaves none."""
+
+    def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
+        what = [__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        self._folder = folder / key
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def find(self, seed: int, method: str) -> Outcome | None:
+        path = self._path(seed, method)
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        meta = json.loads(str(arrays.pop("meta")))
+        fit_path = path.with_suffix(".fit.npz")
+        fit = Result.load(fit_path) if fit_path.is_file() else None
+        curves = {
+            name: Curve(*(arrays[f"{i}_{part}"] for part in Curve._fields)) for i, name in enumerate(meta["curves"])
+        }
+        numbers: dict[str, Any] = {key: math.nan if x is None else x for key, x in meta["numbers"].items()}
+        return Outcome(
+            theta=None if fit is None else fit.theta,
+            status=Status[meta["status"]],
+            curve=curves.pop(""),
+            measured=curves,
+            fit=fit,
+            **meta["names"],
+            **numbers,
+        )
+
+    def keep(self, seed: int, outcome: Outcome) -> None:
+        path = self._path(seed, outcome.method)
+        curves = {"": outcome.curve, **outcome.measured}
+        arrays = {f"{i}_{p}": getattr(c, p) for i, c in enumerate(curves.values()) for p in Curve._fields}
+        meta = {
+            "names": {key: getattr(outcome, key) for key in ("method", "family", "told")},
+            "numbers": {key: _finite(getattr(outcome, key)) for key in _NUMBERS},
+            "status": outcome.status.name,
+            "curves": list(curves),
+        }
+        if outcome.fit is not None:
+            _whole(path.with_suffix(".fit.npz"), outcome.fit.save)
+        _whole(path, lambda to: _save(to, meta, arrays))
+
+    def _path(self, seed: int, method: str) -> Path:
+        plain = "".join(c if c.isalnum() else "-" for c in method)
+        return self._folder / f"{seed}-{plain}.npz"
+
+
+_NUMBERS = ("objective", "own_objective", "gap", "violation", "iterations", "seconds", "setup_seconds")
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _save(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, allow_pickle=False, meta=np.array(json.dumps(meta)), **arrays)
+
+
+def _whole(path: Path, write: Callable[[Path], None]) -> None:
+    part = path.with_suffix(".part")
+    write(part)
+    os.replace(part, path)

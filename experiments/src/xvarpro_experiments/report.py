@@ -1,0 +1,127 @@
+"""What an experiment says: a table for people, a summary for programs, both from the same records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from xvarpro.cli import tables
+from xvarpro.core.status import Status
+from xvarpro_experiments.race import Race
+
+
+def race(screen: Console, found: Race) -> Table:
+    """One row per method: medians over the starts. The method of the package that ended lowest is bold."""
+    record, best = found.record(), found.best().method
+    several = len(found.outcomes) > 1
+    numbers = ["equal time", "equal iter.", "end", *(["spread"] if several else [])]
+    numbers += ["rel. gap", "infeas.", "iter.", "s to rival", "live"]
+    out = tables.table(screen, "method", *numbers, right=numbers, wrap="method")
+    for m in record["methods"]:
+        end, live = m["objective"], found.of(m["method"])[0].record()
+        cells = [number(m[key]["median"]) for key in ("at_equal_seconds", "at_equal_iterations", "objective")]
+        if several:
+            cells.append(_small((end["max"] - end["min"]) / abs(end["median"]) if end["median"] else math.nan))
+        cells += [_small(m["relative_gap"]["median"]), _small(m["infeasibility"]), f"{m['iterations']['median']:.0f}"]
+        cells.append("" if m["family"] == "floor" else _seconds(found.to_rival(m["method"])))
+        cells.append(f"{live['live']}/{live['units']}" if (live["units"] or -1) > 0 else "")
+        out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
+    return out
+
+
+def measures(screen: Console, found: Race) -> Table | None:
+    """What was measured beside the objective where the methods ended; None where nothing was."""
+    record, best = found.record(), found.best().method
+    names = list(dict.fromkeys(name for m in record["methods"] for name in m["measures"]))
+    if not names:
+        return None
+    letters = [f"({chr(ord('a') + i)})" for i in range(len(names))]
+    out = tables.table(screen, "method", *letters, right=letters, wrap="method")
+    for m in record["methods"]:
+        cells = [_ranged(m["measures"][name]) if name in m["measures"] else "" for name in names]
+        out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
+    told = "; ".join(f"{letter} {name}" for letter, name in zip(letters, names, strict=True))
+    out.caption = told + (" (medians; from smallest to largest)" if len(found.outcomes) > 1 else "")
+    out.caption_justify = "left"
+    return out
+
+
+def _ranged(x: Mapping[str, float]) -> str:
+    if x["min"] == x["max"]:
+        return number(x["median"])
+    return f"{number(x['median'])} ({number(x['min'])} to {number(x['max'])})"
+
+
+def legend(found: Race) -> str:
+    """What the columns of `race` mean."""
+    seconds = min(found.common(seed, "seconds") for seed in found.outcomes)
+    iterations = min(found.common(seed, "iterations") for seed in found.outcomes)
+    several = " Medians over the starts; spread: largest minus smallest, relative." if len(found.outcomes) > 1 else ""
+    return (
+        f"equal time, equal iter., end: reduced objective after {seconds:.3g} s, after {iterations:.0f} iterations, "
+        "where the method ended, with the w that is optimal for its theta; rel. gap: Frank-Wolfe gap there over the "
+        "objective; infeas.: how far theta is outside its set, relative; s to rival: seconds to where the best rival "
+        f"ended, within 0.1 %; live: columns of the design that are not zero.{several}"
+    )
+
+
+def tuned(found: Race) -> list[str]:
+    """A sentence for every method that was tuned: what came out."""
+    grids = [m.name for m in found.experiment.methods if m.grid]
+    return [f"tuned: {name} is {found.of(name)[0].told}" for name in grids]
+
+
+def duel(found: Race) -> list[str]:
+    """Sentences on the paper's method and the best of the package against the best rival."""
+    best = found.best().method
+    names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [best])
+    out = []
+    for d in (found.duel(name) for name in names):
+        if d["rivals"]:
+            out.append(
+                f"{d['method']} against the best rival: ends {d['excess']:+.2%}, "
+                f"reaches the rival's end {d['speedup']:.2g} times as fast"
+                if d["speedup"] > 0
+                else f"{d['method']} against the best rival: ends {d['excess']:+.2%}, never where the rival ended"
+            )
+    return out
+
+
+def endings(found: Race) -> list[str]:
+    """A sentence for every method that a limit did not end."""
+    usual = (Status.MAX_ITER, Status.TIME_LIMIT)
+    said = dict.fromkeys(
+        (o.method, o.status)
+        for each in found.outcomes.values()
+        for o in each
+        if o.status not in usual and o.fit is not None
+    )
+    return [f"{method}: {status.sentence}" for method, status in said]
+
+
+def sanity(screen: Console, found: Mapping[str, Any]) -> Table:
+    """One row per check of every experiment."""
+    out = tables.table(screen, "experiment", "check", "found", "at most", "", right=("found", "at most"), wrap="check")
+    for name, each in found.items():
+        for i, check in enumerate(each["checks"]):
+            passed = check["passed"]
+            cells = (name if i == 0 else "", check["what"], f"{check['worst']:.2g}", f"{check['bound']:.2g}")
+            out.add_row(*cells, "ok" if passed else "FAILED", style="" if passed else "bold red")
+    return out
+
+
+def number(x: float) -> str:
+    """An objective, as a table shows it."""
+    return f"{x:.1f}" if 1000 <= abs(x) < 1e8 else f"{x:.5g}"
+
+
+def _seconds(x: float) -> str:
+    return "" if math.isnan(x) else f"{x:.2g}" if math.isfinite(x) else "never"
+
+
+def _small(x: float) -> str:
+    return "0" if x == 0 else f"{x:.1e}"

@@ -1,0 +1,242 @@
+"""Example 1: its objective by its definition, its derivative, its floor, and the methods that run on it."""
+
+import math
+
+import numpy as np
+import pytest
+from xvarpro_experiments import autoencoder, race
+from xvarpro_experiments.autoencoder import LATENTS, LOSS, MSE, methods
+from xvarpro_experiments.race import Budget
+
+import xvarpro as xv
+from xvarpro.core import trees
+from xvarpro.errors import ProblemError
+
+RIDGE, MU, UNITS = 1e-4, 1e-2, 30.0
+WIDTHS = (7, 6, 5, 4)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return autoencoder.load("digits", 90, 40)
+
+
+@pytest.fixture(scope="module")
+def theta0(data):
+    return autoencoder.start(64, WIDTHS, seed=2, gain=0.6)
+
+
+def encoded(theta, X):
+    for layer in theta["phi"]:
+        X = np.tanh(X @ layer["A"] + layer["b"])
+    return X * theta["s"]
+
+
+def decoder(M, X, lam):
+    return np.linalg.solve(M.T @ M + lam * np.eye(M.shape[1]), M.T @ X)
+
+
+def stated(data, **options):
+    return autoencoder.problem(data.train, RIDGE, MU, scale=1 / data.rms, **options)
+
+
+def test_two_levels_are_the_definition(data, theta0):
+    X, c = data.train, 1 / data.rms
+    low, up = X[:45], X[45:]
+    W = decoder(encoded(theta0, c * low), low, RIDGE * 45)
+    value = 0.5 * np.sum((encoded(theta0, c * up) @ W - up) ** 2) + 0.5 * MU * np.sum(theta0["s"] ** 2)
+    assert float(xv.value_and_gradient(stated(data), theta0)[0]) == pytest.approx(value, rel=1e-11)
+
+
+def test_one_level_is_the_definition(data, theta0):
+    X = data.train
+    M = encoded(theta0, X / data.rms)
+    W = decoder(M, X, RIDGE * 90)
+    value = 0.5 * np.sum((M @ W - X) ** 2) + 0.5 * RIDGE * 90 * np.sum(W**2) + 0.5 * MU * np.sum(theta0["s"] ** 2)
+    assert float(xv.value_and_gradient(stated(data, splits=1), theta0)[0]) == pytest.approx(value, rel=1e-11)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_gradient_is_the_derivative(data, theta0, splits):
+    problem = stated(data, splits=splits)
+    leaves, treedef = trees.flatten(theta0)
+    rng = np.random.default_rng(0)
+    d = [rng.normal(size=x.shape) * np.mean(np.abs(x) + 0.01) for x in leaves]
+
+    def value(h):
+        moved = trees.unflatten(treedef, [x + h * e for x, e in zip(leaves, d, strict=True)])
+        return float(xv.value_and_gradient(problem, moved)[0])
+
+    grad = trees.flatten(xv.value_and_gradient(problem, theta0)[1])[0]
+    slope = sum(float(np.sum(g * e)) for g, e in zip(grad, d, strict=True))
+    h = 1e-3
+    found = (8 * (value(h) - value(-h)) - (value(2 * h) - value(-2 * h))) / (12 * h)
+    assert found == pytest.approx(slope, rel=1e-7)
+
+
+def test_without_a_ridge_the_data_term_would_not_know_s(data, theta0):
+    """Which is why the ridge is not optional: at a vanishing one the value is that of any other s > 0."""
+    free = autoencoder.problem(data.train, 1e-17, 0.0, scale=1 / data.rms)
+    other = theta0 | {"s": theta0["s"] * np.array([1.0, 0.3, 0.7, 0.5])}
+    values = [float(xv.value_and_gradient(free, theta)[0]) for theta in (theta0, other)]
+    assert values[0] == pytest.approx(values[1], rel=1e-8)
+    values = [float(xv.value_and_gradient(stated(data), theta)[0]) for theta in (theta0, other)]
+    assert abs(values[0] - values[1]) > 1e-4 * values[0]
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_images_in_chunks_are_the_same_problem(data, theta0, splits):
+    whole = xv.value_and_gradient(stated(data, splits=splits), theta0)
+    parts = xv.value_and_gradient(stated(data, splits=splits, rows=20), theta0)
+    assert float(parts[0]) == pytest.approx(float(whole[0]), rel=1e-12)
+    for a, b in zip(*(trees.flatten(g)[0] for g in (parts[1], whole[1])), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.max(np.abs(b)))
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax", "array-api-strict"])
+def test_frameworks_agree(data, theta0, backend):
+    pytest.importorskip(backend.replace("-", "_"))
+    problem = stated(data)
+    value, grad = xv.value_and_gradient(problem, theta0)
+    there, other = xv.value_and_gradient(problem, theta0, backend=backend)
+    assert float(there) == pytest.approx(float(value), rel=1e-10)
+    for a, b in zip(*(trees.flatten(g)[0] for g in (other, grad)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.max(np.abs(b)))
+
+
+def test_units_change_the_scale_of_the_objective_and_nothing_else(data):
+    one, other = (autoencoder.setting(data, widths=WIDTHS, ridge=RIDGE, units=units).task(0) for units in (1.0, UNITS))
+    a, b = (xv.value_and_gradient(task.problem, task.theta0) for task in (one, other))
+    assert float(b[0]) == pytest.approx(UNITS**2 * float(a[0]), rel=1e-11)
+    for x, y in zip(*(trees.flatten(g)[0] for g in (a[1], b[1])), strict=True):
+        np.testing.assert_allclose(y, UNITS**2 * x, rtol=0, atol=1e-9 * UNITS**2 * np.max(np.abs(x)))
+    fits = [task.solve(autoencoder.quasi_newton(), task.problem, task.theta0, max_iter=5) for task in (one, other)]
+    assert fits[1].value == pytest.approx(UNITS**2 * fits[0].value, rel=1e-8)
+    measured = [task.measures[LOSS](fit) for task, fit in zip((one, other), fits, strict=True)]
+    assert measured[0] == pytest.approx(measured[1], rel=1e-8)
+
+
+def test_starts_are_feasible_and_differ_by_seed():
+    for n in range(1, 40):
+        assert np.sum(autoencoder.start(5, (n,), dtype="float32")["s"], dtype=np.float64) <= 1 + 1e-6
+    a, b = (autoencoder.start(5, (4, 3), seed)["phi"][0]["A"] for seed in (0, 1))
+    assert not np.array_equal(a, b)
+    np.testing.assert_array_equal(a, autoencoder.start(5, (4, 3), 0)["phi"][0]["A"])
+
+
+def test_pca_is_what_the_singular_values_leave(data):
+    X = data.train
+    left = np.linalg.svd(X, compute_uv=False) ** 2
+    loss = autoencoder.pca_loss(autoencoder.principal_axes(X), X)
+    for k in (0, 3, 20):
+        assert loss[k] == pytest.approx(0.5 * np.sum(left[k:]) / len(X), rel=1e-10)
+
+
+def test_no_encoder_gets_below_the_floor(data, theta0):
+    """Any linear decoder of 4 latents leaves at least the squares of the singular values beyond the fourth."""
+    floor = autoencoder.PCA(data, 4).run(None, Budget(1, 1.0))
+    assert floor.objective < float(
+        xv.value_and_gradient(autoencoder.problem(data.train, scale=1 / data.rms), theta0)[0]
+    )
+    upper = data.train[45:]
+    assert floor.objective == pytest.approx(0.5 * np.sum(np.linalg.svd(upper, compute_uv=False)[4:] ** 2), rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def found(data):
+    small = autoencoder.experiment(data, widths=WIDTHS, ridge=1e-6, batch=20)
+    return race.run(small, Budget(25, 60.0), progress=False)
+
+
+def test_every_method_descends_within_the_set(found, data):
+    for o in found.outcomes[0]:
+        if o.family == "floor":
+            continue
+        assert o.objective < o.curve.value[0], o.method
+        assert o.violation <= 1e-12, o.method
+        assert np.all(o.theta["s"] >= 0)
+        assert np.sum(o.theta["s"]) <= 1 + 1e-12
+        assert o.measured[LATENTS].value[-1] == autoencoder.active(o.theta)
+        assert o.measured[MSE].value[-1] == pytest.approx(2 * o.measured[LOSS].value[-1] / 64)
+        # what an encoder leaves above with a decoder from below is above the floor
+        assert o.objective > found.of("PCA of the same width")[0].objective
+
+
+def test_test_loss_is_the_definition(found, data):
+    c = 1 / data.rms
+    for name, X in (("quasi-Newton", data.train[:45]), ("quasi-Newton, one level with all images", data.train)):
+        (o,) = found.of(name)
+        W = decoder(encoded(o.theta, c * X), X, 1e-6 * len(X))
+        R = encoded(o.theta, c * data.test) @ W - data.test
+        assert o.measured[LOSS].value[-1] == pytest.approx(0.5 * np.mean(np.sum(R * R, axis=1)), rel=1e-6)
+
+
+def test_figures_and_notes(found):
+    figures = found.experiment.figures(found)
+    assert set(figures) == {"reconstructions"}
+    for figure in figures.values():
+        figure.canvas.draw()
+        assert figure.axes[0].get_ylabel()
+    assert any("PCA" in sentence for sentence in found.experiment.notes(found))
+
+
+def test_a_shared_full_step_leaves_one_latent():
+    """The paper's step next to the same direction with steps of their own, on the problem of the documentation."""
+    small = autoencoder.collapse("digits", samples=400)
+    names = ("CR-VarPro: one Armijo step for s and phi", "separate steps, cap 0.01")
+    task = small.task(0)
+    ends = {m.name: m.run(task, Budget(10, 60.0), False) for m in small.methods if m.name in names}
+    shared, capped = (ends[name] for name in names)
+    assert autoencoder.active(shared.theta) == 1
+    assert autoencoder.active(capped.theta) == 8
+    assert capped.objective < shared.objective
+
+
+def test_a_mini_batch_of_everything_is_the_full_gradient(data):
+    task = autoencoder.setting(data, widths=WIDTHS, ridge=RIDGE).task(0)
+    prepared = methods.prepare(task.problem, task.theta0, over=task.over)
+    steps = methods._Steps(autoencoder.MiniBatches("all", batch=1000), prepared)
+    part = methods.replace(prepared, problem=steps._part())
+    grad = part.call(methods._gradient, prepared.theta)
+    full = trees.flatten(xv.value_and_gradient(task.problem, task.theta0)[1])[0]
+    for a, b in zip(grad, full, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * np.max(np.abs(b)))
+
+
+def test_mini_batches_run_on_another_framework(data):
+    pytest.importorskip("torch")
+    task = autoencoder.setting(data, widths=WIDTHS, ridge=RIDGE, backend="torch").task(0)
+    o = autoencoder.MiniBatches("mini-batches", 1e-2, batch=30).run(task, Budget(20, 60.0))
+    assert o.objective < o.curve.value[0]
+    assert isinstance(o.theta["s"], np.ndarray)
+
+
+def test_without_files_the_digits_stand_in_and_say_so(monkeypatch, tmp_path):
+    monkeypatch.delenv("XVARPRO_DATA", raising=False)
+    for name in ("mnist", "cifar10"):
+        assert "digits" in autoencoder.load(name).fallback
+        with pytest.raises(ProblemError, match="lack"):
+            autoencoder.load(name, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda X: autoencoder.problem(X, ridge=0.0), "ridge must be"),
+        (lambda X: autoencoder.problem(X, splits=3), "splits must be 1 or 2"),
+        (lambda X: autoencoder.problem(X, scale=math.inf), "scale must be"),
+        (lambda X: autoencoder.problem(X[0]), "X must have shape"),
+        (lambda X: autoencoder.start(4, ()), "pixels and widths"),
+        (lambda X: autoencoder.start(4, (2,), seed=-1), "seed must be"),
+        (lambda X: autoencoder.start(4, (2,), rho=0.0), "rho must be"),
+        (lambda X: autoencoder.load("faces"), "must be one of"),
+        (lambda X: autoencoder.load("digits", 0), "samples must be"),
+        (lambda X: autoencoder.setting("digits", units=0.0), "units must be"),
+        (lambda X: autoencoder.setting(autoencoder.centred(X, X, (2, 2))), "widths of the layers"),
+        (lambda X: autoencoder.MiniBatches("m", rate=-1.0), "rate must be"),
+        (lambda X: autoencoder.MiniBatches("m", batch=0), "batch must be"),
+    ],
+)
+def test_bad_input_is_told(call, reason):
+    with pytest.raises(ProblemError, match=reason):
+        call(np.ones((5, 4)))

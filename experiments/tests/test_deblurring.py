@@ -1,0 +1,284 @@
+"""Deblurring: operator and solver against dense matrices, the model's identities, and a blur that is found."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from xvarpro_experiments import datasets, deblurring, edges, pyramid, race, restoration
+from xvarpro_experiments.convolutions import Correlation, StackedConvolution, gram
+from xvarpro_experiments.methods import Budget, Solver
+from xvarpro_experiments.sharpening import psnr, sharpen
+
+import xvarpro as xv
+from tests.support import HOST_BACKENDS, central_differences, host, vector
+from xvarpro.errors import ProblemError
+
+RNG = np.random.default_rng(6)
+U = RNG.normal(size=(2, 7, 6))
+G = RNG.normal(size=(2, 7, 6))
+
+
+@pytest.fixture(scope="module")
+def photograph():
+    return datasets.scene(128, 9, seed=2)
+
+
+@pytest.mark.parametrize("M", [StackedConvolution(U, (3, 3)), *StackedConvolution.examples((24, 3))])
+def test_the_operator_is_consistent(M):
+    xv.operators.dottest(M)  # raises where it is not
+    A = M.dense()
+    np.testing.assert_allclose(gram(M), A.T @ A, rtol=1e-11, atol=1e-11)
+
+
+def test_the_dense_form_is_the_convolution():
+    w = RNG.normal(size=(3, 3))
+    product = (StackedConvolution(U, (3, 3)).dense() @ w.ravel()).reshape(2, 9, 8)
+    wanted = np.zeros((2, 9, 8))
+    for i in range(3):
+        for j in range(3):
+            wanted[:, i : i + 7, j : j + 6] += w[i, j] * U
+    np.testing.assert_allclose(product, wanted, atol=1e-12)
+
+
+def stated(solver):
+    return xv.separable(edges.Blur(3), np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), lam=0.3, solver=solver)
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_correlation_solves_what_qr_solves_on_every_backend(name):
+    value, gradient = xv.value_and_gradient(stated(xv.lower.QR()), U)
+    there, slope = xv.value_and_gradient(stated(Correlation()), U, backend=name)
+    assert float(there) == pytest.approx(float(value), rel=1e-10)
+    np.testing.assert_allclose(host(slope), gradient, rtol=1e-9, atol=1e-11)
+
+
+def test_correlation_serves_two_levels():
+    y = np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel()
+
+    def two(solver):
+        lower = xv.Level(edges.Blur(3), y, lam=0.3, solver=solver)
+        return xv.bilevel(lower=lower, upper=xv.Level(edges.Blur(3), 0.5 * y))
+
+    value, gradient = xv.value_and_gradient(two(xv.lower.QR()), U)
+    there, slope = xv.value_and_gradient(two(Correlation()), U)
+    assert there == pytest.approx(value, rel=1e-11)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-11)
+
+
+def test_the_gradient_is_that_of_differences():
+    problem = edges.problem(G, 3)
+    gradient = xv.value_and_gradient(problem, U)[1]
+
+    def value(x):
+        return xv.value_and_gradient(problem, x[0])[0]
+
+    np.testing.assert_allclose(vector([gradient]), central_differences(value, [U.copy()]), rtol=1e-5, atol=1e-8)
+
+
+def test_an_image_without_edges_has_no_kernel_to_show():
+    fit = xv.solve(stated(Correlation()), 0 * U, over=xv.sets.L1Ball(1.0), max_iter=0)
+    assert not np.any(fit.w)
+    bare = xv.separable(edges.Blur(3), np.ones(144), solver=Correlation())
+    assert xv.solve(bare, 0 * U, over=xv.sets.L1Ball(1.0), max_iter=5).status is xv.Status.RANK_DEFICIENT
+
+
+def test_correlation_refuses_other_designs():
+    with pytest.raises(ProblemError, match="StackedConvolution"):
+        xv.value_and_gradient(xv.separable(lambda x, _: x, np.ones(3), lam=1.0, solver=Correlation()), np.eye(3))
+
+
+def test_units_leave_the_problem_as_it_is():
+    start = edges.start(G)
+    fits = [
+        xv.solve(edges.problem(c * G, 3), start, over=xv.sets.L1Ball(1.0), max_iter=6, tol=0.0) for c in (1.0, 32.0)
+    ]
+    np.testing.assert_allclose(fits[1].theta, fits[0].theta, atol=1e-10)
+    assert fits[1].value == pytest.approx(1024 * fits[0].value, rel=1e-9)
+
+
+def test_both_terms_together_are_the_product_of_norms():
+    """The best scale of (t u, w / t): what the ridge and the radius come to."""
+    u, w, lam = U, RNG.normal(size=9), 0.7
+    t = np.geomspace(1e-3, 1e3, 200001)
+    length, size = np.sum(np.abs(u)), np.linalg.norm(w)
+    feasible = t * length <= 1
+    assert np.min(0.5 * lam * (size / t[feasible]) ** 2) == pytest.approx(0.5 * lam * (length * size) ** 2, rel=1e-3)
+
+
+def test_scales_are_odd_and_lie_close():
+    for size in (3, 5, 7, 15, 27, 51):
+        found = pyramid.scales(size)
+        assert found[0] == 3
+        assert found[-1] == size
+        assert all(n % 2 for n in found)
+        assert all(a < b <= 2.4 * a for a, b in itertools.pairwise(found))
+
+
+def test_resizing_keeps_constants_and_straight_lines():
+    ramp = np.add.outer(np.arange(20.0), 2 * np.arange(30.0))
+    half = pyramid.resized(ramp, (10, 15))
+    np.testing.assert_allclose(
+        half[2:-2, 2:-2], np.add.outer(2 * np.arange(10) + 0.5, 4 * np.arange(15) + 1)[2:-2, 2:-2]
+    )
+    np.testing.assert_allclose(pyramid.resized(np.ones((2, 5, 7)), (9, 4)), 1.0)
+    np.testing.assert_allclose(pyramid.resized(ramp, ramp.shape), ramp)
+
+
+def test_centring_moves_the_edges_and_with_them_the_kernel():
+    w = np.zeros((5, 5))
+    w[4, 1] = 1.0
+    u = np.zeros((2, 12, 12))
+    u[0, 5, 6] = 1.0
+    moved = pyramid.centred(u, w)
+    assert moved[0, 7, 5] == 1  # the kernel's shift, which the kernel has no longer
+
+
+def test_the_spread_function_is_on_the_simplex_and_finds_a_kernel_from_true_edges():
+    kernel = np.diag([1.0, 2.0, 3.0]) / 6
+    u = np.zeros((2, 30, 30))
+    u[:, 5:25, 5:25] = RNG.normal(size=(2, 20, 20)) * (RNG.random((2, 20, 20)) < 0.1)
+    g = (StackedConvolution(u, (3, 3)).dense() @ kernel.ravel()).reshape(2, 32, 32)[:, 1:-1, 1:-1]
+    found = pyramid.spread_function(5 * u, g, 3, ridge=1e-9)
+    assert np.min(found) >= 0
+    assert np.sum(found) == pytest.approx(1.0)
+    np.testing.assert_allclose(found, kernel, atol=1e-4)
+
+
+def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph):
+    row = deblurring.deblur(photograph, size=11, iterations=10)
+    assert row.deblurred > row.blurred + 0.5
+    assert row.known > row.blurred
+    none = np.eye(1, 121, 60).reshape(11, 11)
+    assert row.match > deblurring.kernel_match(none, photograph.kernel) + 0.1
+    assert row.kernel.min() >= 0
+    assert row.kernel.sum() == pytest.approx(1.0)
+    assert sorted(row.record()) == ["blurred", "deblurred", "known", "match", "name", "seconds", "trust"]
+    from xvarpro_experiments import figures_deblurring
+
+    assert len(figures_deblurring.before_and_after([row]).axes) == 5
+    assert figures_deblurring.gains([row]).axes[0].get_ylabel() == "PSNR [dB]"
+
+
+def test_sharpening_undoes_a_blur_that_is_known(photograph):
+    x = sharpen(photograph.blurred, photograph.kernel)
+    assert psnr(x, photograph.sharp, 3, 12) > psnr(photograph.blurred, photograph.sharp, 3, 12) + 2
+    assert x.min() >= 0
+    assert x.max() <= 1
+
+
+def test_psnr_of_a_constant_error_at_a_shift():
+    sharp = RNG.uniform(size=(24, 24))
+    assert psnr(np.roll(sharp, (2, -1), axis=(0, 1)) + 0.01, sharp, 3, 5) == pytest.approx(40.0)
+    assert psnr(sharp, sharp, 0, 0) == np.inf
+
+
+def test_a_race_over_every_family(photograph, tmp_path):
+    methods = tuple(m if not m.grid else Solver(m.name, m.candidates[2], m.family) for m in deblurring.METHODS)
+    stated = deblurring.experiment([photograph], size=9, scale=5, methods=methods)
+    found = race.run(stated, Budget(4, 20.0), progress=False)
+    for o in found.outcomes[0]:
+        if np.isfinite(o.objective):
+            assert np.sum(np.abs(o.theta)) <= 1 + 1e-9
+        if o.family in ("paper", "ours"):
+            assert o.objective <= o.curve.value[0]
+    assert any("identified" in sentence for sentence in stated.notes(found))
+    for name, figure in stated.figures(found).items():
+        figure.savefig(tmp_path / name)
+
+
+def test_scenes_are_blurred_by_their_kernels():
+    made = datasets.scene(40, 7, noise=0.0, seed=3)
+    x, k, y = made.sharp, made.kernel, made.blurred
+    wanted = sum(k[3 + i, 3 + j] * x[10 - i : 30 - i, 10 - j : 30 - j] for i in range(-3, 4) for j in range(-3, 4))
+    np.testing.assert_allclose(y[10:30, 10:30], wanted, atol=1e-12)
+    assert k.sum() == pytest.approx(1.0)
+    assert k.min() >= 0
+
+
+def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
+    from matplotlib.image import imsave
+
+    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    assert datasets.find_photographs() is None
+    with pytest.raises(ProblemError, match="im1_kernel1"):
+        datasets.photographs(tmp_path)
+    here = tmp_path / "levin09"
+    (here / "gt").mkdir(parents=True)
+    image = np.linspace(0, 1, 48).reshape(6, 8)
+    for path in ("im1_kernel1_img.png", "im1_kernel10_img.png", "im1_kernel2_img.png", "gt/im1.png"):
+        imsave(here / path, image, cmap="gray", vmin=0, vmax=1)
+    np.savez(here / "kernels_conv.npz", kernel1=np.ones((3, 3)) / 9)
+    found = datasets.photographs(tmp_path)
+    assert [p.name for p in found] == [f"image 1, kernel {k}" for k in (1, 2, 10)]
+    np.testing.assert_allclose(found[0].blurred, image, atol=1 / 255)
+    np.testing.assert_allclose(found[0].sharp, image, atol=1 / 255)
+    assert found[0].kernel.shape == (3, 3)
+    assert found[1].kernel is None
+    (here / "im1_kernel2_img.png").write_bytes(b"no picture")
+    with pytest.raises(ProblemError, match="not a readable PNG"):
+        datasets.photographs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: edges.problem(G, 4), "size must be odd"),
+        (lambda: edges.problem(G, 3, ridge=0.0), "ridge"),
+        (lambda: edges.problem(0 * G, 3), "constant"),
+        (lambda: edges.differences(G), "height, width"),
+        (lambda: pyramid.scales(4), "size must be odd"),
+        (lambda: StackedConvolution(U, (3,)), "each axis"),
+        (lambda: sharpen(np.eye(8), np.ones((2, 2))), "odd side"),
+        (lambda: sharpen(np.eye(8), np.ones((3, 3)), weight=0.0), "weight"),
+        (lambda: psnr(np.eye(8), np.eye(8), 3, 4), "half of it"),
+        (lambda: datasets.scene(8), "side from 16"),
+        (lambda: deblurring.experiment([]), "must not be empty"),
+        (lambda: deblurring.experiment(scale=4), "scale must be one of"),
+        (lambda: deblurring.experiment(units=-1.0), "units"),
+        (lambda: deblurring.experiment(dtype="int8"), "dtype"),
+    ],
+)
+def test_bad_arguments_are_refused(build, match):
+    with pytest.raises(ProblemError, match=match):
+        build()
+
+
+def test_sharpening_is_kept_as_far_as_the_parts_agree(photograph, monkeypatch):
+    """All of it where they find one kernel, less where two err, whatever one finds, none where they find anything."""
+    true = photograph.kernel
+    flat, streak = np.full(true.shape, 1.0 / true.size), np.eye(len(true)) / len(true)
+    trusts, qualities = [], []
+    for kernels in (
+        [true] * 5,
+        [true, true, *[0.95 * true + 0.05 * flat] * 2, streak],
+        [true, streak, flat, streak[::-1], np.eye(len(true))[::-1] @ true],
+    ):
+        left = iter(kernels)
+        monkeypatch.setattr(restoration, "estimate", lambda *_, left=left, **__: pyramid.Estimate(next(left), ()))
+        found = restoration.restore(photograph.blurred, len(true))
+        trusts.append(found.trust)
+        qualities.append(psnr(found.image, photograph.sharp, 3, 12))
+        assert (found.kernel == kernels[0]).all()
+        assert 0 <= found.image.min() <= found.image.max() <= 1
+    assert trusts[0] == 1.0
+    assert 0.5 < trusts[1] < 1.0
+    assert trusts[2] == 0.0
+    assert qualities[0] > qualities[1] > qualities[2] == psnr(photograph.blurred, photograph.sharp, 3, 12)
+
+
+def test_parts_hold_several_kernels():
+    wide = restoration.parts(np.zeros((100, 60)), 9)
+    assert [x.shape for x in wide] == [(75, 60), (75, 60), (100, 45), (100, 45)]
+    small = restoration.parts(np.zeros((30, 40)), 11)
+    assert [x.shape for x in small] == [(30, 40), (30, 40), (30, 33), (30, 33)]
+    assert restoration.parts(np.arange(8.0)[:, None] + np.zeros(4), 1)[1][0, 0] == 2.0
+
+
+def test_images_are_aligned_within_reach():
+    x = RNG.uniform(size=(20, 20))
+    for shift in ((0, 0), (2, -3), (-3, 1)):
+        found = restoration.aligned(np.roll(x, shift, axis=(0, 1)), x, 3)
+        assert (found[3:-3, 3:-3] == x[3:-3, 3:-3]).all()
+    assert restoration.aligned(x, x, 0).shape == x.shape

@@ -1,0 +1,162 @@
+"""Example 3: its objective against the definition, its optimum against every other point, its methods against both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from xvarpro_experiments import deconvolution, race
+from xvarpro_experiments.methods import Budget, Solver
+
+import xvarpro as xv
+from tests.support import HOST_BACKENDS, central_differences, host, vector
+from xvarpro.errors import ProblemError
+
+RHO, LAM = 0.7, 1e-2
+MADE = deconvolution.signals(4, 15, seed=1, noise=0.1)
+Y = MADE.Y
+X0 = deconvolution.start(Y, RHO, seed=2)
+
+
+def circulant(x):
+    i = np.arange(x.size)
+    return x[(i[:, None] - i) % x.size]
+
+
+def reduced(X, Y=Y, lam=LAM):
+    """The definition, with dense matrices."""
+    M = np.concatenate([circulant(x) for x in X])
+    w = np.linalg.solve(M.T @ M + lam * np.eye(M.shape[1]), M.T @ Y.ravel())
+    return 0.5 * np.sum((M @ w - Y.ravel()) ** 2) + 0.5 * lam * np.sum(w**2), w
+
+
+def test_value_and_gradient_are_those_of_the_definition():
+    problem = deconvolution.problem(Y, LAM)
+    value, gradient = xv.value_and_gradient(problem, X0)
+    assert value == pytest.approx(reduced(X0)[0], rel=1e-12)
+    differences = central_differences(lambda x: reduced(x[0])[0], [X0.copy()])
+    np.testing.assert_allclose(vector([gradient]), differences, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_backends_agree(name):
+    problem = deconvolution.problem(Y, LAM)
+    value, gradient = xv.value_and_gradient(problem, X0)
+    there, slope = xv.value_and_gradient(problem, X0, backend=name)
+    assert float(there) == pytest.approx(float(value), rel=1e-10)
+    np.testing.assert_allclose(host(slope), gradient, rtol=1e-10, atol=1e-14)
+
+
+def test_the_kernel_is_that_of_the_paper_with_an_unnormalised_transform():
+    fit = xv.solve(deconvolution.problem(Y, LAM), X0, over=xv.sets.L2Ball(RHO), max_iter=0)
+    F, G = np.fft.fft(X0), np.fft.fft(Y)
+    w = np.fft.ifft(np.sum(np.conj(F) * G, axis=0) / (np.sum(np.abs(F) ** 2, axis=0) + LAM)).real
+    np.testing.assert_allclose(fit.w, w, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("lam", [1e-6, 1e-2, 1.0, 1e4])
+@pytest.mark.parametrize("shape", [(4, 15), (3, 4, 6), (1, 8)])
+def test_the_optimum_is_attained_and_no_point_is_below_it(shape, lam):
+    rng = np.random.default_rng(3)
+    Y = rng.normal(size=shape) * np.linspace(1.0, 5.0, shape[-1])
+    found = deconvolution.optimum(Y, RHO, lam)
+    problem = deconvolution.problem(Y, lam)
+    assert np.linalg.norm(found.X) <= RHO * (1 + 1e-12)
+    at = xv.solve(problem, found.X, over=xv.sets.L2Ball(RHO), max_iter=0)
+    assert at.value == pytest.approx(found.value, rel=1e-9)
+    np.testing.assert_allclose(np.reshape(at.w, shape[1:]), found.w, rtol=1e-7, atol=1e-9 * np.max(np.abs(found.w)))
+    assert at.gap <= 1e-7 * found.value
+    for scale in (1e-3, 0.1, 10.0):
+        X = found.X + scale * rng.normal(size=shape) * np.max(np.abs(found.X))
+        X *= min(1.0, RHO / np.linalg.norm(X))
+        assert xv.value_and_gradient(problem, X)[0] >= found.value * (1 - 1e-12)
+
+
+def test_the_numerical_optimum_is_the_closed_form():
+    fit = xv.solve(deconvolution.problem(Y, LAM), X0, over=xv.sets.L2Ball(RHO), tol=1e-10, max_iter=3000)
+    assert fit.value == pytest.approx(deconvolution.optimum(Y, RHO, LAM).value, rel=1e-8)
+
+
+def test_nothing_measured_costs_nothing():
+    found = deconvolution.optimum(np.zeros((2, 4)), RHO, LAM)
+    assert found.value == 0
+    assert not np.any(found.X)
+
+
+def test_the_kernel_is_not_identified():
+    """Another phase at every frequency, taken from w and given to X, is as good: any kernel of that spectrum is."""
+    found = deconvolution.optimum(Y, RHO, LAM)
+    phases = np.exp(1j * np.random.default_rng(4).uniform(0, 6, size=8))
+    phases[0] = 1.0
+    X = np.fft.irfft(np.fft.rfft(found.X) * np.conj(phases), 15)
+    fit = xv.solve(deconvolution.problem(Y, LAM), X, over=xv.sets.L2Ball(RHO), max_iter=0)
+    assert fit.value == pytest.approx(found.value, rel=1e-12)
+    assert deconvolution.match(fit.w, found.w) < 0.9
+
+
+def test_units_leave_the_reduced_problem_as_it_is():
+    assert deconvolution.optimum(30 * Y, RHO, LAM).value == pytest.approx(
+        900 * deconvolution.optimum(Y, RHO, LAM).value
+    )
+    fits = [
+        xv.solve(deconvolution.problem(c * Y, LAM), X0, over=xv.sets.L2Ball(RHO), max_iter=8, tol=0.0)
+        for c in (1.0, 32.0)
+    ]
+    np.testing.assert_allclose(fits[1].theta, fits[0].theta, rtol=1e-9, atol=1e-12)
+
+
+def test_a_match_knows_shifts_and_signs_only():
+    w = MADE.w
+    assert deconvolution.match(-2 * np.roll(w, 4), w) == pytest.approx(1.0)
+    assert deconvolution.match(np.eye(1, 15)[0], w) < 0.6
+    assert deconvolution.match(0 * w, w) == 0
+
+
+def test_measured_signals_are_the_true_ones_blurred():
+    made = deconvolution.signals(3, 16, seed=5, noise=0.0)
+    for x, y in zip(made.X, made.Y, strict=True):
+        np.testing.assert_allclose(circulant(made.w) @ x, y, atol=1e-14)
+    np.testing.assert_array_equal(made.Y, deconvolution.signals(3, 16, seed=5, noise=0.0).Y)
+
+
+def test_every_method_descends_towards_the_optimum_and_the_figures_are_drawn(tmp_path):
+    methods = tuple(m if not m.grid else Solver(m.name, m.candidates[3], m.family) for m in deconvolution.METHODS)
+    stated = deconvolution.experiment(n=5, length=24, methods=methods)
+    found = race.run(stated, Budget(12, 20.0), seeds=(0,), progress=False)
+    for outcome in found.outcomes[0]:
+        gap = deconvolution.gaps(found, 0, outcome.method).value
+        assert gap[0] == 1
+        assert np.nanmin(gap) >= -1e-12
+        if np.isfinite(outcome.objective) and "tuned" not in outcome.method:
+            assert gap[-1] < 1
+            assert outcome.violation <= 1e-12
+    assert found.optima[0] <= found.best(0).objective < 0.1 * found.best(0).curve.value[0]
+    assert any("does not identify" in sentence for sentence in stated.notes(found))
+    for name, figure in stated.figures(found).items():
+        figure.savefig(tmp_path / name)
+        assert all(ax.get_xlabel() for ax in figure.axes)
+
+
+def test_given_signals_have_no_true_kernel():
+    stated = deconvolution.experiment(Y, methods=(Solver("default"),))
+    task = stated.task(0)
+    assert not task.measures
+    assert task.optimum == deconvolution.optimum(Y).value
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: deconvolution.problem(Y[0]), "signals, \\*grid"),
+        (lambda: deconvolution.start(Y, rho=0.0), "rho"),
+        (lambda: deconvolution.start(Y, seed=-1), "seed"),
+        (lambda: deconvolution.signals(0), "n must be"),
+        (lambda: deconvolution.signals(noise=-1.0), "noise"),
+        (lambda: deconvolution.optimum(Y, lam=0.0), "lam"),
+        (lambda: deconvolution.optimum(Y[0]), "real array"),
+        (lambda: deconvolution.experiment(units=0.0), "units"),
+        (lambda: deconvolution.experiment(dtype="int8"), "dtype"),
+    ],
+)
+def test_bad_numbers_are_refused(build, match):
+    with pytest.raises(ProblemError, match=match):
+        build()

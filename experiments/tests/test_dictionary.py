@@ -1,0 +1,104 @@
+"""Example 2: the problem, its start, and the methods on it."""
+
+import math
+
+import numpy as np
+import pytest
+from xvarpro_experiments import datasets, dictionary, race
+from xvarpro_experiments.methods import Budget
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+
+RADIUS, LAM = 2.0, 1e-4
+BUDGET = Budget(20, 60.0)
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return dictionary.experiment(datasets.digits(120).X, shape=(8, 8), atoms=6, radius=RADIUS, lam=LAM)
+
+
+@pytest.fixture(scope="module")
+def found(experiment):
+    return race.run(experiment, BUDGET, seeds=(3,))
+
+
+def test_every_method_descends_within_the_set_and_the_budget(found):
+    for o in found.outcomes[3]:
+        assert o.objective < o.curve.value[0], o.method
+        assert o.violation <= 1e-12
+        assert np.sum(np.abs(o.theta)) <= RADIUS * (1 + 1e-12)
+        assert 1 <= o.iterations <= BUDGET.iterations
+        assert o.gap >= 0
+
+
+def test_the_objective_is_the_one_of_the_definition(found):
+    X = datasets.digits(120).X
+    for o in found.outcomes[3]:
+        D = o.theta
+        W = np.linalg.solve(D.T @ D + LAM * np.eye(6), D.T @ X)
+        value = 0.5 * np.sum((D @ W - X) ** 2) + 0.5 * LAM * np.sum(W**2)
+        assert o.objective == pytest.approx(value, rel=1e-8)
+
+
+def test_units_change_joint_gradient_steps_and_no_reduced_method(found):
+    other = dictionary.experiment(datasets.digits(120).X, atoms=6, radius=RADIUS, lam=LAM, units=100.0)
+    again = race.run(other, BUDGET, seeds=(3,))
+    for here, there in zip(found.outcomes[3], again.outcomes[3], strict=True):
+        same = there.objective == pytest.approx(here.objective, rel=1e-7)
+        if here.family != "rival":
+            assert same, here.method
+        if here.method == "joint projected gradient, 1/L":  # steps per block, as iPALM's, have no units
+            assert not same
+
+
+def test_a_start_is_the_same_bits_for_the_same_seed():
+    X = np.zeros((9, 2))
+    D = dictionary.start(X, 4, RADIUS, seed=5)
+    np.testing.assert_array_equal(D, dictionary.start(X, 4, RADIUS, seed=5))
+    assert D.shape == (9, 4)
+    assert np.sum(np.abs(D)) == pytest.approx(RADIUS)
+    assert np.any(dictionary.start(X, 4, RADIUS, seed=6) != D)
+
+
+def test_backends_agree(experiment):
+    same = race.compare(experiment.task(3), ["numpy", "torch", "jax"], iterations=50)
+    assert same.agree, str(same)
+    assert same.iterations == 50
+    assert "the same objective" in same.verdict
+    assert "the same 50 step sizes" in same.verdict
+
+
+def test_the_figure_shows_the_atoms_of_the_best_method(experiment, found):
+    figure = experiment.figures(found)["atoms"]
+    assert found.best().method in figure.axes[0].get_title()
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda X: dictionary.start(X, 0), "atoms"),
+        (lambda X: dictionary.start(X, 2, math.inf), "radius"),
+        (lambda X: dictionary.start(X, 2, seed=-1), "seed"),
+        (lambda X: dictionary.experiment(X, atoms=2, lam=-1.0), "lam"),
+        (lambda X: dictionary.experiment(X, atoms=2, units=0.0), "units"),
+        (lambda X: dictionary.experiment(X, atoms=0), "atoms"),
+    ],
+)
+def test_bad_numbers_are_refused(build, match):
+    with pytest.raises(ProblemError, match=match):
+        build(np.ones((3, 3)))
+
+
+def test_xvarpro_solves_what_is_stated():
+    X = datasets.digits(60).X
+    D0 = dictionary.start(X, 4)
+    fit = xv.solve(dictionary.problem(X), D0, over=xv.sets.L1Ball(1.0), max_iter=30)
+    value, gradient = xv.value_and_gradient(dictionary.problem(X), fit.theta)
+    assert float(value) == pytest.approx(fit.value, rel=1e-10)
+    # grad = -lam P S P D with P = (lam I + D D^T)^-1, S = X X^T
+    D = fit.theta
+    P = np.linalg.inv(1e-5 * np.eye(64) + D @ D.T)
+    expected = -1e-5 * P @ X @ X.T @ P @ D
+    np.testing.assert_allclose(gradient, expected, atol=1e-5 * np.max(np.abs(expected)))

@@ -1,0 +1,123 @@
+"""The loops that every rule with trials shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from xvarpro.algorithms.steps.interface import Line, Search
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import rounding
+
+
+def backtrack(
+    line: Line,
+    propose: Callable[[Array], Array],
+    accept: Callable[[Array, Any, Array], Array],
+    worsen: Callable[[Array], Array],
+    memory: Array,
+    limit: int,
+    trials: Array | None = None,
+) -> Search:
+    """Try ``alpha = propose(memory)``, ``memory = worsen(memory)`` until ``accept(alpha, point, memory)``.
+
+    After `limit` trials the step is 0: the point is then the one that the search started from, so that a failed
+    search hands back a consistent state without keeping a second copy of it, and the memory is the one it began with.
+    Acceptance tests must let NaN fail. The memory handed back is otherwise the one whose proposal was accepted.
+
+    `trials` made before count as if made here.
+    """
+    xp = array_namespace(line.value)
+    one = xp.ones_like(line.value)
+
+    def trial(memory: Array, n: Array) -> tuple[Array, Array, Any, Array]:
+        alpha = _proposed(propose, memory, n, limit)
+        return alpha, memory, line.phi(alpha), n
+
+    # judged in the condition, not carried: a compiled loop over small arrays pays for every scalar of its state
+    def rejected(state: tuple[Array, Array, Any, Array]) -> Array:
+        alpha, memory, point, n = state
+        return (n <= limit) & ~(accept(alpha, point, memory) & xp.isfinite(point.value))
+
+    def again(state: tuple[Array, Array, Any, Array]) -> tuple[Array, Array, Any, Array]:
+        return trial(worsen(state[1]), state[3] + 1)
+
+    first = trial(memory, one if trials is None else trials + 1)
+    alpha, last, point, n = line.backend.while_loop(rejected, again, first)
+    return Search(alpha, point, xp.where(n > limit, memory, last), n, xp.zeros_like(n))
+
+
+class _Trial(NamedTuple):
+    alpha: Array
+    memory: Array
+    point: Any
+    n: Array
+    n_gradients: Array
+    accepted: Array
+    pending: Array  # whether only the slope can tell
+    rise: Array  # of the last trial that was higher than the start beyond doubt; 0 if there was none
+    promised: Array  # the decrease that alpha * gap had promised there
+
+
+def backtrack_by_slope(
+    line: Line,
+    propose: Callable[[Array], Array],
+    accept: Callable[[Array, Any, Array], Array],
+    worsen: Callable[[Array], Array],
+    memory: Array,
+    limit: int,
+    trials: Array | None = None,
+    rise: Array | None = None,
+    promised: Array | None = None,
+) -> Search:
+    """`backtrack`, but near rounding the sign of the slope at a trial decides, not `accept`.
+
+    The difference of two values that are equal up to rounding says nothing (Hager, Zhang 2005; Pokutta 2023). A
+    gradient that does not belong to the objective would pass that test for ever; so it has to explain the rise that an
+    earlier, longer trial of the same search has seen.
+
+    A line without a slope is searched by its values alone. `rise` and `promised` are those of the last trial made
+    before that rose.
+    """
+    slope, value = line.slope, line.value
+    if slope is None:
+        return backtrack(line, propose, accept, worsen, memory, limit, trials)
+    xp = array_namespace(value)
+    zero, one = xp.zeros_like(value), xp.ones_like(value)
+
+    def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
+        alpha = _proposed(propose, memory, n, limit)
+        point = line.phi(alpha)
+        change, promise = point.value - value, xp.sum(alpha * line.gap)
+        pending = (xp.abs(change) <= rounding(value)) & (promise > 0)
+        accepted = accept(alpha, point, memory) & xp.isfinite(point.value) & ~pending
+        worse = xp.isfinite(change) & (change > rounding(value))
+        rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
+        return _Trial(alpha, memory, point, n, n_gradients, accepted, pending, rise, promised)
+
+    def again(t: _Trial) -> _Trial:
+        return trial(worsen(t.memory), t.n + 1, t.n_gradients, t.rise, t.promised)
+
+    def ask(t: _Trial) -> _Trial:
+        # the parabola with the slopes -promise at 0 and `end` at 1 has to pass above half of the earlier trial's rise
+        promise, end = xp.sum(t.alpha * line.gap), xp.sum(t.alpha * slope(t.point))
+        far = t.promised / promise
+        explained = far * (0.5 * far * (end + promise) - promise) >= 0.5 * t.rise
+        accepted = (end <= 0) & ((t.rise == 0) | explained)
+        return t._replace(accepted=accepted, pending=t.pending & ~t.pending, n_gradients=t.n_gradients + 1)
+
+    def more(t: _Trial) -> _Trial:
+        t = line.backend.when(t.pending, ask, t)
+        return line.backend.when(~t.accepted & (t.n <= limit), again, t)
+
+    n = one if trials is None else trials + 1
+    first = trial(memory, n, zero, zero if rise is None else rise, zero if promised is None else promised)
+    last = line.backend.while_loop(lambda t: t.pending | ((t.n <= limit) & ~t.accepted), more, first)
+    kept = xp.where(last.n > limit, memory, last.memory)
+    return Search(last.alpha, last.point, kept, last.n, last.n_gradients)
+
+
+def _proposed(propose: Callable[[Array], Array], memory: Array, n: Array, limit: int) -> Array:
+    alpha = propose(memory)
+    return array_namespace(alpha).where(n > limit, 0 * alpha, alpha)

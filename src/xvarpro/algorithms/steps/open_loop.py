@@ -1,0 +1,148 @@
+"""Steps that look at the clock only: baselines, which need no constant and may raise the objective."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from xvarpro.algorithms.steps._backtrack import backtrack
+from xvarpro.algorithms.steps.interface import Line, Search, StepRule
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+
+LIMIT = 60  # halvings of a step at whose end the objective is not finite
+
+
+class Scheduled(StepRule):
+    """A step by the number t of steps taken so far, halved only while the objective is not finite.
+
+    The objective may rise, no step is refused for it, and a solve ends at its last iterate, which need not be its best:
+    ``result.trace.value.min()`` says by how much.
+    """
+
+    monotone: ClassVar[bool] = False
+
+    @abstractmethod
+    def at(self, t: Array) -> Array:
+        """Step number t = 0, 1, ... of a search."""
+
+    def init(self, L: Array) -> Array:
+        return array_namespace(L).zeros_like(L)
+
+    def search(self, line: Line, memory: Array) -> Search:
+        xp = array_namespace(memory)
+        found = backtrack(
+            line,
+            propose=lambda alpha: alpha,
+            accept=lambda alpha, point, _: xp.isfinite(point.value),
+            worsen=lambda alpha: 0.5 * alpha,
+            memory=xp.minimum(line.cap, self.at(memory)),
+            limit=LIMIT,
+        )
+        return found._replace(memory=memory + 1)
+
+
+@final
+@dataclass(frozen=True)
+class OpenLoop(Scheduled):
+    """``alpha = l / (t + l)``, ``2 / (t + 2)`` by default (Frank, Wolfe 1956; Jaggi 2013). Not monotone.
+
+    Where the objective rises it goes on; the result is the last iterate, not the best.
+
+    Parameters
+    ----------
+    l : float
+        >= 1. More than 2 is faster on some sets (Wirth, Kerdreux, Pokutta 2023).
+
+    Notes
+    -----
+    Formula : ``alpha = l / (t + l)``
+    Evaluations : 1 value, more only while it is not finite
+    Monotone : no
+    Needs : nothing
+    When : a baseline; values too noisy or too dear to compare
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.steps.OpenLoop().at(np.arange(4.0))
+    array([1.        , 0.66666667, 0.5       , 0.4       ])
+    """
+
+    l: float = 2.0  # noqa: E741 - the letter of the literature
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "l")
+        if self.l < 1:
+            raise ProblemError(f"OpenLoop needs l >= 1, got {self.l!r}")
+
+    def at(self, t: Array) -> Array:
+        return self.l / (t + self.l)
+
+
+@final
+@dataclass(frozen=True)
+class LogAdaptive(Scheduled):
+    """``alpha = (2 + ln(t + 1)) / (t + 2 + ln(t + 1))``, an open loop for any growth rate (Pokutta 2023). Not monotone.
+
+    Where the objective rises it goes on; the result is the last iterate, not the best.
+
+    Notes
+    -----
+    Formula : ``alpha = (2 + ln(t + 1)) / (t + 2 + ln(t + 1))``
+    Evaluations : 1 value, more only while it is not finite
+    Monotone : no
+    Needs : nothing
+    When : a baseline where the growth of the objective is not known
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> np.round(xv.steps.LogAdaptive().at(np.arange(4.0)), 3)
+    array([1.   , 0.729, 0.608, 0.53 ])
+    """
+
+    def at(self, t: Array) -> Array:
+        l = 2 + array_namespace(t).log(t + 1)  # noqa: E741
+        return l / (t + l)
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Scheduled):
+    """``alpha`` the same in every iteration. Not monotone, and on a free block it never settles.
+
+    A normalised step of fixed length ends in an orbit around the solution; its certificate says so.
+
+    Parameters
+    ----------
+    alpha : float
+        In (0, 1].
+
+    Notes
+    -----
+    Formula : ``alpha`` as given
+    Evaluations : 1 value, more only while it is not finite
+    Monotone : no
+    Needs : an alpha that suits the problem
+    When : a baseline; to repeat a fixed-length recipe
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.steps.Constant(0.25)
+    Constant(alpha=0.25)
+    """
+
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "alpha")
+        if not 0 < self.alpha <= 1:
+            raise ProblemError(f"Constant needs 0 < alpha <= 1, got {self.alpha!r}")
+
+    def at(self, t: Array) -> Array:
+        return array_namespace(t).full_like(t, self.alpha)

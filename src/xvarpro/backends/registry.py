@@ -1,0 +1,164 @@
+"""The registry of backends. A framework is imported when it is asked for, or when an array of its type arrives."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import cache, lru_cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from xvarpro.backends import plugin
+from xvarpro.backends.protocol import Backend
+from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
+
+ENTRY_POINT_GROUP = plugin.GROUP
+
+
+class _BuiltIn(NamedTuple):
+    target: str  # module:class
+    package: str  # what has to be importable
+    roots: tuple[str, ...]  # top-level modules of its array types
+    install: str  # what to tell pip
+
+
+_BUILT_IN = {
+    "numpy": _BuiltIn("xvarpro.backends.numpy:NumPyBackend", "numpy", ("numpy",), "xvarpro"),
+    "torch": _BuiltIn("xvarpro.backends.torch:TorchBackend", "torch", ("torch",), "xvarpro[torch]"),
+    "jax": _BuiltIn("xvarpro.backends.jax:JaxBackend", "jax", ("jax", "jaxlib"), "xvarpro[jax]"),
+    "cupy": _BuiltIn("xvarpro.backends.cupy:CuPyBackend", "cupy", ("cupy",), "xvarpro[cuda12]' or 'xvarpro[cuda13]"),
+    "array-api-strict": _BuiltIn(
+        "xvarpro.backends.strict:StrictBackend", "array_api_strict", ("array_api_strict",), "array-api-strict"
+    ),
+}
+_FAMILY = {root: name for name, built_in in _BUILT_IN.items() for root in built_in.roots}
+
+
+@lru_cache(maxsize=1)
+def _plugins() -> dict[str, Any]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def known() -> tuple[str, ...]:
+    """Names of the built-in backends and of the plugins registered under `ENTRY_POINT_GROUP`."""
+    return (*_BUILT_IN, *(name for name in _plugins() if name not in _BUILT_IN))
+
+
+def installed(name: str) -> bool:
+    """Whether the framework of a known backend can be imported; imports nothing."""
+    return find_spec(_BUILT_IN[name].package) is not None if name in _BUILT_IN else name in _plugins()
+
+
+@cache
+def get(name: str) -> Backend:
+    """The backend of that name, imported on first use.
+
+    Raises
+    ------
+    UnknownBackendError
+        No backend has that name; the message lists the known ones.
+    BackendNotInstalledError
+        Its framework is not installed; the message says what to install.
+    PluginError
+        It comes from another package and does not keep to `Backend`; the message says where.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.backends.get("numpy").devices()
+    ['cpu']
+    """
+    if name not in known():
+        raise UnknownBackendError(f"unknown backend {name!r}: the known ones are {', '.join(known())}")
+    if name not in _BUILT_IN:
+        return plugin.load(_plugins()[name])
+    built_in = _BUILT_IN[name]
+    if not installed(name):
+        raise BackendNotInstalledError(
+            f"backend {name!r} needs the package {built_in.package!r}, which is not installed: "
+            f"pip install '{built_in.install}'"
+        )
+    module, _, attribute = built_in.target.partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+def owner(x: Any) -> Backend:
+    """As `of`, for something that is known to be an array.
+
+    Raises
+    ------
+    UnknownBackendError
+        No backend owns arrays of that type.
+    """
+    found = of(x)
+    if found is None:
+        raise UnknownBackendError(f"no backend owns arrays of type {type(x).__module__}.{type(x).__name__}")
+    return found
+
+
+def sparse_product(rows: Any, columns: Any, data: Any, shape: tuple[int, int], w: Any) -> Any:
+    """`Backend.sparse_product` for arrays of any kind, those that a tape records included."""
+    found = of(data)
+    if found is not None:
+        return found.sparse_product(rows, columns, data, shape, w)
+    xp = data.__array_namespace__()
+    return xp._add_rows(xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0), rows, shape[0], 0)
+
+
+def of(x: Any) -> Backend | None:
+    """The backend that owns an array, None if `x` is no array of a known framework. Looks at the type alone.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.backends.of(np.ones(3)).name
+    'numpy'
+    """
+    kind: Any = type(x)
+    return _of_type(kind)
+
+
+@cache
+def _of_type(kind: Any) -> Backend | None:
+    """The nearest class that some backend owns decides: an array type may be built on another framework's.
+
+    A plugin is loaded when a type turns up that no built-in backend and not Python itself has made.
+    """
+    for base in kind.__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in _FAMILY:
+            return get(_FAMILY[root])
+        if root in sys.stdlib_module_names or root == __name__.partition(".")[0]:
+            continue
+        for backend in _usable_plugins():
+            if root in backend.roots:
+                return backend
+    return None
+
+
+def _usable_plugins() -> list[Backend]:
+    found = []
+    for name in _plugins():
+        if name not in _BUILT_IN:
+            try:
+                found.append(get(name))
+            except BackendNotInstalledError:
+                continue  # of a framework that cannot be imported there are no arrays
+    return found
+
+
+def prove(backend: Backend) -> None:
+    """Check that arrays go to `backend` and come back, and are known to be its own: for authors of plugins.
+
+    Raises
+    ------
+    PluginError
+        They do not; the message says which, and what to do.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.backends.prove(xv.backends.get("numpy"))
+    """
+    plugin.prove(backend, of)

@@ -1,0 +1,269 @@
+"""The reduced objectives of a batch, with their gradients and Gauss-Newton matrices, all problems at once.
+
+The formulas are those of ``docs/mathematics.md``. Derivatives of `w` along a direction of theta come from the factors,
+
+``dw = -R^-1 (R^-H dM^H r + Q^H (dM w - dy))``,
+
+so that the residual's whole Jacobian (Golub, Pereyra 1973) costs one tangent of the user's functions per entry of
+theta, whatever the number of problems. Vectors over rows lie along the last axis: see `_small`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from xvarpro.backends import Backend
+from xvarpro.batch import _small
+from xvarpro.batch._small import Factor
+from xvarpro.batch.region import Regions
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import is_complex
+from xvarpro.problem.problem import Level, Problem
+
+
+class Local(NamedTuple):
+    """The objectives at a point."""
+
+    value: Array  # (b,)
+    grad: Array  # (b, p)
+    curvature: Array  # Gauss-Newton matrices (b, p, p); zeros (b,) where none were asked for
+    deficient: Array  # (b,), whether the lower level has no unique solution
+
+
+class Outputs(NamedTuple):
+    """What the user's functions return, or their tangents; None for what does not depend on theta."""
+
+    M_L: Any = None
+    y_L: Any = None
+    M_U: Any = None
+    y_U: Any = None
+    R: Any = None
+
+
+class Lower(NamedTuple):
+    """A solved lower level."""
+
+    factor: Factor
+    w: Array  # (b, k, n)
+    r: Array  # (b, k, m), then the ridge's rows; ``M w - y`` comes first
+    deficient: Array  # (b,)
+
+
+class Batch:
+    """The reduced objectives of `problem` in batch form, at vectors (b, p).
+
+    Parameters
+    ----------
+    problem : Problem
+        With arrays of `backend`, whose first axis is the batch's where they belong to single problems.
+    backend : Backend
+    treedef : optree.PyTreeSpec
+        Structure of theta.
+    regions : Regions
+        For the shapes of its leaves.
+    """
+
+    def __init__(self, problem: Problem, backend: Backend, treedef: Any, regions: Regions) -> None:
+        self.problem, self.backend, self.treedef, self.regions = problem, backend, treedef, regions
+        self._constants, self._data = trees.partition(problem.data)
+
+    def outputs(self, x: Array) -> Outputs:
+        """What the user's functions return for all problems."""
+        return self._call(self.regions.split(x), self._constants)
+
+    def _call(self, leaves: Leaves, constants: Leaves) -> Outputs:
+        problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), self._data.fill(constants)
+
+        def level(level: Level | None) -> tuple[Any, Any]:
+            if level is None:
+                return None, None
+            return level.M(tree, data), level.y(tree, data) if callable(level.y) else None
+
+        penalty = problem.R(tree) if problem.R is not None and problem.mu else None
+        return Outputs(*level(problem.lower), *level(problem.upper), penalty)
+
+    def _derived(self, rule: Any, x: Array) -> tuple[Outputs, Any, list[str]]:
+        """Outputs at x, a derivative there as `rule` gives it, and which outputs it is about."""
+        leaves, given = self.regions.split(x), list[str]()
+
+        def flat(*arrays: Array) -> Leaves:
+            found = self._call(arrays[: len(leaves)], arrays[len(leaves) :])._asdict()
+            given[:] = [name for name, y in found.items() if y is not None]
+            return tuple(found[name] for name in given)
+
+        values, derivative = rule(flat, leaves, self._constants)
+        return Outputs(**dict(zip(given, values, strict=True))), derivative, given
+
+    def first(self, x: Array) -> Local:
+        """Values and gradients: one VJP of the user's functions."""
+        outputs, pullback, given = self._derived(self.backend.vjp, x)
+        low = self.lower(outputs)
+        value, cotangents = self._cotangents(outputs, low)
+        grad = self.regions.join(pullback(tuple(getattr(cotangents, name) for name in given)))
+        return Local(self._total(value, outputs, low), grad, array_namespace(x).zeros_like(value), low.deficient)
+
+    def second(self, x: Array) -> Local:
+        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
+        xp = array_namespace(x)
+        outputs, push, given = self._derived(self.backend.linearise, x)
+        low = self.lower(outputs)
+        eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
+        tangents = []
+        for j in range(x.shape[1]):
+            moved = push(self.regions.split(xp.broadcast_to(eye[j, :], x.shape)))
+            tangents.append(Outputs(**dict(zip(given, moved, strict=True))))
+        jacobian = self._separable if self.problem.is_separable else self._bilevel
+        value, grad, J = jacobian(outputs, low, tangents)
+        if outputs.R is not None:
+            grad = grad + (0.5 * self.problem.mu) * xp.stack([t.R for t in tangents], axis=1)
+        return Local(self._total(value, outputs, low), grad, _real(J @ trees.adjoint(J)), low.deficient)
+
+    def energy(self, x: Array) -> Array:
+        """``1/2 |y|^2`` of the level that judges, per problem: the scale of what the objective is a difference of."""
+        judge, outputs = self.problem.upper or self.problem.lower, self.outputs(x)
+        y = outputs.y_L if self.problem.is_separable else outputs.y_U
+        return _half_squares(rows(judge.y if y is None else y))
+
+    def _total(self, value: Array, outputs: Outputs, low: Lower) -> Array:
+        xp = array_namespace(value)
+        if outputs.R is not None:
+            value = value + (0.5 * self.problem.mu) * outputs.R
+        return xp.where(low.deficient, xp.full_like(value, xp.nan), value)
+
+    # -- the levels
+
+    def lower(self, outputs: Outputs) -> Lower:
+        """Factor and solve the lower level of every problem."""
+        level = self.problem.lower
+        M, y = outputs.M_L.mT, rows(level.y if outputs.y_L is None else outputs.y_L)
+        xp = array_namespace(M)
+        f = _small.factor(_stacked(M, level))
+        along = _small.coefficients(f, y)
+        lost = _small.deficient(f, M.shape[-1])
+        if trees.is_array(level.lam):
+            lost = lost & (level.lam == 0)
+        elif level.lam:
+            lost = xp.zeros_like(lost)
+        return Lower(f, _small.solve_upper(f.R, along), -_small.rest(f, y, along), lost)
+
+    def _judged(self, outputs: Outputs, low: Lower) -> Array:
+        """Residual of the upper level, the rows of its ridge last."""
+        level: Any = self.problem.upper
+        r = low.w @ outputs.M_U.mT - rows(level.y if outputs.y_U is None else outputs.y_U)
+        return self._ridge_below(r, low.w)
+
+    def _ridge_below(self, r: Array, w: Array) -> Array:
+        level: Any = self.problem.upper
+        xp = array_namespace(r)
+        if not trees.is_array(level.lam) and not level.lam:
+            return r
+        Ow = w if level.Omega is None else w @ level.Omega.mT
+        return xp.concat([r, _root(level.lam, xp) * Ow], axis=-1)
+
+    def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
+        """Values, gradients, and the Jacobians (b, p, ...) up to an orthogonal matrix."""
+        f, r, m = low.factor, low.r, outputs.M_L.shape[1]
+        X, C = self._moved(low, m, tangents)
+        p = len(tangents)
+        grad = _products(_grouped(X, p), r[..., :m])
+        outside = _small.rest(f, X, _small.coefficients(f, X))
+        # the two parts are orthogonal
+        parts = [_grouped(x, p) for x in (outside, _small.solve_adjoint(f.R, C))]
+        J = array_namespace(X).concat(parts, axis=2)
+        return _half_squares(r), grad, J
+
+    def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
+        f, w, _, _ = low
+        X, C = self._moved(low, outputs.M_L.shape[1], tangents)
+        xp = array_namespace(X)
+        dw = -_small.solve_upper(f.R, _small.solve_adjoint(f.R, C) + _small.coefficients(f, X))
+        own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
+        J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
+        r = self._judged(outputs, low)
+        J = _grouped(J, len(tangents))
+        return _half_squares(r), _products(J, r), J
+
+    def _moved(self, low: Lower, m: int, tangents: list[Outputs]) -> tuple[Array, Array]:
+        """``dM w - dy`` and ``dM^H r`` for all tangents, those of one problem behind one another: (b, p k, ...)."""
+        xp, r = array_namespace(low.w), low.r[..., :m]
+        X = [_less(low.w @ t.M_L.mT, t.y_L) for t in tangents]
+        C = [r @ _conj(t.M_L) for t in tangents]
+        return xp.concat(X, axis=1), xp.concat(C, axis=1)
+
+    def _cotangents(self, outputs: Outputs, low: Lower) -> tuple[Array, Outputs]:
+        """Values, and the derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions return."""
+        f, w, r, _ = low
+        m, level = outputs.M_L.shape[1], self.problem.upper
+        top = r[..., :m]
+        R = None if outputs.R is None else array_namespace(r).full_like(outputs.R, 0.5 * self.problem.mu)
+        if level is None:
+            return _half_squares(r), Outputs(top.mT @ _conj(w), _shaped(-top, outputs.y_L), None, None, R)
+        judged = self._judged(outputs, low)
+        r_U = judged[..., : outputs.M_U.shape[1]]
+        c = r_U @ _conj(outputs.M_U)
+        if trees.is_array(level.lam) or level.lam:
+            Ow = w if level.Omega is None else (w @ level.Omega.mT) @ _conj(level.Omega)
+            lam: Any = level.lam
+            c = c + (lam[:, None, None] if trees.is_array(lam) else lam) * Ow
+        z = _small.solve_adjoint(f.R, c)
+        v, q = _small.solve_upper(f.R, z), z @ f.Q[..., :m]
+        M_L = -(q.mT @ _conj(w)) - top.mT @ _conj(v)
+        parts = (M_L, _shaped(q, outputs.y_L), r_U.mT @ _conj(w), _shaped(-r_U, outputs.y_U), R)
+        return _half_squares(judged), Outputs(*parts)
+
+
+def rows(y: Array) -> Array:
+    """Targets (b, m) or (b, m, k) as (b, k, m)."""
+    return array_namespace(y).expand_dims(y, axis=1) if y.ndim == 2 else y.mT
+
+
+def _shaped(s: Array, y: Array | None) -> Array | None:
+    """The inverse of `rows`, in the shape of `y`."""
+    return None if y is None else s[:, 0, :] if y.ndim == 2 else s.mT
+
+
+def _less(x: Array, y: Array | None) -> Array:
+    return x if y is None else x - rows(y)
+
+
+def _stacked(M: Array, level: Level) -> Array:
+    """Rows of ``[M; sqrt(lam) Omega]^T``."""
+    xp = array_namespace(M)
+    if not trees.is_array(level.lam) and not level.lam:
+        return M
+    b, n, _ = M.shape
+    ridge = xp.eye(n, dtype=M.dtype, device=device(M)) if level.Omega is None else xp.astype(level.Omega.mT, M.dtype)
+    ridge = xp.broadcast_to(_root(level.lam, xp) * ridge, (b, n, n))
+    return xp.concat([M, ridge], axis=2)
+
+
+def _root(lam: Any, xp: Any) -> Any:
+    return xp.sqrt(lam)[:, None, None] if trees.is_array(lam) else lam**0.5
+
+
+def _conj(x: Array) -> Array:
+    return array_namespace(x).conj(x) if is_complex(x) else x
+
+
+def _real(x: Array) -> Array:
+    return array_namespace(x).real(x) if is_complex(x) else x
+
+
+def _half_squares(r: Array) -> Array:
+    xp = array_namespace(r)
+    return 0.5 * xp.sum(_small.squares(r), axis=1)
+
+
+def _grouped(X: Array, p: int) -> Array:
+    """Rows (b, p k, m) as (b, p, k m)."""
+    b, rows, m = X.shape
+    return array_namespace(X).reshape(X, (b, p, rows // p * m))
+
+
+def _products(J: Array, r: Array) -> Array:
+    """``Re <J_i, r>`` for the rows of J, shape (b, p)."""
+    xp = array_namespace(J)
+    flat = xp.reshape(r, (r.shape[0], r.shape[1] * r.shape[2]))
+    return _real(_small.products(J, flat))

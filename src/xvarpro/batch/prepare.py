@@ -1,0 +1,293 @@
+"""From what a user handed over to a batch on its backend: checked, moved once, and shown to be independent problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import optree
+
+from xvarpro.backends import Backend, exchange
+from xvarpro.batch.objective import Batch
+from xvarpro.batch.region import Regions
+from xvarpro.core import trees
+from xvarpro.core.struct import NAMESPACE, Array, Struct, Tree
+from xvarpro.driver.model_check import check_array
+from xvarpro.driver.prepare import Home, destination
+from xvarpro.driver.transfer import Mover
+from xvarpro.errors import ModelError, ProblemError
+from xvarpro.problem.column_chunks import Chunks
+from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.row_chunks import Rows
+from xvarpro.sets import norms
+from xvarpro.sets.region import resolve
+
+PROBED = 64  # problems that the check of independence looks at
+
+
+@final
+@dataclass(frozen=True)
+class Each(Struct):
+    """Marks an array in the `data` of a batch that has one entry per problem along its first axis.
+
+    The model function receives the array itself, for the problems that it is called with: those that have converged
+    are left out as a solve goes on. What is not marked is shared by all problems.
+
+    Parameters
+    ----------
+    array : array, shape (b, ...)
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> data = {"t": xv.Each(np.ones((1000, 64))), "shape": np.ones(64)}
+    """
+
+    array: Array = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch on its backend, with the way home."""
+
+    problem: Problem
+    backend: Backend
+    dtype: str
+    theta: Array  # (b, p)
+    regions: Regions
+    home: Home
+    vector: bool  # whether targets were given without an axis of right-hand sides
+    tally: exchange.Tally
+
+    @property
+    def assemble(self) -> Callable[[Problem, Regions], Batch]:
+        """What makes the objectives from traced arrays; holds no array."""
+        backend, treedef = self.backend, self.home.treedef
+        return lambda problem, regions: Batch(unmarked(problem), backend, treedef, regions)
+
+
+def unmarked(problem: Problem) -> Problem:
+    """The problem with plain arrays as data."""
+    return replace(problem, data=_mapped(lambda x: x.array if isinstance(x, Each) else x, problem.data))
+
+
+def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
+    """The problem of some members of the batch; `take` picks them along the first axis."""
+
+    def level(level: Level | None) -> Level | None:
+        if level is None:
+            return None
+        own = {name: take(x) for name in ("y", "lam") if trees.is_array(x := getattr(level, name))}
+        return replace(level, **own)
+
+    data = _mapped(lambda x: Each(take(x.array)) if isinstance(x, Each) else x, problem.data)
+    lower: Any = level(problem.lower)
+    return replace(problem, lower=lower, upper=level(problem.upper), data=data)
+
+
+def _mapped(fun: Callable[[Any], Any], data: Tree) -> Tree:
+    return optree.tree_map(fun, data, is_leaf=lambda x: isinstance(x, Each), namespace=NAMESPACE)
+
+
+def prepare(
+    problem: Problem,
+    theta0: Tree,
+    *,
+    over: Tree = None,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Prepared:
+    """Check everything, then move it; see `solve_many` for what is raised."""
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
+    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype)
+    b = _batch_size(leaves, names)
+    with to.scope(work):
+        theta = [exchange.move(x, to, dtype=work, device=place) for x in leaves]
+        one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
+        region = resolve(over, trees.unflatten(home.treedef, one))
+        tally = exchange.Tally()
+        region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place, tally=tally), region)
+        regions = Regions(region, tuple(tuple(x.shape) for x in one))
+        if not regions.size:
+            raise ProblemError("theta0 has no entries: every leaf needs shape (b, ...), one entry per problem or more")
+        for _, ball in region.free:
+            if not isinstance(ball.norm, norms.L2):
+                raise ProblemError(f"free leaves of a batch are measured in norms.L2(), got {ball.norm!r}")
+        x = to.xp.asarray(regions.join(tuple(theta)), copy=True)
+        for leaf in leaves:
+            tally.add(leaf, x)
+        _check_start(to, regions, x)
+        moved, vector = _moved(problem, Mover(to, work, place, tally=tally), b)
+        prepared = Prepared(moved, to, work, x, regions, home, vector, tally)
+        vector = _check_model(prepared)
+        _check_independence(prepared)
+    return replace(prepared, vector=vector)
+
+
+def _batch_size(leaves: list[Any], names: list[str]) -> int:
+    sizes = {x.shape[0] if x.ndim else -1 for x in leaves}
+    if len(sizes) > 1 or -1 in sizes:
+        found = ", ".join(f"{name} has shape {tuple(x.shape)}" for x, name in zip(leaves, names, strict=True))
+        raise ProblemError(f"every leaf of theta0 needs one entry per problem along its first axis: {found}")
+    return sizes.pop()
+
+
+def _check_start(backend: Backend, regions: Regions, x: Array) -> None:
+    if not bool(backend.xp.all(backend.xp.isfinite(x))):
+        raise ProblemError("theta0 contains NaN or inf")
+    violation = float(regions.violation(x))
+    if not violation <= 1e3 * backend.xp.finfo(x.dtype).eps:
+        raise ProblemError(
+            f"theta0 is infeasible: some problem violates its set by {violation:.3g}, relative to the set's size"
+        )
+
+
+def _moved(problem: Problem, mover: Mover, b: int) -> tuple[Problem, bool]:
+    """The problem with arrays of the backend; NaN in it is its own problem's."""
+    flat, treedef = trees.flatten(problem.data)
+    names = trees.paths(problem.data, "data")
+    data = trees.unflatten(
+        treedef, [mover.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
+    )
+    _mapped(lambda x: _check_each(x, b), data)
+    single = problem.is_separable
+
+    def level(level: Level | None, name: str) -> Any:
+        if level is None:
+            return None
+        if isinstance(level.y, Chunks | Rows):
+            raise ProblemError(f"{name}y is in pieces, which a batch does not take: pass an array (b, m)")
+        if level.weights is not None or level.W is not None or callable(level.lam):
+            raise ProblemError(
+                "a batch takes no weights=, W= or lam= by theta: scale the rows of M and y by the roots of weights"
+            )
+        if level.solver is not None:
+            raise ProblemError(f"a batch factors its small designs together: leave out solver={level.solver!r}")
+        own: dict[str, Any] = {}
+        for what, ndims in (("y", (2, 3)), ("lam", (1,))):
+            x = getattr(level, what)
+            if trees.is_array(x):
+                if x.ndim not in ndims or x.shape[0] != b:
+                    wanted = " or ".join(("(b,)", "(b, m)", "(b, m, k)")[n - 1] for n in ndims)
+                    raise ProblemError(f"{name}{what} must have shape {wanted} with b = {b}, got {tuple(x.shape)}")
+                own[what] = mover.cast(x, name + what, real=True)
+        if "lam" in own and not bool(mover.to.xp.all(own["lam"] >= 0)):
+            raise ProblemError(f"{name}lam must hold finite numbers >= 0")
+        if level.Omega is not None:
+            own["Omega"] = mover(level.Omega, f"{name}Omega", real=True)
+        return replace(level, **own)
+
+    moved = replace(
+        problem,
+        lower=level(problem.lower, "" if single else "lower."),
+        upper=level(problem.upper, "upper."),
+        data=data,
+    )
+    return moved, True
+
+
+def _check_each(x: Any, b: int) -> Any:
+    if isinstance(x, Each) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
+        raise ProblemError(f"xv.Each needs an array whose first axis has b = {b} entries, got {_shape(x.array)}")
+    return x
+
+
+def _check_model(prepared: Prepared) -> bool:
+    """Call the user's functions once and compare what they return; whether targets have no axis of right-hand sides."""
+    backend, x = prepared.backend, prepared.theta
+    f = prepared.assemble(prepared.problem, prepared.regions)
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def probe(x: Array) -> Array:
+        outputs = f.outputs(x)
+        for name, y in outputs._asdict().items():
+            if y is not None:
+                check_array(y, f"the model function {name}", x, prepared.dtype)
+                shapes[name] = tuple(y.shape)
+        return x
+
+    try:
+        backend.trace(probe, x)
+    except (ProblemError, ModelError):
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
+            "In a batch it is given leaves of theta with one entry per problem along the first axis"
+        ) from error
+    return _check_shapes(prepared.problem, shapes, x.shape[0])
+
+
+def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
+    vector, sides, unknowns = True, set(), set()
+    for side, level in (("L", problem.lower), ("U", problem.upper)):
+        if level is None:
+            continue
+        M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(level.y.shape)
+        if len(M) != 3 or M[0] != b:
+            raise ModelError(f"M must return (b, m, n) with b = {b}, one design per problem, got shape {M}")
+        if len(y) not in (2, 3) or y[0] != b:
+            raise ModelError(f"y must be (b, m) or (b, m, k) with b = {b}, got shape {y}")
+        if y[1] != M[1]:
+            raise ProblemError(f"M returns shape {M} and y has shape {y}: they need the same number of rows")
+        if level.Omega is not None and tuple(level.Omega.shape) != (M[2], M[2]):
+            raise ProblemError(f"Omega has shape {tuple(level.Omega.shape)}, and M {M}: it must be {(M[2], M[2])}")
+        vector = vector and len(y) == 2
+        sides.add(1 if len(y) == 2 else y[2])
+        unknowns.add(M[2])
+    if len(sides) > 1 or len(unknowns) > 1:
+        raise ProblemError(f"the levels share w, but n is {sorted(unknowns)} and k is {sorted(sides)}")
+    m, n = shapes["M_L"][1:]
+    if n > m and not trees.is_array(problem.lower.lam) and not problem.lower.lam:
+        raise ProblemError(f"more unknowns than rows ({n} > {m}) and no ridge, so w is not unique: pass lam > 0")
+    if "R" in shapes and shapes["R"] != (b,):
+        raise ModelError(f"R must return one number per problem, shape ({b},), got {shapes['R']}")
+    return vector
+
+
+def _check_independence(prepared: Prepared) -> None:
+    """Every second problem, by itself and beside others that have moved, must look the same."""
+    backend, b = prepared.backend, min(prepared.theta.shape[0], 2 * PROBED)
+    if b < 2:
+        return
+    xp, x = backend.xp, prepared.theta[:b, :]
+    regions = prepared.regions
+    probe = xp.broadcast_to(xp.sin(1 + xp.arange(regions.size, dtype=x.dtype)), x.shape)
+    probe = backend.asarray(probe, device=backend.device_of(x))
+    ways = [regions.toward(x, sign * probe).d for sign in (1.0, -1.0)]
+    odd = backend.asarray(np.arange(b) % 2 == 1, device=backend.device_of(x))[:, None]
+    beside = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
+    alone = _host(prepared, x[::2, :], slice(0, b, 2))
+    eps = xp.finfo(x.dtype).eps
+    for name, a in alone.items():
+        other = beside[name][::2]
+        if a.shape == other.shape:
+            size = np.nanmax(np.abs(a), initial=0.0, axis=tuple(range(1, a.ndim)), keepdims=True)
+            same = (np.abs(a - other) <= 1e3 * eps * size) | (~np.isfinite(a) & ~np.isfinite(other))
+            if same.all():
+                continue
+        raise ProblemError(
+            f"{name} of a problem changes with the other problems of its batch: each may depend on its own entry of "
+            "theta and data alone. No sums or means over the first axis; what has one entry per problem in data must "
+            "be marked, xv.Each(array)"
+        )
+
+
+def _host(prepared: Prepared, x: Array, members: slice) -> dict[str, np.ndarray]:
+    problem = restricted(prepared.problem, lambda a: a[members, ...])
+    try:
+        outputs = prepared.assemble(problem, prepared.regions).outputs(x)
+        return {k: prepared.backend.to_numpy(y) for k, y in outputs._asdict().items() if y is not None}
+    except Exception as error:
+        raise ProblemError(
+            f"the model function fails when it is called with some of the problems only ({type(error).__name__}: "
+            f"{error}). Arrays in data that have one entry per problem must be marked, xv.Each(array)"
+        ) from error
+
+
+def _shape(x: Any) -> str:
+    return f"shape {tuple(x.shape)}" if trees.is_array(x) else type(x).__name__

@@ -1,0 +1,130 @@
+"""The feasible set of every problem of a batch, on vectors (b, p) that hold all leaves of a problem."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.sets.interface import Set
+from xvarpro.sets.region import Region
+
+
+class Direction(NamedTuple):
+    """``d = BLMO(theta, grad) - theta`` of every problem, (b, p), and the parts of its gap, (b,)."""
+
+    d: Array
+    gap_A: Array
+    gap_B: Array
+
+
+@final
+@dataclass(frozen=True)
+class Regions(Struct):
+    """One region for all problems of a batch.
+
+    Parameters
+    ----------
+    region : Region
+        Of a single problem.
+    shapes : tuple of tuple of int
+        Shapes of the leaves of a single problem.
+    """
+
+    region: Region
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Entries of theta per problem."""
+        return sum(math.prod(s) for s in self.shapes)
+
+    @property
+    def constrained(self) -> bool:
+        """Whether any leaf has a set."""
+        return bool(self.region.constrained)
+
+    @property
+    def has_faces(self) -> bool:
+        """Whether every set describes its faces."""
+        return all(C.has_faces for _, C in self.region.constrained)
+
+    def split(self, x: Array) -> Leaves:
+        """Leaves (b, ...) of vectors (b, p)."""
+        xp, out, at = array_namespace(x), [], 0
+        for shape in self.shapes:
+            n = math.prod(shape)
+            out.append(xp.reshape(x[..., at : at + n], (*x.shape[:-1], *shape)))
+            at += n
+        return tuple(out)
+
+    def join(self, leaves: Leaves) -> Array:
+        """Inverse of `split`."""
+        xp = array_namespace(*leaves)
+        ahead = leaves[0].ndim - len(self.shapes[0])
+        flat = [xp.reshape(x, (*x.shape[:ahead], math.prod(x.shape[ahead:]))) for x in leaves]
+        return flat[0] if len(flat) == 1 else xp.concat(flat, axis=-1)
+
+    def _event(self, C: Set, x: Array, i: int) -> Array:
+        """Axes of a leaf that make one point of a vector set become one; leading ones are the batch's."""
+        if C.event_ndim != 1:
+            return x
+        ahead = x.ndim - len(self.shapes[i])
+        return array_namespace(x).reshape(x, (*x.shape[:ahead], math.prod(self.shapes[i])))
+
+    def project(self, x: Array) -> Array:
+        """Nearest feasible points; free leaves stay."""
+        if not self.constrained:
+            return x
+        out = list(self.split(x))
+        for i, C in self.region.constrained:
+            out[i] = array_namespace(x).reshape(C.project(self._event(C, out[i], i)), out[i].shape)
+        return self.join(tuple(out))
+
+    def tangents(self, x: Array) -> Array:
+        """The matrices that project directions on the smallest face of each point, shape (b, p, p)."""
+        xp = array_namespace(x)
+        b, p = x.shape
+        eye = xp.expand_dims(xp.eye(p, dtype=x.dtype, device=device(x)), axis=1)
+        out = list(self.split(xp.broadcast_to(eye, (p, b, p))))
+        at = self.split(xp.broadcast_to(x, (p, b, p)))
+        for i, C in self.region.constrained:
+            if C.has_faces:
+                moved = C.tangent(self._event(C, out[i], i), self._event(C, at[i], i))
+                out[i] = xp.reshape(moved, out[i].shape)
+        return xp.permute_dims(self.join(tuple(out)), (1, 0, 2))
+
+    def toward(self, x: Array, grad: Array) -> Direction:
+        """Algorithm 2 for every problem, and the gaps that certify it."""
+        xp = array_namespace(x)
+        leaves, g = list(self.split(x)), self.split(grad)
+        gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
+        for i, C in self.region.constrained:
+            v, hidden = C.certified(self._event(C, g[i], i))
+            leaves[i] = xp.reshape(v, leaves[i].shape) - leaves[i]
+            gap_A = gap_A - _each(g[i] * leaves[i])
+            if hidden is not None:
+                gap_A = gap_A + _each(hidden)
+        for group, ball in self.region.free:
+            length = xp.sqrt(sum((_each(g[i] * g[i]) for i in group), start=xp.zeros_like(gap_B)))
+            gap_B = gap_B + ball.radius * length
+            scale = ball.radius / xp.where(length > 0, length, xp.ones_like(length))
+            for i in group:
+                leaves[i] = -xp.reshape(scale, (*scale.shape, *(1,) * len(self.shapes[i]))) * g[i]
+        return Direction(self.join(tuple(leaves)), gap_A, gap_B)
+
+    def violation(self, x: Array) -> Array:
+        """Largest relative violation of any set by any problem, 0-d."""
+        xp = array_namespace(x)
+        worst, leaves = xp.zeros((), dtype=x.dtype, device=device(x)), self.split(x)
+        for i, C in self.region.constrained:
+            if x.shape[0]:
+                worst = xp.maximum(worst, xp.max(C.violation(self._event(C, leaves[i], i))))
+        return worst
+
+
+def _each(x: Array) -> Array:
+    """Sums over all axes but the first."""
+    return array_namespace(x).sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x

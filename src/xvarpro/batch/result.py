@@ -1,0 +1,86 @@
+"""What a batch returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Array, Tree
+
+
+@dataclass(frozen=True)
+class ManyResult:
+    """Result of `solve_many`: one entry per problem in every array.
+
+    Attributes
+    ----------
+    theta : pytree of arrays
+        Leaves (b, ...), in theta0's framework and on its device, as are the next five.
+    w : array, shape (b, n) or (b, n, k)
+        The eliminated variables at theta.
+    value, gap_A, gap_B : arrays, shape (b,)
+        Objectives and both parts of their gaps; NaN for a problem that has none.
+    condition : array, shape (b,)
+        Condition number of the matrix that was factored; a gradient is off by about this times the machine epsilon.
+    status : NumPy array of int, shape (b,)
+        ``Status.code`` of each problem.
+    n_iter : NumPy array of int, shape (b,)
+        Iterations while the problem ran, each one trial point.
+    method : str
+    provenance : dict
+        Backend, device, dtype, versions.
+    seconds, setup_seconds : float
+        Time in the iterations, compilations included, and before them.
+    """
+
+    theta: Tree
+    w: Array
+    value: Array
+    gap_A: Array
+    gap_B: Array
+    condition: Array
+    status: np.ndarray
+    n_iter: np.ndarray
+    method: str
+    provenance: dict[str, Any]
+    seconds: float
+    setup_seconds: float
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    @property
+    def success(self) -> np.ndarray:
+        """Which problems met the tolerance, shape (b,)."""
+        return self.status == Status.CONVERGED.code
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many problems ended how, the most frequent status first."""
+        return {Status.of(code): n for code, n in Counter(self.status.tolist()).most_common()}
+
+    def ended(self, status: Status) -> np.ndarray:
+        """Indices of the problems that ended with a status."""
+        return np.flatnonzero(self.status == status.code)
+
+    def __str__(self) -> str:
+        n = self.n_iter if len(self) else np.zeros(1, int)
+        rate = len(self) / self.seconds if self.seconds > 0 else float("inf")
+        took = f"{self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)"
+        lines = [f"{len(self)} problems in {took}, {rate:.3g} per second"]
+        for status, count in self.counts.items():
+            first = ", ".join(map(str, self.ended(status)[:3]))
+            where = "" if status.success else f"  first: {first}"
+            lines.append(f"  {status.name:<15} {count}{where}")
+        lines.append(f"  iterations      median {np.median(n):g}, at most {n.max()}")
+        lines.append(f"  method          {self.method}")
+        computed = ", ".join(f"{k} {x}" for k, x in self.provenance.items() if not isinstance(x, dict))
+        return "\n".join([*lines, f"  computed        {computed}"])
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{n} {status.name}" for status, n in self.counts.items())
+        return f"ManyResult({len(self)} problems: {ends or 'none'})"

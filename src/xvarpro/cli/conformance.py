@@ -1,0 +1,179 @@
+"""``xvarpro conformance``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from tqdm import tqdm
+
+from xvarpro.cli import tables
+from xvarpro.conformance import renderings, words
+from xvarpro.conformance.report import Outcome, address
+from xvarpro.conformance.runner import DTYPES, absent, run, selection, targets
+from xvarpro.conformance.suite import Target
+from xvarpro.errors import ProblemError
+
+WORTHWHILE = 500  # cases from which on several processes share them
+SHOWN = 20  # failures on a screen; reports have all of them
+
+
+def command(
+    backend: Annotated[
+        str | None, typer.Option(help="Backends, with commas. Default: every one that is installed and has a device.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Devices, with commas, such as cpu,cuda:0. Default: each backend's first.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Precisions, with commas.")] = ",".join(DTYPES),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Area, area/check, area/check/case or a pattern. May be given again."),
+    ] = None,
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Write .html, .md or .json. May be given again."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE.json", help="Run nothing: show a report that was written.")
+    ] = None,
+    thorough: Annotated[
+        bool, typer.Option(help="Compile every example in both precisions, where one stands for its class.")
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Processes. Default: one for each core, four at most; one for a GPU or few cases."
+        ),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Run nothing: list addresses and what they state.")] = False,
+) -> None:
+    """Check that backends give the right answers. Exit status 0: all pass; 1: something fails; 2: wrong use."""
+    screen = tables.console()
+    if listed:
+        _list(screen, only or ())
+        return
+    for path in report or ():
+        renderings.rendering(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if source is not None:
+        if backend or device or only:
+            raise ProblemError("--from shows a report as it was written: leave --backend, --device and --only out")
+        record = renderings.read(source)
+    else:
+        # arrays of the suite are small: where cores are shared, threads that wait for each other take ten times as long
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        names = None if backend is None else _split(backend)
+        among = targets(names, None if device is None else _split(device), _split(dtype), thorough)
+        found = _run(among, only or (), jobs)
+        record = replace(found, absent=absent() if names is None else {}).record()
+    _tell(screen, record)
+    for path in report or ():
+        renderings.write(record, path)
+    if report:
+        screen.print(f"wrote {', '.join(map(str, report))}")
+    if not record["ok"]:
+        raise typer.Exit(1)
+
+
+def _split(names: str) -> list[str]:
+    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not found:
+        raise ProblemError(f"a name is needed, or several with commas: got {names!r}")
+    return found
+
+
+def _run(among: Sequence[Target], only: Sequence[str], jobs: int | None) -> Any:
+    """The suite, with a bar where there is a terminal."""
+    chosen = selection(only)
+    total = sum(len(cases) for target in among for check, cases in chosen if target.dtype in check.dtypes)
+    failed = 0
+    with tqdm(total=total, unit="case", leave=False, disable=None) as bar:
+
+        def told(outcome: Outcome) -> None:
+            nonlocal failed
+            failed += not outcome.ok
+            bar.set_description_str(f"{' '.join(outcome.target)} {outcome.area}", refresh=False)
+            bar.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
+            bar.update()
+
+        return run(among, only, told, _jobs(among, total) if jobs is None else jobs)
+
+
+def _jobs(among: Sequence[Target], total: int) -> int:
+    """Processes that share a GPU would each want all of its memory, and a process is seconds of imports."""
+    alone = total < WORTHWHILE or any(target.device != "cpu" for target in among)
+    return 1 if alone else min(os.cpu_count() or 1, 4)
+
+
+def _list(screen: Console, only: Sequence[str]) -> None:
+    """Checks, and their cases where some were asked for."""
+    for check, cases in selection(only):
+        where = address(check.area, check.name, "")
+        screen.print(f"{where}  ({words.number(len(cases), 'case')})", style="bold")
+        screen.print(f"    {check.says}")
+        for case in cases if only else ():
+            screen.print(f"    {address(check.area, check.name, case)}")
+
+
+def _tell(screen: Console, record: Mapping[str, Any]) -> None:
+    ok = record["ok"]
+    screen.print(f"xvarpro {record['xvarpro']} conformance, {record['date']}", style="bold")
+    _matrix(screen, record)
+    screen.print(words.LEGEND, style="dim")
+    for failure in record["failures"][:SHOWN]:
+        _failure(screen, failure)
+    if (more := len(record["failures"]) - SHOWN) > 0:
+        screen.print(f"\nand {more} more: --report FILE.html has all of them", style="bold red")
+    if record["inapplicable"]:
+        screen.print("\ndoes not apply", style="bold")
+        rows = ((f"{x['area']}/{x['check']}", f"{x['cases']}: {x['reason']}") for x in record["inapplicable"])
+        screen.print(tables.facts(rows))
+    if record["exemptions"]:
+        screen.print("\nexemptions", style="bold")
+        for e in record["exemptions"]:
+            screen.print(f"{words.exempted(e)}, needed by {e['needed']} of {e['cases']} cases: {e['reason']}")
+    screen.print("\nversions", style="bold")
+    screen.print(tables.facts(words.versions(record)))
+    screen.print(f"\n{words.verdict(record)}, {words.seconds(record):.0f} s", style="green" if ok else "bold red")
+
+
+def _matrix(screen: Console, record: Mapping[str, Any]) -> None:
+    """Areas and targets, as many targets side by side as the screen holds."""
+    widest = max(len(line) for cell in words.cells(record) for line in _field(cell).split("\n"))
+    widest = max(widest, *(len(name) for t in record["targets"] for name in (t["backend"], t["device"], t["dtype"])))
+    side = max(1, (screen.width - max(map(len, record["areas"]))) // (widest + 2))
+    for start in range(0, len(record["targets"]), side):
+        shown = record["targets"][start : start + side]
+        names = ["\n".join((t["backend"], t["device"], t["dtype"])) for t in shown]
+        out = tables.table(screen, "area", *names, right=names)
+        for area in record["areas"]:
+            found = [t["areas"].get(area) for t in shown]
+            fails = any(cell and cell["failed"] for cell in found)
+            out.add_row(area, *map(_field, found), style="bold red" if fails else "")
+        screen.print(out)
+
+
+def _field(cell: Mapping[str, Any] | None) -> str:
+    return "" if cell is None else f"{words.count(cell)}\n{words.units(cell['units'])}"
+
+
+def _failure(screen: Console, failure: Mapping[str, Any]) -> None:
+    screen.print(f"\n{failure['state']}: {words.target(failure)} {failure['address']}", style="bold red")
+    screen.print(failure["says"])
+    if failure["exemption"]:
+        screen.print(f"the tolerance is wider already: {failure['exemption']}")
+    for value in failure["values"]:
+        screen.print(f"{value['what']}: {words.off(value)}")
+        out = tables.table(screen, "at", "got", "want", wrap="want")
+        for row in words.entries(value):
+            out.add_row(*row)
+        screen.print(out)
+    if failure["note"]:
+        screen.print(failure["note"].rstrip())
+    screen.print(failure["command"], style="cyan", soft_wrap=True)

@@ -1,0 +1,49 @@
+"""Options that several commands take, and the checks that come before any work."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import numpy as np
+import typer
+
+from xvarpro import backends
+from xvarpro.errors import ProblemError
+
+Backend: TypeAlias = Annotated[str, typer.Option(help="Where to compute: see xvarpro backends.")]
+Device: TypeAlias = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda:0. Default: the backend's.")]
+Dtype: TypeAlias = Annotated[str, typer.Option(help="float64 or float32.")]
+
+
+def check_backend(name: str, device: str | None = None) -> backends.Backend:
+    """The backend, if it is installed and has that device.
+
+    Raises
+    ------
+    UnknownBackendError, BackendNotInstalledError
+    ProblemError
+        It cannot compute on the device; the message says which it has.
+    """
+    backend = backends.get(name)
+    try:
+        backend.asarray(np.zeros(1), device=None if device is None else backend.parse_device(device))
+        return backend
+    except Exception as error:  # a framework raises what it likes where a device or its driver is missing
+        reason = str(error).partition("\n")[0]
+        what = "has no device to compute on" if device is None else f"cannot compute on {device!r}"
+        raise ProblemError(f"backend {name!r} {what}: {reason}") from error
+
+
+def check_dtype(dtype: str) -> str:
+    """`dtype`, if a solve can be done in it."""
+    if dtype not in ("float64", "float32"):
+        raise ProblemError(f"dtype must be float64 or float32, got {dtype!r}")
+    return dtype
+
+
+def split(names: str) -> list[str]:
+    """Backends from a list with commas: at least two, each once."""
+    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if len(found) < 2:
+        raise ProblemError(f"two or more backends are needed, such as numpy,torch: got {names!r}")
+    return found

@@ -1,0 +1,85 @@
+"""Tables on a screen and summaries in files: what every command prints and writes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from xvarpro.reproducibility.comparison import Comparison
+
+_WIDTH = 120  # of a pipe or a file, where no terminal says how wide it is
+
+
+def console() -> Console:
+    """Standard output: a terminal at its own width, anything else wide enough for the tables."""
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # 'xvarpro[jax]' is no markup
+    screen = Console(**plain)
+    return screen if screen.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDTH, **plain)
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what they are, without lines."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def table(screen: Console, *columns: str, right: Iterable[str] = (), wrap: str = "") -> Table:
+    """A table with a line under its head only.
+
+    Parameters
+    ----------
+    screen : Console
+        Where it will be shown: a narrow one gets less air.
+    *columns : str
+    right : names
+        Columns of numbers.
+    wrap : str
+        The column that gives way where the screen is too narrow; numbers are never cut.
+    """
+    out = Table(box=box.SIMPLE_HEAD, padding=(0, int(screen.width >= 100), 0, 0), pad_edge=False)
+    for name in columns:
+        out.add_column(name, justify="right" if name in right else "left", no_wrap=name != wrap, overflow="fold")
+    return out
+
+
+def agreement(screen: Console, found: Comparison) -> Table:
+    """One row per backend."""
+    numbers = ("objective", "iter.", "seconds")
+    out = table(screen, "backend", *numbers, "device", "version", right=numbers, wrap="version")
+    for name, fit in found.fits.items():
+        known = fit.provenance
+        version = versions(dict([next(iter(known["framework"].items()))]))
+        out.add_row(name, f"{fit.value:.13g}", str(fit.n_iter), f"{fit.seconds:.2f}", known["device"], version)
+    return out
+
+
+def versions(described: Mapping[str, Any]) -> str:
+    """What a backend says about itself, in one line."""
+    return ", ".join(f"{name} {value}" for name, value in described.items())
+
+
+def write_summary(path: Path, content: Mapping[str, Any]) -> None:
+    """JSON that any reader accepts: a number that is not finite becomes null."""
+    path.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {str(key): _plain(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(value) for value in x]
+    if isinstance(x, float) and not math.isfinite(x):
+        return None
+    return str(x) if isinstance(x, Path) else x

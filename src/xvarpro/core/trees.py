@@ -1,0 +1,206 @@
+"""Trees of arrays: taken apart once at the boundary, flat tuples inside."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+from xvarpro.core import namespace as _namespace
+from xvarpro.core.struct import NAMESPACE, Array, Leaves, Tree
+
+is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
+is_inexact = _namespace.is_inexact
+
+
+def array_namespace(*trees: Tree) -> Any:
+    """Array-API namespace of the arrays in `trees`: what a model function computes with.
+
+    Parameters
+    ----------
+    *trees : arrays or pytrees of arrays
+        Usually the `theta` that the model function was given. Python scalars are passed over.
+
+    Returns
+    -------
+    namespace
+        With the functions of the array API standard, those of its ``linalg`` and ``fft`` extensions included. While a
+        derivative is taken on NumPy or CuPy this is the namespace of the tape.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xp = xv.array_namespace({"rate": np.ones(2)})
+    >>> xp.exp(np.zeros(2))
+    array([1., 1.])
+    """
+    first = trees[0] if trees else None
+    if len(trees) == 1 and is_array(first):
+        return _namespace.array_namespace(first)
+    arrays = [x for tree in trees for x in leaves(tree) if is_array(x)]
+    if not arrays:
+        raise TypeError("array_namespace() needs at least one array; got " + ", ".join(type(t).__name__ for t in trees))
+    return _namespace.array_namespace(*arrays)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """Leaves in optree's order: dicts by sorted key."""
+    return optree.tree_leaves(tree, namespace=NAMESPACE)
+
+
+def flatten(tree: Tree) -> tuple[list[Any], Any]:
+    """Leaves and the structure that `unflatten` needs."""
+    return optree.tree_flatten(tree, namespace=NAMESPACE)
+
+
+def unflatten(treedef: Any, leaves: Iterable[Any]) -> Tree:
+    """Inverse of `flatten`."""
+    return optree.tree_unflatten(treedef, leaves)
+
+
+def paths(tree: Tree, root: str = "theta") -> list[str]:
+    """How a user would write each leaf: ``theta['s']``, ``theta[0]``."""
+    return [a.codify(root) for a in optree.tree_accessors(tree, namespace=NAMESPACE)]
+
+
+class _Identity:
+    """A key for something that cannot be hashed: equal only to itself, and kept alive while the key is."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.obj is self.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """Everything about an object but its arrays. Equal skeletons compile to the same program."""
+
+    treedef: Any
+    static: tuple[Any, ...]
+
+    def fill(self, arrays: Iterable[Array]) -> Any:
+        """The object again, around these arrays."""
+        supply = iter(arrays)
+        return optree.tree_unflatten(self.treedef, [next(supply) if s is Skeleton else _bare(s) for s in self.static])
+
+
+def _bare(x: Any) -> Any:
+    return x.obj if isinstance(x, _Identity) else x
+
+
+def partition(obj: Any) -> tuple[Leaves, Skeleton]:
+    """Split anything made of `Struct` objects and containers into its arrays and a hashable rest."""
+    found, treedef = optree.tree_flatten(obj, none_is_leaf=True, namespace=NAMESPACE)
+    arrays: list[Array] = []
+    static: list[Any] = []
+    for x in found:
+        if is_array(x):
+            arrays.append(x)
+            static.append(Skeleton)
+        else:
+            static.append(x if x is None or _hashes(x) else _Identity(x))
+    return tuple(arrays), Skeleton(treedef, tuple(static))
+
+
+def _hashes(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+def changed(obj: Any, **fields: Any) -> Any:
+    """A dataclass with other fields, which are not checked anew: they may be traced."""
+    other = copy.copy(obj)
+    for name, value in fields.items():
+        object.__setattr__(other, name, value)
+    return other
+
+
+def map_arrays(fun: Callable[[Array], Array], obj: Any) -> Any:
+    """`obj` with `fun` applied to every array in it."""
+    arrays, skeleton = partition(obj)
+    return skeleton.fill([fun(x) for x in arrays])
+
+
+# -- arithmetic on flat tuples -----------------------------------------------------------------------------------------
+
+
+def dot(a: Leaves, b: Leaves) -> Array:
+    """``<a, b>``, 0-d."""
+    return sum_(inner(x, y) for x, y in zip(a, b, strict=True))
+
+
+def inner(x: Array, y: Array) -> Array:
+    """``Re <x, y>`` of two arrays of one shape and dtype, without a temporary of their size where they are real."""
+    xp = _namespace.array_namespace(x)
+    if x.ndim != 1:
+        flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
+        x, y = flat, flat if y is x else xp.reshape(y, (-1,))
+    return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
+
+
+def axpy(alpha: Any, d: Leaves, theta: Leaves) -> Leaves:
+    """``theta + alpha d``."""
+    return tuple(x + alpha * v for x, v in zip(theta, d, strict=True))
+
+
+def sub(a: Leaves, b: Leaves) -> Leaves:
+    """``a - b``."""
+    return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+def plus(a: Leaves, b: Leaves) -> Leaves:
+    """``a + b``."""
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def scaled(alpha: Any, d: Leaves) -> Leaves:
+    """``alpha d``."""
+    return tuple(alpha * x for x in d)
+
+
+def signs(like: Leaves) -> Leaves:
+    """A fixed vector that points into no special direction."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.uniform(0.5, 1.5, x.shape) * rng.choice([-1.0, 1.0], x.shape) for x in like]
+    made = zip(drawn, like, strict=True)
+    return tuple(array_namespace(x).asarray(z, dtype=x.dtype, device=_namespace.device(x)) for z, x in made)
+
+
+def corner(x: Array) -> Array:
+    """The first entry of an array, 0-d: something to take dtype and device from."""
+    return x[(0,) * x.ndim]
+
+
+def sum_(terms: Iterable[Array]) -> Array:
+    """Sum of one or more arrays; no Python zero at the start, which some frameworks would promote by."""
+    supply = iter(terms)
+    total = next(supply)
+    for term in supply:
+        total = total + term
+    return total
+
+
+def select(condition: Array, a: Any, b: Any) -> Any:
+    """``a`` where the 0-d `condition` holds, else ``b``, leaf by leaf over tuples of one shape."""
+    if isinstance(a, tuple):
+        parts = [select(condition, x, y) for x, y in zip(a, b, strict=True)]
+        return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
+    return _namespace.array_namespace(a).where(condition, a, b)
+
+
+def rounding(value: Array) -> Array:
+    """What two computed objectives near `value` may differ by without meaning anything."""
+    xp = _namespace.array_namespace(value)
+    return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)

@@ -1,0 +1,1 @@
+"""Derivatives of solutions, and solves as layers of PyTorch and JAX programs."""

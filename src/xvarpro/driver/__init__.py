@@ -1,0 +1,1 @@
+"""From a problem and a start to a result: prepare, iterate, return."""

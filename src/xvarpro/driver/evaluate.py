@@ -1,0 +1,92 @@
+"""The reduced objective at one point, and the nearest feasible one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.prepare import prepare
+from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.problem.problem import Problem
+from xvarpro.sets.region import resolve
+
+
+def value_and_gradient(
+    problem: Problem,
+    theta: Tree,
+    backend: str | Backend | None = None,
+    *,
+    device: Any = None,
+    dtype: str | None = None,
+) -> tuple[Array, Tree]:
+    """Reduced objective and its exact gradient at theta.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta : pytree of arrays
+        float32 or float64, all of one framework.
+    backend, device, dtype
+        Where to compute; theta's own by default.
+
+    Returns
+    -------
+    value : array, 0-d
+    gradient : pytree of arrays
+        Both in theta's framework and on its device.
+
+    Raises
+    ------
+    ProblemError, ModelError, ExchangeError
+        As `solve`.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data, axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 20)
+    >>> problem = xv.separable(M, np.exp(-2.0 * t), data=t)
+    >>> value, gradient = xv.value_and_gradient(problem, np.array([2.0]))
+    >>> bool(value < 1e-25), bool(abs(gradient[0]) < 1e-12)
+    (True, True)
+    """
+    prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
+    value, gradient = prepared.call(_value_and_gradient, prepared.theta)
+    home = prepared.home
+    return home.array(value, prepared.backend), home.bring(gradient, prepared.backend)
+
+
+def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+    point, gradient = objective.value_and_gradient(theta)
+    return point.value, gradient
+
+
+def project(theta: Tree, over: Tree) -> Tree:
+    """Nearest feasible point of theta, leaf by leaf, as `solve` understands `over`.
+
+    Parameters
+    ----------
+    theta : pytree of arrays
+    over : Set, Free or a tree of them
+
+    Returns
+    -------
+    pytree of arrays
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.project({"a": np.array([7.0]), "s": np.array([3.0, 1.0])}, {"s": xv.sets.CappedSimplex(2.0)})
+    {'a': array([7.]), 's': array([2., 0.])}
+    """
+    leaves, treedef = trees.flatten(theta)
+    for x, name in zip(leaves, trees.paths(theta), strict=True):
+        if not trees.is_array(x):
+            raise ProblemError(f"{name} must be an array, got {type(x).__name__}")
+    region = resolve(over, theta)
+    return trees.unflatten(treedef, region.project(tuple(leaves)))

@@ -1,0 +1,175 @@
+"""The driver: prepare, choose an algorithm, run it, return."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xvarpro import algorithms
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.progress import Bar
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Tree
+from xvarpro.driver.prepare import Prepared, prepare
+from xvarpro.driver.run import DeadUnitsWarning, Moment, Run
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
+from xvarpro.results.recipe import Recipe, fingerprints
+from xvarpro.results.result import Result
+
+__all__ = ["DeadUnitsWarning", "Moment", "solve"]
+
+
+def solve(
+    problem: Problem,
+    theta0: Tree,
+    *,
+    over: Tree = None,
+    algorithm: Algorithm | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    time_limit: float | None = None,
+    callback: Callable[[Moment], bool | None] | None = None,
+    progress: bool | None = None,
+    debug: bool = False,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+    deterministic: bool = False,
+) -> Result:
+    """Minimise the reduced objective over ``C_A x R^p``.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `separable` or `bilevel`.
+    theta0 : array or pytree of arrays
+        Feasible start, float32 or float64, all of one framework. It is never written to.
+    over : Set, Free or a tree of them, optional
+        Sets for the leaves of theta; what is not named is free.
+    algorithm : Algorithm, optional
+        One of `xvarpro.algorithms`; None takes the best measured for the sets at hand, and the result says which.
+    tol : float
+        Both parts of the gap must fall below ``tol * |f|``.
+    max_iter : int
+        Iterations at most, >= 0.
+    time_limit : float, optional
+        Seconds for the iterations; set-up and compilation do not count.
+    callback : callable, optional
+        Called with a `Moment` after every iteration; returning True stops the solve.
+    progress : bool, optional
+        Progress bar; None shows one on a terminal only.
+    debug : bool
+        Certify the designs at theta0 by `operators.dottest` first: worth it once for an operator of your own.
+    backend, device, dtype : optional
+        Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
+    deterministic : bool
+        Hold the backend to the same bits from run to run, for one version of everything on one kind of processor with
+        one number of threads; the result's provenance says what that does not cover.
+
+    Returns
+    -------
+    Result
+        Arrays in theta0's framework, on its device.
+
+    Raises
+    ------
+    ProblemError
+        Shapes, sets, dtypes or starts that do not fit together; NaN or inf in the data; an infeasible start; with
+        `debug`, an operator whose adjoint or gradient is not that of its products; with `deterministic`, an operation
+        that has no such algorithm.
+    ModelError
+        A model function returned the wrong thing or left its array namespace.
+    ExchangeError
+        A result that could not be returned without losing digits.
+    UnknownBackendError, BackendNotInstalledError
+        As they say.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    >>> t = np.linspace(0.0, 2.0, 100)
+    >>> y = 2.0 * np.exp(-1.0 * t) + np.exp(-5.0 * t)
+    >>> problem = xv.separable(M, y, data={"t": t})
+    >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0), tol=1e-9)
+    >>> np.round(fit.theta, 3), np.round(fit.w, 3)
+    (array([1., 5.]), array([2., 1.]))
+    """
+    began = time.perf_counter()
+    _check_options(tol, max_iter, time_limit, algorithm, callback)
+    prepared = prepare(
+        problem,
+        theta0,
+        over=over,
+        backend=backend,
+        device=device,
+        dtype=dtype,
+        progress=progress,
+        deterministic=deterministic,
+    )
+    method = chosen(prepared, algorithm)
+    if debug:
+        prepared.certify_designs()
+    with prepared.backend.scope(prepared.dtype):
+        run = Run(prepared, method, tol)
+        run.warm_up()
+        if max_iter == 0:  # theta0 is what is asked about: an inexact lower level is solved tightly there
+            run.doubted()
+        setup = time.perf_counter() - began
+        with Bar(max_iter, progress) as bar:
+            status = run.iterate(max_iter, time_limit, callback, bar)
+            while status is Status.CONVERGED and run.doubted():
+                status = run.iterate(max_iter, time_limit, callback, bar)
+        return run.result(run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
+
+
+def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:
+    prepared = run.prepared
+    host = [np.array(prepared.backend.to_numpy(x)) for x in prepared.theta]
+    theta0 = trees.unflatten(prepared.home.treedef, host)
+    return Recipe(theta0, over, run.algorithm, run.tol, max_iter, run.scale, fingerprints(problem, theta0))
+
+
+def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
+    """The algorithm, or the default for the sets at hand.
+
+    Raises
+    ------
+    ProblemError
+        It does not fit the sets, or these do not fit a compiled loop.
+    """
+    size = sum(math.prod(x.shape) for x in prepared.theta)
+    region = prepared.region
+    without = region.without_projection
+    method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
+    if method.needs_projection and without:
+        raise ProblemError(f"{type(method).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
+    hosted = [C for _, C in region.constrained if not C.compiles]
+    if prepared.backend.compiled and hosted:
+        raise ProblemError(
+            f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
+            "use another backend, or for debugging one that does not compile"
+        )
+    return method
+
+
+def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, callback: Any) -> None:
+    if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
+        raise ProblemError(f"tol must be a finite number >= 0, got {tol!r}")
+    if not (isinstance(max_iter, int) and max_iter >= 0):
+        raise ProblemError(f"max_iter must be a whole number >= 0, got {max_iter!r}")
+    if not (time_limit is None or (isinstance(time_limit, int | float) and time_limit >= 0)):
+        raise ProblemError(f"time_limit must be seconds >= 0 or None, got {time_limit!r}")
+    if not (algorithm is None or isinstance(algorithm, Algorithm)):
+        raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None, got {algorithm!r}")
+    if not (callback is None or callable(callback)):
+        raise ProblemError(f"callback must be a function of a Moment or None, got {callback!r}")

@@ -1,0 +1,90 @@
+"""Shared pieces: the stacked matrix, its rank, its condition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+
+
+def stacked(A: Array, root: Any, Omega: Array | None) -> Array:
+    """``[A; root Omega]``, root the square root of the ridge, None for none; the identity for `Omega` None.
+
+    Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
+    """
+    if root is None:
+        return padded(A, A.shape[1]) if A.shape[0] < A.shape[1] else A
+    xp = array_namespace(A)
+    ridge = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega
+    return xp.concat([A, root * ridge])
+
+
+def padded(y: Array, rows: int) -> Array:
+    """`y` above the zeros that the ridge is fitted to."""
+    if rows == y.shape[0]:
+        return y
+    xp = array_namespace(y)
+    return xp.concat([y, xp.zeros((rows - y.shape[0], y.shape[1]), dtype=y.dtype, device=device(y))])
+
+
+def power_of_two(x: Array) -> Array:
+    """The next power of two of every entry >= 0, to the last bit: a division by it loses nothing. 1 for 0."""
+    xp = array_namespace(x)
+    p = 2.0 ** xp.ceil(xp.log2(xp.where(x > 0, x, xp.ones_like(x))))
+    # what a framework's power is off by, some last digits, does not survive the larger summand
+    larger = p / xp.finfo(x.dtype).eps ** 0.5
+    return (p + larger) - larger
+
+
+def units(R: Array) -> Array:
+    """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
+    xp = array_namespace(R)
+    largest = xp.max(xp.abs(R), axis=-2, keepdims=True)
+    # squares of what is left neither overflow nor vanish
+    R = R / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True))
+    return R / xp.where(length > 0, length, xp.ones_like(length))
+
+
+def deficient(backend: Any, R: Array, rows: int) -> Array:
+    """Whether the columns of ``A = Q R``, A with `rows` rows, are dependent to working precision; 0-d bool.
+
+    Of a stack of matrices, whether those of any of them are. With columns of length 1 ``|r_jj|`` is the distance of
+    column j from the span of those before it: where none is small, the rank is full. Small ones may be rounding or
+    conditioning; the smallest singular value decides, and is computed only then.
+    """
+    xp = array_namespace(R)
+    eps, n = xp.finfo(R.dtype).eps, R.shape[-1]
+    R = units(R)
+    # written so that NaN counts as small
+    small = ~xp.all(xp.abs(xp.linalg.diagonal(R)) > 1e4 * eps * n)
+
+    def decide(_: Array) -> Array:
+        s = backend.svd(R)[1]
+        return ~xp.all(xp.min(s, axis=-1) > (eps * max(rows, n)) * xp.max(s, axis=-1))
+
+    return backend.when(small, decide, small)
+
+
+def deficient_gram(L: Array) -> Array:
+    """As `deficient`, from the Cholesky factor of ``A^H A``.
+
+    Squared distances of each column from the span of those before it, over squared lengths: rounding of the Gram matrix
+    leaves up to some hundred eps of them.
+    """
+    xp = array_namespace(L)
+    tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
+    return ~xp.all(xp.abs(xp.linalg.diagonal(L)) ** 2 > tiny * xp.sum(xp.abs(L) ** 2, axis=1))
+
+
+def condition_of(backend: Any, R: Array) -> Array:
+    """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
+    return spread(backend, units(R))
+
+
+def spread(backend: Any, A: Array) -> Array:
+    """The largest singular value over the smallest."""
+    xp = array_namespace(A)
+    s = backend.svd(A)[1]
+    return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))

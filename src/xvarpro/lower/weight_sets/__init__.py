@@ -1,0 +1,1 @@
+"""Where w may lie: affine subspaces, orthants, boxes."""

@@ -1,0 +1,155 @@
+"""The lower level between bounds: the active set by pivoting, the adjoint on the entries that are free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.stack import condition_of, deficient, padded, stacked
+from xvarpro.lower.weight_sets._pivoting import Box, Orthant, Solution, inverses, pivot, solve_adjoint, solve_free
+from xvarpro.lower.weight_sets.interface import one_design
+
+
+class BoxFactor(NamedTuple):
+    """``[M; sqrt(lam) Omega] = Q R``; of complex matrices the real and the imaginary rows, for w is real."""
+
+    Q: Array
+    R: Array
+
+
+@final
+@dataclass(frozen=True)
+class InBox(LowerSolver):
+    """``lower <= w <= upper``, entry by entry, by one QR and pivoting on its triangle (`lower._pivoting`).
+
+    On the free entries F of a column the minimiser is that of an unconstrained level with the columns F of M, and so is
+    the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not refined further.
+
+    Parameters
+    ----------
+    lower, upper : number or array, shape (n,), (n, 1) or (n, k)
+    w : array, shape (n, k), or None
+        Where to start: the solution, or something near it.
+    """
+
+    lower: Any = 0.0
+    upper: Any = float("inf")
+    w: Array | None = None
+
+    def factor(self, backend: Any, system: System) -> BoxFactor:
+        return BoxFactor(*backend.qr(_real(stacked(one_design(system.M).dense(), system.root, system.weight))))
+
+    def argmin(self, backend: Any, system: System, factor: BoxFactor, y: Array) -> Array:
+        box, lengths = self._box(factor, _projected(factor, y))
+        return _beside(self._weights(self._solve(backend, box, lengths), lengths), y)
+
+    def near(self, w: Array) -> InBox:
+        return replace(self, w=w)
+
+    def adjoint(self, backend: Any, system: System, factor: BoxFactor, c: Array, y: Array, r: Array) -> Adjoint:
+        xp = array_namespace(c)
+        box, lengths = self._box(factor, _projected(factor, y))
+        free = self._solve(backend, box, lengths).free
+        c = xp.real(c) if trees.is_complex(c) else c
+        c = xp.where(free, c / lengths, xp.zeros_like(c))
+        X = inverses(backend, box.R, c.shape[1])(free)
+        t = solve_adjoint(X, box.R, c)
+        v = _beside(solve_free(X, box.R, t) / lengths, y)
+        q = _complex(factor.Q @ t, y)[: y.shape[0], :]
+        return Adjoint(q, ((r, v),), v)
+
+    def deficient(self, backend: Any, factor: BoxFactor) -> Array:
+        return deficient(backend, factor.R, factor.Q.shape[0])
+
+    def condition(self, backend: Any, factor: BoxFactor) -> Array:
+        return condition_of(backend, factor.R)
+
+    def kinks(self, backend: Any, system: System, factor: BoxFactor, y: Array) -> Array:
+        """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly."""
+        xp = array_namespace(factor.R)
+        box, lengths = self._box(factor, _projected(factor, y))
+        solution = self._solve(backend, box, lengths)
+        lower, upper = (lengths * _column(bound, lengths) for bound in (self.lower, self.upper))
+        off = xp.minimum(xp.abs(solution.x - lower), xp.abs(upper - solution.x))
+        sizes = (xp.max(xp.abs(x), axis=0, keepdims=True) for x in (solution.x, y))
+        small = (100 * box.R.shape[0] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
+        near = (off <= condition_of(backend, box.R) * small) & (lower < upper)
+        return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
+
+    def _solve(self, backend: Any, box: Box | Orthant, lengths: Array) -> Solution:
+        xp = array_namespace(box.z)
+        free = xp.ones_like(box.z, dtype=xp.bool)
+        if self.w is None:
+            return pivot(backend, box, free, ~free)
+        w = xp.real(self.w) if trees.is_complex(self.w) else self.w
+        lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
+        return pivot(backend, box, (w > lower) & (w < upper), w >= upper)
+
+    def _box(self, factor: BoxFactor, z: Array) -> tuple[Box | Orthant, Array]:
+        """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
+        R = factor.R
+        xp = array_namespace(R)
+        lengths = xp.sqrt(xp.sum(R * R, axis=0))
+        lengths = xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+        column = xp.expand_dims(lengths, axis=1)
+        if self._positive:
+            return Orthant(R / lengths, z), column
+        bounds = (xp.broadcast_to(column * _column(bound, column), z.shape) for bound in (self.lower, self.upper))
+        return Box(R / lengths, z, *bounds), column
+
+    @property
+    def _positive(self) -> bool:
+        bounds = (self.lower, self.upper)
+        return all(isinstance(bound, float) for bound in bounds) and bounds == (0.0, float("inf"))
+
+    def _weights(self, solution: Solution, lengths: Array) -> Array:
+        """w, with entries at a bound exactly there, and NaN where pivoting has not ended."""
+        xp = array_namespace(lengths)
+        w = solution.x / lengths
+        if self._positive:
+            w = xp.where(solution.free & (w > 0), w, xp.zeros_like(w))
+        else:
+            lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
+            held = xp.where(solution.high, upper, lower)
+            w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
+        unsolved = solution.running | ~xp.all(xp.isfinite(solution.x), axis=0)
+        return xp.where(unsolved, xp.asarray(xp.nan, dtype=w.dtype, device=device(w)), w)
+
+
+def _column(bound: Any, like: Array) -> Array:
+    """A bound as (n, 1) or (n, k)."""
+    if isinstance(bound, int | float):
+        return array_namespace(like).full_like(like, bound)
+    return bound if bound.ndim == 2 else array_namespace(bound).expand_dims(bound, axis=1)
+
+
+# -- complex numbers: w is real, so that real and imaginary parts are rows ---------------------------------------------
+
+
+def _real(A: Array) -> Array:
+    xp = array_namespace(A)
+    return xp.concat([xp.real(A), xp.imag(A)]) if trees.is_complex(A) else A
+
+
+def _projected(factor: BoxFactor, y: Array) -> Array:
+    """``Q^T`` times the target."""
+    if trees.is_complex(y):
+        return factor.Q.mT @ _real(padded(y, factor.Q.shape[0] // 2))
+    return factor.Q[: y.shape[0], :].mT @ y
+
+
+def _complex(x: Array, like: Array) -> Array:
+    """Inverse of `_real` where `like` is complex."""
+    if not trees.is_complex(like):
+        return x
+    half = x.shape[0] // 2
+    return _beside(x[:half, :], like) + _beside(x[half:, :], like) * array_namespace(x).asarray(1j, dtype=like.dtype)
+
+
+def _beside(x: Array, like: Array) -> Array:
+    """A real array as a complex one where it meets complex numbers."""
+    return array_namespace(x).astype(x, like.dtype) if trees.is_complex(like) else x

@@ -1,0 +1,314 @@
+"""Weights in an affine subspace ``w = w0 + B a``: given as such, by equations, by known or by shared entries."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.qr import QR
+from xvarpro.lower.weight_sets._subspace import InSubspace
+from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, on_host, taken
+
+
+@final
+@dataclass(frozen=True)
+class Affine(WeightSet):
+    """``w = w0 + B a``, with the coefficients `a` free.
+
+    The lower level is solved for `a`; `w` is then the projection of the unconstrained minimiser onto the subspace in
+    the norm of ``H = M^H M + lam Omega^H Omega`` (paper, section 3.3), and depends smoothly on M.
+
+    Parameters
+    ----------
+    w0 : array, shape (n,) or (n, k), or None
+        A point of the subspace, one for all right-hand sides or one for each; None is 0.
+    B : array, shape (n, r)
+        Columns that span its directions, linearly independent, r < n + 1.
+
+    Raises
+    ------
+    ProblemError
+        Shapes that do not fit, NaN or inf, columns of B that are dependent.
+
+    Examples
+    --------
+    Two weights that sum to one:
+
+    >>> import numpy as np, xvarpro as xv
+    >>> A, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1.0, 1.0, 0.0])
+    >>> W = xv.lower.Affine(np.array([1.0, 0.0]), np.array([[1.0], [-1.0]]))
+    >>> problem = xv.separable(lambda theta, data: theta * data, y, data=A, W=W)
+    >>> xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w
+    array([0.5, 0.5])
+    """
+
+    w0: Array | None = None
+    B: Array = None
+
+    def __post_init__(self) -> None:
+        B = numbers(self, "B", 2)
+        if _rank(B) < B.shape[1]:
+            raise ProblemError(
+                f"Affine: the {B.shape[1]} columns of B are linearly dependent (rank {_rank(B)}): leave out those that "
+                "follow from others"
+            )
+        if self.w0 is not None and (got := numbers(self, "w0", 1, 2)).shape[0] != B.shape[0]:
+            raise ProblemError(f"Affine: w0 has {got.shape[0]} rows and B has {B.shape[0]}")
+
+    @property
+    def size(self) -> int:
+        return self.B.shape[0]
+
+    @property
+    def columns(self) -> int | None:
+        return self.w0.shape[1] if self.w0 is not None and self.w0.ndim == 2 else None
+
+    @property
+    def linear(self) -> bool:
+        return self.w0 is None or not on_host(self.w0).any()
+
+    def dimension(self, n: int) -> int:
+        return self.B.shape[1]
+
+    def resolved(self) -> Affine:
+        """With orthonormal B, and the w0 nearest to 0, as a matrix."""
+        Q = np.linalg.qr(on_host(self.B))[0]
+        if self.w0 is None:
+            return Affine(None, Q)
+        w0 = on_host(self.w0)
+        return _affine(w0 - Q @ (Q.conj().T @ w0) if Q.shape[1] < Q.shape[0] else 0 * w0, Q)
+
+    def part(self, indices: Array, scale: float) -> Affine:
+        return self if self.w0 is None else changed(self, w0=taken(self.w0, indices, scale))
+
+    def solver(self, given: LowerSolver | None) -> LowerSolver:
+        return InSubspace(QR() if given is None else given, self.B, self.w0)
+
+    @classmethod
+    def examples(cls, n: int) -> tuple[Affine, ...]:
+        draw = np.random.default_rng(n)
+        B = draw.normal(size=(n, max(1, n - 1)))
+        return cls(None, B), cls(draw.normal(size=n), B), cls(draw.normal(size=(n, 3)), B)
+
+
+class _Constructed(WeightSet):
+    """A set that is resolved to `Affine`."""
+
+    @property
+    def size(self) -> int:
+        return self.resolved().size
+
+    @property
+    def columns(self) -> int | None:
+        return self.resolved().columns
+
+    @property
+    def linear(self) -> bool:
+        return self.resolved().linear
+
+    def dimension(self, n: int) -> int:
+        return self.resolved().dimension(n)
+
+    def part(self, indices: Array, scale: float) -> WeightSet:
+        return self.resolved().part(indices, scale)
+
+    def solver(self, given: LowerSolver | None) -> LowerSolver:
+        return self.resolved().solver(given)
+
+    @abstractmethod
+    def resolved(self) -> Affine:
+        """The subspace as a base and a shift."""
+
+
+@final
+@dataclass(frozen=True)
+class Equality(_Constructed):
+    """``C w = d``.
+
+    Parameters
+    ----------
+    C : array, shape (p, n)
+        Linearly independent rows, p < n.
+    d : number or array, shape (p,) or (p, k)
+        One right-hand side for all columns of w, or one for each.
+
+    Raises
+    ------
+    ProblemError
+        Shapes that do not fit, NaN or inf, equations that contradict each other or follow from each other, or that
+        leave nothing to solve for.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> A, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1.0, 1.0, 0.0])
+    >>> W = xv.lower.Equality(np.ones((1, 2)), 1.0)
+    >>> problem = xv.separable(lambda theta, data: theta * data, y, data=A, W=W)
+    >>> np.round(xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w, 12)
+    array([0.5, 0.5])
+    """
+
+    C: Array = None
+    d: Array | float = 0.0
+
+    def __post_init__(self) -> None:
+        C, d = numbers(self, "C", 2), numbers(self, "d", 0, 1, 2)
+        p, n = C.shape
+        if d.ndim and d.shape[0] != p:
+            raise ProblemError(f"Equality: C has {p} rows and d has {d.shape[0]}: one for each equation")
+        rank = _rank(C.T)
+        if rank < p:
+            solution = np.linalg.lstsq(C, np.broadcast_to(d, (p,)) if d.ndim == 0 else d)[0]
+            off = np.abs(C @ solution - d).max()
+            scale = np.abs(C).max() * np.abs(solution).max() + np.abs(d).max()
+            if off > 1e3 * max(p, n) * _eps(C) * scale:
+                raise ProblemError(
+                    f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}"
+                )
+            raise ProblemError(
+                f"Equality: the {p} rows of C are linearly dependent (rank {rank}): leave out the equations that "
+                "follow from others"
+            )
+        if p == n:
+            raise ProblemError(f"Equality: {p} independent equations determine all {n} weights: nothing is left to fit")
+
+    def resolved(self) -> Affine:
+        C, d = on_host(self.C), on_host(self.d)
+        p, _ = C.shape
+        Q, R = np.linalg.qr(C.conj().T, mode="complete")
+        d = np.broadcast_to(d, (p, 1)) if d.ndim == 0 else d
+        return _affine(Q[:, :p] @ np.linalg.solve(R[:p, :].conj().T, d), Q[:, p:])
+
+    @classmethod
+    def examples(cls, n: int) -> tuple[Equality, ...]:
+        return (cls(np.ones((1, n)), 1.0), cls(np.ones((1, n)), np.arange(3.0)[None, :])) if n > 1 else ()
+
+
+@final
+@dataclass(frozen=True)
+class Fixed(_Constructed):
+    """Some entries of w are known.
+
+    Parameters
+    ----------
+    where : array of bool, shape (n,), or of whole numbers
+        Which entries: a mask, or their indices.
+    values : number or array, shape (f,) or (f, k)
+        Their values, in the order of the entries: one for all, one for each, or one for each and each column of w.
+    n : int, optional
+        The length of w; needed with indices.
+
+    Raises
+    ------
+    ProblemError
+        Indices that are out of range or repeated, shapes that do not fit, NaN or inf, all entries fixed.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> W = xv.lower.Fixed(np.array([True, False]), 1.0)
+    >>> problem = xv.separable(lambda theta, data: theta * data, np.array([1.0, 3.0]), data=np.eye(2), W=W)
+    >>> xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w
+    array([1., 3.])
+    """
+
+    where: Array = None
+    values: Array | float = 0.0
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        values = numbers(self, "values", 0, 1, 2)
+        order, n = self._entries()
+        if values.ndim and values.shape[0] != order.size:
+            raise ProblemError(f"Fixed: {order.size} entries are fixed, and values has {values.shape[0]} rows")
+        if order.size == n:
+            raise ProblemError(f"Fixed: all {n} weights are fixed: nothing is left to fit")
+
+    def _entries(self) -> tuple[np.ndarray, int]:
+        where = on_host(self.where)
+        if where.ndim == 1 and where.dtype.kind == "b" and self.n in (None, where.size):
+            return np.flatnonzero(where), where.size
+        if where.ndim != 1 or where.dtype.kind not in "iu":
+            raise ProblemError(f"Fixed: where must be a mask of shape (n,) or a vector of indices, got {self.where!r}")
+        n = self.n
+        if not isinstance(n, int) or n < 1:
+            raise ProblemError(f"Fixed: indices need the length of w, a whole number >= 1: pass n, got {n!r}")
+        if len({int(i) for i in where}) < where.size or not ((where >= 0) & (where < n)).all():
+            raise ProblemError(f"Fixed: indices must be different and from 0 to {n - 1}, got {where.tolist()}")
+        return where, n
+
+    def resolved(self) -> Affine:
+        order, n = self._entries()
+        values = on_host(self.values)
+        w0 = np.zeros((n, values.shape[1] if values.ndim == 2 else 1), np.result_type(values, np.float32))
+        w0[order] = values[:, None] if values.ndim == 1 else values
+        return _affine(w0, np.eye(n)[:, np.setdiff1d(np.arange(n), order)])
+
+    @classmethod
+    def examples(cls, n: int) -> tuple[Fixed, ...]:
+        if n == 1:
+            return ()
+        return cls(np.arange(n) == 1, 0.0), cls(np.arange(n) == 0, 2.0), cls(np.array([n - 1]), np.array([0.5]), n)
+
+
+@final
+@dataclass(frozen=True)
+class Shared(_Constructed):
+    """Entries of w with the same label are equal.
+
+    Parameters
+    ----------
+    groups : array of whole numbers, shape (n,)
+        The label of each entry.
+
+    Raises
+    ------
+    ProblemError
+        Anything that is no vector of whole numbers.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> W = xv.lower.Shared(np.array([0, 0, 1]))
+    >>> problem = xv.separable(lambda theta, data: theta * data, np.array([1.0, 3.0, 5.0]), data=np.eye(3), W=W)
+    >>> np.round(xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w, 12)
+    array([2., 2., 5.])
+    """
+
+    groups: Array = None
+
+    def __post_init__(self) -> None:
+        groups = on_host(self.groups)
+        if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":
+            raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {self.groups!r}")
+
+    def resolved(self) -> Affine:
+        labels, index = np.unique(on_host(self.groups), return_inverse=True)
+        members = np.eye(labels.size)[index]
+        return Affine(None, members / np.sqrt(members.sum(axis=0)))
+
+    @classmethod
+    def examples(cls, n: int) -> tuple[Shared, ...]:
+        return (cls(np.arange(n) // 2),)
+
+
+def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:
+    """As a solve wants it: `w0` a matrix, or None where it is 0."""
+    return Affine((w0[:, None] if w0.ndim == 1 else w0) if w0.any() else None, B)
+
+
+def _rank(A: np.ndarray) -> int:
+    """Of the columns, scaled to length 1 so that units do not count."""
+    length = np.linalg.norm(A, axis=0)
+    s = np.linalg.svd(A / np.where(length > 0, length, 1.0), compute_uv=False)
+    return int((s > max(A.shape) * _eps(A) * s[0]).sum())
+
+
+def _eps(A: Any) -> float:
+    return float(np.finfo(np.result_type(A, np.float32)).eps)

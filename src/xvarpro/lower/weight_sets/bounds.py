@@ -1,0 +1,124 @@
+"""Weights between bounds, entry by entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import is_array
+from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.weight_sets._box import InBox
+from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, taken
+
+
+class _Box(WeightSet):
+    """What the two have in common."""
+
+    def _solver(self, lower: Any, upper: Any, given: LowerSolver | None) -> LowerSolver:
+        if given is not None:
+            raise ProblemError(
+                f"{type(self).__name__} has a solver of its own, pivoting on one QR: leave out solver={given!r}"
+            )
+        return InBox(lower, upper)
+
+
+@final
+@dataclass(frozen=True)
+class Nonnegative(_Box):
+    """``w >= 0``: nonnegative least squares, for all right-hand sides at once.
+
+    M must have full column rank, or the level a ridge, so that w is unique. Complex M and y are fitted by a real w.
+
+    The gradient of a separable problem exists and is continuous wherever w is unique. That of a bilevel one exists
+    where no weight sits at 0 with a multiplier of 0; ``Result.verified.kinks`` counts those that do.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> A, y = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([1.0, -1.0])
+    >>> problem = xv.separable(lambda theta, data: theta * data, y, data=A, W=xv.lower.Nonnegative())
+    >>> xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w
+    array([1., 0.])
+    """
+
+    def solver(self, given: LowerSolver | None) -> LowerSolver:
+        return self._solver(0.0, float("inf"), given)
+
+    @classmethod
+    def examples(cls, n: int) -> tuple[Nonnegative, ...]:
+        return (cls(),)
+
+
+@final
+@dataclass(frozen=True)
+class Bounded(_Box):
+    """``lower <= w <= upper``, entry by entry; differentiable where `Nonnegative` is.
+
+    Parameters
+    ----------
+    lower, upper : number or array, shape (n,) or (n, k)
+        They may be infinite, and equal where an entry is known.
+
+    Raises
+    ------
+    ProblemError
+        NaN, shapes that do not fit, a lower bound above the upper one or at inf.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> W = xv.lower.Bounded(0.0, np.array([1.0, 5.0]))
+    >>> problem = xv.separable(lambda theta, data: theta * data, np.array([2.0, 3.0]), data=np.eye(2), W=W)
+    >>> xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w
+    array([1., 3.])
+    """
+
+    lower: Array | float = 0.0
+    upper: Array | float = 1.0
+
+    def __post_init__(self) -> None:
+        lower, upper = (numbers(self, name, 0, 1, 2, finite=False) for name in ("lower", "upper"))
+        for name, values in (("lower", lower), ("upper", upper)):
+            if values.dtype.kind == "c":
+                raise ProblemError(f"Bounded: {name} must be real, got {values.dtype}")
+            if values.ndim == 0:
+                object.__setattr__(self, name, float(values))
+            elif not is_array(getattr(self, name)):
+                object.__setattr__(self, name, values)
+        a, b = (x[:, None] if x.ndim == 1 else x for x in (lower, upper))
+        if a.ndim and b.ndim and (a.shape[0] != b.shape[0] or 1 < a.shape[1] != b.shape[1] > 1):
+            raise ProblemError(f"Bounded: lower has shape {lower.shape} and upper has shape {upper.shape}")
+        if not ((a <= b) & (a < np.inf) & (b > -np.inf)).all():
+            raise ProblemError(
+                "Bounded: every lower bound must be at most the upper one, not inf, and no upper bound -inf; got lower "
+                f"up to {lower.max():g} and upper down to {upper.min():g}"
+            )
+
+    @property
+    def _arrays(self) -> list[Array]:
+        return [x for x in (self.lower, self.upper) if is_array(x)]
+
+    @property
+    def size(self) -> int | None:
+        return self._arrays[0].shape[0] if self._arrays else None
+
+    @property
+    def columns(self) -> int | None:
+        return max((x.shape[1] for x in self._arrays if x.ndim == 2), default=None)
+
+    def part(self, indices: Array, scale: float) -> Bounded:
+        lower, upper = (taken(x, indices, scale) if is_array(x) else scale * x for x in (self.lower, self.upper))
+        return changed(self, lower=lower, upper=upper)
+
+    def solver(self, given: LowerSolver | None) -> LowerSolver:
+        return self._solver(self.lower, self.upper, given)
+
+    @classmethod
+    def examples(cls, n: int) -> tuple[Bounded, ...]:
+        draw = np.random.default_rng(n)
+        lower = draw.normal(size=(n, 3))
+        return cls(), cls(-np.inf, np.abs(draw.normal(size=n))), cls(lower, lower + np.abs(draw.normal(size=(n, 1))))

@@ -1,0 +1,121 @@
+"""The seam of sets for `w`: what a level asks of the set that its weights may not leave."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Struct
+from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.operators.interface import Operator
+
+
+class WeightSet(Struct):
+    """A closed convex set, column by column, in which the lower level looks for ``w``, shape (n, k).
+
+    The lower level is then ``argmin over w in W of 1/2 |M w - y|^2 + lam/2 |Omega w|^2``.
+    """
+
+    @property
+    def size(self) -> int | None:
+        """The length n of w that the set is made for; None where it fits any."""
+        return None
+
+    @property
+    def columns(self) -> int | None:
+        """The number k of right-hand sides that it is made for; None where it fits any."""
+        return None
+
+    @property
+    def linear(self) -> bool:
+        """Whether w V is in the set for every w in it and every matrix V: then right-hand sides may be compressed."""
+        return False
+
+    def dimension(self, n: int) -> int:
+        """Unknowns per right-hand side that the set leaves of `n`."""
+        return n
+
+    def check(self, n: int, k: int | None) -> None:
+        """Raise `ProblemError` if weights of shape (n, k) cannot lie in the set; `k` is None where nobody knows yet."""
+        name = type(self).__name__
+        if self.size not in (None, n):
+            raise ProblemError(f"{name} is made for weights of length {self.size}, and M(theta) has {n} columns")
+        if self.columns not in (None, 1) and k not in (None, self.columns):
+            raise ProblemError(
+                f"{name} is made for {self.columns} right-hand sides, and y has {k}: give it one column, which stands "
+                "for all, or as many as y has"
+            )
+
+    def resolved(self) -> WeightSet:
+        """The same set as a solve wants it; done once, on the host."""
+        return self
+
+    def part(self, indices: Array, scale: float) -> WeightSet:
+        """The set of `scale` times the columns at `indices`: what goes with ``scale * y[:, indices]``."""
+        return self
+
+    @abstractmethod
+    def solver(self, given: LowerSolver | None) -> LowerSolver:
+        """What solves the lower level within the set; `given` is what the user asked for, and may be refused."""
+
+    @classmethod
+    @abstractmethod
+    def examples(cls, n: int) -> tuple[WeightSet, ...]:
+        """Instances for weights of length `n`: what the contract suite tests."""
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+def on_host(x: Any) -> np.ndarray:
+    """An array of any framework, or numbers that a user typed, as a NumPy array."""
+    owner = backends.of(x)
+    return np.asarray(x if owner is None else owner.to_numpy(x))
+
+
+def numbers(owner: object, name: str, *ndims: int, finite: bool = True) -> np.ndarray:
+    """The values of a field; `ProblemError` for one that is no array of numbers with that many axes."""
+    value: Any = getattr(owner, name)
+    try:
+        values = on_host(value)
+    except (TypeError, ValueError):
+        values = np.asarray(None)
+    bad = values.dtype.kind not in "iufc" or values.ndim not in ndims or not values.size or np.isnan(values).any()
+    if bad or (finite and not np.isfinite(values).all()):
+        shapes = {0: "a number", 1: "a vector", 2: "a matrix"}
+        wanted = " or ".join(shapes[d] for d in ndims)
+        got = f"shape {values.shape}, {values.dtype}" if values.dtype.kind in "iufc" else repr(value)
+        numeric = "finite numbers" if finite else "numbers, none of them NaN"
+        raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted} of {numeric}, got {got}")
+    return values
+
+
+def one_design(M: Operator) -> Operator:
+    """Refuse a design per right-hand side: a set is solved for with one factorisation."""
+    if M.columns is not None:
+        raise ProblemError(
+            f"W needs one design for all right-hand sides, and M(theta) has {M.columns}, one for each: solve for each "
+            "by itself, or leave out W"
+        )
+    return M
+
+
+def changed(W: Any, **fields: Any) -> Any:
+    """`W` with other arrays of the same kind, unchecked: inside of a compiled loop nobody can look at them."""
+    new = copy(W)
+    for name, value in fields.items():
+        object.__setattr__(new, name, value)
+    return new
+
+
+def taken(x: Array, indices: Array, scale: float) -> Array:
+    """``scale * x`` at some of its columns; of a single one, which stands for all, at that one."""
+    if x.ndim == 2 and x.shape[1] > 1:
+        x = array_namespace(x).take(x, indices, axis=1)
+    return scale * x

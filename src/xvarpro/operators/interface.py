@@ -1,0 +1,78 @@
+"""The interface of a design ``M(theta)``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array, Struct
+
+if TYPE_CHECKING:
+    from xvarpro.lower.interface import LowerSolver
+
+
+class Operator(Struct):
+    """A design ``M``, an m x n matrix that may be known through its products only. `w` and `r` are matrices.
+
+    Arrays may be complex: then so is `w`, `rmatvec` is the conjugate transpose, and inner products are real parts. The
+    arrays that make up an operator are its fields: `theta` reaches it through them alone.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """``(m, n)``."""
+
+    @property
+    def columns(self) -> int | None:
+        """How many right-hand sides the operator is made for, each with a matrix of its own; None for one matrix."""
+        return None
+
+    @abstractmethod
+    def matvec(self, w: Array) -> Array:
+        """``M w``, column by column."""
+
+    def residual(self, w: Array, y: Array) -> Array:
+        """``M w - y``."""
+        return self.matvec(w) - y
+
+    @abstractmethod
+    def rmatvec(self, r: Array) -> Array:
+        """``M^H r``, column by column."""
+
+    @abstractmethod
+    def outer(self, r: Array, w: Array) -> Operator:
+        """Gradient of ``Re <r, M w>`` with respect to the arrays that make up M, in the same structure."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether `dense` costs no more than a few products. Without, a level is solved by iteration."""
+        return True
+
+    @abstractmethod
+    def dense(self) -> Array:
+        """M as an array (m, n); as (columns, m, n) where each column has a matrix of its own."""
+
+    def sizes(self) -> Array | None:
+        """Sum of the absolute values of every column, shape (n,) or (columns, n): 0 where a unit is dead.
+
+        None where only the dense form would tell, and that is to be avoided.
+        """
+        if not self.explicit:
+            return None
+        A = self.dense()
+        xp = array_namespace(A)
+        return xp.sum(xp.abs(A), axis=-2)
+
+    def solver(self, lam: Any, Omega: Any) -> LowerSolver | None:
+        """The solver that fits the structure, for a ridge of that kind; None leaves the choice to `lower.choose`."""
+        return None
+
+    @classmethod
+    def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape.
+
+        What the contract suite tests; a class that names none of any shape is not tested.
+        """
+        return ()

@@ -1,0 +1,1 @@
+"""What a user states: levels, targets and rows in chunks, problems loaded by name."""

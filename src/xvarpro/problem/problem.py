@@ -1,0 +1,285 @@
+"""What a user states: levels, penalty and data, as pure functions of ``(theta, data)`` that belong to no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+from xvarpro.core import checks
+from xvarpro.core.struct import Array, Struct, Tree
+from xvarpro.core.trees import array_namespace, is_array
+from xvarpro.errors import ProblemError
+from xvarpro.lower import QR, Cholesky, WeightSet
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.operators.interface import Operator
+from xvarpro.problem.column_chunks import Chunks
+from xvarpro.problem.row_chunks import Rows
+
+Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
+Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, Chunks or Rows
+Ridge: TypeAlias = Any  # a number, or a function (theta, data) -> scalar
+
+
+@final
+@dataclass(frozen=True)
+class Level(Struct):
+    """One regularised least-squares level, ``1/2 |M(theta) w - y(theta)|^2 + lam/2 |Omega w|^2``.
+
+    Design, target and so `w` may be complex; theta is real.
+
+    Parameters
+    ----------
+    M : callable
+        ``M(theta, data)`` -> design, an array of shape (m, n) or one of `xvarpro.operators`, written with
+        ``xp = xv.array_namespace(theta)``.
+    y : array, list of arrays, callable, Chunks or Rows
+        Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other; or
+        ``y(theta, data)``; or `Chunks` of columns; or `Rows`, chunks of rows that bring their own data for M.
+    lam : float or callable
+        Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
+    Omega : array or Operator, shape (n, n), optional
+        Invertible weight of the ridge, such as a difference operator; None is the identity.
+    solver : LowerSolver, optional
+        How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
+    weights : array, shape (m,) or (m, k), optional
+        Of the squared residuals, >= 0, by row or by entry; of booleans, which entries count. Entries of weight 0 may
+        be NaN in an array `y`. Weights by entry give every right-hand side a design of its own.
+    W : WeightSet, optional
+        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
+    """
+
+    M: Design
+    y: Target
+    lam: Ridge = 0.0
+    Omega: Any = None  # an array, an `Operator`, or None
+    solver: LowerSolver | None = None
+    weights: Array | None = None
+    W: WeightSet | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.M):
+            raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
+        if isinstance(self.y, list | tuple):
+            object.__setattr__(self, "y", _one_below_the_other(self.y))
+        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks | Rows)):
+            raise ProblemError(
+                f"y must be an array, a function y(theta, data), Rows or Chunks of columns, got {type(self.y).__name__}"
+            )
+        if is_array(self.y) and self.y.ndim not in (1, 2, 3):
+            raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
+        if not callable(self.lam) and not getattr(self.lam, "ndim", 0):
+            checks.nonnegative(self, "lam")
+        if self.Omega is not None and not (
+            (is_array(self.Omega) or isinstance(self.Omega, Operator))
+            and len(self.Omega.shape) == 2
+            and self.Omega.shape[0] == self.Omega.shape[1]
+        ):
+            raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
+        if self.weights is not None and not (is_array(self.weights) and self.weights.ndim in (1, 2)):
+            raise ProblemError(f"weights must have shape (m,) or (m, k), got {_describe(self.weights)}")
+        if self.solver is not None and not isinstance(self.solver, LowerSolver):
+            raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(), got {self.solver!r}")
+        if self.W is not None:
+            if not isinstance(self.W, WeightSet):
+                raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(), got {self.W!r}")
+            self.W.solver(self.solver)
+            if isinstance(self.y, Chunks) and not self.W.linear:
+                raise ProblemError(
+                    f"a target in Chunks is compressed, and {type(self.W).__name__} does not allow it: only a linear "
+                    "subspace does. Pass y as an array"
+                )
+
+
+@final
+@dataclass(frozen=True)
+class Problem(Struct):
+    """A collapsed bilevel problem; made by `separable` or `bilevel`.
+
+    Attributes
+    ----------
+    lower, upper : Level
+        `upper` is None for a separable problem, whose two levels are the same function, ridge included.
+    R, mu : callable, float
+        Penalty ``mu/2 R(theta)``.
+    data : pytree
+        Handed to M and y as their second argument.
+    compress : bool
+        Replace k right-hand sides by an equivalent m x m target where that is exact.
+    """
+
+    lower: Level
+    upper: Level | None = None
+    R: Callable[[Tree], Array] | None = None
+    mu: float = 0.0
+    data: Tree = None
+    compress: bool = True
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "mu")
+        if self.R is not None and not callable(self.R):
+            raise ProblemError(f"R must be a function R(theta) -> scalar, got {type(self.R).__name__}")
+        if self.mu and self.R is None:
+            raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
+        if self.upper is not None and self.upper.W is not None:
+            raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
+        if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
+            raise ProblemError("either both levels have a target in Chunks or neither")
+        if self.in_rows:
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        solver = self.lower.solver
+        if not (solver is None or isinstance(solver, QR | Cholesky)):
+            raise ProblemError(
+                f"rows in chunks are folded up by lower.QR() or lower.Cholesky(), and {solver!r} needs all of them at "
+                "once: leave out solver="
+            )
+        for level in (level for level in self.levels if isinstance(level.y, Rows)):
+            if level.weights is not None or level.W is not None or callable(level.lam):
+                raise ProblemError(
+                    "rows in chunks take no weights=, W= or lam= by theta: scale the rows of M and y by the roots of "
+                    "their weights, or bring the rows together"
+                )
+        if self.data is not None and all(isinstance(level.y, Rows) for level in self.levels):
+            raise ProblemError(
+                "data is never read: where a level comes in Rows, its M is called with the data of a chunk. Give with "
+                "each chunk what M needs of it"
+            )
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The level of a separable problem, or both."""
+        return (self.lower,) if self.upper is None else (self.lower, self.upper)
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a level comes in chunks of rows."""
+        return any(isinstance(level.y, Rows) for level in self.levels)
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether both levels are the same function, so that no adjoint is needed."""
+        return self.upper is None
+
+
+def separable(
+    M: Design,
+    y: Target,
+    *,
+    data: Tree = None,
+    lam: float = 0.0,
+    Omega: Array | None = None,
+    R: Callable[[Tree], Array] | None = None,
+    mu: float = 0.0,
+    solver: LowerSolver | None = None,
+    weights: Array | None = None,
+    W: WeightSet | None = None,
+    compress: bool = True,
+) -> Problem:
+    """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
+
+    Parameters
+    ----------
+    M : callable
+        ``M(theta, data)`` -> design, shape (m, n).
+    y : array, list of arrays, callable, Chunks or Rows
+        Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
+    data : pytree, optional
+        Arrays (and anything else) that M and y read; moved to the backend once per solve.
+    lam : float or callable
+        Ridge on w, >= 0; of a separable problem, theta that chooses it lowers it where it can.
+    Omega : array, shape (n, n), optional
+        Invertible weight of the ridge; None is the identity.
+    R : callable, optional
+        Penalty ``R(theta)`` -> scalar.
+    mu : float
+        Its weight, >= 0.
+    solver : LowerSolver, optional
+        How `w` is solved for; None chooses by shape.
+    weights : array, shape (m,) or (m, k), optional
+        Of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
+    W : WeightSet, optional
+        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
+    compress : bool
+        Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemError
+        A function that is none, a negative weight, a target that is no vector or matrix.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 50)
+    >>> problem = xv.separable(M, np.exp(-3.0 * t), data={"t": t})
+    >>> fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
+    >>> round(float(fit.theta[0]), 4)
+    3.0
+    """
+    return Problem(Level(M, y, lam, Omega, solver, weights, W), None, R, mu, data, compress)
+
+
+def bilevel(
+    *,
+    lower: Level,
+    upper: Level,
+    data: Tree = None,
+    R: Callable[[Tree], Array] | None = None,
+    mu: float = 0.0,
+    compress: bool = True,
+) -> Problem:
+    """Two levels: `lower` defines ``w(theta)``, `upper` judges it.
+
+    Parameters
+    ----------
+    lower, upper : Level
+        The ridge of `upper` is what its ``lam`` says: 0 unless given, whatever the lower level has.
+    data, R, mu, compress
+        As in `separable`.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemError
+        Levels that are no `Level`, a negative weight.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> M = lambda theta, data: data * theta
+    >>> A, y = np.ones((3, 1)), np.ones(3)
+    >>> problem = xv.bilevel(lower=xv.Level(M, y, lam=1.0), upper=xv.Level(M, y), data=A)
+    >>> value, gradient = xv.value_and_gradient(problem, np.array([1.0]))
+    >>> round(float(value), 4)
+    0.0938
+    """
+    for name, level in (("lower", lower), ("upper", upper)):
+        if not isinstance(level, Level):
+            raise ProblemError(f"{name} must be a Level(M, y, ...), got {type(level).__name__}")
+    return Problem(lower, upper, R, mu, data, compress)
+
+
+def _one_below_the_other(parts: Any) -> Array:
+    """Several data sets as one target."""
+    if not parts or not all(is_array(y) for y in parts) or len({y.shape[1:] for y in parts}) > 1:
+        raise ProblemError(
+            "y must be an array, a function y(theta, data), Chunks of columns, or a list of arrays of one number of "
+            f"columns; got {type(parts).__name__} of {', '.join(_describe(y) for y in parts) or 'nothing'}"
+        )
+    return array_namespace(*parts).concat(list(parts))
+
+
+def _describe(x: Any) -> str:
+    return f"an array of shape {tuple(x.shape)}" if is_array(x) else repr(x)

@@ -1,0 +1,266 @@
+"""A level whose rows are not in memory at once: where they come from, and what every pass over them must agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from xvarpro.backends import exchange
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Struct, Tree
+from xvarpro.errors import ProblemError
+
+_END = object()
+
+
+@final
+@dataclass(frozen=True)
+class Rows(Struct):
+    """The rows of a level as chunks, of which one at a time is in memory: data and target together.
+
+    It stands in the place of a target. M is called with the data of a chunk as its second argument, instead of the
+    problem's, and returns the rows of that chunk. Value and gradient are those of all rows at once.
+
+    Parameters
+    ----------
+    source : callable or sequence
+        A function without arguments that starts a fresh pass over pairs ``(data, y)``, or a list of them: `data` a
+        pytree like the problem's, `y` of shape (rows of the chunk,) or (rows, k). Every pass gives the same rows; how
+        many a chunk has is free.
+    y : callable, optional
+        ``y(theta, data)`` -> target of a chunk, for one that depends on theta: then `source` gives `data` alone.
+
+    Notes
+    -----
+    A value is one pass, and a gradient one more; of a bilevel problem each is one over both levels. A solve ends with
+    one that verifies the result, and `Result.w` asks for another. The data of a chunk may hold arrays that are no rows,
+    the same every time.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+    >>> def source():
+    ...     for i in range(100):
+    ...         t = (i + np.linspace(0.0, 1.0, 50)) / 100
+    ...         yield t, np.exp(-3.0 * t)
+    >>> fit = xv.solve(xv.separable(M, xv.Rows(source)), np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
+    >>> round(float(fit.theta[0]), 4)
+    3.0
+    """
+
+    source: Callable[[], Iterable[Any]] | Iterable[Any]
+    y: Callable[[Tree, Tree], Array] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.source, Iterator) or not (callable(self.source) or isinstance(self.source, Iterable)):
+            raise ProblemError(
+                "Rows needs a list of chunks or a function that starts a fresh pass over them, such as "
+                "Rows(lambda: (load(i) for i in range(10))), since every value and every gradient is a pass; "
+                f"got {type(self.source).__name__}, good for one pass"
+            )
+        if not (self.y is None or callable(self.y)):
+            raise ProblemError(
+                f"Rows takes y as a function y(theta, data), got {type(self.y).__name__}: a target that is an array "
+                "comes with its chunk, (data, y), and Rows.cut makes chunks of arrays"
+            )
+
+    @classmethod
+    def cut(cls, data: Tree, y: Any, rows: int) -> Rows:
+        """Arrays or memory maps, a number of rows at a time.
+
+        Parameters
+        ----------
+        data : pytree
+            Arrays of which all have one row per row of M: memory maps, or anything else that has a shape and gives an
+            array for a slice. What is no array is handed on with every chunk.
+        y : array or callable
+            Target, shape (m,) or (m, k), or ``y(theta, data)``.
+        rows : int
+            Rows per chunk; the last may have fewer.
+
+        Returns
+        -------
+        Rows
+
+        Raises
+        ------
+        ProblemError
+            Arrays with different numbers of rows, or none at all.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> t = np.linspace(0.0, 1.0, 1000)
+        >>> problem = xv.separable(lambda theta, t: theta * t[:, None], xv.Rows.cut(t, 2.0 * t, rows=300))
+        >>> value, gradient = xv.value_and_gradient(problem, np.array([1.0]))
+        >>> bool(value < 1e-25)
+        True
+        """
+        if not (isinstance(rows, int) and rows > 0):
+            raise ProblemError(f"Rows.cut needs a whole number of rows > 0 per chunk, got {rows!r}")
+        moving = callable(y)
+        leaves, treedef = trees.flatten(data if moving else (data, y))
+        found = {p: x.shape[0] for p, x in zip(_paths(data, y, moving), leaves, strict=True) if _has_rows(x)}
+        if len(set(found.values())) != 1:
+            said = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "there is no array"
+            raise ProblemError(f"Rows.cut needs arrays with one number of rows: {said}")
+        total = next(iter(found.values()))
+
+        def source() -> Iterator[Any]:
+            for a in range(0, total, rows):
+                b = min(a + rows, total)
+                yield trees.unflatten(treedef, [x[a:b] if _has_rows(x) else x for x in leaves])
+
+        return cls(source, y if moving else None)
+
+
+def _paths(data: Tree, y: Any, moving: bool) -> list[str]:
+    return trees.paths(data, "data") + ([] if moving else trees.paths(y, "y"))
+
+
+def _has_rows(x: Any) -> bool:
+    return len(getattr(x, "shape", ())) > 0
+
+
+class Chunk(NamedTuple):
+    """Some rows of a level, on the backend; `y` is None where a function of theta gives it."""
+
+    data: Tree
+    y: Array | None
+
+
+class _Kind(NamedTuple):
+    """What all chunks of a level have in common."""
+
+    treedef: Any
+    dtypes: dict[str, str]  # by path
+    y: tuple[int, ...]  # trailing axes of the target: () or (k,)
+
+
+class Stream:
+    """The rows of one level on their way to a backend: checked, and counted.
+
+    Parameters
+    ----------
+    rows : Rows
+    name : str
+        What messages begin with: "", "lower " or "upper ".
+    first, move : callable
+        ``move(x, name, real)`` brings an array over; `first` is for the first look, and may warn.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        name: str,
+        first: Callable[[Array, str, bool], Array],
+        move: Callable[[Array, str, bool], Array],
+    ) -> None:
+        self.name = name
+        self.found: tuple[int, int] | None = None  # rows and chunks of a whole pass
+        self._rows, self._look, self._move = rows, first, move
+        self._kind: _Kind | None = None
+        self._supply: Any = None
+
+    def __call__(self) -> Iterator[Chunk]:
+        """One pass."""
+        return self._pass(self._move)
+
+    def first(self) -> Chunk:
+        """The first chunk, by which the others are judged."""
+        with closing(self._pass(self._look)) as chunks:
+            return next(chunks)
+
+    def _pass(self, move: Callable[[Array, str, bool], Array]) -> Generator[Chunk, None, None]:
+        """Nothing here holds a chunk while the next one is made."""
+        supply, i = self._start(), 0
+        try:
+            while (item := next(supply, _END)) is not _END:
+                item = self._moved(item, i, move)
+                yield item
+                item = None
+                i += 1
+        finally:
+            if isinstance(supply, Generator):
+                supply.close()
+        if not i:
+            raise ProblemError(f"the {self.name}source gave no chunk: the level has no rows")
+
+    def confirm(self, rows: int, chunks: int) -> None:
+        """The end of a pass: it has to have been as long as the others."""
+        if self.found is not None and self.found[0] != rows:
+            raise ProblemError(
+                f"the {self.name}source gave {rows} rows in {chunks} chunks on this pass and {self.found[0]} in "
+                f"{self.found[1]} before: it must give the same rows on every pass"
+            )
+        self.found = (rows, chunks)
+
+    def _start(self) -> Iterator[Any]:
+        source = self._rows.source
+        given = source() if callable(source) else source
+        if not isinstance(given, Iterable):
+            raise ProblemError(f"the {self.name}source must return an iterable of chunks, got {type(given).__name__}")
+        supply = iter(given)
+        if supply is self._supply:
+            raise ProblemError(
+                f"the {self.name}source returned the same {type(supply).__name__} twice, which is good for one pass: "
+                "it must start a fresh one whenever it is called"
+            )
+        self._supply = supply
+        return supply
+
+    def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk:
+        data, y = self._split(item, i)
+        self._check(data, y, i)
+        leaves, treedef = trees.flatten(data)
+        paths = trees.paths(data, f"{self.name}data")
+        moved = [
+            move(x, f"{path}, chunk {i},", False) if trees.is_array(x) else x
+            for x, path in zip(leaves, paths, strict=True)
+        ]
+        return Chunk(trees.unflatten(treedef, moved), None if y is None else move(y, f"{self.name}y, chunk {i},", True))
+
+    def _split(self, item: Any, i: int) -> tuple[Tree, Array | None]:
+        if self._rows.y is not None:
+            return item, None
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            raise ProblemError(f"{self.name}chunk {i} must be a pair (data, y), got {_describe(item)}")
+        data, y = item
+        if not (trees.is_array(y) and y.ndim in (1, 2)):
+            raise ProblemError(
+                f"{self.name}chunk {i}: y must be an array of shape (rows,) or (rows, k), got {_describe(y)}"
+            )
+        return data, y
+
+    def _check(self, data: Tree, y: Array | None, i: int) -> None:
+        kind = _kind(data, y)
+        if self._kind is None:
+            self._kind = kind
+        want, where = self._kind, f"{self.name}chunk {i}"
+        if kind.treedef != want.treedef or set(kind.dtypes) != set(want.dtypes):
+            raise ProblemError(f"{where}: data has another structure than in chunk 0: {list(kind.dtypes)}")
+        for path, dtype in kind.dtypes.items():
+            if dtype != want.dtypes[path]:
+                raise ProblemError(f"{where}: {path} is {dtype}, and it is {want.dtypes[path]} in chunk 0")
+        if y is not None and kind.y != want.y:
+            raise ProblemError(f"{where}: y has shape {tuple(y.shape)}, expected {_written(('rows', *want.y))}")
+
+
+def _kind(data: Tree, y: Array | None) -> _Kind:
+    leaves, treedef = trees.flatten(data)
+    named = dict(zip(trees.paths(data, "data"), leaves, strict=True)) | ({} if y is None else {"y": y})
+    dtypes = {path: exchange.dtype_name(x) for path, x in named.items() if trees.is_array(x)}
+    return _Kind(treedef, dtypes, () if y is None else tuple(y.shape[1:]))
+
+
+def _written(shape: tuple[Any, ...]) -> str:
+    return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
+
+
+def _describe(x: Any) -> str:
+    return f"an array of shape {tuple(x.shape)}" if trees.is_array(x) else type(x).__name__

@@ -1,0 +1,1 @@
+"""The same solve on several backends, and results looked at again."""

@@ -1,0 +1,80 @@
+"""Where a result was computed: all that the bits of it may depend on, and a reader can look up."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from xvarpro._version import __version__
+from xvarpro.backends import Backend
+from xvarpro.core.struct import Array
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
+_CPUS = Path("/proc/cpuinfo")
+
+
+def provenance(backend: Backend, theta: Array, **more: Any) -> dict[str, Any]:
+    """What a result says of its origin, as JSON takes it.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where it was computed.
+    theta : array
+        One of the arrays that it was computed with.
+    **more : str, int, bool
+        What a solve knows beside.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> from xvarpro.results.provenance import provenance
+    >>> found = provenance(xv.backends.get("numpy"), np.ones(2))
+    >>> found["backend"], found["dtype"], found["determinism"]
+    ('numpy', 'float64', {'held': True, 'unpromised': []})
+    """
+    device = backend.device_of(theta)
+    unpromised = list(backend.unpromised(device)) if backend.reproducible else []
+    return {
+        "xvarpro": __version__,
+        "backend": backend.name,
+        "device": str(device),
+        "dtype": backend.dtype_name(theta),
+        **more,
+        "framework": backend.describe(),
+        "host": _host(),
+        "determinism": {"held": backend.reproducible, "unpromised": unpromised},
+    }
+
+
+def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two provenances promise the same bits: all that computed is the same, wherever the arrays came from."""
+    computed = [{key: x for key, x in found.items() if key != "exchange"} for found in (first, second)]
+    promises = not any(found["determinism"]["unpromised"] for found in computed)
+    return promises and computed[0] == computed[1]
+
+
+def _host() -> dict[str, Any]:
+    """Processor, system, and what says how many threads there are; the libraries read it when they start."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "processor": _processor(),
+        "cpus": len(affinity(0)) if affinity else os.cpu_count(),
+        **{name: os.environ.get(name, "unset") for name in _THREADS},
+    }
+
+
+@cache
+def _processor() -> str:
+    """Its model where the system tells: linear algebra chooses its kernels, and with them the rounding, by that."""
+    if _CPUS.is_file():
+        for line in _CPUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,292 @@
+"""Sets that see the k largest entries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro.sets._parameters import whole
+from xvarpro.sets._search import excess, onto_slice, phase, top
+from xvarpro.sets.interface import Set
+from xvarpro.sets.ordered_weighted import OWLBall
+from xvarpro.sets.vectors import by_sign, fast_norm, first_steepest, one_hot, scaled
+
+
+@dataclass(frozen=True)
+class TopK(Set):
+    """A polytope that sees the `k` largest entries, in units of `radius`."""
+
+    k: int = 1
+    radius: float = 1.0
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        whole(self, "k")
+        checks.nonnegative(self, "radius")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        return tuple(cls(k, 1.0 if k == 1 else 0.75) for k in sorted({1, (n + 1) // 2, n}))
+
+
+@final
+@dataclass(frozen=True)
+class KSparsePolytope(TopK):
+    """Hull of the vectors with `k` entries ``+- radius``: ``{max |x| <= radius, sum |x| <= k radius}``, last axis.
+
+    Parameters
+    ----------
+    k : int
+        Entries of a vertex, >= 1; more than there are count as all.
+    radius : float
+        Size of each, >= 0.
+
+    Notes
+    -----
+    LMO : ``-radius sign(g_i)`` at the k largest ``|g_i|``; first indices
+    Cost : O(n log n)
+    Diameter : ``2 radius sqrt(min(k, n))``
+    Projection : clip, or root search, O(n) a pass
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.KSparsePolytope(2).lmo(np.array([1.0, -3.0, 2.0]))
+    array([ 0.,  1., -1.])
+    """
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return xp.where(top(xp.abs(g), self.k), -self.radius * phase(g), xp.zeros_like(g))
+
+    def support(self, g: Array) -> Array:
+        return self.radius * _sum_of_top(array_namespace(g).abs(g), self.k)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        size = xp.abs(x)
+        near = UnitHypersimplex(self.k, self.radius).project(size)
+        return xp.where(near == size, x, phase(x) * near)
+
+    def diameter(self, like: Array) -> float:
+        return 2 * self.radius * math.sqrt(min(self.k, like.shape[-1]))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        size = xp.abs(x)
+        return xp.maximum(
+            excess(xp.max(size, axis=-1), self.radius), excess(xp.sum(size, axis=-1), self.k * self.radius)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Hypersimplex(TopK):
+    """Hypersimplex ``{0 <= x <= radius, sum x = k radius}`` along the last axis.
+
+    Parameters
+    ----------
+    k : int
+        Entries of a vertex that are not 0, >= 1, at most the length of x.
+    radius : float
+        Size of each, >= 0.
+
+    Notes
+    -----
+    LMO : ``radius`` at the k smallest ``g_i``; first indices
+    Cost : O(n log n)
+    Diameter : ``radius sqrt(2 min(k, n - k))``
+    Projection : root search, O(n) a pass
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Hypersimplex(2).lmo(np.array([1.0, -3.0, 2.0]))
+    array([1., 1., 0.])
+    """
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        if self.k > math.prod(shape):
+            raise ProblemError(
+                f"Hypersimplex is empty for k={self.k} > {math.prod(shape)}, theta's leaf of shape {shape}"
+            )
+
+    def lmo(self, g: Array) -> Array:
+        return self.radius * array_namespace(g).astype(top(-g, self.k), g.dtype)
+
+    def support(self, g: Array) -> Array:
+        return self.radius * _sum_of_top(g, self.k)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        ones = xp.ones_like(x)
+        if self.k >= x.shape[-1]:
+            return self.radius * ones + 0 * x
+        return onto_slice(x, _ones(x), self.radius * ones, self.k * self.radius)
+
+    def diameter(self, like: Array) -> float:
+        n = like.shape[-1]
+        return self.radius * math.sqrt(2 * max(min(self.k, n - self.k), 0))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        off = xp.abs(xp.sum(x, axis=-1) - self.k * self.radius) / (self.k * self.radius or 1.0)
+        return xp.maximum(_outside(x, self.radius), off)
+
+    def center(self, like: Array) -> Array:
+        return array_namespace(like).full_like(like, self.radius * min(self.k / like.shape[-1], 1.0))
+
+
+@final
+@dataclass(frozen=True)
+class UnitHypersimplex(TopK):
+    """Hypersimplex with what lies under it, ``{0 <= x <= radius, sum x <= k radius}`` along the last axis.
+
+    Parameters
+    ----------
+    k : int
+        Most entries of a vertex that are not 0, >= 1; more than there are make a box.
+    radius : float
+        Size of each, >= 0.
+
+    Notes
+    -----
+    LMO : ``radius`` at those of the k smallest ``g_i`` that are < 0; first indices
+    Cost : O(n log n)
+    Diameter : ``radius sqrt(min(2 k, n))``
+    Projection : clip, or root search, O(n) a pass
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.UnitHypersimplex(2).lmo(np.array([1.0, -3.0, 2.0]))
+    array([0., 1., 0.])
+    """
+
+    def lmo(self, g: Array) -> Array:
+        return self.radius * array_namespace(g).astype(top(-g, self.k) & (g < 0), g.dtype)
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return self.radius * _sum_of_top(xp.maximum(g, xp.zeros_like(g)), self.k)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        upper = self.radius * xp.ones_like(x)
+        clipped = xp.minimum(xp.maximum(x, xp.zeros_like(x)), upper)
+        if self.k >= x.shape[-1]:
+            return clipped
+        total = self.k * self.radius
+        inside = xp.sum(clipped, axis=-1, keepdims=True) <= total
+        return xp.where(inside, clipped, onto_slice(x, _ones(x), upper, total))
+
+    def diameter(self, like: Array) -> float:
+        return self.radius * math.sqrt(min(2 * self.k, like.shape[-1]))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        return xp.maximum(_outside(x, self.radius), excess(xp.sum(x, axis=-1), self.k * self.radius))
+
+    def center(self, like: Array) -> Array:
+        share = min(0.5, self.k / (like.shape[-1] + 1))
+        return array_namespace(like).full_like(like, self.radius * share)
+
+
+@final
+@dataclass(frozen=True)
+class KNormBall(TopK):
+    """Hull of a l1 and a linf ball, ``conv(B_1(radius) u B_inf(radius / k))``, along the last axis.
+
+    What counts is the sum of the k largest ``|x|``: at most the radius.
+
+    Parameters
+    ----------
+    k : int
+        Entries that count, >= 1; from the length of x on, the ball is that of l1.
+    radius : float
+        Radius, >= 0.
+
+    Notes
+    -----
+    LMO : the better of those of `L1Ball`, radius, and `LinfBall`, radius/k; the former
+    Cost : O(n)
+    Diameter : ``2 radius max(1, sqrt(n) / k)``
+    Projection : that of `OWLBall`
+
+    The ball of the vector k-norm (Ky Fan), the OWL ball with k weights 1 and the rest 0.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.KNormBall(2).lmo(np.array([1.0, -3.0, 1.0])), xv.sets.KNormBall(2).lmo(np.array([1.0, -2.0, 2.0]))
+    (array([0., 1., 0.]), array([-0.5,  0.5, -0.5]))
+    """
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        best = first_steepest(g)
+        at = xp.take_along_axis(g, best, axis=-1)
+        alone = self._alone(g, xp.abs(at))
+        return backends.owner(g).either(
+            alone,
+            lambda: one_hot(g, best, -self.radius * phase(at)),
+            lambda: by_sign(g, self.radius / self.k, -self.radius / self.k),
+        )
+
+    def _alone(self, g: Array, peak: Array) -> Array:
+        """Whether the largest entry alone, of size `peak`, is worth more than k-th parts of all."""
+        xp = array_namespace(g)
+        # a cube around the l1 ball, or inside it, has no vertex of the hull
+        if self.k == 1:
+            return xp.zeros_like(peak) > 0
+        if self.k >= g.shape[-1]:
+            return xp.zeros_like(peak) <= 0
+        total, info = xp.expand_dims(fast_norm(g, 1), axis=-1), xp.finfo(g.dtype)
+        safe = (peak > info.smallest_normal / info.eps) & (total < xp.inf)
+        ratio = total / xp.where(safe, peak, xp.ones_like(peak))
+
+        def rescued(ratio: Array) -> Array:
+            return xp.where(safe, ratio, xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True))
+
+        return backends.owner(g).when(xp.any(~safe), rescued, ratio) <= self.k
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        size = xp.abs(g)
+        return self.radius * xp.maximum(xp.max(size, axis=-1), xp.sum(size, axis=-1) / self.k)
+
+    def project(self, x: Array) -> Array:
+        weights = np.where(np.arange(x.shape[-1]) < self.k, 1.0, 0.0)
+        return OWLBall(weights, self.radius).project(x)
+
+    def diameter(self, like: Array) -> float:
+        return 2 * self.radius * max(1.0, math.sqrt(like.shape[-1]) / self.k)
+
+    def violation(self, x: Array) -> Array:
+        return excess(_sum_of_top(array_namespace(x).abs(x), self.k), self.radius)
+
+
+def _ones(x: Array) -> Array:
+    return array_namespace(x).ones((x.shape[-1],), dtype=x.dtype, device=device(x))
+
+
+def _outside(x: Array, radius: float) -> Array:
+    """How far entries are outside ``[0, radius]``, relative to it."""
+    xp = array_namespace(x)
+    worst = xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius) / (radius or 1.0)
+    return xp.maximum(worst, xp.zeros_like(worst))
+
+
+def _sum_of_top(a: Array, k: int) -> Array:
+    xp = array_namespace(a)
+    return xp.sum(xp.sort(a, axis=-1, descending=True)[..., : min(k, a.shape[-1])], axis=-1)

@@ -1,0 +1,228 @@
+"""Polytopes whose linear oracle sorts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.sets._parameters import fits, on_host, spread, vector
+from xvarpro.sets._search import antitonic, excess, phase, ranked, root, top
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import first_index, scaled
+
+
+@final
+@dataclass(frozen=True)
+class OWLBall(Set):
+    """Ball of a sorted l1 norm, ``{sum_i weights_i |x|_(i) <= radius}`` with ``|x|_(1) >= |x|_(2) >= ..``, last axis.
+
+    Parameters
+    ----------
+    weights : float or vector
+        Weights that do not rise, >= 0, the first > 0. A number makes the l1 ball.
+    radius : float
+        Radius, >= 0.
+
+    Notes
+    -----
+    LMO : ``-radius/W_k sign(g_i)`` at the k largest ``|g_i|``, the k with most ``sum |g_i| / W_k``; first k, first
+        indices
+    Cost : O(n log n)
+    Diameter : ``2 radius max_k sqrt(k) / W_k``
+    Projection : root search, an isotonic regression a trial
+
+    Ordered weighted l1 norm, Zeng and Figueiredo (2014); SLOPE, Bogdan et al. (2015). Vertices have k equal entries
+    ``+- radius / W_k``, ``W_k = weights_1 + .. + weights_k``. The projection seeks the level at which the proximal
+    operator, an isotonic regression, reaches the ball.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.OWLBall(np.array([0.5, 0.25, 0.25])).lmo(np.array([-2.0, 3.0, 0.1]))
+    array([ 1.33333333, -1.33333333,  0.        ])
+    """
+
+    weights: float | Array = 1.0
+    radius: float = 1.0
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        vector(self, "weights", ">= 0, not rising, the first > 0", _falls)
+        checks.nonnegative(self, "radius")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        first = np.where(np.arange(n) == 0, 1.0, 0.0)
+        return (cls(), cls(first, 2.0), cls(np.linspace(2.0, 0.5, n)), cls(np.maximum(3.0 - np.arange(n), 0.0), 2.0))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fits(self, shape, "weights")
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        weights = spread(self.weights, g)
+        total = xp.cumulative_sum(weights)
+        size = xp.abs(scaled(g)[0])
+        value = xp.cumulative_sum(xp.sort(size, axis=-1, descending=True), axis=-1) / total
+        # k entries are no vertex where one more costs nothing, nor where each of them could do alone
+        after = xp.concat([weights[1:], xp.ones_like(weights[:1])])
+        lone = first_index(weights, xp.argmax(weights))
+        extreme = (after > 0) & (lone | (weights < weights[:1]))
+        best = xp.argmax(xp.where(extreme, value, -xp.inf), axis=-1)
+        height = self.radius / xp.take(total, xp.reshape(best, (-1,)), axis=0)
+        height = xp.expand_dims(xp.reshape(height, best.shape), axis=-1)
+        return xp.where(top(size, best + 1), -height * phase(g), xp.zeros_like(g))
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        sums = xp.cumulative_sum(xp.sort(xp.abs(g), axis=-1, descending=True), axis=-1)
+        return self.radius * xp.max(sums / xp.cumulative_sum(spread(self.weights, g)), axis=-1)
+
+    def _size(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        return xp.sum(spread(self.weights, x) * xp.sort(xp.abs(x), axis=-1, descending=True), axis=-1)
+
+    def project(self, x: Array) -> Array:
+        # twice: what is far away comes back with the rounding of where it was
+        return self._project(self._project(x))
+
+    def _project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        weights = spread(self.weights, x) + xp.zeros_like(x)
+        order, place = ranked(xp.abs(x))
+        falling = xp.take_along_axis(xp.abs(x), order, axis=-1)
+
+        def prox(t: Array) -> tuple[Array, Array]:
+            y, slope = antitonic(falling - t * weights, weights)
+            return xp.where(y < 0, xp.zeros_like(y), y), slope
+
+        def surplus(t: Array) -> tuple[Array, Array]:
+            y, slope = prox(t)
+            rate = xp.sum(xp.where(y > 0, slope * slope, xp.zeros_like(y)), axis=-1, keepdims=True)
+            return xp.sum(weights * y, axis=-1, keepdims=True) - self.radius, -rate
+
+        sums = xp.cumulative_sum(falling, axis=-1) / xp.cumulative_sum(weights, axis=-1)
+        high = xp.max(sums, axis=-1, keepdims=True)
+        inside = xp.expand_dims(self._size(x), axis=-1) <= self.radius
+        # where x is inside the root is 0: no search
+        high = xp.where(inside, 0 * high, high)
+        near = xp.finfo(x.dtype).eps * self.radius
+        t = root(surplus, xp.zeros_like(high), high, xp.zeros_like(high), close=0.0, near=near)
+        y = xp.take_along_axis(prox(t)[0], place, axis=-1)
+        # what rounding leaves of the constraint
+        length = xp.expand_dims(self._size(y), axis=-1)
+        y = xp.where(length > self.radius, y * (self.radius / xp.where(length > 0, length, xp.ones_like(length))), y)
+        return xp.where(inside, x, phase(x) * y)
+
+    def diameter(self, like: Array) -> float:
+        n = like.shape[-1]
+        total = np.cumsum(on_host(self.weights, n))
+        return 2 * self.radius * float(np.max(np.sqrt(np.arange(1, n + 1)) / total))
+
+    def violation(self, x: Array) -> Array:
+        return excess(self._size(x), self.radius)
+
+
+@final
+@dataclass(frozen=True)
+class Permutahedron(Set):
+    """Hull of all permutations of a vector, along the last axis.
+
+    Parameters
+    ----------
+    weights : vector, optional
+        The vector; n, .., 2, 1 if left out.
+
+    Notes
+    -----
+    LMO : the largest weight where g is smallest, and so on; first index
+    Cost : O(n log n)
+    Diameter : ``|w - reversed w|_2``, w the sorted weights
+    Projection : sort, then an isotonic regression
+
+    The projection is an isotonic regression (Lim and Wright, 2016; Blondel et al., 2020).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.Permutahedron().lmo(np.array([5.0, -1.0, 2.0]))
+    array([1., 3., 2.])
+    """
+
+    weights: Array | None = None
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            vector(self, "weights")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        n = math.prod(shape)
+        return (cls(), cls(np.where(np.arange(n) % 2 == 0, 0.5, -1.0)), cls(np.linspace(1.0, -1.0, n) ** 3))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        if self.weights is not None:
+            fits(self, shape, "weights")
+
+    def _falling(self, like: Array) -> Array:
+        """The vector sorted from the largest entry down."""
+        xp = array_namespace(like)
+        weights = self._host(like) if self.weights is None else self.weights
+        return xp.sort(spread(weights, like), descending=True)
+
+    def _host(self, like: Array) -> np.ndarray:
+        n = like.shape[-1]
+        return np.arange(n, 0.0, -1.0) if self.weights is None else np.sort(on_host(self.weights, n))[::-1]
+
+    def lmo(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        _, place = ranked(-g)
+        return xp.take_along_axis(self._falling(g) + xp.zeros_like(g), place, axis=-1)
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return xp.sum(xp.sort(g, axis=-1, descending=True) * self._falling(g), axis=-1)
+
+    def project(self, x: Array) -> Array:
+        # twice: what is far away comes back with the rounding of where it was
+        return self._project(self._project(x))
+
+    def _project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        order, place = ranked(x)
+        falling = xp.take_along_axis(x, order, axis=-1)
+        weights = self._falling(x) + xp.zeros_like(x)
+        # block by block, ``falling - mean(falling) + mean(weights)``: what is far apart meets the weights exactly
+        _, middle, height = antitonic(falling - weights, falling, weights)
+        return xp.take_along_axis((falling - middle) + height, place, axis=-1)
+
+    def diameter(self, like: Array) -> float:
+        falling = self._host(like)
+        return float(np.linalg.norm(falling - falling[::-1]))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        falling = self._falling(x)
+        over = xp.cumulative_sum(xp.sort(x, axis=-1, descending=True) - falling, axis=-1)
+        size = xp.sum(xp.abs(falling))
+        worst = xp.maximum(xp.max(over, axis=-1), -over[..., -1])
+        return xp.maximum(worst, xp.zeros_like(worst)) / xp.where(size > 0, size, xp.ones_like(size))
+
+    def center(self, like: Array) -> Array:
+        xp = array_namespace(like)
+        return xp.zeros_like(like) + xp.mean(self._falling(like))
+
+
+def _falls(weights: np.ndarray) -> bool:
+    weights = np.atleast_1d(weights)
+    return bool((np.diff(weights) <= 0).all() and weights[-1] >= 0 and weights[0] > 0)

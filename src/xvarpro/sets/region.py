@@ -1,0 +1,239 @@
+"""The feasible region ``C_A x R^p``: which set holds which leaf of theta, and Algorithm 2 (BLMO) over all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+from xvarpro.core import trees
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves, Struct, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.sets.free import Free
+from xvarpro.sets.interface import Set
+
+BENDS = 128  # faces that one way may run into
+
+
+class Direction(NamedTuple):
+    """``d = BLMO(theta, grad) - theta``, the two parts of ``-<grad, d>``, and what inexact oracles may hide of them."""
+
+    d: Leaves
+    gap_A: Array
+    gap_B: Array
+    slack: Array
+    lower: Any = ()  # `LowerError`, where an inexact lower level is part of the slack
+
+
+@final
+@dataclass(frozen=True)
+class Region(Struct):
+    """Sets by leaf.
+
+    Parameters
+    ----------
+    constrained : tuple of (int, Set)
+        Block A: the set of each constrained leaf.
+    free : tuple of (tuple of int, Free)
+        Block B: groups of leaves, each with the norm of its ball.
+    diameters : tuple of arrays, 0-d
+        Of the constrained leaves' sets, where an inexact lower level asks for them; see `measured`.
+    """
+
+    constrained: tuple[tuple[int, Set], ...] = ()
+    free: tuple[tuple[tuple[int, ...], Free], ...] = ()
+    diameters: tuple[Array, ...] = ()
+
+    def measured(self, theta: Leaves) -> Region:
+        """The region with the diameters of its sets: sets measure themselves on the host, before a loop is compiled."""
+        widths = [(theta[i], C.diameter(event(C, theta[i]))) for i, C in self.constrained]
+        return replace(self, diameters=tuple(array_namespace(x).full_like(trees.corner(x), d) for x, d in widths))
+
+    @property
+    def without_projection(self) -> list[Set]:
+        """The sets that offer no projection."""
+        return [s for _, s in self.constrained if not s.has_projection]
+
+    def blmo(self, theta: Leaves, grad: Leaves) -> Direction:
+        """Algorithm 2: a vertex of block A, a point on the ball around the iterate for block B."""
+        d = list(theta)
+        gap_A = gap_B = slack = None
+        for i, C in self.constrained:
+            v, hidden = C.certified(event(C, grad[i]))
+            d[i] = array_namespace(v).reshape(v, theta[i].shape) - theta[i]
+            slack = slack if hidden is None else _add(slack, array_namespace(v).sum(hidden))
+            gap_A = _add(gap_A, -trees.inner(grad[i], d[i]))
+        for group, ball in self.free:
+            u, size = ball.norm.dual(tuple(grad[i] for i in group))
+            for i, x in zip(group, u, strict=True):
+                d[i] = -ball.radius * x
+            gap_B = _add(gap_B, ball.radius * size)
+        zero = _zero(theta)
+        return Direction(tuple(d), *(zero if part is None else part for part in (gap_A, gap_B, slack)))
+
+    def hidden(self, theta: Leaves, error: Leaves) -> Array:
+        """By how much both parts of the gap may change with a gradient that changes by as much as `error`.
+
+        Of the constrained leaves only the length of the error counts, not its direction: an estimate is not known to
+        more than that.
+        """
+        total = _zero(theta)
+        for (i, _), diameter in zip(self.constrained, self.diameters, strict=True):
+            total = total + diameter * trees.inner(error[i], error[i]) ** 0.5
+        for group, ball in self.free:
+            _, size = ball.norm.dual(tuple(error[i] for i in group))
+            total = total + ball.radius * size
+        return total
+
+    def block(self, d: Leaves, free: bool) -> Leaves:
+        """`d` with the other block's leaves set to 0."""
+        keep = {i for group, _ in self.free for i in group} if free else {i for i, _ in self.constrained}
+        return tuple(x if i in keep else array_namespace(x).zeros_like(x) for i, x in enumerate(d))
+
+    def project(self, theta: Leaves) -> Leaves:
+        """Nearest feasible point; free leaves stay."""
+        out = list(theta)
+        for i, C in self.constrained:
+            out[i] = _on_event(C.project, C, theta[i])
+        return tuple(out)
+
+    def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
+        """The part of a direction that stays in the smallest face of `theta`; all of it where faces are not known.
+
+        Leaves of `d` may have more leading axes than those of `theta`: one direction each.
+        """
+        out = list(d)
+        for i, C in self.constrained:
+            if C.has_faces:
+                x, v = event(C, theta[i]), d[i]
+                xp = array_namespace(x)
+                rows = xp.reshape(v, (*v.shape[: v.ndim - theta[i].ndim], *x.shape))
+                out[i] = xp.reshape(C.tangent(rows, x), v.shape)
+        return tuple(out)
+
+    def slide(self, backend: Any, d: Leaves, theta: Leaves) -> Leaves:
+        """Where a way of length 1 along `d` ends that turns into each face it meets; leaves without faces stay.
+
+        One evaluation of the objective then pays for all the faces that end sooner, of which dense points have many.
+        """
+        out = [x + v for x, v in zip(theta, d, strict=True)]
+        for i, C in self.constrained:
+            out[i] = theta[i]
+            if C.has_faces:
+                x, v = event(C, theta[i]), event(C, d[i])
+                end = C.slide(v, x)
+                out[i] = array_namespace(x).reshape(_walk(backend, C, v, x) if end is None else end, theta[i].shape)
+        return tuple(out)
+
+    def violation(self, theta: Leaves) -> Array:
+        """Largest relative violation of any set, 0-d."""
+        worst = _zero(theta)
+        for i, C in self.constrained:
+            xp = array_namespace(theta[i])
+            worst = xp.maximum(worst, xp.max(C.violation(event(C, theta[i]))))
+        return worst
+
+    def diameter(self, theta: Leaves) -> float:
+        """``sqrt(Delta_A^2 + sum of (2 radius)^2)`` of the sets and of the balls of the free block."""
+        squares = [C.diameter(event(C, theta[i])) ** 2 for i, C in self.constrained]
+        return math.sqrt(sum(squares) + sum((2 * ball.radius) ** 2 for _, ball in self.free))
+
+
+def event(C: Set, x: Array) -> Array:
+    """A leaf as its set sees it: one vector, for a vector set."""
+    return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
+
+
+def _walk(backend: Any, C: Set, d: Array, x: Array) -> Array:
+    """`Set.slide`, face by face."""
+    xp = array_namespace(x)
+
+    def going(state: tuple[Array, ...]) -> Array:
+        _, left, moves, n = state
+        return (left > 0) & moves & (n < BENDS)
+
+    def bend(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        x, left, _, n = state
+        along = C.tangent(d, x)
+        step = xp.minimum(xp.min(C.reach(along, x)), left)
+        return x + step * along, left - step, xp.any(along != 0), n + 1
+
+    one = xp.ones((), dtype=x.dtype, device=device(x))
+    return backend.while_loop(going, bend, (x, one, one > 0, 0 * one))[0]
+
+
+def _on_event(fun: Any, C: Set, x: Array) -> Array:
+    if C.event_ndim != 1 or x.ndim == 1:
+        return fun(x)
+    xp = array_namespace(x)
+    return xp.reshape(fun(xp.reshape(x, (-1,))), x.shape)
+
+
+def _zero(theta: Leaves) -> Array:
+    return array_namespace(theta[0]).zeros((), dtype=theta[0].dtype, device=device(theta[0]))
+
+
+def _add(total: Array | None, term: Array) -> Array:
+    return term if total is None else total + term
+
+
+def resolve(over: Tree, theta: Tree) -> Region:
+    """Match a tree of sets with theta.
+
+    Parameters
+    ----------
+    over : None, Set, Free, or a tree of them
+        A set for each constrained leaf. In a dict, keys that are left out are free; so is None.
+    theta : pytree of arrays
+
+    Raises
+    ------
+    ProblemError
+        A key or a position that theta does not have, a set for something that is not one array, a set that cannot hold
+        an array of that shape.
+    """
+    leaves, treedef = trees.flatten(theta)
+    indices = trees.unflatten(treedef, range(len(leaves)))
+    constrained: dict[int, Set] = {}
+    free: list[tuple[tuple[int, ...], Free]] = []
+    rest: list[int] = []
+
+    def walk(over: Tree, at: Tree, path: str) -> None:
+        if over is None:
+            rest.extend(trees.leaves(at))
+        elif isinstance(over, Free):
+            free.append((tuple(trees.leaves(at)), over))
+        elif isinstance(over, Set):
+            if not isinstance(at, int):
+                raise ProblemError(f"{over!r} constrains one array, but {path} is a {type(at).__name__} of several")
+            over.check(tuple(leaves[at].shape))
+            constrained[at] = over
+        elif isinstance(over, Mapping):
+            _same_kind(over, at, Mapping, path)
+            if unknown := [k for k in over if k not in at]:
+                raise ProblemError(f"over names {unknown[0]!r}, but {path} has the keys {sorted(map(str, at))}")
+            for key in at:
+                walk(over.get(key), at[key], f"{path}[{key!r}]")
+        elif isinstance(over, Sequence) and not isinstance(over, str):
+            _same_kind(over, at, Sequence, path)
+            if len(over) != len(at):
+                raise ProblemError(
+                    f"over has {len(over)} entries for {path}, which has {len(at)}: None marks a free one"
+                )
+            for i, (o, a) in enumerate(zip(over, at, strict=True)):
+                walk(o, a, f"{path}[{i}]")
+        else:
+            raise ProblemError(f"over must hold sets such as xv.sets.Box(0.0, 1.0), got {over!r} for {path}")
+
+    walk(over, indices, "theta")
+    if rest:
+        free.append((tuple(sorted(rest)), Free()))
+    return Region(tuple(sorted(constrained.items())), tuple(free))
+
+
+def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:
+    if not isinstance(at, kind):
+        what = "one array" if isinstance(at, int) else f"a {type(at).__name__}"
+        raise ProblemError(f"over gives a {type(over).__name__} of sets for {path}, which is {what}")

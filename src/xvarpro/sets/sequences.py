@@ -1,0 +1,158 @@
+"""Sets of sequences: entries in order, or with little variation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from xvarpro.core import checks
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro.sets._parameters import above
+from xvarpro.sets._search import excess, isotonic
+from xvarpro.sets._sums import highest_sum
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import stepped
+
+
+@final
+@dataclass(frozen=True)
+class OrderedBox(Set):
+    """Ordered box ``{lower <= x_1 <= x_2 <= .. <= x_n <= upper}`` along the last axis.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Finite bounds, ``lower <= upper``.
+
+    Notes
+    -----
+    LMO : ``lower`` up to k, ``upper`` behind, ``k = argmax (g_1 + .. + g_k)`` of k = 0, .., n; first k
+    Cost : O(n)
+    Diameter : ``(upper - lower) sqrt(n)``
+    Projection : an isotonic regression, then clip
+
+    Vertices step once from `lower` to `upper`. The projection is an isotonic regression, clipped.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> C = xv.sets.OrderedBox(0.0, 2.0)
+    >>> C.lmo(np.array([-1.0, 3.0, -4.0])), C.project(np.array([1.5, 0.5, 3.0]))
+    (array([0., 0., 2.]), array([1., 1., 2.]))
+    """
+
+    lower: float = 0.0
+    upper: float = 1.0
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        above(self, "lower", -math.inf)
+        above(self, "upper", -math.inf)
+        if self.lower > self.upper:
+            raise ProblemError(f"OrderedBox needs lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return (cls(), cls(-2.0, 0.5))
+
+    def lmo(self, g: Array) -> Array:
+        k, _ = highest_sum(g, lambda s: s)
+        return stepped(g, k, self.lower, self.upper)
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        _, most = highest_sum(xp.flip(g, axis=-1), lambda s: s)
+        return self.lower * xp.sum(g, axis=-1) + (self.upper - self.lower) * most[..., 0]
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        (y,) = isotonic(x)
+        return xp.minimum(xp.maximum(y, xp.full_like(y, self.lower)), xp.full_like(y, self.upper))
+
+    def diameter(self, like: Array) -> float:
+        return (self.upper - self.lower) * math.sqrt(like.shape[-1])
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        ends = xp.maximum(self.lower - xp.min(x, axis=-1), xp.max(x, axis=-1) - self.upper)
+        worst = xp.maximum(ends, xp.zeros_like(ends))
+        if x.shape[-1] > 1:
+            worst = xp.maximum(worst, xp.max(x[..., :-1] - x[..., 1:], axis=-1))
+        return worst / (max(abs(self.lower), abs(self.upper)) or 1.0)
+
+    def center(self, like: Array) -> Array:
+        xp = array_namespace(like)
+        n = like.shape[-1]
+        share = xp.arange(1, n + 1, dtype=like.dtype, device=device(like)) / (n + 1)
+        return self.lower * (1 - share) + self.upper * share + xp.zeros_like(like)
+
+
+@final
+@dataclass(frozen=True)
+class TotalVariationBall(Set):
+    """Sequences of mean 0 and little variation, ``{sum x = 0, sum |x_(i+1) - x_i| <= radius}``, along the last axis.
+
+    Parameters
+    ----------
+    radius : float
+        Largest total variation, >= 0.
+
+    Notes
+    -----
+    LMO : one centred step of ``+- radius`` after k, ``k = argmax |sum_(i<=k) (g_i - mean g)|``; first k
+    Cost : O(n)
+    Diameter : ``2 radius sqrt(k (n - k) / n)``, ``k = floor(n/2)``
+    Projection : none, because its proximal operators go entry by entry
+
+    Vertices step once, by the radius, up or down. No projection is offered: it is a root over total variation proximal
+    operators, whose algorithms go through a sequence entry by entry.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.TotalVariationBall(3.0).lmo(np.array([2.0, 0.0, -1.0]))
+    array([-2.,  1.,  1.])
+    """
+
+    radius: float = 1.0
+
+    polytope = True
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "radius")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return (cls(), cls(3.0))
+
+    def lmo(self, g: Array) -> Array:
+        xp, n = array_namespace(g), g.shape[-1]
+        if n < 2:
+            return xp.zeros_like(g)
+        k, gain = highest_sum(g, xp.abs, centred=True)
+        rise = xp.where(gain < 0, xp.full_like(gain, -self.radius), xp.full_like(gain, self.radius))
+        share = xp.astype(k, g.dtype)
+        # by an array: by a number XLA divides one row as such, and many by its reciprocal
+        share = share / xp.full_like(share, n)
+        return stepped(g, k, rise * (share - 1), rise * share)
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        if g.shape[-1] < 2:
+            return xp.zeros_like(g[..., 0])
+        _, gain = highest_sum(g, xp.abs, centred=True)
+        return self.radius * xp.abs(gain[..., 0])
+
+    def diameter(self, like: Array) -> float:
+        n = like.shape[-1]
+        return 2 * self.radius * math.sqrt((n // 2) * (n - n // 2) / n)
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        off = xp.abs(xp.sum(x, axis=-1)) / ((self.radius or 1.0) * x.shape[-1])
+        rises = xp.abs(x[..., 1:] - x[..., :-1])
+        return xp.maximum(off, excess(xp.sum(rises, axis=-1), self.radius))
