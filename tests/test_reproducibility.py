@@ -34,7 +34,7 @@ def solve(problem=PROBLEM, theta0=START, **options):
 
 def bits(fit):
     t = fit.trace
-    arrays = (t.value, t.gap_A, t.gap_B, t.alpha_A, t.alpha_B, *map(stored.to_numpy, trees.leaves(fit.theta)))
+    arrays = (t.value, t.gap_A, t.gap_B, t.alpha_A, t.alpha_B, *map(xv.backends.to_numpy, trees.leaves(fit.theta)))
     return [x.tobytes() for x in arrays]
 
 

@@ -6,7 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.protocol import Backend
-from xvarpro.backends.registry import ENTRY_POINT_GROUP, get, installed, known, of, owner, prove, sparse_product
+from xvarpro.backends.registry import (
+    ENTRY_POINT_GROUP,
+    get,
+    installed,
+    known,
+    of,
+    owner,
+    prove,
+    sparse_product,
+    to_numpy,
+)
 
 if TYPE_CHECKING:
     from xvarpro.backends.eager import EagerBackend
@@ -26,6 +36,7 @@ __all__ = [
     "owner",
     "prove",
     "sparse_product",
+    "to_numpy",
 ]
 
 _BASES = {

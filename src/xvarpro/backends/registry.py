@@ -9,6 +9,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from xvarpro.backends import plugin
 from xvarpro.backends.protocol import Backend
 from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
@@ -117,6 +119,19 @@ def of(x: Any) -> Backend | None:
     """
     kind: Any = type(x)
     return _of_type(kind)
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """A number, or an array of any framework, as a NumPy array, which may share memory with it.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.backends.to_numpy(2.0)
+    array(2.)
+    """
+    found = of(x)
+    return np.asarray(x if found is None else found.to_numpy(x))
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
@@ -22,7 +23,6 @@ from xvarpro.reproducibility.comparison import Apart, Comparison, distance
 from xvarpro.results.provenance import alike
 from xvarpro.results.recipe import Recipe, fingerprints
 from xvarpro.results.result import Result
-from xvarpro.results.serialization import to_numpy
 from xvarpro.sets.region import resolve
 
 FEASIBLE = 1e3  # machine epsilons that a point may violate its set by, relative to its size, as `solve` takes a start

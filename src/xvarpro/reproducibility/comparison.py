@@ -12,6 +12,7 @@ import numpy as np
 
 from xvarpro import backends as registry
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.driver.evaluate import value_and_gradient
@@ -20,7 +21,6 @@ from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
-from xvarpro.results.serialization import to_numpy
 
 # of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not
 # amplify it; in float32 as much more as its epsilon is larger
@@ -305,7 +305,7 @@ def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
 def _bits(fit: Result) -> list[bytes]:
     t = fit.trace
     arrays = [t.value, t.gap_A, t.gap_B, t.alpha_A, t.alpha_B, *trees.leaves(fit.theta)]
-    return [np.asarray(to_numpy(x)).tobytes() for x in arrays]
+    return [to_numpy(x).tobytes() for x in arrays]
 
 
 def _first(a: np.ndarray, b: np.ndarray) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import load
@@ -19,7 +20,7 @@ from xvarpro.reproducibility.claims import Check, Look
 from xvarpro.reproducibility.comparison import TOLERANCE, Comparison
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Result
-from xvarpro.results.serialization import Opaque, opaque, to_numpy
+from xvarpro.results.serialization import Opaque, opaque
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def verify(
     where = {"backend": backend or stored["backend"], "device": device, "dtype": dtype or stored["dtype"]}
     tolerance = max(TOLERANCE[stored["dtype"]], TOLERANCE[where["dtype"]]) if tolerance is None else tolerance
     algorithm = _method(recipe, rerun)
-    theta = trees.unflatten(trees.flatten(fit.theta)[1], [np.asarray(to_numpy(x)) for x in trees.leaves(fit.theta)])
+    theta = trees.unflatten(trees.flatten(fit.theta)[1], [to_numpy(x) for x in trees.leaves(fit.theta)])
     look = Look(fit, recipe, given, over, where, tolerance, progress)
     checks = [look.same_problem(), look.same_start()]
     feasible = look.feasible(theta)

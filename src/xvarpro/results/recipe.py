@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.problem.problem import Problem
-from xvarpro.results.serialization import Opaque, decode, encode, structure, to_numpy
+from xvarpro.results.serialization import Opaque, decode, encode, structure
 
 
 @dataclass(frozen=True)

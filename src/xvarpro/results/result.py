@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.serialization import decode, structure, to_numpy
+from xvarpro.results.serialization import decode, structure
 
 FORMAT = 2  # of the files; 1 had no recipe
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from xvarpro import algorithms, lower, operators, sets
 from xvarpro.algorithms import steps
-from xvarpro.backends import of
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
-from xvarpro.core.struct import Array, Struct, Tree
+from xvarpro.core.struct import Struct, Tree
 from xvarpro.errors import ProblemError
 
 
@@ -29,12 +29,6 @@ class Opaque:
     """
 
     what: str
-
-
-def to_numpy(x: Array) -> np.ndarray:
-    """An array of any known framework on the host."""
-    backend = of(x)
-    return np.asarray(x) if backend is None else backend.to_numpy(x)
 
 
 def structure(tree: Tree) -> Any:
