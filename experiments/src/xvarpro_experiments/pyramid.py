@@ -109,7 +109,7 @@ def refined(
             progress=False,
         )
         u = fit.theta
-    return centred(u, fit.w.reshape(scale, scale)), fit
+    return centred(u, np.reshape(np.asarray(fit.w), (scale, scale))), fit
 
 
 def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]:
@@ -188,9 +188,9 @@ def spread_function(u: np.ndarray, g: np.ndarray, size: int, ridge: float = 1e-2
     """
     M, half = StackedConvolution(u, (size, size)), size // 2
     y = np.pad(g, ((0, 0), (half, half), (half, half))).reshape(-1, 1)
-    G = gram(M)
+    G = np.asarray(gram(M))
     R = np.linalg.cholesky(G + max(ridge, 1e-9) * G[0, 0] * np.eye(size * size)).T
-    target = np.linalg.solve(R.T, M.rmatvec(y))[:, 0]
+    target = np.linalg.solve(R.T, np.asarray(M.rmatvec(y)))[:, 0]
     stated = xv.separable(amplitude, target, data={"R": R})
     h0 = np.full(size * size, 1.0 / size**2)
     h = xv.solve(stated, h0, over=xv.sets.Simplex(), max_iter=300, tol=1e-5, progress=False).theta

@@ -24,9 +24,9 @@ from xvarpro.errors import ProblemError
 class Mix(NamedTuple):
     """Coefficients, 0 or 1, of ``v - x``, ``x - a`` and ``s - x`` in the direction."""
 
-    vertex: Array
-    away: Array
-    inner: Array
+    vertex: Array | float
+    away: Array | float
+    inner: Array | float
 
 
 class Move(NamedTuple):

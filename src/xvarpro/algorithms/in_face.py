@@ -89,7 +89,7 @@ class InFaceFrankWolfe(Corrective):
         sides = _path(f, region, theta, grad, carrier) if self.correction.in_face else _vertices(region, theta, grad)
         parts = (region.block(d, free=False), *sides)
         gaps = (forward, -dot(grad, parts[1]), -dot(grad, parts[2]))
-        promise = gaps
+        promise: Any = gaps
         if self.correction.in_face:
             promise = tuple(_decrease(g, dot(part, part), carrier) for g, part in zip(gaps, parts, strict=True))
         mix = self.correction.mix(*promise)

@@ -13,7 +13,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.batch.objective import Batch
 from xvarpro.batch.region import Regions
 from xvarpro.core import trees
-from xvarpro.core.struct import NAMESPACE, Array, Struct, Tree
+from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 from xvarpro.driver.model_check import check_array
 from xvarpro.driver.prepare import Home, destination
 from xvarpro.driver.transfer import Mover
@@ -45,7 +45,7 @@ class Each(Struct):
     >>> data = {"t": xv.Each(np.ones((1000, 64))), "shape": np.ones(64)}
     """
 
-    array: Array = None
+    array: Array = REQUIRED
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
     def level(level: Level | None) -> Level | None:
         if level is None:
             return None
-        own = {name: take(x) for name in ("y", "lam") if trees.is_array(x := getattr(level, name))}
+        own: dict[str, Any] = {name: take(x) for name in ("y", "lam") if trees.is_array(x := getattr(level, name))}
         return replace(level, **own)
 
     data = _mapped(lambda x: Each(take(x.array)) if isinstance(x, Each) else x, problem.data)

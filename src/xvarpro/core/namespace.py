@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import array_api_compat
+
+from xvarpro.core.struct import Array
 
 __all__ = ["adjoint", "adopt", "array_namespace", "device", "is_array", "is_complex", "is_inexact"]
 
@@ -65,7 +67,7 @@ def is_inexact(x: Any) -> bool:
     return array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: object) -> TypeGuard[Array]:
     """Whether `x` is an array of a framework that follows the standard."""
     kind = type(x)
     found = _arrays.get(kind)

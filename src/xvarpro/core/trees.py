@@ -87,7 +87,7 @@ class Skeleton:
     treedef: Any
     static: tuple[Any, ...]
 
-    def fill(self, arrays: Iterable[Array]) -> Any:
+    def fill(self, arrays: Iterable[Any]) -> Any:
         """The object again, around these arrays."""
         supply = iter(arrays)
         return optree.tree_unflatten(self.treedef, [next(supply) if s is Skeleton else _bare(s) for s in self.static])
@@ -127,7 +127,7 @@ def changed(obj: Any, **fields: Any) -> Any:
     return other
 
 
-def map_arrays(fun: Callable[[Array], Array], obj: Any) -> Any:
+def map_arrays(fun: Callable[[Any], Array], obj: Any) -> Any:
     """`obj` with `fun` applied to every array in it."""
     arrays, skeleton = partition(obj)
     return skeleton.fill([fun(x) for x in arrays])

@@ -90,6 +90,6 @@ def _of_face(C: Set, x: Array, shape: tuple[int, ...]) -> Callable[[Array], Arra
     return lambda d: array_namespace(d).reshape(C.tangent(event(C, d), x), shape)
 
 
-def _nearest(C: Set, q: Array, theta: Array | None = None) -> Array:
+def _nearest(C: Set, q: Array, theta: Any = None) -> Array:
     """The projection of q; theta itself where a set has none."""
     return array_namespace(q).reshape(C.project(event(C, q)), q.shape) if C.has_projection else theta

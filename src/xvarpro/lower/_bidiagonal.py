@@ -41,8 +41,9 @@ def begin(normal: Normal, y: Array | None, c: Array | None) -> tuple[Basis, Arra
         u = tuple(times(1 / positive(beta), part) for part in b)
         p, v, a = _normalised(normal, normal.back(u))
         return Basis(u, p, v, a, a, beta), a * beta
-    xp = array_namespace(c)
+    assert c is not None  # one of the two is given
     p, v, a = _normalised(normal, c)
+    xp = array_namespace(v)
     u = tuple(0 * part for part in normal.forward(xp.zeros_like(v)))
     return Basis(u, p, v, 0 * a, 0 * a, a), a
 

@@ -53,7 +53,8 @@ class Blockwise(LowerSolver):
             blanks = ((xp.zeros_like(a.q), xp.zeros_like(a.pairs[0][1])) for a in found)
             filled = [blank if p is None else p for p, blank in zip(pair, blanks, strict=True)]
             pairs.append((_concat(s for s, _ in filled), _concat(v for _, v in filled)))
-        v = None if any(a.v is None for a in found) else _concat(a.v for a in found)
+        vs = [a.v for a in found if a.v is not None]
+        v = _concat(vs) if len(vs) == len(found) else None
         return Adjoint(_concat(a.q for a in found), tuple(pairs), v)
 
     def deficient(self, backend: Any, factor: Any) -> Array:
@@ -75,6 +76,6 @@ class Blockwise(LowerSolver):
         return xp, xp.stack(answers)
 
 
-def _concat(parts: Iterator[Array]) -> Array:
+def _concat(parts: Any) -> Array:
     arrays = list(parts)
     return array_namespace(arrays[0]).concat(arrays)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.struct import Array, Struct
+from xvarpro.core.struct import REQUIRED, Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import as_operator
@@ -32,7 +32,7 @@ class CirculantPreconditioner(Struct):
         Whether the matrix is.
     """
 
-    spectrum: Array = None
+    spectrum: Array = REQUIRED
     grid: Grid = (1,)
     is_real: bool = True
 

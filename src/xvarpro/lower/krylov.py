@@ -186,8 +186,8 @@ class CG(Iterative):
 
     def _solve(self, task: Task) -> Array:
         normal, y = task.normal, task.y
-        u = () if y is None else normal.target(y)
-        s = task.c if y is None else normal.back(u)
+        u: Any = () if y is None else normal.target(y)
+        s: Any = task.c if y is None else normal.back(u)
         xp = array_namespace(s)
         d = normal.precondition(s)
         gamma = products(s, d)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 from xvarpro.core.namespace import array_namespace
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint, LowerSolver, System
 from xvarpro.lower.krylov import LSMR, Iterative
@@ -56,8 +56,8 @@ class Sharper(Watched):
     """
 
     solver: Iterative = field(default_factory=LSMR)
-    v: Array = None  # the adjoint to correct
-    q: Array = None
+    v: Array = REQUIRED  # the adjoint to correct
+    q: Array = REQUIRED
     seen: list[Any] = field(default_factory=list)
 
     def refine(self, backend: Any, system: System, condensed: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
@@ -82,7 +82,7 @@ class Sharper(Watched):
 
     def residual(self) -> Array:
         """The largest relative residual of the systems corrected, each over all its columns; 0-d."""
-        worst = None
+        worst: Any = None
         for answer in self.seen:
             xp = array_namespace(answer.size)
             left, whole = (xp.sqrt(xp.sum(products(x, x))) for x in (answer.size, answer.whole))

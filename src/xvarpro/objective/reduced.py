@@ -124,7 +124,8 @@ class Reduced(Objective):
             return scale * array_namespace(x).take(x, indices, axis=axis)
 
         def target(theta: Any, data: Any) -> Any:
-            return some(as_matrix(state(judge, theta, data, judge.weights).y), along)
+            y: Any = state(judge, theta, data, judge.weights).y
+            return some(as_matrix(y), along)
 
         def design(theta: Any, data: Any) -> Any:
             M = state(judge, theta, data, judge.weights).M

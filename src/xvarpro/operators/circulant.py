@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core.namespace import array_namespace
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
 
 
@@ -53,7 +53,7 @@ class Circulant(Periodic):
     array([3., 1., 2.])
     """
 
-    kernel: Array = None
+    kernel: Array = REQUIRED
 
     def __post_init__(self) -> None:
         check_kernel(self, self.kernel, "of shape grid", 1)
@@ -106,7 +106,7 @@ class StackedCirculant(Periodic):
     array([1., 2., 3., 3., 1., 2.])
     """
 
-    kernels: Array = None
+    kernels: Array = REQUIRED
 
     def __post_init__(self) -> None:
         check_kernel(self, self.kernels, "of shape (N, *grid)", 2)
@@ -156,7 +156,7 @@ class CirculantPerColumn(Periodic):
            [3., 2.]])
     """
 
-    kernels: Array = None
+    kernels: Array = REQUIRED
 
     def __post_init__(self) -> None:
         check_kernel(self, self.kernels, "of shape (k, *grid)", 2)

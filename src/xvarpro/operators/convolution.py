@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
 from xvarpro.operators.fourier import Grid, fast
@@ -64,7 +64,7 @@ class FullConvolution(OneKernel):
            [ 0.,  0., -1.]])
     """
 
-    kernel: Array = None
+    kernel: Array = REQUIRED
     signal: Grid = (1,)
 
     @classmethod
@@ -115,7 +115,7 @@ class ValidConvolution(OneKernel):
            [ 0.,  0., -1.,  1.]])
     """
 
-    kernel: Array = None
+    kernel: Array = REQUIRED
     signal: Grid = (1,)
 
     @classmethod
@@ -163,7 +163,7 @@ class Toeplitz(Convolution):
            [3., 2., 1.]])
     """
 
-    diagonals: Array = None
+    diagonals: Array = REQUIRED
     n: int = 1
 
     def __post_init__(self) -> None:

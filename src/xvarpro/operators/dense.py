@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core.namespace import array_namespace
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.operators._arithmetic import conj, drawn, like, minus, product
 from xvarpro.operators.interface import Operator
@@ -34,12 +34,12 @@ class Dense(Operator):
            [1., 3.]]))
     """
 
-    array: Array = None
+    array: Array = REQUIRED
 
     @property
     def shape(self) -> tuple[int, int]:
-        shape = self.array.shape
-        return shape[1:] if len(shape) == 3 else shape
+        m, n = self.array.shape[-2:]
+        return m, n
 
     @property
     def columns(self) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import conj, drawn, like, minus, product
@@ -29,7 +29,7 @@ class Diagonal(Operator):
     array([1., 2.])
     """
 
-    d: Array = None
+    d: Array = REQUIRED
 
     def __post_init__(self) -> None:
         if self.d is not None and self.d.ndim not in (1, 2):
@@ -98,9 +98,9 @@ class LowRankPlusDiagonal(Operator):
            [1., 1., 4.]])
     """
 
-    U: Array = None
-    d: Array = None
-    V: Array = None
+    U: Array = REQUIRED
+    d: Array = REQUIRED
+    V: Array = REQUIRED
 
     def __post_init__(self) -> None:
         U, d, V = self.U, self.d, self.V

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import divisors, drawn, like, minus, product
@@ -38,7 +38,7 @@ class Kronecker(Operator):
     ((2, 4), array([ 7., 70.]))
     """
 
-    A: Array = None
+    A: Array = REQUIRED
     B: Array | None = None
     size: int = 1
 
@@ -54,7 +54,7 @@ class Kronecker(Operator):
     @property
     def right(self) -> tuple[int, int]:
         """Shape of the factor on the right."""
-        return (self.size, self.size) if self.B is None else self.B.shape
+        return (self.size, self.size) if self.B is None else (self.B.shape[0], self.B.shape[1])
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import alike, conj, drawn, like
 from xvarpro.operators.interface import Operator
@@ -43,9 +43,9 @@ class Sparse(Operator):
     array([ 1., 20.])
     """
 
-    data: Array = None
-    row_indices: Array = None
-    column_indices: Array = None
+    data: Array = REQUIRED
+    row_indices: Array = REQUIRED
+    column_indices: Array = REQUIRED
     shape: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:

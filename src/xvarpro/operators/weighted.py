@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from xvarpro.core.namespace import array_namespace
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import is_array
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import conj, drawn, like
@@ -37,7 +37,7 @@ class Weighted(Operator):
     """
 
     M: Any = None
-    s: Array = None
+    s: Array = REQUIRED
 
     def __post_init__(self) -> None:
         if self.M is None:

@@ -161,11 +161,12 @@ class Result:
 
         Where the target was compressed, all k columns are solved for here; `w_chunks` yields them in blocks.
         """
-        if self._w is None:
-            blocks = list(self.w_chunks())
-            w = blocks[0] if len(blocks) == 1 else trees.array_namespace(blocks[0]).concat(blocks, axis=1)
-            object.__setattr__(self, "_w", w)
-        return self._w
+        if self._w is not None:
+            return self._w
+        blocks = list(self.w_chunks())
+        w = blocks[0] if len(blocks) == 1 else trees.array_namespace(blocks[0]).concat(blocks, axis=1)
+        object.__setattr__(self, "_w", w)
+        return w
 
     def w_chunks(self) -> Iterator[Array]:
         """`w` in blocks of columns: the chunks of a `Chunks` target, else about as many columns as M has rows."""

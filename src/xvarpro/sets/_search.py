@@ -13,7 +13,7 @@ from xvarpro.core.struct import Array
 Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a function that does not rise
 
 
-def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array, near: Array) -> Array:
+def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | float, near: Array) -> Array:
     """Where a continuous function that does not rise crosses 0, one per entry of `low`.
 
     Newton's method inside a bracket; a step that leaves the bracket, or that is not half as long as the step before

@@ -353,7 +353,7 @@ class HullOfUnion(Several):
         spans = [C.diameter(event) for C in self.sets]
         centers = [C.center(event) for C in self.sets]
         pairs = combinations(range(len(spans)), 2)
-        apart = [float(np.linalg.norm(centers[i] - centers[j])) + spans[i] + spans[j] for i, j in pairs]
+        apart = [float(np.linalg.norm(np.asarray(centers[i] - centers[j]))) + spans[i] + spans[j] for i, j in pairs]
         return max([*spans, *apart])
 
     def violation(self, x: Array) -> Array:

@@ -142,10 +142,10 @@ def reconstructions(of: Any, race: Race) -> Figure:
 def _decoded(of: Any, outcome: Outcome, X: np.ndarray) -> np.ndarray:
     """Reconstructions with the decoder that is optimal for all training images."""
     scale = 1 / of.data.rms
-    M = model.design(outcome.theta, {"X": of.data.train, "scale": scale})
+    M: Any = model.design(outcome.theta, {"X": of.data.train, "scale": scale})
     lam = of.ridge * len(M)
     W = np.linalg.solve(M.T @ M + lam * np.eye(M.shape[1]), M.T @ of.data.train)
-    return model.reconstruct(outcome.theta, W, X, scale)
+    return np.asarray(model.reconstruct(outcome.theta, W, X, scale))
 
 
 def _lines(ax: Any, race: Race, axis: str, measure: str) -> None:

@@ -130,7 +130,7 @@ def problem(
     parts = {"lower": X[:half, :]} | ({"upper": X[half:, :]} if splits == 2 else {})
     lam = ridge * half
     if rows is not None:
-        stated = {
+        stated: Tree = {
             name: xv.Rows.cut({"X": part, "scale": scale}, part, rows=min(rows, part.shape[0]))
             for name, part in parts.items()
         }
@@ -206,7 +206,7 @@ def start(
     phi[0]["A"] *= gain
     # a sum that rounding carries past rho is infeasible
     s = np.full(widths[-1], rho / widths[-1])
-    return {"phi": phi, "s": xv.sets.CappedSimplex(rho).project(s).astype(dtype)}
+    return {"phi": phi, "s": np.asarray(xv.sets.CappedSimplex(rho).project(s)).astype(dtype)}
 
 
 def reconstruct(theta: Tree, w: Array, X: Array, scale: float = 1.0) -> Array:
@@ -250,7 +250,7 @@ def reconstruction_loss(fit: Result, data: Data, units: float = 1.0) -> float:
     total = 0.0
     for a in range(0, len(data.test), 5000):
         X = data.test[a : a + 5000].astype(fit.theta["s"].dtype)
-        R = reconstruct(fit.theta, fit.w, X, 1 / data.rms) / units - X
+        R = np.asarray(reconstruct(fit.theta, fit.w, X, 1 / data.rms)) / units - X
         total += float(np.sum(R * R))
     return 0.5 * total / len(data.test)
 
@@ -271,7 +271,8 @@ def refitted_loss(theta: Tree, data: Data) -> float:
     gram, cross = np.zeros((n, n)), np.zeros((n, data.train.shape[1]))
 
     def latents(X: np.ndarray) -> np.ndarray:
-        return encode(theta["phi"], X.astype(theta["s"].dtype), 1 / data.rms)[:, kept].astype(np.float64)
+        hidden = encode(theta["phi"], X.astype(theta["s"].dtype), 1 / data.rms)
+        return np.asarray(hidden[:, kept], dtype=np.float64)
 
     for a in range(0, len(data.train), 5000):
         X = data.train[a : a + 5000]

@@ -47,13 +47,13 @@ class FewShotTask(Task):
         """As of any task; of a large network head and objective alone, from the features that its test needs anyway."""
         if self.shown is None or self._start is None or not _finite(theta):
             return super().certify(theta, problem)
-        M, (lower, upper) = self.shown(theta)[1], self.splits
+        M, (lower, upper) = np.asarray(self.shown(theta)[1]), self.splits
         if self.pool is not None and problem is self.pool:
             w = head(M, self.shots[1], self.pool.lower.lam)
             r = M @ w - self.shots[1]
             value = 0.5 * float(np.sum(r * r)) + 0.5 * self.pool.lower.lam * float(np.sum(w * w))
         else:
-            w = head(M[: len(lower.Y)], lower.Y, self.problem.lower.lam)
+            w = head(M[: len(lower.Y)], np.asarray(lower.Y), self.problem.lower.lam)
             r = M[len(lower.Y) :] @ w - upper.Y
             value = 0.5 * float(np.sum(r * r))
         return replace(with_head(self._start, w), theta=theta, value=value, gap_A=math.nan, gap_B=math.nan)

@@ -69,6 +69,8 @@ class IPALM(Periodic):
         beta = k / (k + 3) if self.inertia is None else self.inertia + 0 * k
         *ahead, _ = axpy(beta, sub(z, memory.previous), z)
         w, w_old = z[-1], memory.previous[-1]
+        L: Any
+        alpha: Any
         if isinstance(memory.L, tuple):
             grad = J.slope_theta(tuple(ahead), w)
             alpha, L, trials = self.scale / J.curvature_theta(tuple(ahead), w), memory.L, 1 + 0 * k

@@ -170,7 +170,7 @@ def _longer(name: str, x: np.ndarray) -> np.ndarray:
         return np.sqrt(np.sum(x * x, axis=1))
     if name == "trace":
         return np.sum(x * x)
-    return reduction(name)(x)
+    return np.asarray(reduction(name)(x))
 
 
 WHOLE = np.random.default_rng(2).integers(-3, 4, size=(4, 7)).astype(np.float64)

@@ -105,7 +105,7 @@ def _wide(kind: str) -> str:
 def exported(x: Array) -> bool:
     """Whether another framework may take an array without its owner's leave: what is in a graph is refused."""
     try:
-        return x.__dlpack__() is not None
+        return x.__dlpack__() is not None  # type: ignore[attr-defined]
     except BufferError:
         return False
 

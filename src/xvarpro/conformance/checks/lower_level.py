@@ -52,7 +52,7 @@ class Level:
     @property
     def A(self) -> np.ndarray:
         """``A[j]`` for right-hand side j."""
-        return np.broadcast_to(self.M.dense(), (self.y.shape[1], *self.M.shape))
+        return np.broadcast_to(np.asarray(self.M.dense()), (self.y.shape[1], *self.M.shape))
 
     @property
     def condition(self) -> float:
@@ -113,7 +113,7 @@ def levels() -> dict[str, Level]:
     graded, tall, wide = (Dense(x) for x in (_graded(), _drawn((9, 4), 0), _drawn((4, 9), 0)))
     found = {}
     for name, solver in solvers().items():
-        if _solves(solver, graded.dense(), 0.0):
+        if _solves(solver, np.asarray(graded.dense()), 0.0):
             found[f"{name}, no ridge"] = Level(solver, graded, 0.0)
         found[f"{name}, ridge"] = Level(solver, tall)
         found[f"{name}, wide"] = Level(solver, wide)
@@ -231,7 +231,7 @@ def adjoint(target: Target, level: Level) -> Iterator[Measured]:
     with target.reference.scope():
         want = _moving(level.M.outer(residual, v))
     for i, (one, other) in enumerate(zip(got, want, strict=True)):
-        yield Measured(f"sum s v^H, array {i}", one, other, tolerance, size + float(np.linalg.norm(other)))
+        yield Measured(f"sum s v^H, array {i}", one, other, tolerance, size + float(np.linalg.norm(np.asarray(other))))
 
 
 @check("lower level", levels)
@@ -286,7 +286,7 @@ def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
     yield Measured("deficient", bool(deficient), bool(small))
     yield Measured("shape", plain.shape, (4, level.k))
     if not small:
-        least = np.linalg.pinv(level.M.dense()) @ level.y
+        least = np.linalg.pinv(np.asarray(level.M.dense())) @ level.y
         yield Measured("w of least norm", w, least, ITERATIVE * target.eps, 1.0)
 
 
@@ -320,7 +320,7 @@ def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
     got, want = (solved(t, level).values for t in (target, target.reference))
     tolerance = DIRECT * target.eps * level.condition
     for name, one, other in zip(("w", "w, refined", "M w - y", "M v"), got, want, strict=False):
-        yield Measured(name, one, other, tolerance, max(1.0, float(np.linalg.norm(other))))
+        yield Measured(name, one, other, tolerance, max(1.0, float(np.linalg.norm(np.asarray(other)))))
     for name, i in (("deficient", 4), ("kinks", 6)):
         yield Measured(name, int(got[i]), int(want[i]))
     # along the way from w to any other w of the set the objective does not fall
@@ -341,7 +341,7 @@ def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured
     M = operators.Toeplitz.examples((8, 4))[0]
     x = _drawn((4, 2), 9)
     got, want = (t.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
-    yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(M.dense())) ** 2)
+    yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(np.asarray(M.dense()))) ** 2)
 
 
 def _preconditioned(M: Operator, x: Array) -> Array:

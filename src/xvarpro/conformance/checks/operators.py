@@ -51,7 +51,7 @@ class Case:
     @property
     def A(self) -> np.ndarray:
         """``A[j]`` for right-hand side j."""
-        return np.broadcast_to(self.M.dense(), (self.k, *self.M.shape))
+        return np.broadcast_to(np.asarray(self.M.dense()), (self.k, *self.M.shape))
 
 
 def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:

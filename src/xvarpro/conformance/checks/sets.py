@@ -109,7 +109,7 @@ def starts(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _vertices(case: Case) -> np.ndarray:
-    return case.C.lmo(gradients(case.shape)[::3])
+    return np.asarray(case.C.lmo(gradients(case.shape)[::3]))
 
 
 def inside(case: Case) -> np.ndarray:

@@ -132,7 +132,7 @@ def _compared(target: Target, rule: Any, blocks: bool = False) -> Iterator[Measu
     for name, line in (PLANES if blocks else LINES).items():
         one, other = got[name], want[name]
         yield Measured(f"alpha, {name}", one.alpha, other.alpha, tolerance)
-        yield Measured(f"value, {name}", one.value, other.value, ROUNDING * target.eps, float(np.abs(line.start)))
+        yield Measured(f"value, {name}", one.value, other.value, ROUNDING * target.eps, abs(float(line.start)))
         if not brackets or target.dtype == "float64":
             yield Measured(f"trials, {name}", one.trials, other.trials)
             yield Measured(f"gradients, {name}", one.gradients, other.gradients)

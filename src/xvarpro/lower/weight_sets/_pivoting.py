@@ -310,7 +310,7 @@ def _solved(invert: Invert, box: Box | Orthant, free: Array, high: Array) -> Sol
     xp = array_namespace(box.z)
     R, z = box.R, box.z
     held = box.held(free, high)
-    x = solve_free(invert(free), R, box.target(held)) + held
+    x = solve_free(invert(free), R, box.target(held)) + held  # type: ignore[arg-type]
     gradient = R.mT @ (R @ x - z)
     small_x, small_g = _rounding(z, x)
     wrong = (free & box.outside(x, small_x)) | (~free & box.downhill(gradient, high, small_g))

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.qr import QR
@@ -49,7 +49,7 @@ class Affine(WeightSet):
     """
 
     w0: Array | None = None
-    B: Array = None
+    B: Array = REQUIRED
 
     def __post_init__(self) -> None:
         B = numbers(self, "B", 2)
@@ -154,7 +154,7 @@ class Equality(_Constructed):
     array([0.5, 0.5])
     """
 
-    C: Array = None
+    C: Array = REQUIRED
     d: Array | float = 0.0
 
     def __post_init__(self) -> None:
@@ -218,7 +218,7 @@ class Fixed(_Constructed):
     array([1., 3.])
     """
 
-    where: Array = None
+    where: Array = REQUIRED
     values: Array | float = 0.0
     n: int | None = None
 
@@ -281,7 +281,7 @@ class Shared(_Constructed):
     array([2., 2., 5.])
     """
 
-    groups: Array = None
+    groups: Array = REQUIRED
 
     def __post_init__(self) -> None:
         groups = on_host(self.groups)
