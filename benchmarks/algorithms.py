@@ -300,7 +300,7 @@ class Race:
         limits = {"max_iter": 10**7, "time_limit": seconds}
         if not entry.joint:
             # a callback of no use, where the joint methods have one: it costs microseconds, to be borne by both
-            idle = None if xv.backends.get(self.backend).compiled else lambda moment: None
+            idle = None if xv.backends.get(self.backend).compiled else lambda info: None
             fit = self.solve(entry, theta, callback=idle, **limits)
             at, objective = np.arange(fit.n_iter + 1), fit.trace.value
         else:
@@ -314,10 +314,10 @@ class Race:
         kept: dict[int, Any] = {0: theta}
         due = 1
 
-        def keep(moment: xv.Moment) -> None:
+        def keep(info: xv.IterationInfo) -> None:
             nonlocal due
-            if moment.iteration >= due:
-                kept[moment.iteration], due = moment.theta, following(moment.iteration)
+            if info.iteration >= due:
+                kept[info.iteration], due = info.theta, following(info.iteration)
 
         if xv.backends.get(self.backend).compiled:
             fit = self.solve(entry, theta, **limits)
@@ -338,7 +338,7 @@ class Race:
             run.warm_up()
             while n < n_iter:
                 run.iterate(n, None, None, Bar(n, False))
-                kept[n] = prepared.home.bring(run.state.iterate.theta, prepared.backend)
+                kept[n] = prepared.layout.to_caller(run.state.iterate.theta, prepared.backend)
                 n = following(n)
         return kept
 

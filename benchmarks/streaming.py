@@ -100,7 +100,7 @@ def main() -> None:
     per_row = []
     for share in (0.25, 0.5, 1.0):
         m = int(args.gigabytes * share * 1e9 / ROW)
-        problem = xv.separable(M, xv.Rows(Source(m, args.rows)), solver=solver)
+        problem = xv.separable(M, xv.RowChunks(Source(m, args.rows)), solver=solver)
         began = time.perf_counter()
         value, gradient = xv.value_and_gradient(problem, THETA, backend=args.backend)
         seconds = time.perf_counter() - began

@@ -44,7 +44,7 @@ MAKERS = {"separable": separable, "bilevel": bilevel}
 
 
 def chunks(y, width=7):
-    return xv.Chunks(lambda: (y[:, i : i + width] for i in range(0, y.shape[1], width)))
+    return xv.ColumnChunks(lambda: (y[:, i : i + width] for i in range(0, y.shape[1], width)))
 
 
 CHUNKED = {"separable": lambda: separable(chunks(Y)), "bilevel": lambda: bilevel(chunks(Y), chunks(Y_UPPER))}
@@ -63,7 +63,7 @@ def test_factor_has_the_same_gram_matrix(k, backend):
 
 def test_factor_of_chunks_is_that_of_the_whole(backend):
     blocks = [send(backend, Y[:, i : i + 9]) for i in range(0, MANY, 9)]
-    L = host(xv.compress(xv.Chunks(lambda: iter(blocks))))
+    L = host(xv.compress(xv.ColumnChunks(lambda: iter(blocks))))
     assert np.abs(L @ L.T - Y @ Y.T).max() <= 1e-13 * np.abs(Y @ Y.T).max()
     assert np.abs(np.triu(L, 1)).max() == 0
 
@@ -74,7 +74,7 @@ def test_factor_does_not_depend_on_the_chunks(widths, m, seed):
     y = rng(seed).normal(size=(m, sum(widths)))
     cuts = np.cumsum([0, *widths])
     pieces = [y[:, a:b] for a, b in zip(cuts, cuts[1:], strict=False)]  # noqa: RUF007
-    L = xv.compress(xv.Chunks(pieces))
+    L = xv.compress(xv.ColumnChunks(pieces))
     assert np.abs(L @ L.T - y @ y.T).max() <= 1e-12 * (1 + np.abs(y @ y.T).max())
 
 
@@ -195,7 +195,7 @@ def test_chunks_from_another_framework(backend):
     for name in (n for n in BACKENDS if n != "cupy"):
         owner = xv.backends.get(name)
         pieces = [owner.asarray(Y[:, i : i + 20].astype("float32")) for i in range(0, MANY, 20)]
-        fit = xv.solve(separable(xv.Chunks(pieces)), send(backend, D.astype("float32")), over=BALL, max_iter=0)
+        fit = xv.solve(separable(xv.ColumnChunks(pieces)), send(backend, D.astype("float32")), over=BALL, max_iter=0)
         assert error(fit.w, exact_w(fit.theta)) <= 1e-4
 
 
@@ -224,7 +224,9 @@ def test_chunks_are_consumed_one_at_a_time(backend):
     source = Source(Y)
     gc.disable()
     try:
-        fit = xv.solve(separable(xv.Chunks(source)), D, over=BALL, max_iter=2, backend=backend.name, algorithm=STEPS)
+        fit = xv.solve(
+            separable(xv.ColumnChunks(source)), D, over=BALL, max_iter=2, backend=backend.name, algorithm=STEPS
+        )
         assert source.passes == 1
         assert source.most <= 2, "one in work, one on its way"
         for part in fit.w_chunks():
@@ -237,7 +239,7 @@ def test_chunks_are_consumed_one_at_a_time(backend):
 
 def test_levels_in_chunks_are_read_side_by_side():
     lower, upper = Source(Y), Source(Y_UPPER)
-    xv.value_and_gradient(bilevel(xv.Chunks(lower), xv.Chunks(upper)), D)
+    xv.value_and_gradient(bilevel(xv.ColumnChunks(lower), xv.ColumnChunks(upper)), D)
     assert max(lower.most, upper.most) <= 2
 
 
@@ -246,13 +248,13 @@ def test_levels_in_chunks_are_read_side_by_side():
 
 @pytest.mark.parametrize("source", [iter([Y]), (y for y in [Y])], ids=["iterator", "generator"])
 def test_a_source_good_for_one_pass(source):
-    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*good for one pass"):
-        xv.Chunks(source)
+    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*one pass at most"):
+        xv.ColumnChunks(source)
 
 
 def test_a_source_that_is_none():
-    with pytest.raises(ProblemError, match="needs a list of arrays or a function"):
-        xv.Chunks(3)
+    with pytest.raises(ProblemError, match="must be a list of arrays or a function"):
+        xv.ColumnChunks(3)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_a_source_that_is_none():
 )
 def test_ragged_chunks_are_named_by_number(bad, message):
     with pytest.raises(ProblemError, match=message):
-        xv.solve(separable(xv.Chunks([Y[:, :9], Y[:, 9:], bad])), D, over=BALL)
+        xv.solve(separable(xv.ColumnChunks([Y[:, :9], Y[:, 9:], bad])), D, over=BALL)
 
 
 def test_chunks_with_nan_are_named_by_number():
@@ -275,8 +277,8 @@ def test_chunks_with_nan_are_named_by_number():
 
 
 def test_no_chunks_at_all():
-    with pytest.raises(ProblemError, match="gave no array"):
-        xv.solve(separable(xv.Chunks([])), D, over=BALL)
+    with pytest.raises(ProblemError, match="at least one array"):
+        xv.solve(separable(xv.ColumnChunks([])), D, over=BALL)
 
 
 def test_chunks_are_always_compressed():

@@ -621,8 +621,8 @@ WRONG = {
         "the upper level has none",
     ),
     "chunks": (
-        lambda: xv.separable(basis, xv.Chunks(lambda: [T[:, None]]), W=lower.Nonnegative()),
-        "a target in Chunks is compressed",
+        lambda: xv.separable(basis, xv.ColumnChunks(lambda: [T[:, None]]), W=lower.Nonnegative()),
+        "W must be a linear subspace",
     ),
 }
 

@@ -202,7 +202,7 @@ def test_a_system_that_was_not_solved_is_told(unbound):
 def test_wrong_use_is_told():
     problem, theta = separable(), START
     with pytest.raises(ProblemError, match="in chunks"):
-        xv.implicit.gradient(xv.separable(decays, xv.Chunks([DATA["Y"]]), data=DATA), theta, COTANGENT)
+        xv.implicit.gradient(xv.separable(decays, xv.ColumnChunks([DATA["Y"]]), data=DATA), theta, COTANGENT)
     with pytest.raises(ProblemError, match="cotangent of theta"):
         xv.implicit.gradient(problem, theta, Cotangent(np.ones(3)))
     with pytest.raises(ProblemError, match="cotangent of w must have shape"):

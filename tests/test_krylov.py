@@ -302,7 +302,7 @@ def test_certificate_is_honest_from_the_first_step_to_the_last(solver, algorithm
     seen = []
     fit = xv.solve(
         fitting(solver(), bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS[algorithm], tol=1e-3,
-        max_iter=40, callback=lambda moment: seen.append((moment.theta, moment.gap_A)),
+        max_iter=40, callback=lambda info: seen.append((info.theta, info.gap_A)),
     )  # fmt: skip
     assert fit.status in (Status.CONVERGED, Status.MAX_ITER)
     for theta, gap in (*seen, (fit.theta, fit.gap_A)):

@@ -211,7 +211,7 @@ def test_whole_weights_repeat_rows(name):
 @pytest.mark.parametrize("chunked", [False, True])
 def test_row_weights_leave_compression_exact(chunked):
     y = rng(9).normal(size=(14, 40))
-    target = xv.Chunks([y[:, :25], y[:, 25:]]) if chunked else y
+    target = xv.ColumnChunks([y[:, :25], y[:, 25:]]) if chunked else y
     small, whole = (
         xv.solve(xv.separable(decays, z, data=DATA, lam=1e-2, weights=WEIGHTS, compress=z is target), START, max_iter=3)
         for z in (target, y.copy())
@@ -297,7 +297,7 @@ def test_a_ridge_that_is_no_scalar():
 
 
 def test_targets_of_different_widths():
-    with pytest.raises(ProblemError, match="a list of arrays of one number of columns"):
+    with pytest.raises(ProblemError, match="arrays with the same number of columns"):
         xv.separable(both, [SETS[0], SETS[1][:, :1]], data=DATA)
 
 

@@ -485,7 +485,7 @@ BAD = {
     "tol must be": lambda: {"tol": -1.0},
     "max_iter must be": lambda: {"max_iter": 1.5},
     "method must be": lambda: {"method": xv.algorithms.FrankWolfe()},
-    "in pieces": lambda: {"y": xv.Chunks(lambda: iter([noisy()]))},
+    "in pieces": lambda: {"y": xv.ColumnChunks(lambda: iter([noisy()]))},
     "norms.L2": lambda: {"over": xv.sets.Free(norm=xv.sets.norms.Sign())},
 }
 

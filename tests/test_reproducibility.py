@@ -468,7 +468,7 @@ def test_a_float32_result_on_the_boundary_is_looked_at_in_float64():
 
 
 def test_a_solve_that_was_stopped_is_done_as_far_as_it_went():
-    fit = solve(callback=lambda moment: moment.iteration == 5)
+    fit = solve(callback=lambda info: info.iteration == 5)
     found = xv.verify(fit, PROBLEM)
     assert found.ok, str(found)
     assert [x.n_iter for x in found.rerun.fits.values()] == [5, 5]

@@ -210,7 +210,7 @@ class Counted:
                 counter["projections"] += 1
                 return super().project(*args)
 
-        self.f = Objective(ready.problem, ready.backend, ready.home.treedef, ready.blank)
+        self.f = Objective(ready.problem, ready.backend, ready.layout.treedef, ready.structure)
         self.region = Sets(ready.region.constrained, ready.region.free)
 
 

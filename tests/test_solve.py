@@ -114,9 +114,9 @@ def test_no_time_at_all(backend):
 def test_callback_sees_every_iterate_and_can_stop(backend):
     seen = []
 
-    def callback(moment):
-        seen.append((moment.iteration, moment.value, moment.gap_A, moment.alpha_A, moment.seconds, host(moment.theta)))
-        return moment.iteration == 4
+    def callback(info):
+        seen.append((info.iteration, info.value, info.gap_A, info.alpha_A, info.seconds, host(info.theta)))
+        return info.iteration == 4
 
     fit = solve(backend=backend.name, callback=callback, tol=0.0, algorithm=PAPER)
     assert fit.status is Status.STOPPED
@@ -137,7 +137,7 @@ def test_a_moment_has_the_theta_of_its_own_iteration():
 
 
 def test_callback_that_returns_none_stops_nothing():
-    assert solve(callback=lambda moment: None, max_iter=3, tol=0.0).n_iter == 3
+    assert solve(callback=lambda info: None, max_iter=3, tol=0.0).n_iter == 3
 
 
 def poles(theta, data):
@@ -403,7 +403,7 @@ def test_progress_is_silent_in_pipes_and_goes_to_stderr(extra, shown):
 
 
 def test_progress_shows_objective_and_gap(capsys):
-    solve(progress=True, max_iter=3, tol=0.0, callback=lambda moment: time.sleep(0.12))
+    solve(progress=True, max_iter=3, tol=0.0, callback=lambda info: time.sleep(0.12))
     shown = capsys.readouterr().err
     assert re.search(r"2/3.*f=0\.0\d+ gap=\d", shown), shown
 
@@ -677,8 +677,8 @@ def test_moments_do_not_share_their_theta():
 def test_a_callback_cannot_change_the_solve():
     want = solve(max_iter=4, tol=0.0)
 
-    def meddle(moment):
-        moment.theta[:] = 0.0
+    def meddle(info):
+        info.theta[:] = 0.0
 
     assert solve(max_iter=4, tol=0.0, callback=meddle).theta.tolist() == want.theta.tolist()
 

@@ -57,7 +57,7 @@ def pair(M, data, y, rows=7, lam=0.0, Omega=None, solver=None):
         target = (lambda theta, d: y(theta, d[key])) if callable(y) else y
         return xv.Level(lambda theta, d: M(theta, d[key]), target, lam, Omega, solver)
 
-    return whole, xv.Level(M, xv.Rows.cut(data, y, rows), lam, Omega, solver), data
+    return whole, xv.Level(M, xv.RowChunks.cut(data, y, rows), lam, Omega, solver), data
 
 
 def separable(M=decays, data=T_L, y=Y_L, rows=7, R=None, mu=0.0, **level):
@@ -139,7 +139,7 @@ def test_how_rows_are_cut_changes_nothing(sizes, solver):
     t, y = np.linspace(0.0, 2.0, cuts[-1]), rng(0).normal(size=cuts[-1])
     chunks = [(t[a:b], y[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]  # noqa: RUF007
     want, want_gradient = xv.value_and_gradient(xv.separable(decays, y, data=t, lam=1.0), RATES)
-    value, gradient = xv.value_and_gradient(xv.separable(decays, xv.Rows(chunks), lam=1.0, solver=solver), RATES)
+    value, gradient = xv.value_and_gradient(xv.separable(decays, xv.RowChunks(chunks), lam=1.0, solver=solver), RATES)
     assert error(value, want) <= 1e-12
     assert error(gradient, want_gradient) <= 1e-12
 
@@ -176,7 +176,7 @@ def graded(cond, seed=0, m=400, n=6):
 @pytest.mark.parametrize("cond", [1e3, 1e6, 1e9])
 def test_a_triangle_has_the_accuracy_of_qr(cond, backend):
     A, w = graded(cond), rng(2).normal(size=(6, 1))
-    problem = xv.separable(lambda theta, A: theta * A, xv.Rows.cut(A, A @ w, 50))
+    problem = xv.separable(lambda theta, A: theta * A, xv.RowChunks.cut(A, A @ w, 50))
     fit = xv.solve(problem, np.array([1.0]), max_iter=0, backend=backend.name)
     assert error(fit.w, w) <= 100 * cond * np.finfo(float).eps
     assert fit.verified.condition == pytest.approx(np.linalg.cond(A / np.linalg.norm(A, axis=0)), rel=0.01)
@@ -187,7 +187,7 @@ def test_a_perfect_fit_is_seen_to_be_one(scale):
     """The value is a sum of what was left over, never a difference of squares."""
     t = np.linspace(0.0, 2.0, 500)
     y = scale * decays(RATES, t) @ np.array([2.0, 1.0, 3.0])
-    value, _ = xv.value_and_gradient(xv.separable(decays, xv.Rows.cut(t, y, 37)), RATES)
+    value, _ = xv.value_and_gradient(xv.separable(decays, xv.RowChunks.cut(t, y, 37)), RATES)
     assert value <= 1e-27 * np.sum(y**2)
 
 
@@ -201,7 +201,7 @@ def test_loss_of_rank_is_a_status(kind, solver, backend):
         A[:, 1] = 0
     elif kind == "equal columns":
         A[:, 2] = A[:, 0]
-    chunks = xv.Rows.cut(A, rng(1).normal(size=A.shape[0]), 2 if kind == "too few rows" else 90)
+    chunks = xv.RowChunks.cut(A, rng(1).normal(size=A.shape[0]), 2 if kind == "too few rows" else 90)
     fit = xv.solve(
         xv.separable(lambda theta, A: theta * A, chunks, solver=solver), np.array([1.0]), backend=backend.name
     )
@@ -211,7 +211,7 @@ def test_loss_of_rank_is_a_status(kind, solver, backend):
 def test_dead_units_are_counted():
     A = rng(0).normal(size=(40, 3))
     A[:, 1] = 0
-    problem = xv.separable(lambda theta, A: theta * A, xv.Rows.cut(A, A[:, 0], 9), lam=0.1)
+    problem = xv.separable(lambda theta, A: theta * A, xv.RowChunks.cut(A, A[:, 0], 9), lam=0.1)
     with pytest.warns(xv.DeadUnitsWarning, match="1 of 3"):
         fit = xv.solve(problem, np.array([1.0]), max_iter=1)
     assert (fit.verified.units, fit.verified.dead_units) == (3, 1)
@@ -282,7 +282,7 @@ def test_a_trial_that_cannot_be_computed_has_no_value():
         inverse = xp.linalg.inv(xp.reshape(theta[0], (1, 1)))
         return xp.exp(-xp.expand_dims(t, axis=1) * inverse[0, 0])
 
-    problem = xv.separable(fragile, xv.Rows.cut(T, np.exp(-5.0 * T), 20))
+    problem = xv.separable(fragile, xv.RowChunks.cut(T, np.exp(-5.0 * T), 20))
     fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 1.0), algorithm=xv.algorithms.cr_varpro())
     assert np.isfinite(fit.value)
     assert 0 < fit.theta[0] < 1
@@ -315,9 +315,11 @@ class Source:
 def test_no_chunk_outlives_its_turn(levels, backend):
     lower, upper = Source(T, SIGNAL, rows=30), Source(T[::2].copy(), SIGNAL[::2].copy(), rows=15)
     if levels == "separable":
-        problem = xv.separable(decays, xv.Rows(lower), lam=0.1)
+        problem = xv.separable(decays, xv.RowChunks(lower), lam=0.1)
     else:
-        problem = xv.bilevel(lower=xv.Level(decays, xv.Rows(lower), lam=0.1), upper=xv.Level(decays, xv.Rows(upper)))
+        problem = xv.bilevel(
+            lower=xv.Level(decays, xv.RowChunks(lower), lam=0.1), upper=xv.Level(decays, xv.RowChunks(upper))
+        )
     gc.disable()
     try:
         fit = xv.solve(problem, START, over=BOX, max_iter=3, backend=backend.name)
@@ -330,18 +332,18 @@ def test_no_chunk_outlives_its_turn(levels, backend):
 def test_passes_are_counted():
     """A first look, and then one for a value and one for a gradient; the upper level's are one where both are due."""
     lower, upper = Source(T, SIGNAL), Source(T, SIGNAL)
-    xv.value_and_gradient(xv.separable(decays, xv.Rows(lower)), START)
+    xv.value_and_gradient(xv.separable(decays, xv.RowChunks(lower)), START)
     assert lower.passes == 1 + 2
     lower = Source(T, SIGNAL)
     xv.value_and_gradient(
-        xv.bilevel(lower=xv.Level(decays, xv.Rows(lower)), upper=xv.Level(decays, xv.Rows(upper))), START
+        xv.bilevel(lower=xv.Level(decays, xv.RowChunks(lower)), upper=xv.Level(decays, xv.RowChunks(upper))), START
     )
     assert (lower.passes, upper.passes) == (1 + 2, 1 + 1)
 
 
 def test_a_solve_makes_the_passes_that_it_counts():
     lower = Source(T, SIGNAL)
-    problem = xv.separable(decays, xv.Rows(lower))
+    problem = xv.separable(decays, xv.RowChunks(lower))
     fit = xv.solve(problem, START, over=BOX, algorithm=xv.algorithms.cr_varpro(), max_iter=5)
     assert lower.passes == 1 + fit.counts.values + fit.counts.gradients + 1, "a look, the work, the verification"
     passes = lower.passes
@@ -358,7 +360,7 @@ def test_memory_is_bounded_by_the_chunk():
             t = (i + np.linspace(0.0, 1.0, rows)) / chunks
             yield t, np.exp(-3.0 * t)
 
-    problem = xv.separable(decays, xv.Rows(source), lam=1e-3)
+    problem = xv.separable(decays, xv.RowChunks(source), lam=1e-3)
     theta = np.array([1.0, 2.0, 5.0, 7.0])
     design = 8 * rows * theta.size
     xv.value_and_gradient(problem, theta)
@@ -378,7 +380,7 @@ def test_a_memory_map_is_read_by_slices(tmp_path, backend):
         file[:] = x
         file.flush()
     t, y = (np.memmap(tmp_path / name, dtype="float64", mode="r", shape=(90,)) for name in ("t", "y"))
-    part = xv.separable(decays, xv.Rows.cut(t, y, 40))
+    part = xv.separable(decays, xv.RowChunks.cut(t, y, 40))
     value, gradient = xv.value_and_gradient(part, START, backend=backend.name)
     want, want_gradient = xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)
     assert error(value, want) <= 1e-12
@@ -395,7 +397,7 @@ def test_anything_that_can_be_sliced_is_cut():
             return SIGNAL[key]
 
     data = {"t": T, "unit": 1.0}
-    part = xv.separable(lambda theta, d: decays(theta, d["t"] * d["unit"]), xv.Rows.cut(data, File(), 40))
+    part = xv.separable(lambda theta, d: decays(theta, d["t"] * d["unit"]), xv.RowChunks.cut(data, File(), 40))
     want, _ = xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)
     assert error(xv.value_and_gradient(part, START)[0], want) <= 1e-12
 
@@ -406,12 +408,12 @@ def test_chunks_from_another_framework(backend):
         owner = xv.backends.get(name)
         with owner.scope("float64"):
             chunks = [send_tree(owner, (T[a : a + 40], SIGNAL[a : a + 40])) for a in range(0, 90, 40)]
-        value, _ = xv.value_and_gradient(xv.separable(decays, xv.Rows(chunks)), START, backend=backend.name)
+        value, _ = xv.value_and_gradient(xv.separable(decays, xv.RowChunks(chunks)), START, backend=backend.name)
         assert error(value, xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)[0]) <= 1e-12
 
 
 def test_wider_data_warns_once(recwarn):
-    part = xv.separable(decays, xv.Rows.cut(T, SIGNAL.astype("float32"), 10))
+    part = xv.separable(decays, xv.RowChunks.cut(T, SIGNAL.astype("float32"), 10))
     xv.solve(part, START.astype("float32"), over=BOX, max_iter=2)
     assert [w.category for w in recwarn] == [xv.PrecisionWarning]
     assert "data, chunk 0, is float64" in str(recwarn[0].message)
@@ -437,13 +439,13 @@ GOOD = [(T[:30], SIGNAL[:30]), (T[30:60], SIGNAL[30:60])]
 
 
 def evaluate(chunks, M=decays, **keywords):
-    return xv.value_and_gradient(xv.separable(M, xv.Rows(chunks), **keywords), START)
+    return xv.value_and_gradient(xv.separable(M, xv.RowChunks(chunks), **keywords), START)
 
 
 @pytest.mark.parametrize("source", [iter(GOOD), (c for c in GOOD)], ids=["iterator", "generator"])
 def test_a_source_good_for_one_pass(source):
-    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*good for one pass"):
-        xv.Rows(source)
+    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*one pass at most"):
+        xv.RowChunks(source)
 
 
 def test_a_function_that_returns_the_same_iterator():
@@ -453,8 +455,8 @@ def test_a_function_that_returns_the_same_iterator():
 
 
 def test_a_source_that_is_none():
-    with pytest.raises(ProblemError, match="needs a list of chunks or a function"):
-        xv.Rows(3)
+    with pytest.raises(ProblemError, match="must be a list of chunks or a function"):
+        xv.RowChunks(3)
     with pytest.raises(ProblemError, match=r"must return an iterable of chunks, got int"):
         evaluate(lambda: 3)
 
@@ -481,7 +483,7 @@ def test_a_source_without_chunks():
 )
 def test_wrong_chunks_are_named_by_number(bad, message, backend):
     with pytest.raises((ProblemError, ModelError), match=message):
-        xv.value_and_gradient(xv.separable(decays, xv.Rows([*GOOD, bad])), START, backend=backend.name)
+        xv.value_and_gradient(xv.separable(decays, xv.RowChunks([*GOOD, bad])), START, backend=backend.name)
 
 
 def test_a_design_of_another_width(backend):
@@ -491,7 +493,7 @@ def test_a_design_of_another_width(backend):
     X = rng(0).normal(size=(30, 4))
     chunks = [(X, SIGNAL[:30]), (X[:, :3], SIGNAL[:30])]
     with pytest.raises(ProblemError, match=r"chunk 1: M\(theta, data\) has shape \(30, 3\), expected \(rows, 4\)"):
-        xv.value_and_gradient(xv.separable(M, xv.Rows(chunks)), START, backend=backend.name)
+        xv.value_and_gradient(xv.separable(M, xv.RowChunks(chunks)), START, backend=backend.name)
 
 
 def test_a_model_that_fails_on_a_chunk(backend):
@@ -499,16 +501,18 @@ def test_a_model_that_fails_on_a_chunk(backend):
     chunks = [({"x": x, "W": W}, SIGNAL[:9]) for x in (np.ones((9, 2)), np.ones((9, 3)))]
     with pytest.raises(ModelError, match=r"chunk 1: a model function failed"):
         xv.value_and_gradient(
-            xv.separable(lambda theta, d: (d["x"] @ d["W"]) * theta, xv.Rows(chunks), lam=1.0),
+            xv.separable(lambda theta, d: (d["x"] @ d["W"]) * theta, xv.RowChunks(chunks), lam=1.0),
             START,
             backend=backend.name,
         )
 
 
 def test_the_level_is_named_too():
-    bad = xv.Rows([*GOOD, (T[60:], SIGNAL[60:80])])
+    bad = xv.RowChunks([*GOOD, (T[60:], SIGNAL[60:80])])
     with pytest.raises(ProblemError, match="upper chunk 2: M"):
-        xv.value_and_gradient(xv.bilevel(lower=xv.Level(decays, xv.Rows(GOOD)), upper=xv.Level(decays, bad)), START)
+        xv.value_and_gradient(
+            xv.bilevel(lower=xv.Level(decays, xv.RowChunks(GOOD)), upper=xv.Level(decays, bad)), START
+        )
 
 
 def test_another_number_of_rows_on_the_second_pass():
@@ -534,24 +538,28 @@ def test_an_error_of_the_source_is_its_own():
 
 def test_cut_says_what_does_not_fit():
     with pytest.raises(ProblemError, match=r"data\['t'\] has 90 rows, y has 89 rows"):
-        xv.Rows.cut({"t": T}, SIGNAL[:-1], 10)
+        xv.RowChunks.cut({"t": T}, SIGNAL[:-1], 10)
     with pytest.raises(ProblemError, match="there is no array"):
-        xv.Rows.cut({"n": 3}, moving, 10)
+        xv.RowChunks.cut({"n": 3}, moving, 10)
     with pytest.raises(ProblemError, match=r"rows > 0 per chunk, got 0"):
-        xv.Rows.cut(T, SIGNAL, 0)
+        xv.RowChunks.cut(T, SIGNAL, 0)
 
 
 def test_what_rows_do_not_go_with():
-    with pytest.raises(ProblemError, match="takes y as a function"):
-        xv.Rows(GOOD, y=SIGNAL)
-    with pytest.raises(ProblemError, match="data is never read"):
-        xv.separable(decays, xv.Rows(GOOD), data=T)
+    with pytest.raises(ProblemError, match="y of RowChunks must be a function"):
+        xv.RowChunks(GOOD, y=SIGNAL)
+    with pytest.raises(ProblemError, match="data must be None"):
+        xv.separable(decays, xv.RowChunks(GOOD), data=T)
     with pytest.raises(ProblemError, match=r"folded up by lower.QR\(\) or lower.Cholesky\(\), and SVD"):
-        xv.separable(decays, xv.Rows(GOOD), solver=xv.lower.SVD())
-    with pytest.raises(ProblemError, match="in Chunks or neither"):
-        xv.bilevel(lower=xv.Level(decays, xv.Chunks([np.ones((3, 2))])), upper=xv.Level(decays, xv.Rows(GOOD)))
+        xv.separable(decays, xv.RowChunks(GOOD), solver=xv.lower.SVD())
+    with pytest.raises(ProblemError, match="in ColumnChunks or neither"):
+        xv.bilevel(
+            lower=xv.Level(decays, xv.ColumnChunks([np.ones((3, 2))])), upper=xv.Level(decays, xv.RowChunks(GOOD))
+        )
     with pytest.raises(ProblemError, match="rows come in chunks"):
-        xv.solve(xv.separable(decays, xv.Rows(GOOD)), START, over=BOX, algorithm=xv.algorithms.StochasticFrankWolfe())
+        xv.solve(
+            xv.separable(decays, xv.RowChunks(GOOD)), START, over=BOX, algorithm=xv.algorithms.StochasticFrankWolfe()
+        )
 
 
 # -- the documentation -------------------------------------------------------------------------------------------------

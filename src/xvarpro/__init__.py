@@ -9,28 +9,28 @@ from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
 from xvarpro.driver.evaluate import project, value_and_gradient
-from xvarpro.driver.run import DeadUnitsWarning, Moment
+from xvarpro.driver.run import DeadUnitsWarning, IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
-from xvarpro.problem.column_chunks import Chunks, compress
+from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
-from xvarpro.problem.row_chunks import Rows
+from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.reproducibility.comparison import Comparison, compare
 from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.result import Result, Trace
 
 __all__ = [
-    "Chunks",
+    "ColumnChunks",
     "Comparison",
     "DeadUnitsWarning",
     "Each",
+    "IterationInfo",
     "Level",
     "ManyResult",
-    "Moment",
     "PrecisionWarning",
     "Problem",
     "Result",
-    "Rows",
+    "RowChunks",
     "Status",
     "Trace",
     "Verification",

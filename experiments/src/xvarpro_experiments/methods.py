@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Moment, Problem, Result, Status
+from xvarpro import IterationInfo, Problem, Result, Status
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
@@ -346,12 +346,12 @@ class Kept:
         self._next = 1
         self._points: list[Point] = []
 
-    def __call__(self, moment: Moment) -> bool:
-        if moment.iteration >= self._next:
-            self._next = math.ceil(SPACING * moment.iteration + 0.1)
-            self._points.append(Point(moment.iteration, moment.seconds, moment.theta))
-        late = self._every is not None and moment.seconds >= self._seconds
-        return late and moment.iteration % (self._every or 1) == 0
+    def __call__(self, info: IterationInfo) -> bool:
+        if info.iteration >= self._next:
+            self._next = math.ceil(SPACING * info.iteration + 0.1)
+            self._points.append(Point(info.iteration, info.seconds, info.theta))
+        late = self._every is not None and info.seconds >= self._seconds
+        return late and info.iteration % (self._every or 1) == 0
 
     def points(self, theta0: Tree, n_iter: int, seconds: float, theta: Tree) -> list[Point]:
         """The start, what was kept, the end."""

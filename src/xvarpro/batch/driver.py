@@ -173,7 +173,7 @@ class _Run:
             f, _, _ = filled(operands[1:])
             return lambda theta: _end(f, theta)
 
-        key = (skeleton, prepared.home.treedef)
+        key = (skeleton, prepared.layout.treedef)
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key)) for make in (start, advance, end)
         )
@@ -235,16 +235,16 @@ class _Run:
 
     def result(self, state: State, seconds: float, setup: float) -> ManyResult:
         prepared, backend = self.prepared, self.backend
-        point, home = state.point, prepared.home
+        point, layout = state.point, prepared.layout
         operands = (self.tol, *self._operands(prepared.problem)[0])
         w, condition = self._end(operands, point.theta)
         status = backend.to_numpy(state.status).astype(np.int64)
         value, gap_A, gap_B, condition = (
-            home.array(x, backend) for x in (point.local.value, point.gap_A, point.gap_B, condition)
+            layout.array(x, backend) for x in (point.local.value, point.gap_A, point.gap_B, condition)
         )
         return ManyResult(
-            theta=home.bring(prepared.regions.split(point.theta), backend),
-            w=home.array(w[:, 0, :] if prepared.vector else w.mT, backend),
+            theta=layout.to_caller(prepared.regions.split(point.theta), backend),
+            w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
             value=value,
             gap_A=gap_A,
             gap_B=gap_B,

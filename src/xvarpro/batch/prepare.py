@@ -15,12 +15,12 @@ from xvarpro.batch.region import Regions
 from xvarpro.core import trees
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 from xvarpro.driver.model_check import check_array
-from xvarpro.driver.prepare import Home, destination
-from xvarpro.driver.transfer import Mover
+from xvarpro.driver.prepare import CallerLayout, destination
+from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.problem.column_chunks import Chunks
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.problem.row_chunks import Rows
+from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.sets import norms
 from xvarpro.sets.region import resolve
 
@@ -50,21 +50,21 @@ class Each(Struct):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A batch on its backend, with the way home."""
+    """A batch on its backend, with the layout of the results."""
 
     problem: Problem
     backend: Backend
     dtype: str
     theta: Array  # (b, p)
     regions: Regions
-    home: Home
+    layout: CallerLayout
     vector: bool  # whether targets were given without an axis of right-hand sides
     tally: exchange.Tally
 
     @property
     def assemble(self) -> Callable[[Problem, Regions], Batch]:
         """What makes the objectives from traced arrays; holds no array."""
-        backend, treedef = self.backend, self.home.treedef
+        backend, treedef = self.backend, self.layout.treedef
         return lambda problem, regions: Batch(unmarked(problem), backend, treedef, regions)
 
 
@@ -103,12 +103,12 @@ def prepare(
     """Check everything, then move it; see `solve_many` for what is raised."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
-    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype)
+    leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype)
     b = _batch_size(leaves, names)
     with to.scope(work):
         theta = [exchange.move(x, to, dtype=work, device=place) for x in leaves]
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
-        region = resolve(over, trees.unflatten(home.treedef, one))
+        region = resolve(over, trees.unflatten(layout.treedef, one))
         tally = exchange.Tally()
         region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place, tally=tally), region)
         regions = Regions(region, tuple(tuple(x.shape) for x in one))
@@ -121,8 +121,8 @@ def prepare(
         for leaf in leaves:
             tally.add(leaf, x)
         _check_start(to, regions, x)
-        moved, vector = _moved(problem, Mover(to, work, place, tally=tally), b)
-        prepared = Prepared(moved, to, work, x, regions, home, vector, tally)
+        moved, vector = _moved(problem, Transfer(to, work, place, tally=tally), b)
+        prepared = Prepared(moved, to, work, x, regions, layout, vector, tally)
         vector = _check_model(prepared)
         _check_independence(prepared)
     return replace(prepared, vector=vector)
@@ -146,12 +146,12 @@ def _check_start(backend: Backend, regions: Regions, x: Array) -> None:
         )
 
 
-def _moved(problem: Problem, mover: Mover, b: int) -> tuple[Problem, bool]:
+def _moved(problem: Problem, transfer: Transfer, b: int) -> tuple[Problem, bool]:
     """The problem with arrays of the backend; NaN in it is its own problem's."""
     flat, treedef = trees.flatten(problem.data)
     names = trees.paths(problem.data, "data")
     data = trees.unflatten(
-        treedef, [mover.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
+        treedef, [transfer.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
     )
     _mapped(lambda x: _check_each(x, b), data)
     single = problem.is_separable
@@ -159,7 +159,7 @@ def _moved(problem: Problem, mover: Mover, b: int) -> tuple[Problem, bool]:
     def level(level: Level | None, name: str) -> Any:
         if level is None:
             return None
-        if isinstance(level.y, Chunks | Rows):
+        if isinstance(level.y, ColumnChunks | RowChunks):
             raise ProblemError(f"{name}y is in pieces, which a batch does not take: pass an array (b, m)")
         if level.weights is not None or level.W is not None or callable(level.lam):
             raise ProblemError(
@@ -174,11 +174,11 @@ def _moved(problem: Problem, mover: Mover, b: int) -> tuple[Problem, bool]:
                 if x.ndim not in ndims or x.shape[0] != b:
                     wanted = " or ".join(("(b,)", "(b, m)", "(b, m, k)")[n - 1] for n in ndims)
                     raise ProblemError(f"{name}{what} must have shape {wanted} with b = {b}, got {tuple(x.shape)}")
-                own[what] = mover.cast(x, name + what, real=True)
-        if "lam" in own and not bool(mover.to.xp.all(own["lam"] >= 0)):
+                own[what] = transfer.cast(x, name + what, real=True)
+        if "lam" in own and not bool(transfer.to.xp.all(own["lam"] >= 0)):
             raise ProblemError(f"{name}lam must hold finite numbers >= 0")
         if level.Omega is not None:
-            own["Omega"] = mover(level.Omega, f"{name}Omega", real=True)
+            own["Omega"] = transfer(level.Omega, f"{name}Omega", real=True)
         return replace(level, **own)
 
     moved = replace(

@@ -33,9 +33,9 @@ class Stationary:
                 raise ProblemError(f"{solver!r} has no second derivatives here: use xv.lower.QR()")
             return v
 
-        judge = f.sides(parts)[1]
+        upper = f.levels(parts)[1]
         self.inverse, self.separable = inverse, separable
-        self.z: Leaves = (w,) if separable else (w, inverse(judge.slope(w, judge.residual(w))))
+        self.z: Leaves = (w,) if separable else (w, inverse(upper.slope(w, upper.residual(w))))
         self.kinks = solver.kinks(backend, system, factor, low.y)
         self.lost = solver.truncated(factor)
 

@@ -30,7 +30,7 @@ from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.least_squares import as_kind, complexified
 from xvarpro.objective.reduced import Reduced
-from xvarpro.problem.column_chunks import Chunks
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
 
 
@@ -179,15 +179,15 @@ def gradient(
     found = pull(prepared, prepared.theta, bars, limit)
     backend = prepared.backend
     flags = backend.to_floats([backend.xp.astype(x, prepared.theta[0].dtype) for x in found[1:]])
-    home = prepared.home
-    data = unflatten(problem.data, [home.array(g, backend) for g in found.data])
+    layout = prepared.layout
+    data = unflatten(problem.data, [layout.array(g, backend) for g in found.data])
     return Sensitivity(data, bool(flags[0]), bool(flags[1]), flags[2], int(flags[3]))
 
 
 def ready(problem: Problem, theta: Tree, **options: Any) -> Prepared:
     """As `prepare`, for a problem whose solution is to be differentiated."""
     if isinstance(problem, Problem):
-        if problem.in_rows or any(isinstance(level.y, Chunks) for level in problem.levels):
+        if problem.in_rows or any(isinstance(level.y, ColumnChunks) for level in problem.levels):
             raise ProblemError("a level in chunks has no derivative with respect to its data: bring it together")
         problem = trees.changed(problem, compress=False)  # w is asked for by column
     return prepare(problem, theta, **options)
@@ -203,7 +203,7 @@ def pull(prepared: Prepared, theta: Leaves, bars: tuple[Leaves, Array, Array], l
         return partial(_pull, assemble(problem).sharp(), region, limit)
 
     with prepared.backend.scope(prepared.dtype):
-        run = prepared.backend.call(make, ("implicit", skeleton, prepared.home.treedef, limit))
+        run = prepared.backend.call(make, ("implicit", skeleton, prepared.layout.treedef, limit))
         return Found(*run(operands, theta, bars))
 
 
@@ -228,15 +228,15 @@ def _bars(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Arra
     bars = zeros
     if cotangent.theta is not None:
         leaves, treedef = trees.flatten(cotangent.theta)
-        if treedef != prepared.home.treedef or any(x.shape != y.shape for x, y in zip(leaves, theta, strict=True)):
+        if treedef != prepared.layout.treedef or any(x.shape != y.shape for x, y in zip(leaves, theta, strict=True)):
             raise ProblemError("the cotangent of theta must have the structure and the shapes of theta")
-        bars = tuple(prepared.brought(x) for x in leaves)
-    n, k = prepared.blank.w_shape
-    kind = complexified(zeros[0]) if prepared.blank.complex_w else zeros[0]
+        bars = tuple(prepared.to_backend(x) for x in leaves)
+    n, k = prepared.structure.w_shape
+    kind = complexified(zeros[0]) if prepared.structure.complex_w else zeros[0]
     if cotangent.w is None:
         w = backend.xp.zeros((n, k), dtype=kind.dtype, device=backend.device_of(kind))
     elif tuple(cotangent.w.shape) in ((n, k), *([(n,)] if k == 1 else [])):
-        w = backend.xp.reshape(prepared.brought(cotangent.w), (n, k))
+        w = backend.xp.reshape(prepared.to_backend(cotangent.w), (n, k))
         w = backend.xp.astype(w, kind.dtype)
     else:
         raise ProblemError(f"the cotangent of w must have shape {(n, k)}, got {tuple(cotangent.w.shape)}")

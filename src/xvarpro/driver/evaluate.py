@@ -57,8 +57,8 @@ def value_and_gradient(
     """
     prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
     value, gradient = prepared.call(_value_and_gradient, prepared.theta)
-    home = prepared.home
-    return home.array(value, prepared.backend), home.bring(gradient, prepared.backend)
+    layout = prepared.layout
+    return layout.array(value, prepared.backend), layout.to_caller(gradient, prepared.backend)
 
 
 def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:

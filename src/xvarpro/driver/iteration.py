@@ -44,21 +44,21 @@ class Program:
         tol, floor, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         f = self.assemble(problem, energy=floor)
-        return lambda state: judged(algorithm.advance(_tied(f, state, tol, floor), region, state), tol, floor)
+        return lambda state: with_status(algorithm.advance(_tied(f, state, tol, floor), region, state), tol, floor)
 
     def end(self, operands: Leaves) -> Callable[[Any], Any]:
         """The certificate that an algorithm owes when the iterations have ended."""
         tol, floor, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         f = self.assemble(problem, energy=floor)
-        return lambda state: judged(algorithm.finish(_tied(f, state, tol, floor), region, state), tol, floor)
+        return lambda state: with_status(algorithm.finish(_tied(f, state, tol, floor), region, state), tol, floor)
 
     def sharp(self, operands: Leaves) -> Callable[[Any], Any]:
         """Value and certificate anew, from an inexact lower level as tight as it can be solved."""
         tol, floor, *rest = operands
         problem, region, _ = self.skeleton.fill(rest)
         f = self.assemble(problem, energy=floor)
-        return lambda state: judged(_certified(f, region, state), tol, floor)
+        return lambda state: with_status(_certified(f, region, state), tol, floor)
 
     def whole(self, backend: Any, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Any, Array]:
         """A solve without a look at it in between: its last iterate and the weights there.
@@ -81,7 +81,7 @@ class Program:
             n, state = iterate(carry)
             return n, sharp(state)
 
-        carry = (0 * state.iterate.status, judged(state, tol, floor))
+        carry = (0 * state.iterate.status, with_status(state, tol, floor))
         exact = state.iterate.lower == ()
         _, state = iterate(carry) if exact else backend.while_loop(going, certain, carry)
         *_, algorithm = self.skeleton.fill(rest)
@@ -90,11 +90,11 @@ class Program:
         code = state.iterate.status
         code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)
         problem, _, _ = self.skeleton.fill(rest)
-        w = self.assemble(problem).sharp().weights(state.iterate.theta)
+        w = self.assemble(problem).sharp().solve_lower(state.iterate.theta)
         return state.iterate._replace(status=code), w
 
 
-def judged(state: Any, tol: Array, floor: Array) -> Any:
+def with_status(state: Any, tol: Array, floor: Array) -> Any:
     """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
     it = state.iterate
     xp = array_namespace(it.value)

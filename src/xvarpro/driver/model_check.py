@@ -12,14 +12,14 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import QR
-from xvarpro.objective.least_squares import Side, Stated, as_matrix, is_complex_design
-from xvarpro.objective.reduced import Blank, Parts, Reduced
-from xvarpro.problem.column_chunks import Chunks
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
+from xvarpro.objective.reduced import ModelStructure, Parts, Reduced
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.problem.row_chunks import Rows
+from xvarpro.problem.row_chunks import RowChunks
 
 
-def check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -> Blank:
+def check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) -> ModelStructure:
     """Call the user's functions once, as the gradient will, and compare what they return with what the rest expects."""
     backend = reduced.backend
     constants = reduced.constants
@@ -31,9 +31,11 @@ def check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) ->
         parts = reduced.evaluate(arrays[: len(theta)], arrays[len(theta) :])
         _check_parts(parts, stated, arrays[0], dtype)
         own, lam = reduced.problem.lower, parts.lower.lam
-        exact = reduced.solver(Side(parts.lower.M, theta[0], own.lam if lam is None else lam, own.Omega)).exact
+        exact = reduced.solver(
+            EvaluatedLevel(parts.lower.M, theta[0], own.lam if lam is None else lam, own.Omega)
+        ).exact
         y_ndim = 2 if parts.lower.y is None else parts.lower.y.ndim
-        columns = next((k for k in (s.M.columns for s in stated_of(parts)) if k is not None), None)
+        columns = next((k for k in (s.M.columns for s in outputs_of(parts)) if k is not None), None)
         y = reduced.problem.lower.y if parts.lower.y is None else parts.lower.y
         if trees.is_array(y):
             w_shape = (parts.lower.M.shape[1], as_matrix(y).shape[1])
@@ -51,14 +53,14 @@ def check_model(reduced: Reduced, stated: Problem, theta: Leaves, dtype: str) ->
             "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
         ) from error
     shapes = tuple((tuple(x.shape), x.dtype) for x in outputs)
-    return Blank(skeleton, shapes, y_ndim, columns, w_shape, complex_w, exact)
+    return ModelStructure(skeleton, shapes, y_ndim, columns, w_shape, complex_w, exact)
 
 
 def first_rows(problem: Problem) -> Problem:
     """The first chunk of a level in place of all of its rows, for a look at what the user's functions return."""
     levels, data = [], []
     for i, level in enumerate(problem.levels):
-        if isinstance(level.y, Rows):
+        if isinstance(level.y, RowChunks):
             source: Any = level.y.source
             data.append(tuple(source.first()))
             # one chunk may have fewer rows than there are unknowns, whatever all of them have
@@ -78,7 +80,7 @@ def _given() -> None:
     """Stands for a target that comes with its data."""
 
 
-def stated_of(parts: Parts) -> list[Stated]:
+def outputs_of(parts: Parts) -> list[LevelOutputs]:
     """What each level's functions returned."""
     return [parts.lower] + ([] if parts.upper is None else [parts.upper])
 
@@ -87,7 +89,7 @@ def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> No
     single = problem.is_separable
     levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
     unknowns, sides = {}, {}
-    for level, stated, prefix in zip(levels, stated_of(parts), ("" if single else "lower ", "upper "), strict=False):
+    for level, stated, prefix in zip(levels, outputs_of(parts), ("" if single else "lower ", "upper "), strict=False):
         M = stated.M
         _check_design(prefix, M, theta, dtype)
         rows, sides[f"{prefix}y"], shape = _check_target(prefix, level, stated.y, theta, dtype)
@@ -152,7 +154,7 @@ def _check_target(
     name: str, level: Level, y: Array | None, theta: Array, dtype: str
 ) -> tuple[int | None, int | None, tuple[int, ...]]:
     """Rows, columns and shape of a target as its user knows it; None where only a pass over chunks would tell."""
-    if isinstance(level.y, Chunks):
+    if isinstance(level.y, ColumnChunks):
         return None, None, ()
     if y is not None:
         check_array(y, f"the {name}model function y", theta, dtype, takes_complex=True)

@@ -14,21 +14,21 @@ from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.model_check import check_model, first_rows, stated_of
-from xvarpro.driver.transfer import FLOATS, Mover
+from xvarpro.driver.model_check import check_model, first_rows, outputs_of
+from xvarpro.driver.transfer import FLOATS, Transfer
 from xvarpro.errors import ExchangeError, ProblemError
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
-from xvarpro.objective.reduced import Blank, Reduced
+from xvarpro.objective.reduced import ModelStructure, Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
-from xvarpro.problem.column_chunks import Chunks, compress
+from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region, resolve
 
 
 @dataclass(frozen=True)
-class Home:
+class CallerLayout:
     """Where theta0 came from, and so where results go."""
 
     backend: Backend
@@ -36,7 +36,7 @@ class Home:
     devices: tuple[Any, ...]  # one per leaf
     treedef: Any
 
-    def bring(self, leaves: Leaves, source: Backend) -> Tree:
+    def to_caller(self, leaves: Leaves, source: Backend) -> Tree:
         """Leaves of a computation as the caller's tree of the caller's arrays."""
         return trees.unflatten(
             self.treedef, [self.array(x, source, device) for x, device in zip(leaves, self.devices, strict=True)]
@@ -54,7 +54,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A problem on its backend, with the way home."""
+    """A problem on its backend, with the layout of the results."""
 
     problem: Problem  # arrays of `backend`; targets compressed where that is exact
     backend: Backend
@@ -63,10 +63,10 @@ class Prepared:
     device: Any
     theta: Leaves
     region: Region
-    home: Home
+    layout: CallerLayout
     original: Problem
     compressed: bool
-    blank: Blank
+    structure: ModelStructure
     tally: exchange.Tally
     progress: bool | None = None
 
@@ -75,25 +75,25 @@ class Prepared:
         """What makes the reduced objective of this problem from traced arrays. It holds no array itself: compiled
         functions are kept under it.
         """
-        shared = {"backend": self.backend, "treedef": self.home.treedef, "blank": self.blank}
+        shared = {"backend": self.backend, "treedef": self.layout.treedef, "structure": self.structure}
         if self.problem.in_rows:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
-        return partial(Reduced if self.blank.exact else Inexact, **shared)
+        return partial(Reduced if self.structure.exact else Inexact, **shared)
 
     @property
     def vector(self) -> bool:
         """Whether the caller's target, and so w, is a vector rather than a matrix of columns."""
         y = self.original.lower.y
-        return (y.ndim if trees.is_array(y) else self.blank.y_ndim) == 1
+        return (y.ndim if trees.is_array(y) else self.structure.y_ndim) == 1
 
     def target(self, block: Array) -> Array:
         """Columns of the caller's lower target as this solve sees them."""
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
-            mover = Mover(self.backend, self.dtype, self.device)
-            return mover.weighed(mover(block, "y", real=True, gaps=weights is not None), weights, "y")
+            transfer = Transfer(self.backend, self.dtype, self.device)
+            return transfer.weighed(transfer(block, "y", real=True, gaps=weights is not None), weights, "y")
 
-    def brought(self, x: Array) -> Array:
+    def to_backend(self, x: Array) -> Array:
         """An array of the caller's, shaped like theta or w, as this solve computes with it."""
         with self.backend.scope(self.dtype):
             kind = exchange.dtype_name(x)
@@ -103,9 +103,9 @@ class Prepared:
     def certify_designs(self) -> None:
         """`operators.dottest` of every level's design at theta0; of a level in chunks, of the first one."""
         problem = first_rows(self.problem) if self.problem.in_rows else self.problem
-        reduced = Reduced(problem, self.backend, self.home.treedef)
+        reduced = Reduced(problem, self.backend, self.layout.treedef)
         with self.backend.scope(self.dtype):
-            for stated in stated_of(reduced.evaluate(self.theta, reduced.constants)):
+            for stated in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 dottest(stated.M)
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
@@ -118,12 +118,12 @@ class Prepared:
             return lambda *args: fun(reduced, *args)
 
         with self.backend.scope(self.dtype):
-            return self.backend.call(make, (fun, skeleton, self.home.treedef))(operands, *args)
+            return self.backend.call(make, (fun, skeleton, self.layout.treedef))(operands, *args)
 
 
 def destination(
     theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
-) -> tuple[list[Any], list[str], Backend, str, Any, Home]:
+) -> tuple[list[Any], list[str], Backend, str, Any, CallerLayout]:
     """Leaves of theta0 and their names; the backend, dtype and device to compute with; the way back."""
     leaves, treedef = trees.flatten(theta0)
     names = trees.paths(theta0)
@@ -136,9 +136,9 @@ def destination(
     if work not in FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64', got {work!r}")
     place = _place(to, device) if device is not None else to.device_of(leaves[0]) if to.name == source.name else None
-    home = Home(source, work, tuple(source.device_of(x) for x in leaves), treedef)
-    _check_way_home(home, own_dtype)
-    return leaves, names, to, work, place, home
+    layout = CallerLayout(source, work, tuple(source.device_of(x) for x in leaves), treedef)
+    _check_return_dtype(layout, own_dtype)
+    return leaves, names, to, work, place, layout
 
 
 def prepare(
@@ -155,8 +155,8 @@ def prepare(
     """Check everything, then move it. Raises before any work; see `solve` for what."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
-    leaves, names, to, work, place, home = destination(theta0, backend, device, dtype, deterministic)
-    treedef = home.treedef
+    leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype, deterministic)
+    treedef = layout.treedef
     with to.scope(work):
         # a copy: the result must not share memory with what the caller may write to
         theta = tuple(to.xp.asarray(exchange.move(x, to, dtype=work, device=place), copy=True) for x in leaves)
@@ -167,14 +167,16 @@ def prepare(
         region = resolve(over, trees.unflatten(treedef, theta))
         region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place, tally=tally), region)
         _check_feasible(to, region, theta)
-        mover = Mover(to, work, place, tally=tally)
-        moved = mover.problem(problem)
+        transfer = Transfer(to, work, place, tally=tally)
+        moved = transfer.problem(problem)
         sample = first_rows(moved) if problem.in_rows else moved
-        blank = check_model(Reduced(sample, to, treedef), sample if problem.in_rows else problem, theta, work)
-        moved, compressed = _compressed(moved, to, blank)
-        region = region if blank.exact else region.measured(theta)
+        structure = check_model(Reduced(sample, to, treedef), sample if problem.in_rows else problem, theta, work)
+        moved, compressed = _compressed(moved, to, structure)
+        region = region if structure.exact else region.measured(theta)
     around = to.uncompiled() if problem.in_rows else to  # files are read between one chunk and the next
-    return Prepared(moved, around, to, work, place, theta, region, home, problem, compressed, blank, tally, progress)
+    return Prepared(
+        moved, around, to, work, place, theta, region, layout, problem, compressed, structure, tally, progress
+    )
 
 
 def _place(backend: Backend, device: Any) -> Any:
@@ -219,15 +221,15 @@ def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:
     return next(iter(dtypes))
 
 
-def _check_way_home(home: Home, own_dtype: str) -> None:
+def _check_return_dtype(layout: CallerLayout, own_dtype: str) -> None:
     """A caller who asks for another dtype must be able to hold it: JAX rounds float64 while its x64 flag is off."""
-    if home.dtype == own_dtype:
+    if layout.dtype == own_dtype:
         return
-    probe = home.backend.asarray(np.zeros(1, home.dtype))
-    if home.backend.dtype_name(probe) != home.dtype:
+    probe = layout.backend.asarray(np.zeros(1, layout.dtype))
+    if layout.backend.dtype_name(probe) != layout.dtype:
         raise ExchangeError(
-            f"dtype={home.dtype!r} was asked for and theta0 is a {own_dtype} {home.backend.name} array: the result "
-            f"cannot be returned as {home.dtype} while jax_enable_x64 is off. Turn it on, pass theta0 as a NumPy "
+            f"dtype={layout.dtype!r} was asked for and theta0 is a {own_dtype} {layout.backend.name} array: the result "
+            f"cannot be returned as {layout.dtype} while jax_enable_x64 is off. Turn it on, pass theta0 as a NumPy "
             "array, or leave out dtype="
         )
 
@@ -248,12 +250,12 @@ def _check_feasible(backend: Backend, region: Region, theta: Leaves) -> None:
         )
 
 
-def _compressed(problem: Problem, backend: Backend, blank: Blank) -> tuple[Problem, bool]:
+def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool]:
     """The problem with the k right-hand sides of both levels turned by one orthogonal matrix into few."""
     levels = [problem.lower] if problem.upper is None else [problem.lower, problem.upper]
-    chunked = isinstance(problem.lower.y, Chunks)
+    chunked = isinstance(problem.lower.y, ColumnChunks)
     linear = problem.lower.W is None or problem.lower.W.linear
-    whole = problem.in_rows or any(callable(level.y) for level in levels) or blank.columns is not None
+    whole = problem.in_rows or any(callable(level.y) for level in levels) or structure.columns is not None
     if whole or not linear:
         return problem, False
     if not chunked:
@@ -262,11 +264,11 @@ def _compressed(problem: Problem, backend: Backend, blank: Blank) -> tuple[Probl
         if not (problem.compress and fits):
             return problem, False
     elif not problem.compress:
-        raise ProblemError("a target in Chunks is always compressed: leave out compress=False")
+        raise ProblemError("a target in ColumnChunks is always compressed: leave out compress=False")
     if len(levels) == 1:
         stacked = levels[0].y
     elif chunked:
-        stacked = Chunks(partial(_stacked_chunks, backend, levels[0].y, levels[1].y))
+        stacked = ColumnChunks(partial(_stacked_chunks, backend, levels[0].y, levels[1].y))
     else:
         stacked = backend.xp.concat([level.y for level in levels])
     L = compress(stacked, backend)
@@ -279,7 +281,7 @@ def _compressed(problem: Problem, backend: Backend, blank: Blank) -> tuple[Probl
     )
 
 
-def _stacked_chunks(backend: Backend, lower: Chunks, upper: Chunks) -> Iterator[Array]:
+def _stacked_chunks(backend: Backend, lower: ColumnChunks, upper: ColumnChunks) -> Iterator[Array]:
     for i, (a, b) in enumerate(zip_longest(lower, upper)):
         if a is None or b is None or a.shape[1] != b.shape[1]:
             found = " and ".join("no chunk" if x is None else f"shape {tuple(x.shape)}" for x in (a, b))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,10 @@ from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import Program, judged, running
+from xvarpro.driver.iteration import Program, running, with_status
 from xvarpro.driver.prepare import Prepared
-from xvarpro.driver.weights import weights
 from xvarpro.objective.interface import Objective
+from xvarpro.problem.column_chunks import ColumnChunks, columns
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Counts, Result, Trace, Verified
@@ -32,7 +32,7 @@ class DeadUnitsWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Moment:
+class IterationInfo:
     """What a callback sees after an iteration.
 
     Attributes
@@ -68,7 +68,7 @@ class Run:
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
         self.prepared, self.algorithm, self.tol = prepared, algorithm, float(tol)
-        backend, treedef = prepared.backend, prepared.home.treedef
+        backend, treedef = prepared.backend, prepared.layout.treedef
         program, whole = Program.of(prepared, algorithm)
         like = prepared.theta[0]
         self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
@@ -82,7 +82,7 @@ class Run:
         backend = self.prepared.backend
         state, energy = self._init(self.operands, self.prepared.theta)
         floor = backend.xp.maximum(backend.xp.abs(state.iterate.value), energy)
-        state = judged(state, self.operands[0], floor)
+        state = with_status(state, self.operands[0], floor)
         self.operands = (self.operands[0], floor, *self.operands[1:])
         self.state, _ = self._loop(self.operands, state, 0)
         self.rows = [backend.to_floats(_record(self.state))]
@@ -94,7 +94,7 @@ class Run:
         return self.prepared.backend.to_floats([self.operands[1]])[0]
 
     def iterate(
-        self, max_iter: int, time_limit: float | None, callback: Callable[[Moment], bool | None] | None, bar: Bar
+        self, max_iter: int, time_limit: float | None, callback: Callable[[IterationInfo], bool | None] | None, bar: Bar
     ) -> Status:
         status = Status.of(self.rows[-1][5])
         began = time.perf_counter() - self.seconds[-1]
@@ -115,11 +115,11 @@ class Run:
             self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
             status = Status.of(self.rows[-1][5])
             bar.update(len(rows), self.rows[-1][0], self.rows[-1][1] + self.rows[-1][2])
-            if callback is not None and callback(self._moment()):
+            if callback is not None and callback(self._iteration_info()):
                 return Status.STOPPED if status is Status.RUNNING else status
         return status
 
-    def doubted(self) -> bool:
+    def recheck_with_tight_lower_level(self) -> bool:
         """Whether a solve that has converged goes on: its gap does not stand when an inexact level is solved tightly.
 
         A loose tolerance may leave out a direction that hardly shows in the residual: at the end that is looked at.
@@ -145,10 +145,10 @@ class Run:
         per_step = max(elapsed / done, 1e-9) if done else math.inf
         return max(1, min(chunk, int(min(0.5, limit - elapsed) / per_step)))
 
-    def _moment(self) -> Moment:
-        theta, home, backend = self.state.iterate.theta, self.prepared.home, self.prepared.backend
+    def _iteration_info(self) -> IterationInfo:
+        theta, layout, backend = self.state.iterate.theta, self.prepared.layout, self.prepared.backend
         value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
-        return Moment(
+        return IterationInfo(
             iteration=len(self.rows) - 1,
             value=value,
             gap_A=gap_A,
@@ -157,7 +157,7 @@ class Run:
             alpha_B=alpha_B,
             seconds=self.seconds[-1],
             # a copy: what a callback does to it must not reach the solve
-            _theta=lambda: home.bring(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend),
+            _theta=lambda: layout.to_caller(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend),
         )
 
     def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
@@ -168,7 +168,7 @@ class Run:
         columns.pop("status")
         work = {k: int(last[k]) for k in ("values", "gradients", "lmos", "projections")}
         return Result(
-            theta=prepared.home.bring(iterate.theta, prepared.backend),
+            theta=prepared.layout.to_caller(iterate.theta, prepared.backend),
             value=last["value"],
             gap_A=last["gap_A"],
             gap_B=last["gap_B"],
@@ -186,7 +186,7 @@ class Run:
             ),
             seconds=self.seconds[-1],
             setup_seconds=setup,
-            _weights=lambda: weights(prepared, iterate.theta),
+            _weights=lambda: coefficients(prepared, iterate.theta),
             _recipe=recipe,
         )
 
@@ -228,3 +228,29 @@ class Run:
 
 def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
     return objective.diagnose(theta)
+
+
+def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
+    """``w`` at theta, a block of columns at a time, as the caller's arrays.
+
+    A compressed target stands for one that may not fit in memory: the caller's own is walked through again.
+    """
+    y = prepared.original.lower.y
+    for block in _blocks(prepared, y):
+        w = prepared.call(_solve, theta, block)
+        yield prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
+
+
+def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
+    """Blocks of the caller's target, on the backend; empty where the level knows its own."""
+    level = prepared.problem.lower
+    if isinstance(y, ColumnChunks):
+        yield from ((prepared.target(block),) for block in y)
+    elif prepared.compressed:
+        yield from ((prepared.target(block),) for block in columns(y, max(y.shape[0], 1024)))
+    else:
+        yield (level.y,) if trees.is_array(level.y) else ()
+
+
+def _solve(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
+    return objective.solve_lower(theta, *y)

@@ -17,13 +17,13 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.prepare import Prepared, prepare
-from xvarpro.driver.run import DeadUnitsWarning, Moment, Run
+from xvarpro.driver.run import DeadUnitsWarning, IterationInfo, Run
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe, fingerprints
 from xvarpro.results.result import Result
 
-__all__ = ["DeadUnitsWarning", "Moment", "solve"]
+__all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
 
 
 def solve(
@@ -35,7 +35,7 @@ def solve(
     tol: float = 1e-6,
     max_iter: int = 1000,
     time_limit: float | None = None,
-    callback: Callable[[Moment], bool | None] | None = None,
+    callback: Callable[[IterationInfo], bool | None] | None = None,
     progress: bool | None = None,
     debug: bool = False,
     backend: str | Backend | None = None,
@@ -62,7 +62,7 @@ def solve(
     time_limit : float, optional
         Seconds for the iterations; set-up and compilation do not count.
     callback : callable, optional
-        Called with a `Moment` after every iteration; returning True stops the solve.
+        Called with an `IterationInfo` after every iteration; returning True stops the solve.
     progress : bool, optional
         Progress bar; None shows one on a terminal only.
     debug : bool
@@ -123,11 +123,11 @@ def solve(
         run = Run(prepared, method, tol)
         run.warm_up()
         if max_iter == 0:  # theta0 is what is asked about: an inexact lower level is solved tightly there
-            run.doubted()
+            run.recheck_with_tight_lower_level()
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             status = run.iterate(max_iter, time_limit, callback, bar)
-            while status is Status.CONVERGED and run.doubted():
+            while status is Status.CONVERGED and run.recheck_with_tight_lower_level():
                 status = run.iterate(max_iter, time_limit, callback, bar)
         return run.result(run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
 
@@ -135,7 +135,7 @@ def solve(
 def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:
     prepared = run.prepared
     host = [np.array(prepared.backend.to_numpy(x)) for x in prepared.theta]
-    theta0 = trees.unflatten(prepared.home.treedef, host)
+    theta0 = trees.unflatten(prepared.layout.treedef, host)
     return Recipe(theta0, over, run.algorithm, run.tol, max_iter, run.scale, fingerprints(problem, theta0))
 
 
@@ -172,4 +172,4 @@ def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, cal
     if not (algorithm is None or isinstance(algorithm, Algorithm)):
         raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None, got {algorithm!r}")
     if not (callback is None or callable(callback)):
-        raise ProblemError(f"callback must be a function of a Moment or None, got {callback!r}")
+        raise ProblemError(f"callback must be a function of an IterationInfo or None, got {callback!r}")

@@ -12,9 +12,9 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
-from xvarpro.problem.column_chunks import Chunks
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.problem.row_chunks import Rows, Stream
+from xvarpro.problem.row_chunks import RowChunks, Stream
 
 FLOATS = {"float32": "complex64", "float64": "complex128"}
 BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "complex64": 32, "float64": 64, "complex128": 64}
@@ -24,13 +24,13 @@ class PrecisionWarning(UserWarning):
     """Data of a wider dtype than theta0 was rounded to theta0's."""
 
 
-class Mover:
-    """Moves the arrays of a problem, by name, so that a message can name what it is about. `told`: warns no more."""
+class Transfer:
+    """Moves the arrays of a problem, by name, so that a message can name what it is about. `warn`: of rounded data."""
 
     def __init__(
-        self, to: Backend, dtype: str, device: Any, told: bool = False, tally: exchange.Tally | None = None
+        self, to: Backend, dtype: str, device: Any, warn: bool = True, tally: exchange.Tally | None = None
     ) -> None:
-        self.to, self.dtype, self.device, self.told, self.tally = to, dtype, device, told, tally
+        self.to, self.dtype, self.device, self.warn, self.tally = to, dtype, device, warn, tally
 
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
         """As `cast`; refuses NaN and inf, unless there may be `gaps`."""
@@ -45,7 +45,7 @@ class Mover:
         want = None
         if kind in BITS:
             want = FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
-            if BITS[kind] > BITS[self.dtype] and not self.told:
+            if BITS[kind] > BITS[self.dtype] and self.warn:
                 warnings.warn(
                     f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
                     f"{want}. Pass theta0 in {kind} to keep its digits",
@@ -85,18 +85,18 @@ class Mover:
         if trees.is_array(y):
             name = f"{prefix}y"
             y = self.weighed(self(y, name, real=True, gaps=weights is not None), weights, name)
-        elif isinstance(y, Chunks):
+        elif isinstance(y, ColumnChunks):
             if weights is not None and weights.shape[1] > 1:
                 raise ProblemError(f"{prefix}weights by entry need {prefix}y as an array: its chunks share one design")
             blocks, gaps = y, weights is not None
-            y = Chunks(
+            y = ColumnChunks(
                 lambda: (
                     self.weighed(self(x, f"{prefix}y, chunk {i}", real=True, gaps=gaps), weights, f"chunk {i}")
                     for i, x in enumerate(blocks)
                 )
             )
-        elif isinstance(y, Rows):
-            later = Mover(self.to, self.dtype, self.device, told=True, tally=self.tally)
+        elif isinstance(y, RowChunks):
+            later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)
             y = replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
         if Omega is not None:
             name = f"{prefix}Omega"

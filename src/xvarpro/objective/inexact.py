@@ -13,7 +13,7 @@ from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.krylov import Iterative
 from xvarpro.objective._error_estimate import Sharper, Witness
 from xvarpro.objective.interface import LowerError
-from xvarpro.objective.least_squares import Side
+from xvarpro.objective.least_squares import EvaluatedLevel
 from xvarpro.objective.reduced import Parts, Point, Reduced
 from xvarpro.sets.region import Direction, Region
 
@@ -44,7 +44,7 @@ class Inexact(Reduced):
         self.level: Any = 0.0
         self._instead: LowerSolver | None = None  # of the problem's solver
 
-    def solver(self, side: Side) -> LowerSolver:
+    def solver(self, side: EvaluatedLevel) -> LowerSolver:
         if self._instead is not None:
             return self._instead
         return super().solver(side).toward(self.level, self.problem.is_separable)
@@ -92,7 +92,7 @@ class Inexact(Reduced):
         """
         parts, pullback = self.linearise(theta)
         point = self._point(theta, parts) if point is None else point
-        solver: Any = self.solver(self.sides(parts)[0])
+        solver: Any = self.solver(self.levels(parts)[0])
         assert isinstance(solver, Iterative)
         witness = Witness(solver)
         first = pullback(self._with(instead=witness)._cotangents(point, parts))
@@ -105,7 +105,7 @@ class Inexact(Reduced):
     def _revalued(self, point: Point, parts: Parts, sharper: Sharper) -> Point:
         """The point with the better w, and its value without the error that is of first order."""
         w, excess = sharper.seen[0].x, sharper.excess()
-        judge = self.sides(parts)[1]
-        r = judge.residual(w)
-        value = self.objective(parts, judge, w, r)
+        upper = self.levels(parts)[1]
+        r = upper.residual(w)
+        value = self.objective(parts, upper, w, r)
         return point._replace(value=value if excess is None else value - excess, w=w, r=r)

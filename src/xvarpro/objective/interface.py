@@ -32,7 +32,7 @@ class Objective(ABC):
         self.problem = problem
         self.backend = backend
         self.energy = energy
-        self.judge: Level = problem.upper or problem.lower
+        self.upper: Level = problem.upper or problem.lower
 
     def rounding(self, value: Array) -> Array:
         """What two computed objectives near `value` may differ by without meaning anything.
@@ -72,12 +72,12 @@ class Objective(ABC):
         """Point and gradient at theta."""
 
     @abstractmethod
-    def weights(self, theta: Leaves, *y: Array) -> Array:
+    def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         """``w`` at theta, for the level's own target or for another one that is given, (n, k)."""
 
     @abstractmethod
     def scale(self, theta: Leaves) -> Array:
-        """``1/2 |y|^2`` of the level that judges: the scale of everything the objective is a difference of."""
+        """``1/2 |y|^2`` of the upper level: the scale of everything the objective is a difference of."""
 
     @abstractmethod
     def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
@@ -86,12 +86,12 @@ class Objective(ABC):
     @property
     @abstractmethod
     def target_shape(self) -> tuple[int, int]:
-        """Rows and columns of the target of the level that judges."""
+        """Rows and columns of the target of the upper level."""
 
     @property
     @abstractmethod
     def samples(self) -> int:
-        """Terms that the judging level is a sum of."""
+        """Terms that the upper level is a sum of."""
 
     @abstractmethod
     def restricted(self, indices: Array) -> Objective:

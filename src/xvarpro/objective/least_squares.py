@@ -13,7 +13,7 @@ from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
 
 
-class Stated(NamedTuple):
+class LevelOutputs(NamedTuple):
     """What a level's functions returned, or the gradient with respect to it; None for what is constant."""
 
     M: Any
@@ -21,7 +21,7 @@ class Stated(NamedTuple):
     lam: Array | None
 
 
-class Side(NamedTuple):
+class EvaluatedLevel(NamedTuple):
     """A level with its constants filled in; `y` is a matrix."""
 
     M: Operator
@@ -60,16 +60,16 @@ class Side(NamedTuple):
         """``Re <Omega w, Omega v>``."""
         return inner(self._weighed(w), self._weighed(v))
 
-    def pull(self, stated: Stated, w: Array, r: Array) -> Stated:
+    def pull(self, stated: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
         """The gradient of the level's objective with respect to what its functions returned, w held."""
         lam = None if stated.lam is None else self.half_ridge(w)
-        return Stated(self.M.outer(r, w), like_target(-r, stated.y), lam)
+        return LevelOutputs(self.M.outer(r, w), like_target(-r, stated.y), lam)
 
     def _weighed(self, w: Array) -> Array:
         return w if self.Omega is None else as_operator(self.Omega).matvec(w)
 
 
-def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> Stated:
+def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> LevelOutputs:
     """Call a level's functions; its weights, and a target that is complex, become part of what they return."""
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
@@ -78,9 +78,9 @@ def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> State
     if isinstance(M, Dense) and is_array(target) and is_complex(target) and not is_complex(M.array):
         M = Dense(array_namespace(M.array).astype(M.array, target.dtype))
     if weights is None:
-        return Stated(M, y, lam)
+        return LevelOutputs(M, y, lam)
     root = array_namespace(weights).sqrt(weights)
-    return Stated(weighed(M, root), None if y is None else scaled(y, root), lam)
+    return LevelOutputs(weighed(M, root), None if y is None else scaled(y, root), lam)
 
 
 def weighed(M: Operator, root: Array) -> Operator:
@@ -102,7 +102,7 @@ def as_kind(x: Array, like: Array) -> Array:
     return x if x.dtype == like.dtype else array_namespace(x).astype(x, like.dtype)
 
 
-def fill(level: Level, stated: Stated) -> Side:
+def fill(level: Level, stated: LevelOutputs) -> EvaluatedLevel:
     """The level with the constants that its functions do not give."""
     y = as_matrix(level.y if stated.y is None else stated.y)
     Omega = level.Omega
@@ -110,7 +110,7 @@ def fill(level: Level, stated: Stated) -> Side:
         y = y if is_complex(y) else complexified(y)
     if is_array(Omega) and is_complex(y):
         Omega = as_kind(Omega, y)
-    return Side(stated.M, y, level.lam if stated.lam is None else stated.lam, Omega)
+    return EvaluatedLevel(stated.M, y, level.lam if stated.lam is None else stated.lam, Omega)
 
 
 def is_complex_design(M: Operator) -> bool:

@@ -17,7 +17,7 @@ from xvarpro.core.trees import Skeleton, array_namespace, inner, partition, unfl
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.objective.interface import Objective
-from xvarpro.objective.least_squares import Side, Stated, as_matrix, fill, like_target, outers, state
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, fill, like_target, outers, state
 from xvarpro.operators import Dense
 from xvarpro.problem.problem import Problem
 
@@ -25,12 +25,12 @@ from xvarpro.problem.problem import Problem
 class Parts(NamedTuple):
     """What the user's functions return at one theta. A separable problem has no upper part; constants are None."""
 
-    lower: Stated
-    upper: Stated | None
+    lower: LevelOutputs
+    upper: LevelOutputs | None
     R: Array | None
 
 
-class Blank(NamedTuple):
+class ModelStructure(NamedTuple):
     """Structure, shapes and dtypes of `Parts`."""
 
     skeleton: Skeleton
@@ -48,7 +48,7 @@ class Point(NamedTuple):
     theta: Leaves
     value: Array
     w: Array
-    r: Array  # residual of the level that judges
+    r: Array  # residual of the upper level
     factor: Any  # of the lower level; condensed where there is no adjoint to solve for
 
 
@@ -62,18 +62,23 @@ class Reduced(Objective):
     backend : Backend
     treedef : optree.PyTreeSpec
         Structure of theta.
-    blank : Blank
+    structure : ModelStructure
         What the user's functions return, without its values.
     energy : array, 0-d
         ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
     """
 
     def __init__(
-        self, problem: Problem, backend: Backend, treedef: Any, blank: Blank | None = None, energy: Any = 0.0
+        self,
+        problem: Problem,
+        backend: Backend,
+        treedef: Any,
+        structure: ModelStructure | None = None,
+        energy: Any = 0.0,
     ) -> None:
         super().__init__(problem, backend, energy)
         self.treedef = treedef
-        self.blank = blank
+        self.structure = structure
         weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
         self.constants, self._held = partition((problem.data, weights))
         # Held until the next one exists, nothing else: were both freed in between, the allocator would return the
@@ -81,7 +86,7 @@ class Reduced(Objective):
         self._latest: Point | None = None
         self._ahead: tuple[Leaves, Parts, Any] | None = None
 
-    def solver(self, side: Side) -> LowerSolver:
+    def solver(self, side: EvaluatedLevel) -> LowerSolver:
         level = self.problem.lower
         if level.W is not None:
             return level.W.solver(level.solver)
@@ -89,20 +94,20 @@ class Reduced(Objective):
 
     @property
     def target_shape(self) -> tuple[int, int]:
-        """Rows and columns of the target of the level that judges."""
-        y = self.judge.y
+        """Rows and columns of the target of the upper level."""
+        y = self.upper.y
         if not callable(y):
             shape = y.shape
-        elif self.blank is None:
+        elif self.structure is None:
             raise ProblemError("a target that is a function of theta has a shape only once the problem is prepared")
         else:
-            parts = self.blank.skeleton.fill(self.blank.arrays)  # each array as its shape and dtype
+            parts = self.structure.skeleton.fill(self.structure.arrays)  # each array as its shape and dtype
             shape, _ = (parts.upper or parts.lower).y
         return (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
 
     @property
     def samples(self) -> int:
-        """Terms that the judging level is a sum of: right-hand sides where a separable problem has several, else rows.
+        """Terms that the upper level is a sum of: right-hand sides where a separable problem has several, else rows.
 
         The right-hand sides of a compressed target are those that stand for the ones given.
         """
@@ -116,7 +121,7 @@ class Reduced(Objective):
         weights stay the minimiser of the whole lower level: right-hand sides have weights of their own, and where rows
         are left out the lower level keeps all of its own. Ridges and penalty are not scaled.
         """
-        problem, judge = self.problem, self.judge
+        problem, upper = self.problem, self.upper
         along = 1 if problem.is_separable and self.target_shape[1] > 1 else 0
         scale = (self.samples / indices.shape[0]) ** 0.5
 
@@ -124,11 +129,11 @@ class Reduced(Objective):
             return scale * array_namespace(x).take(x, indices, axis=axis)
 
         def target(theta: Any, data: Any) -> Any:
-            y: Any = state(judge, theta, data, judge.weights).y
+            y: Any = state(upper, theta, data, upper.weights).y
             return some(as_matrix(y), along)
 
         def design(theta: Any, data: Any) -> Any:
-            M = state(judge, theta, data, judge.weights).M
+            M = state(upper, theta, data, upper.weights).M
             if along:
                 return M
             if not isinstance(M, Dense):
@@ -136,15 +141,15 @@ class Reduced(Objective):
             return some(M.array, 0)
 
         # weights are in what the functions return
-        y = target if callable(judge.y) else some(as_matrix(judge.y), along)
-        W = judge.W.part(indices, scale) if along and judge.W is not None else judge.W
-        part = replace(judge, M=design, y=y, weights=None, W=W if along else None)
+        y = target if callable(upper.y) else some(as_matrix(upper.y), along)
+        W = upper.W.part(indices, scale) if along and upper.W is not None else upper.W
+        part = replace(upper, M=design, y=y, weights=None, W=W if along else None)
         made = replace(problem, lower=part) if along else replace(problem, upper=part)
         return type(self)(made, self.backend, self.treedef)
 
     def over(self, problem: Problem) -> Reduced:
         """The objective of a problem that differs in the values of its arrays only; these may be traced."""
-        return type(self)(problem, self.backend, self.treedef, self.blank)
+        return type(self)(problem, self.backend, self.treedef, self.structure)
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> Parts:
         """Call the user's functions; `theta` and `constants` may be traced."""
@@ -155,10 +160,10 @@ class Reduced(Objective):
         upper = None if problem.upper is None else state(problem.upper, tree, data, high)
         return Parts(state(problem.lower, tree, data, low), upper, penalty)
 
-    def lower_level(self, theta: Leaves) -> tuple[Parts, LowerSolver, Side]:
+    def lower_level(self, theta: Leaves) -> tuple[Parts, LowerSolver, EvaluatedLevel]:
         """The lower level at theta: what the user's functions returned, how it is solved, and what is solved."""
         parts = self.evaluate(theta, self.constants)
-        side, _ = self.sides(parts)
+        side, _ = self.levels(parts)
         return parts, self.solver(side), side
 
     def point(self, theta: Leaves, ahead: bool = False) -> Point:
@@ -178,30 +183,30 @@ class Reduced(Objective):
                 return self._ahead[1]
             return self.evaluate(theta, self.constants)
         except self.backend.failures:
-            if self.blank is None:
+            if self.structure is None:
                 raise
             full = array_namespace(*theta).full
             nan = float("nan")
-            return self.blank.skeleton.fill(
-                [full(s, nan, dtype=t, device=device(theta[0])) for s, t in self.blank.arrays]
+            return self.structure.skeleton.fill(
+                [full(s, nan, dtype=t, device=device(theta[0])) for s, t in self.structure.arrays]
             )
 
     def _point(self, theta: Leaves, parts: Parts) -> Point:
-        low, judge = self.sides(parts)
+        low, upper = self.levels(parts)
         solver, system = self.solver(low), low.system
         factor = solver.factor(self.backend, system)
         w = solver.argmin(self.backend, system, factor, low.y)
-        r = judge.residual(w)
-        value = self.objective(parts, judge, w, r)
+        r = upper.residual(w)
+        value = self.objective(parts, upper, w, r)
         if not system.ridged:
             xp = array_namespace(value)
             value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
         self._latest = Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
         return self._latest
 
-    def objective(self, parts: Parts, judge: Side, w: Array, r: Array) -> Array:
-        """The objective at w, of which `r` is the residual of the level that judges."""
-        value = judge.value(w, r)
+    def objective(self, parts: Parts, upper: EvaluatedLevel, w: Array, r: Array) -> Array:
+        """The objective at w, of which `r` is the residual of the upper level."""
+        value = upper.value(w, r)
         return value if parts.R is None else value + (0.5 * self.problem.mu) * parts.R
 
     def lagrangian(self, theta: Leaves, w: Array, *v: Array) -> Array:
@@ -211,15 +216,15 @@ class Reduced(Objective):
         in w where both levels are one. Arrays may be traced, those of the problem as well.
         """
         parts = self.evaluate(theta, self.constants)
-        low, judge = self.sides(parts)
-        value = self.objective(parts, judge, w, judge.residual(w))
+        low, upper = self.levels(parts)
+        value = self.objective(parts, upper, w, upper.residual(w))
         for multiplier in v:
             value = value - inner(low.residual(w), low.M.matvec(multiplier))
             if low.system.ridged:
                 value = value - low.lam * low.coupling(w, multiplier)
         return value
 
-    def sides(self, parts: Parts) -> tuple[Side, Side]:
+    def levels(self, parts: Parts) -> tuple[EvaluatedLevel, EvaluatedLevel]:
         """The lower level and the one that judges, which is the same for a separable problem."""
         low = fill(self.problem.lower, parts.lower)
         upper = self.problem.upper
@@ -252,13 +257,13 @@ class Reduced(Objective):
         outputs, pullback = self.backend.vjp(flat, theta, self.constants)
         return structure.fill(outputs), lambda parts: pullback(partition(parts)[0])
 
-    def weights(self, theta: Leaves, *y: Array) -> Array:
+    def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         _, solver, side = self.lower_level(theta)
         factor = solver.factor(self.backend, side.system)
         return solver.argmin(self.backend, side.system, factor, y[0] if y else side.y)
 
     def scale(self, theta: Leaves) -> Array:
-        y: Any = self.judge.y
+        y: Any = self.upper.y
         if callable(y):
             parts = self.evaluate(theta, self.constants)
             y = (parts.upper or parts.lower).y
@@ -277,7 +282,7 @@ class Reduced(Objective):
 
     def _cotangents(self, point: Point, parts: Parts) -> Parts:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
-        low, judge = self.sides(parts)
+        low, upper = self.levels(parts)
         solver, system = self.solver(low), low.system
         R = None
         if parts.R is not None:
@@ -287,12 +292,12 @@ class Reduced(Objective):
             return Parts(low.pull(parts.lower, w, r), None, R)
         condensed, r_L = solver.condense(point.factor), low.residual(point.w)
         w, r_L = solver.refine(self.backend, system, condensed, low.y, point.w, r_L)
-        r = judge.residual(w)
-        q, pairs, v = solver.near(w).adjoint(self.backend, system, point.factor, judge.slope(w, r), low.y, r_L)
+        r = upper.residual(w)
+        q, pairs, v = solver.near(w).adjoint(self.backend, system, point.factor, upper.slope(w, r), low.y, r_L)
         M = outers(low.M, (-q, w), *((-s, x) for s, x in pairs))
         lam = None
         if parts.lower.lam is not None:
             if v is None:
                 raise ProblemError(f"{solver!r} does not support a ridge that depends on theta: use xv.lower.QR()")
             lam = -low.coupling(w, v)
-        return Parts(Stated(M, like_target(q, parts.lower.y), lam), judge.pull(parts.upper, w, r), R)
+        return Parts(LevelOutputs(M, like_target(q, parts.lower.y), lam), upper.pull(parts.upper, w, r), R)

@@ -22,11 +22,11 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Cholesky
 from xvarpro.lower.accumulation import Accumulation, Gram, Triangle
 from xvarpro.objective.interface import Objective, units
-from xvarpro.objective.least_squares import Side, Stated, complexified, like_target, outers
-from xvarpro.objective.reduced import Blank, Parts, Reduced
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, complexified, like_target, outers
+from xvarpro.objective.reduced import ModelStructure, Parts, Reduced
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.problem.row_chunks import Chunk, Rows
+from xvarpro.problem.row_chunks import Chunk, RowChunks
 
 
 class StreamedPoint(NamedTuple):
@@ -37,7 +37,7 @@ class StreamedPoint(NamedTuple):
     w: Array
     R: Array  # triangular factor of the lower level
     slope: Array  # derivative of the upper level with respect to w; that of a separable problem is zero, and R again
-    energy: Array  # 1/2 |y|^2 of the level that judges
+    energy: Array  # 1/2 |y|^2 of the upper level
 
 
 class Judged(NamedTuple):
@@ -53,19 +53,19 @@ class Judged(NamedTuple):
 
 
 class Streamed(Objective):
-    """The reduced objective of a prepared problem of which one level or both come in `Rows`.
+    """The reduced objective of a prepared problem of which one level or both come in `RowChunks`.
 
     Parameters
     ----------
     problem : Problem
-        Its `Rows` have a `Stream` for a source; what is not in chunks is on the backend.
+        Its `RowChunks` have a `Stream` for a source; what is not in chunks is on the backend.
     backend : Backend
         For everything around the chunks: one whose loops are not compiled.
     compiler : Backend
         For what is done with one chunk.
     treedef : optree.PyTreeSpec
         Structure of theta.
-    blank : Blank
+    structure : ModelStructure
     energy : array, 0-d
         As for `Reduced`.
     progress : bool or None
@@ -78,12 +78,12 @@ class Streamed(Objective):
         backend: Backend,
         compiler: Backend,
         treedef: Any,
-        blank: Blank,
+        structure: ModelStructure,
         energy: Any = 0.0,
         progress: bool | None = False,
     ) -> None:
         super().__init__(problem, backend, energy)
-        self.compiler, self.treedef, self.blank, self.progress = compiler, treedef, blank, progress
+        self.compiler, self.treedef, self.structure, self.progress = compiler, treedef, structure, progress
         self._way: Accumulation = Gram() if isinstance(problem.lower.solver, Cholesky) else Triangle()
         self._latest: StreamedPoint | None = None
         self._ahead: tuple[Leaves, Leaves] | None = None  # theta, and the upper level's part of the gradient there
@@ -135,7 +135,7 @@ class Streamed(Objective):
 
     def _judged(self, theta: Leaves, w: Array, ahead: bool) -> tuple[Array, Array, Array]:
         """Value of the upper level, its derivative with respect to w, and its energy."""
-        level = self.judge
+        level = self.upper
         nought = inner(w, w) * 0
         state: Any = Judged(nought, array_namespace(w).zeros_like(w), nought)
         if ahead:
@@ -145,17 +145,17 @@ class Streamed(Objective):
             state, _ = self._walk(1, _judge, state, theta, w)
         value, slope = 0.5 * state.square, state.slope
         if level.lam:
-            ridge = Side(Dense(w), w, level.lam, level.Omega)  # of which no row is asked
+            ridge = EvaluatedLevel(Dense(w), w, level.lam, level.Omega)  # of which no row is asked
             value, slope = value + level.lam * ridge.half_ridge(w), slope + ridge.ridge(w)
         return value, slope, 0.5 * state.energy
 
     def _start(self, theta: Leaves) -> Any:
-        level, (n, k), like = self.problem.lower, self.blank.w_shape, theta[0]
+        level, (n, k), like = self.problem.lower, self.structure.w_shape, theta[0]
         xp, where = array_namespace(like), {"dtype": like.dtype, "device": device(like)}
         zero = xp.zeros((n, k), **where)
         weight = None if level.Omega is None else as_operator(level.Omega).dense()
         Omega = xp.eye(n, **where) if weight is None else weight
-        if self.blank.complex_w:
+        if self.structure.complex_w:
             zero, Omega = (x if is_complex(x) else complexified(x) for x in (zero, Omega))
         return self._way.start(level.lam**0.5 * Omega, zero)
 
@@ -166,7 +166,7 @@ class Streamed(Objective):
         value = array_namespace(w).abs(corner(w))
         return StreamedPoint(theta, value, w, R, R if self.problem.is_separable else w, value)
 
-    def weights(self, theta: Leaves, *y: Array) -> Array:
+    def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         state, _ = self._walk(0, _fold, self._start(theta), theta)
         return self._way.condensed(self.backend, state).argmin(self.backend)
 
@@ -222,7 +222,7 @@ class Streamed(Objective):
     def _walk(self, which: int, fun: Callable[..., Any], state: Any, *args: Any) -> tuple[Any, int]:
         """``state = fun(block, state, *args)`` over the chunks of a level; the state and the number of rows."""
         level = self.problem.levels[which]
-        if not isinstance(level.y, Rows):
+        if not isinstance(level.y, RowChunks):
             return self._do(fun, Problem(Level(level.M, level.y), data=self.problem.data), state, args)
         stream: Any = level.y.source
         pieces, rows, i = map(partial(_piece, level), stream()), 0, 0
@@ -240,7 +240,7 @@ class Streamed(Objective):
     def _do(self, fun: Callable[..., Any], piece: Problem, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
         """What `fun` makes of the state with one block of rows, and how many these are."""
         held, skeleton = partition(piece)
-        treedef, compiler, n, way = self.treedef, self.compiler, self.blank.w_shape[0], self._way
+        treedef, compiler, n, way = self.treedef, self.compiler, self.structure.w_shape[0], self._way
 
         def make(arrays: Leaves) -> Callable[..., Any]:
             block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, way)
@@ -302,12 +302,14 @@ class _Block:
         side = self._side(parts)
 
         def gradient(s: Array, *pairs: tuple[Array, Array]) -> Leaves:
-            return pullback(Parts(Stated(outers(side.M, *pairs), like_target(s, parts.lower.y), None), None, None))
+            return pullback(
+                Parts(LevelOutputs(outers(side.M, *pairs), like_target(s, parts.lower.y), None), None, None)
+            )
 
         return side.M, side.y, gradient
 
-    def _side(self, parts: Parts) -> Side:
-        side, _ = self._reduced.sides(parts)
+    def _side(self, parts: Parts) -> EvaluatedLevel:
+        side, _ = self._reduced.levels(parts)
         M, y = side.M, side.y
         m, n = M.shape
         if n != self._n:

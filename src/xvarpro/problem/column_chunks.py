@@ -22,7 +22,7 @@ from xvarpro.errors import ProblemError
 
 @final
 @dataclass(frozen=True)
-class Chunks(Struct):
+class ColumnChunks(Struct):
     """A target given as blocks of columns, of which one at a time is in memory.
 
     Parameters
@@ -34,7 +34,7 @@ class Chunks(Struct):
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> y = xv.Chunks(lambda: (np.full((2, 3), float(i)) for i in range(4)))
+    >>> y = xv.ColumnChunks(lambda: (np.full((2, 3), float(i)) for i in range(4)))
     >>> xv.compress(y).shape
     (2, 2)
     """
@@ -44,8 +44,9 @@ class Chunks(Struct):
     def __post_init__(self) -> None:
         if isinstance(self.source, Iterator) or not (callable(self.source) or isinstance(self.source, Iterable)):
             raise ProblemError(
-                "Chunks needs a list of arrays or a function that starts a fresh pass over them, such as "
-                f"Chunks(lambda: (load(i) for i in range(10))); got {type(self.source).__name__}, good for one pass"
+                "source of ColumnChunks must be a list of arrays or a function that starts a fresh pass over them; "
+                f"got {type(self.source).__name__}, which allows one pass at most. Pass a function, such as "
+                "ColumnChunks(lambda: (load(i) for i in range(10)))"
             )
 
     def __iter__(self) -> Iterator[Array]:
@@ -57,13 +58,13 @@ class Chunks(Struct):
             yield block
 
 
-def compress(y: Array | Chunks, backend: Any = None) -> Array:
+def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     """Equivalent m x m target of a target with k columns: ``L`` with ``L L^H = y y^H``.
 
     Parameters
     ----------
-    y : array, shape (m, k), or Chunks
-        Chunks are folded in one at a time.
+    y : array, shape (m, k), or ColumnChunks
+        ColumnChunks are folded in one at a time.
     backend : Backend, optional
         Where to compute; the arrays' own by default.
 
@@ -81,7 +82,7 @@ def compress(y: Array | Chunks, backend: Any = None) -> Array:
     >>> bool(np.allclose(L @ L.T, y @ y.T))
     True
     """
-    if isinstance(y, Chunks):
+    if isinstance(y, ColumnChunks):
         return _fold(y, backend)
     backend = backend or backends.owner(y)
     xp = array_namespace(y)
@@ -108,7 +109,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
         rows = turned if triangle is None else array_namespace(block).concat([triangle, turned])
         triangle = backend.qr_r(rows)
     if triangle is None:
-        raise ProblemError("Chunks gave no array: the target has no columns")
+        raise ProblemError("source of ColumnChunks must yield at least one array; got none")
     return adjoint(triangle)
 
 

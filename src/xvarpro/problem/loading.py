@@ -14,7 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 
 
-class Stated(NamedTuple):
+class ProblemSpec(NamedTuple):
     """What a function of the user's returns: a problem, a start, the sets; what is not named is free."""
 
     problem: Problem
@@ -22,7 +22,7 @@ class Stated(NamedTuple):
     over: Any = None
 
 
-def load(name: str) -> Stated:
+def load(name: str) -> ProblemSpec:
     """Call the function that `name` points to.
 
     Parameters
@@ -48,7 +48,7 @@ def load(name: str) -> Stated:
             f"{name} has to return (problem, theta0) or (problem, theta0, over), with a problem of xvarpro.separable "
             f"or xvarpro.bilevel: got {type(made).__name__}"
         )
-    return Stated(*made)
+    return ProblemSpec(*made)
 
 
 def _module(where: str) -> ModuleType:

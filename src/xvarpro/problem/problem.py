@@ -13,11 +13,11 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower import QR, Cholesky, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
-from xvarpro.problem.column_chunks import Chunks
-from xvarpro.problem.row_chunks import Rows
+from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.problem.row_chunks import RowChunks
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, Chunks or Rows
+Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, ColumnChunks or RowChunks
 Ridge: TypeAlias = Any  # a number, or a function (theta, data) -> scalar
 
 
@@ -33,9 +33,9 @@ class Level(Struct):
     M : callable
         ``M(theta, data)`` -> design, an array of shape (m, n) or one of `xvarpro.operators`, written with
         ``xp = xv.array_namespace(theta)``.
-    y : array, list of arrays, callable, Chunks or Rows
+    y : array, list of arrays, callable, ColumnChunks or RowChunks
         Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other; or
-        ``y(theta, data)``; or `Chunks` of columns; or `Rows`, chunks of rows that bring their own data for M.
+        ``y(theta, data)``; or `ColumnChunks` of columns; or `RowChunks`, whose chunks bring their own data for M.
     lam : float or callable
         Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
     Omega : array or Operator, shape (n, n), optional
@@ -62,9 +62,10 @@ class Level(Struct):
             raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
         if isinstance(self.y, list | tuple):
             object.__setattr__(self, "y", _one_below_the_other(self.y))
-        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, Chunks | Rows)):
+        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks)):
             raise ProblemError(
-                f"y must be an array, a function y(theta, data), Rows or Chunks of columns, got {type(self.y).__name__}"
+                "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
+                f"got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):
             raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
@@ -84,10 +85,10 @@ class Level(Struct):
             if not isinstance(self.W, WeightSet):
                 raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(), got {self.W!r}")
             self.W.solver(self.solver)
-            if isinstance(self.y, Chunks) and not self.W.linear:
+            if isinstance(self.y, ColumnChunks) and not self.W.linear:
                 raise ProblemError(
-                    f"a target in Chunks is compressed, and {type(self.W).__name__} does not allow it: only a linear "
-                    "subspace does. Pass y as an array"
+                    f"W must be a linear subspace where y is given as ColumnChunks, which are compressed; got "
+                    f"{self.W!r}. Pass y as an array"
                 )
 
 
@@ -123,8 +124,8 @@ class Problem(Struct):
             raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
         if self.upper is not None and self.upper.W is not None:
             raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
-        if self.upper is not None and isinstance(self.upper.y, Chunks) != isinstance(self.lower.y, Chunks):
-            raise ProblemError("either both levels have a target in Chunks or neither")
+        if self.upper is not None and isinstance(self.upper.y, ColumnChunks) != isinstance(self.lower.y, ColumnChunks):
+            raise ProblemError("either both levels have a target in ColumnChunks or neither")
         if self.in_rows:
             self._check_rows()
 
@@ -135,16 +136,16 @@ class Problem(Struct):
                 f"rows in chunks are folded up by lower.QR() or lower.Cholesky(), and {solver!r} needs all of them at "
                 "once: leave out solver="
             )
-        for level in (level for level in self.levels if isinstance(level.y, Rows)):
+        for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
             if level.weights is not None or level.W is not None or callable(level.lam):
                 raise ProblemError(
                     "rows in chunks take no weights=, W= or lam= by theta: scale the rows of M and y by the roots of "
                     "their weights, or bring the rows together"
                 )
-        if self.data is not None and all(isinstance(level.y, Rows) for level in self.levels):
+        if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
             raise ProblemError(
-                "data is never read: where a level comes in Rows, its M is called with the data of a chunk. Give with "
-                "each chunk what M needs of it"
+                "data must be None where every level is given as RowChunks, whose M receives the data of a chunk; got "
+                f"{type(self.data).__name__}. Put into each chunk what M reads"
             )
 
     @property
@@ -155,7 +156,7 @@ class Problem(Struct):
     @property
     def in_rows(self) -> bool:
         """Whether a level comes in chunks of rows."""
-        return any(isinstance(level.y, Rows) for level in self.levels)
+        return any(isinstance(level.y, RowChunks) for level in self.levels)
 
     @property
     def is_separable(self) -> bool:
@@ -183,7 +184,7 @@ def separable(
     ----------
     M : callable
         ``M(theta, data)`` -> design, shape (m, n).
-    y : array, list of arrays, callable, Chunks or Rows
+    y : array, list of arrays, callable, ColumnChunks or RowChunks
         Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
     data : pytree, optional
         Arrays (and anything else) that M and y read; moved to the backend once per solve.
@@ -275,8 +276,8 @@ def _one_below_the_other(parts: Any) -> Array:
     """Several data sets as one target."""
     if not parts or not all(is_array(y) for y in parts) or len({y.shape[1:] for y in parts}) > 1:
         raise ProblemError(
-            "y must be an array, a function y(theta, data), Chunks of columns, or a list of arrays of one number of "
-            f"columns; got {type(parts).__name__} of {', '.join(_describe(y) for y in parts) or 'nothing'}"
+            "y given as a list must hold arrays with the same number of columns; "
+            f"got {type(parts).__name__} of {', '.join(_describe(y) for y in parts) or 'nothing'}"
         )
     return array_namespace(*parts).concat(list(parts))
 

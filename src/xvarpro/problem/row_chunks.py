@@ -17,7 +17,7 @@ _END = object()
 
 @final
 @dataclass(frozen=True)
-class Rows(Struct):
+class RowChunks(Struct):
     """The rows of a level as chunks, of which one at a time is in memory: data and target together.
 
     It stands in the place of a target. M is called with the data of a chunk as its second argument, instead of the
@@ -48,7 +48,7 @@ class Rows(Struct):
     ...     for i in range(100):
     ...         t = (i + np.linspace(0.0, 1.0, 50)) / 100
     ...         yield t, np.exp(-3.0 * t)
-    >>> fit = xv.solve(xv.separable(M, xv.Rows(source)), np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
+    >>> fit = xv.solve(xv.separable(M, xv.RowChunks(source)), np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
     >>> round(float(fit.theta[0]), 4)
     3.0
     """
@@ -59,18 +59,18 @@ class Rows(Struct):
     def __post_init__(self) -> None:
         if isinstance(self.source, Iterator) or not (callable(self.source) or isinstance(self.source, Iterable)):
             raise ProblemError(
-                "Rows needs a list of chunks or a function that starts a fresh pass over them, such as "
-                "Rows(lambda: (load(i) for i in range(10))), since every value and every gradient is a pass; "
-                f"got {type(self.source).__name__}, good for one pass"
+                "source of RowChunks must be a list of chunks or a function that starts a fresh pass over them, since "
+                f"every value and every gradient is a pass; got {type(self.source).__name__}, which allows one pass at "
+                "most. Pass a function, such as RowChunks(lambda: (load(i) for i in range(10)))"
             )
         if not (self.y is None or callable(self.y)):
             raise ProblemError(
-                f"Rows takes y as a function y(theta, data), got {type(self.y).__name__}: a target that is an array "
-                "comes with its chunk, (data, y), and Rows.cut makes chunks of arrays"
+                f"y of RowChunks must be a function y(theta, data); got {type(self.y).__name__}. Yield an array y with "
+                "its chunk, (data, y), or use RowChunks.cut(data, y, rows)"
             )
 
     @classmethod
-    def cut(cls, data: Tree, y: Any, rows: int) -> Rows:
+    def cut(cls, data: Tree, y: Any, rows: int) -> RowChunks:
         """Arrays or memory maps, a number of rows at a time.
 
         Parameters
@@ -85,7 +85,7 @@ class Rows(Struct):
 
         Returns
         -------
-        Rows
+        RowChunks
 
         Raises
         ------
@@ -96,19 +96,19 @@ class Rows(Struct):
         --------
         >>> import numpy as np, xvarpro as xv
         >>> t = np.linspace(0.0, 1.0, 1000)
-        >>> problem = xv.separable(lambda theta, t: theta * t[:, None], xv.Rows.cut(t, 2.0 * t, rows=300))
+        >>> problem = xv.separable(lambda theta, t: theta * t[:, None], xv.RowChunks.cut(t, 2.0 * t, rows=300))
         >>> value, gradient = xv.value_and_gradient(problem, np.array([1.0]))
         >>> bool(value < 1e-25)
         True
         """
         if not (isinstance(rows, int) and rows > 0):
-            raise ProblemError(f"Rows.cut needs a whole number of rows > 0 per chunk, got {rows!r}")
+            raise ProblemError(f"RowChunks.cut needs a whole number of rows > 0 per chunk, got {rows!r}")
         moving = callable(y)
         leaves, treedef = trees.flatten(data if moving else (data, y))
         found = {p: x.shape[0] for p, x in zip(_paths(data, y, moving), leaves, strict=True) if _has_rows(x)}
         if len(set(found.values())) != 1:
             said = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "there is no array"
-            raise ProblemError(f"Rows.cut needs arrays with one number of rows: {said}")
+            raise ProblemError(f"RowChunks.cut needs arrays with one number of rows: {said}")
         total = next(iter(found.values()))
 
         def source() -> Iterator[Any]:
@@ -147,7 +147,7 @@ class Stream:
 
     Parameters
     ----------
-    rows : Rows
+    rows : RowChunks
     name : str
         What messages begin with: "", "lower " or "upper ".
     first, move : callable
@@ -156,7 +156,7 @@ class Stream:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RowChunks,
         name: str,
         first: Callable[[Array, str, bool], Array],
         move: Callable[[Array, str, bool], Array],

@@ -16,7 +16,7 @@ from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.driver.evaluate import value_and_gradient
-from xvarpro.driver.run import Moment
+from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
@@ -280,10 +280,10 @@ class _Kept:
         self.thetas: dict[int, Tree] = {}
         self._next = 1
 
-    def __call__(self, moment: Moment) -> None:
-        if moment.iteration >= self._next:
-            self._next = math.ceil(SPACING * moment.iteration + 0.1)
-            self.thetas[moment.iteration] = moment.theta
+    def __call__(self, info: IterationInfo) -> None:
+        if info.iteration >= self._next:
+            self._next = math.ceil(SPACING * info.iteration + 0.1)
+            self.thetas[info.iteration] = info.theta
 
 
 def _gradient(problem: Problem, theta: Tree, name: str, dtype: str) -> Tree:

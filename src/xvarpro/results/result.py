@@ -169,7 +169,7 @@ class Result:
         return w
 
     def w_chunks(self) -> Iterator[Array]:
-        """`w` in blocks of columns: the chunks of a `Chunks` target, else about as many columns as M has rows."""
+        """`w` in blocks of columns: the chunks of a `ColumnChunks` target, else about as many columns as M has rows."""
         if self._weights is None:
             raise ProblemError("this result was loaded from a file, which keeps w as a whole: use .w")
         return self._weights()

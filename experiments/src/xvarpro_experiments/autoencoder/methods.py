@@ -215,7 +215,7 @@ class _Steps:
 
     def exported(self) -> Any:
         """The point as the caller's arrays."""
-        return self._prepared.home.bring(self._z[: self._size], self._backend)
+        return self._prepared.layout.to_caller(self._z[: self._size], self._backend)
 
     def _part(self) -> Problem:
         """The problem of the images of one mini-batch."""

@@ -131,7 +131,7 @@ def problem(
     lam = ridge * half
     if rows is not None:
         stated: Tree = {
-            name: xv.Rows.cut({"X": part, "scale": scale}, part, rows=min(rows, part.shape[0]))
+            name: xv.RowChunks.cut({"X": part, "scale": scale}, part, rows=min(rows, part.shape[0]))
             for name, part in parts.items()
         }
         lower, upper, data = design, design, None

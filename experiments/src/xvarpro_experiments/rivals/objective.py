@@ -15,7 +15,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import adjoint, inner, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
-from xvarpro.objective.least_squares import Side
+from xvarpro.objective.least_squares import EvaluatedLevel
 from xvarpro.objective.reduced import Parts, Reduced
 from xvarpro.operators import Dense
 from xvarpro.operators.convolutions import Convolution, spread
@@ -159,9 +159,9 @@ class Joint:
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
-    def _sides(self, parts: Parts) -> list[Side]:
-        low, judge = self.f.sides(parts)
-        return [low] if judge is low else [low, judge]
+    def _sides(self, parts: Parts) -> list[EvaluatedLevel]:
+        low, upper = self.f.levels(parts)
+        return [low] if upper is low else [low, upper]
 
     def _point(self, parts: Parts, z: Leaves) -> Point:
         sides, w = self._sides(parts), z[-1]

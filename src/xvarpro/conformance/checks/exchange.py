@@ -19,7 +19,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.prepare import prepare
-from xvarpro.driver.run import Moment
+from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
@@ -212,7 +212,7 @@ def mixtures(target: Target, case: None) -> Iterator[Measured]:
         with home.scope(target.dtype):
             seen: list[str] = []
 
-            def look(moment: Moment, seen: list[str] = seen) -> None:
+            def look(moment: IterationInfo, seen: list[str] = seen) -> None:
                 seen.append(getattr(backends.of(moment.theta["a"]), "name", ""))
 
             theta0 = {"a": exchange.move(START.astype(target.dtype), home)}

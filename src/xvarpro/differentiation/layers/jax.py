@@ -119,14 +119,14 @@ class _Layer:
         if [(x.shape, x.dtype) for x in start] != [(x.shape, x.dtype) for x in prepared.theta]:
             raise ProblemError("theta0 must have the structure, shapes and dtype of the layer's theta0")
         theta, w, value, status = self._run(arrays, start)
-        theta = trees.unflatten(prepared.home.treedef, theta)
+        theta = trees.unflatten(prepared.layout.treedef, theta)
         return Solution(theta, w[:, 0] if prepared.vector else w, value, status)
 
     def _with(self, arrays: Leaves) -> Prepared:
         return replace(self.prepared, problem=trees.changed(self.prepared.problem, data=self.held.fill(arrays)))
 
     def _solved(self, arrays: Leaves, start: Leaves) -> tuple[Leaves, Array, Array, Array]:
-        backend, treedef = self.prepared.backend, self.prepared.home.treedef
+        backend, treedef = self.prepared.backend, self.prepared.layout.treedef
         program, rest = Program.of(self._with(arrays), self.algorithm)
 
         def make(operands: Leaves) -> Callable[[Leaves], Any]:
