@@ -39,7 +39,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("protocol", "tape", "_held"),
+    ("interface", "tape", "_held"),
     ("plugin",),
     ("registry",),
     ("",),

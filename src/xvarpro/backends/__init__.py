@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from xvarpro.backends.protocol import Backend
+from xvarpro.backends.interface import Backend
 from xvarpro.backends.registry import (
     ENTRY_POINT_GROUP,
     get,

@@ -15,7 +15,7 @@ import numpy as np
 from cupyx import errstate, geterr, scatter_add
 from cupyx.scipy.linalg import solve_triangular
 
-from xvarpro.backends.protocol import Array
+from xvarpro.backends.interface import Array
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.core.namespace import adjoint
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import optree
 
-from xvarpro.backends.protocol import Array, Backend
+from xvarpro.backends.interface import Array, Backend
 from xvarpro.core.namespace import device, is_complex
 from xvarpro.core.powers import signed_power
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import get, of, owner
-from xvarpro.backends.protocol import Array, Backend
+from xvarpro.backends.interface import Array, Backend
 from xvarpro.errors import ExchangeError, UnsupportedDtypeError, UnsupportedError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import get
-from xvarpro.backends.protocol import Array
+from xvarpro.backends.interface import Array
 from xvarpro.backends.taped import TapedBackend
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as xp
 import numpy as np
 
-from xvarpro.backends.protocol import Array, Backend, Pullback, Pushforward
+from xvarpro.backends.interface import Array, Backend, Pullback, Pushforward
 
 
 class JaxBackend(Backend):

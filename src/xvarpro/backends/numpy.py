@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat.numpy as xp
 import numpy as np
 
-from xvarpro.backends.protocol import Array
+from xvarpro.backends.interface import Array
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.core.namespace import adjoint
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.backends.protocol import Backend
+from xvarpro.backends.interface import Backend
 from xvarpro.core import namespace as _namespace
 from xvarpro.errors import BackendNotInstalledError, PluginError, UnsupportedError
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import plugin
-from xvarpro.backends.protocol import Backend
+from xvarpro.backends.interface import Backend
 from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
 
 ENTRY_POINT_GROUP = plugin.GROUP

@@ -10,7 +10,7 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 
-from xvarpro.backends.protocol import Array, Backend
+from xvarpro.backends.interface import Array, Backend
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.core.namespace import adjoint
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Pullback, Pushforward
+from xvarpro.backends.interface import Array, Pullback, Pushforward
 from xvarpro.core.namespace import adjoint, device
 
 

@@ -15,7 +15,7 @@ import torch
 
 from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.protocol import Array, Pullback, Pushforward
+from xvarpro.backends.interface import Array, Pullback, Pushforward
 from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
