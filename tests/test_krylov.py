@@ -54,6 +54,25 @@ class Products(Operator):
 
 
 @dataclass(frozen=True)
+class ProductsOfEach(Products):
+    """A matrix per column."""
+
+    @property
+    def shape(self):
+        return self.array.shape[1:]
+
+    @property
+    def columns(self):
+        return self.array.shape[0]
+
+    def matvec(self, w):
+        return np.einsum("kmn,nk->mk", self.array, w)
+
+    def rmatvec(self, r):
+        return np.einsum("kmn,mk->nk", self.array, r)
+
+
+@dataclass(frozen=True)
 class Counted(Products):
     def matvec(self, w):
         Counted.calls += 1
@@ -120,6 +139,50 @@ def test_answers_are_those_of_dense_algebra(solver, shape, ridge, dtype, backend
         assert np.linalg.norm(got - want) <= tolerance * np.linalg.norm(want)
     s = np.linalg.svd(level.stacked, compute_uv=False)
     assert 1 - 1e-4 <= condition <= s[0] / s[s > 1e-12][-1] * (1 + 1e-4)
+
+
+def with_singular_values(shape, s, seed=0):
+    U, V = (np.linalg.qr(rng(seed + i).normal(size=(size, len(s))))[0] for i, size in enumerate(shape))
+    return (U * s) @ V.T
+
+
+SPECTRA = {
+    "tall": ((30, 8), np.geomspace(1, 1e-3, 8)),
+    "wide": ((8, 30), np.geomspace(1, 1e-3, 8)),
+    "square": ((8, 8), np.geomspace(1, 1e-3, 8)),
+    "rank-deficient": ((20, 20), np.geomspace(1, 1e-2, 6)),
+    "wide, rank-deficient": ((12, 30), np.geomspace(1, 1e-2, 6)),
+    "repeated": ((20, 30), np.repeat([1.0, 0.1, 1e-3], (5, 3, 2))),
+    "clustered": ((20, 30), np.array([1.0, 1 + 1e-9, 1 + 1e-5, 0.1, 0.1 + 1e-7, 1e-3, 1e-3 * (1 + 1e-8)])),
+    "one": ((6, 6), np.ones(6)),
+}
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-8, 0.25])
+@pytest.mark.parametrize("kind", SPECTRA)
+def test_condition_is_that_of_the_singular_values(kind, lam):
+    """Whatever the rounding, which other orders of rows and columns change, and whatever the right-hand side."""
+    shape, s = SPECTRA[kind]
+    stacked = np.sqrt(s**2 + lam)
+    least = np.sqrt(lam) if lam and len(s) < shape[1] else np.min(stacked)
+    for seed in range(6):
+        A = with_singular_values(shape, s, seed)
+        y = (np.zeros if seed == 0 else np.ones)((shape[0], 1 + seed % 3))
+        found = lower.LSMR().diagnosis(NUMPY, System(Products(A), lam, None), y)
+        assert found.condition == pytest.approx(np.max(stacked) / least, rel=1e-4)  # twice LEAK^2 / 2
+
+
+def test_condition_in_single_precision_is_a_lower_bound():
+    for (shape, s), seed in product(SPECTRA.values(), range(3)):
+        A = with_singular_values(shape, s, seed).astype(np.float32)
+        found = lower.LSMR().diagnosis(NUMPY, System(Products(A), 0.0, None), np.ones((shape[0], 1), np.float32))
+        assert 1 - 1e-4 <= found.condition <= np.max(s) / np.min(s) * (1 + 1e-4)
+
+
+def test_condition_of_many_designs_is_the_largest():
+    blocks = np.stack([np.diag(np.geomspace(1, 1 / c, 4)) for c in (10, 1000, 5)])
+    found = lower.LSMR().diagnosis(NUMPY, System(ProductsOfEach(blocks), 0.0, None), np.ones((4, 3)))
+    assert found.condition == pytest.approx(1000)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

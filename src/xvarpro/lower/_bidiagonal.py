@@ -7,11 +7,14 @@ preconditioner P changes the inner product of V, so that no factor of P is neede
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
-from xvarpro.lower.normal import Normal, Stack, length, norms, plus, positive, times
+from xvarpro.lower.normal import Normal, Stack, length, norms, plus, positive, random_signs, times
+
+if TYPE_CHECKING:
+    from xvarpro.backends.protocol import Backend
 
 
 class Basis(NamedTuple):
@@ -69,36 +72,57 @@ def _normalised(normal: Normal, p: Array) -> tuple[Array, Array, Array]:
     return times(scale, p), times(scale, v), a
 
 
-def ritz(backend: Any, normal: Normal, c: Array, steps: int) -> tuple[Array, Array]:
-    """Smallest and largest singular value of R after that many steps from c, 0-d: inside those of A.
+STEPS = 40  # of the process that the condition is estimated from
+LEAK = 1e-2  # a Ritz value is then wrong by LEAK^2 / 2
 
-    A process that has ended, since its space is exhausted, repeats a value that it knows.
+
+def condition(backend: Backend, normal: Normal, like: Array) -> Array:
+    """Quotient of the largest and the smallest singular value != 0 of A, from below, 0-d: that of R after 40 steps.
+
+    It is exact where A has few distinct singular values. The start is ``A^H g`` with a random g: it has a part in every
+    singular vector of A that belongs to a value != 0, and the right-hand side of a user need not. Rounding errors let
+    the process go on where its space is exhausted. With a ridge A has full column rank, and whatever comes then is a
+    value of A too (Paige 1980: also without orthogonality). Without one the process must end before it leaves the
+    range of ``A^H``, since R has then a singular value near 0 that A has not. Rounding puts a part of length
+    ``10 eps |A|`` of every ``A^H u`` outside, and ``a_{k+1} v_{k+1} = A^H u_{k+1} - b_{k+1} v_k`` grows it:
+    ``leak_{k+1} <= (b_{k+1} leak_k + 10 eps |A|) / a_{k+1}``, which is large where the next a is rounding only.
     """
-    xp = array_namespace(c)
-    basis, size = begin(normal, None, c)
-    tiny = 100 * xp.finfo(size.dtype).eps
-    index = xp.arange(steps, device=device(c))
+    xp = array_namespace(like)
+    rows, n = normal.system.M.shape
+    columns = normal.system.M.columns or 1
+    probe: Stack = (random_signs((rows, columns), like),)
+    if normal.system.ridged:
+        probe = (*probe, random_signs((n, columns), like))
+    basis, size = begin(normal, None, normal.back(probe))
+    eps = xp.finfo(size.dtype).eps
+    rounding = 0.0 if normal.system.ridged else 10 * eps
+    index = xp.arange(STEPS, device=device(like))
+
+    def going(state: tuple[Any, ...]) -> Array:
+        return (state[0] < STEPS) & xp.any(state[2])
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        k, basis, alive, first, rhos, thetas = state
+        k, basis, alive, leak, largest, first, rhos, thetas = state
         basis, row = advance(normal, basis, False)
         first = xp.where(k == 0, row.rho, first)
-        alive = alive & (row.rho > tiny * first)
-        here = xp.reshape(index == k, (steps, 1))
-        rhos = xp.where(here, xp.where(alive, row.rho, first), rhos)
-        going = alive & (row.theta > tiny * first)
-        thetas = xp.where(here, xp.where(going, row.theta, 0 * first), thetas)
-        return k + 1, basis, going, first, rhos, thetas
+        largest = xp.maximum(largest, xp.maximum(row.rho, row.theta))
+        at_k = xp.reshape(index == k, (STEPS, 1))
+        alive = alive & (row.rho > eps * largest)
+        rhos = xp.where(at_k, xp.where(alive, row.rho, first), rhos)
+        leak = (row.rho * leak + rounding * largest) / positive(row.theta)
+        alive = alive & (row.theta > 0) & (leak < LEAK)
+        thetas = xp.where(at_k, xp.where(alive, row.theta, 0 * first), thetas)
+        return k + 1, basis, alive, leak, largest, first, rhos, thetas
 
-    table = xp.zeros_like(size) + xp.zeros_like(xp.astype(xp.reshape(index, (steps, 1)), size.dtype))
-    start = (xp.zeros_like(index[0, ...]), basis, size > 0, size, table, table)
-    rhos, thetas = backend.while_loop(lambda state: state[0] < steps, step, start)[-2:]
-    lines, rows = xp.expand_dims(index, axis=1), xp.expand_dims(index, axis=0)
-    small, large = [], []
-    for j in range(rhos.shape[1]):
-        diagonal = xp.where(lines == rows, rhos[:, j : j + 1], 0 * rhos[:1, j : j + 1])
-        above = xp.where(lines + 1 == rows, thetas[:, j : j + 1], 0 * thetas[:1, j : j + 1])
+    table = xp.zeros_like(size) + xp.zeros_like(xp.astype(xp.reshape(index, (STEPS, 1)), size.dtype))
+    start = (xp.zeros_like(index[0, ...]), basis, size > 0, 0 * size + rounding, 0 * size, size, table, table)
+    *_, first, rhos, thetas = backend.while_loop(going, step, start)
+    rhos = xp.where(rhos == 0, first, rhos)  # the steps that were not made repeat a known value
+    lines, rows_ = xp.expand_dims(index, axis=1), xp.expand_dims(index, axis=0)
+    quotients = []
+    for j in range(columns):
+        diagonal = xp.where(lines == rows_, rhos[:, j : j + 1], 0 * rhos[:1, j : j + 1])
+        above = xp.where(lines + 1 == rows_, thetas[:, j : j + 1], 0 * thetas[:1, j : j + 1])
         s = backend.svd(diagonal + above)[1]
-        small.append(xp.min(s))
-        large.append(xp.max(s))
-    return xp.min(xp.stack(small)), xp.max(xp.stack(large))
+        quotients.append(xp.max(s) / xp.min(s))
+    return xp.max(xp.stack(quotients))

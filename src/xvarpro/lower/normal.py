@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
@@ -55,6 +57,12 @@ def _root(lam: Any, like: Array) -> Any:
         return lam**0.5
     xp = array_namespace(like)
     return xp.astype(xp.sqrt(lam), like.dtype)
+
+
+def random_signs(shape: tuple[int, ...], like: Array) -> Array:
+    """Random signs, the same in every run, of the dtype and on the device of `like`."""
+    signs = np.sign(np.random.default_rng(0).normal(size=shape))
+    return array_namespace(like).asarray(signs, dtype=like.dtype, device=device(like))
 
 
 def products(a: Array, b: Array) -> Array:

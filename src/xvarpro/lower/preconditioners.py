@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.core.trees import is_complex
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
+from xvarpro.lower.normal import random_signs
 from xvarpro.operators.interface import Operator
 
 
@@ -131,8 +130,7 @@ def _squares(M: Operator, like: Array, probes: int) -> Array:
     if M.explicit:
         squares = xp.sum(_modulus(M.dense()), axis=-2)
         return xp.expand_dims(squares, axis=1) if squares.ndim == 1 else squares.mT
-    signs = np.sign(np.random.default_rng(0).normal(size=(M.shape[0], probes)))
-    z = xp.asarray(signs, dtype=like.dtype, device=device(like))
+    z = random_signs((M.shape[0], probes), like)
     if M.columns is None:
         return xp.mean(_modulus(M.rmatvec(z)), axis=1, keepdims=True)
     rows = [_modulus(M.rmatvec(xp.broadcast_to(z[:, i : i + 1], (M.shape[0], M.columns)))) for i in range(probes)]

@@ -236,12 +236,15 @@ def adjoint(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level", levels)
 def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
-    """The condition is what NumPy says of the same solver, and there is a unique solution."""
+    """The condition is what NumPy says of the same solver, or that of the stacked matrix where the solver factors
+    nothing; there is a unique solution.
+    """
     (*_, deficient, condition, kinks), (*_, small, want, _) = (
         t.once(solved, level).values[:7] for t in (target, target.reference)
     )
+    want = float(want) if level.solver.exact else level.condition
     yield Measured("deficient", bool(deficient), bool(small))
-    yield Measured("condition", condition, want, level.tolerance(target) * float(want))
+    yield Measured("condition", condition, want, level.tolerance(target) * want)
     yield Measured("kinks", int(kinks), 0)
 
 
