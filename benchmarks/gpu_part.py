@@ -8,13 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import oracles
 import overhead
 
 import xvarpro as xv
@@ -23,7 +21,6 @@ from xvarpro.conformance import runner
 
 Row = dict[str, Any]
 METHODS = {"cr_varpro": xv.algorithms.cr_varpro(overhead.DELTA, overhead.GAMMA), "default": None}
-SETS = ("Box", "Simplex", "L1Ball", "L2Ball", "LinfBall")
 
 
 def suite(name: str, device: str, dtypes: list[str], only: list[str]) -> Iterator[Row]:
@@ -45,10 +42,9 @@ def suite(name: str, device: str, dtypes: list[str], only: list[str]) -> Iterato
 
 
 def timings(name: str, device: str, dtypes: list[str], tiny: bool) -> Iterator[Row]:
-    """Milliseconds of an iteration of the dictionary problem, and of linear minimisation oracles."""
+    """Milliseconds of an iteration of the dictionary problem."""
     backend = xv.backends.get(name)
     yield {"facts": backend.describe()}
-    place = backend.parse_device(device)
     for dtype in dtypes:
         for compress in (False, True):
             case = overhead.dictionary(dtype, compress, columns=160 if tiny else 3000)
@@ -58,15 +54,6 @@ def timings(name: str, device: str, dtypes: list[str], tiny: bool) -> Iterator[R
                 fit = min((solve() for _ in range(1 if tiny else 3)), key=lambda fit: fit.seconds)
                 what = f"iteration of {case.name.removesuffix(' compressed').removesuffix(dtype).strip()}"
                 yield _row(f"{what}{', compressed' if compress else ''}, {method}", dtype, fit.seconds / fit.n_iter)
-    n = 10**4 if tiny else 10**7
-    found = oracles.linear(n)
-    for dtype in dtypes:
-        with backend.scope(dtype):
-            g = backend.asarray(np.random.default_rng(0).normal(size=n), dtype=dtype, device=place)
-            runs: dict[str, Callable[[], Any]] = {"a read and a write": oracles.limit(name, g)}
-            runs |= {f"oracle of {kind}": partial(oracles.oracle(name, found[kind]), g) for kind in SETS}
-            for what, times in oracles.alternating(runs, 2 if tiny else 7).items():
-                yield _row(f"{what}, n = {n:.0e}", dtype, float(np.median(times)) / 1e3)
 
 
 def _row(what: str, dtype: str, seconds: float) -> Row:

@@ -19,7 +19,7 @@ def render(record: dict[str, Any]) -> str:
     blocks += [
         _ended([*suite, *timed]),
         "## Timings",
-        "Milliseconds: of three solves the fastest, of oracles the median.",
+        "Milliseconds: of three solves the fastest.",
     ]
     blocks += [_timings(timed, dtype) for dtype in ("float64", "float32")]
     return "\n\n".join(block for block in blocks if block) + "\n"

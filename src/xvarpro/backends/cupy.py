@@ -106,11 +106,6 @@ class CuPyBackend(TapedBackend):
         scatter_add(out, key, v)
         return out
 
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
-        out = cp.zeros_like(like) if base is None else cp.broadcast_to(base, like.shape).copy()
-        cp.put_along_axis(out, index, entry, axis=axis)
-        return out
-
     def householder_qr(self, A: Array) -> tuple[Array, Array]:
         return cp.linalg.qr(A)
 

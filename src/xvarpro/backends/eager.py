@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import optree
 
 from xvarpro.backends.interface import Array, Backend
-from xvarpro.core.namespace import device, is_complex
-from xvarpro.core.powers import signed_power
-
-_PIECE = 4096  # entries added up by themselves
 
 
 class EagerBackend(Backend):
@@ -68,66 +62,6 @@ class EagerBackend(Backend):
         xp = self.xp
         bad = ~xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
         return xp.where(bad, xp.full_like(A, xp.nan), A) if bool(xp.any(bad)) else A
-
-    def divided(self, x: Array, divisor: Array) -> Array:
-        x /= divisor
-        return x
-
-    def either(self, condition: Array, this: Callable[[], Array], that: Callable[[], Array]) -> Array:
-        if bool(self.xp.all(condition)):
-            return this()
-        return super().either(condition, this, that) if bool(self.xp.any(condition)) else that()
-
-    def norm(self, x: Array, order: int = 2) -> Array:
-        # in pieces: one float32 sum of millions of squares keeps three digits
-        n = x.shape[-1]
-        if n < 2 * _PIECE:
-            return super().norm(x, order)
-        pieces = super().norm(self.units(x, _PIECE), order)[..., 0]
-        rest = super().norm(x[..., n - n % _PIECE :], order)
-        return super().norm(self.xp.concat([pieces, rest], axis=-1), order)
-
-    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
-        like, spans = arrays[0], self.spans(arrays[0], unit)
-        if len(spans) < 2:
-            return super().piecewise(fun, *arrays, unit=unit)
-        # glibc gives the memory of pieces back after every step, to fault when it is next used, which takes longer than
-        # the arithmetic, until a larger block has once been freed
-        self.xp.empty(4 * self.cached, dtype=like.dtype, device=device(like))
-        first = fun(*(x[..., spans[0]] for x in arrays))
-        shape = (*first.shape[:-1], like.shape[-1] // unit)
-        out = self.xp.empty(shape, dtype=first.dtype, device=device(first))
-        for span in spans:
-            start, end = span.start // unit, span.stop // unit
-            if start < end:
-                out[..., start:end] = fun(*(x[..., span] for x in arrays)) if start else first
-        return out
-
-    def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
-        def both(x: Array, out: Array | None = None, spare: Array | None = None) -> tuple[Array, Array]:
-            x = x if scale is None else self.into(spare, self.xp.divide, x, scale)
-            y = signed_power(x, p, partial(self.into, None if is_complex(x) else out))
-            return y, self.products(x, y, unit, spare)
-
-        spans = self.spans(x, unit)
-        if len(spans) < 2:
-            return both(x)
-        out, spare, sums = self.xp.empty_like(x), self.xp.empty_like(x[..., spans[0]]), []
-        for span in spans:
-            buffer = out[..., span]
-            y, some = both(x[..., span], buffer, spare[..., : buffer.shape[-1]])
-            sums.append(some)
-            if y is not buffer:
-                out[..., span] = y
-        return out, self.xp.concat(sums, axis=-1)
-
-    def spans(self, x: Array, unit: int) -> list[slice]:
-        """Spans of the last axis, of as many units at a time as a cache holds: all of it where pieces do not pay."""
-        n, lead = x.shape[-1], math.prod(x.shape[:-1])
-        length = max(1, self.cached // (unit * max(1, lead))) * unit
-        if not self.cached or n < 2 * length:
-            return [slice(0, n)]
-        return [slice(start, min(start + length, n)) for start in range(0, n, length)]
 
     def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)

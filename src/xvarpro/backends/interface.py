@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -10,8 +9,6 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro.core.namespace import device, is_complex
-from xvarpro.core.powers import signed_power
 from xvarpro.errors import ProblemError, UnsupportedError
 
 Array: TypeAlias = Any
@@ -35,7 +32,6 @@ class Backend(ABC):
     compiled: bool = False  # whether whole loops are compiled
     reproducible: bool = False  # whether `scope` holds the framework to the same bits from run to run
     digits: ClassVar[float] = 1.0  # the relative error of `differential`, as a power of eps
-    cached: int = 0  # entries that `piecewise` works on at a time; 0: all
     failures: tuple[type[Exception], ...] = ()  # what the framework's own linear algebra raises on a singular matrix
     array_types: tuple[type, ...] = ()  # of arrays that do not know of `xp`, or not where they are, by themselves
     exemptions: tuple[Any, ...] = ()  # a plugin's `xvarpro.conformance.Exemption`s: where it is less exact, and why
@@ -93,93 +89,6 @@ class Backend(ABC):
     def dtype_name(self, x: Array) -> str:
         """Standard name of an array's dtype."""
         return str(x.dtype).rsplit(".", maxsplit=1)[-1]
-
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
-        """`base`, or 0, in the shape and dtype of `like`, but for `entry` at `index`.
-
-        The latter two are of length 1 along the axis, the last one or the one before, and broadcast. A framework that
-        writes in place does better than to compare all indices with one.
-        """
-        xp = self.xp
-        places = xp.arange(like.shape[axis], dtype=index.dtype, device=device(index))
-        places = places if axis == -1 else xp.expand_dims(places, axis=-1)
-        base = xp.zeros((), dtype=like.dtype, device=device(like)) if base is None else base
-        return xp.where(places == index, entry, base)
-
-    def either(self, condition: Array, this: Callable[[], Array], that: Callable[[], Array]) -> Array:
-        """``where(condition, this(), that())``, of which a framework need not make what is not asked for anywhere."""
-        return self.xp.where(condition, this(), that())
-
-    def by_sign(self, x: Array, high: Array, low: Array) -> Array:
-        """`high` where ``x < 0``, `low` elsewhere, in the shape of `x`; ``low <= high`` are of its dtype and broadcast.
-
-        Processors guess the branches of a `where`, and of a gradient they guess half of them wrong: a framework does
-        better without.
-        """
-        return self.xp.where(x < 0, high, low)
-
-    def sign(self, x: Array) -> Array:
-        """The standard's sign: NaN stays NaN."""
-        return self.xp.sign(x)
-
-    def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
-        """The p-th power of ``z = x / scale`` that keeps its sign or phase, and sums of ``|z|^(p+1)``.
-
-        Sums over every `unit` entries along the last axis, along which `scale` is of length 1; what is less than a unit
-        at its end is left out. A framework that works piece by piece does better to add up while a cache holds what it
-        has made.
-        """
-
-        def both(x: Array) -> tuple[Array, Array]:
-            x = x if scale is None else x / scale
-            return x, signed_power(x, p)
-
-        return both(x)[1], self.piecewise(lambda x: self.products(*both(x), unit), x, unit=unit)
-
-    def products(self, x: Array, y: Array, unit: int, spare: Array | None = None) -> Array:
-        """Real parts of ``conj(x) y``, added up over every `unit` entries of the last axis; `spare` may be lost."""
-        both = self.xp.real(self.xp.conj(x) * y) if is_complex(x) else self.into(spare, self.xp.multiply, x, y)
-        return self.xp.sum(self.units(both, unit), axis=-1)
-
-    def into(self, out: Array | None, fun: Callable[..., Array], *args: Array | float) -> Array:
-        """``fun(*args)``: written into `out`, if any, where a framework can. `out` may be one of `args`."""
-        return fun(*args)
-
-    def units(self, x: Array, unit: int) -> Array:
-        """The last axis in rows of `unit` entries, without what is left of it."""
-        n = x.shape[-1]
-        whole = x if n % unit == 0 else x[..., : n - n % unit]
-        return self.xp.reshape(whole, (*x.shape[:-1], n // unit, unit))
-
-    def norm(self, x: Array, order: int = 2) -> Array:
-        """l1 or l2 norm of a real array along the last axis, keepdims: sums may overflow, squares also underflow."""
-        if x.ndim < 2 or math.prod(x.shape) < 2 * self.cached or 0 in x.shape:
-            return self.norms(x, order)
-        *lead, rows, n = x.shape
-
-        def some(x: Array) -> Array:
-            return self.norms(self.xp.reshape(x, (*lead, x.shape[-1] // n, n)), order)[..., 0]
-
-        return self.xp.expand_dims(self.piecewise(some, self.xp.reshape(x, (*lead, rows * n)), unit=n), axis=-1)
-
-    def norms(self, x: Array, order: int, axis: int = -1) -> Array:
-        """What `norm` is made of: the same, of arrays that a cache holds where that pays; or along another axis."""
-        if order == 1:
-            return self.xp.sum(self.xp.abs(x), axis=axis, keepdims=True)
-        return self.xp.sqrt(self.xp.sum(x * x, axis=axis, keepdims=True))
-
-    def divided(self, x: Array, divisor: Array) -> Array:
-        """``x / divisor``, where nobody needs `x` any more: written into it where a framework can."""
-        return x / divisor
-
-    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
-        """``fun(*arrays)`` of a `fun` that makes one entry of every `unit` entries along the last axis.
-
-        Arrays are of one length there; what is less than a unit at its end is left out. A framework that makes an array
-        of every step of `fun` does better piece by piece: what a cache holds need not go through memory.
-        """
-        whole = arrays[0].shape[-1] // unit * unit
-        return fun(*(x[..., :whole] for x in arrays)) if unit > 1 else fun(*arrays)
 
     # -- calculus ----------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ class JaxBackend(Backend):
     autodiff = "jax.vjp"
     xp = xp
     chunk = 1024
-    cached = 1 << 17
     kept = 64  # compiled functions held at a time
 
     def __init__(self, compiled: bool = True, reproducible: bool = False, inner: bool = False) -> None:
@@ -166,21 +165,6 @@ class JaxBackend(Backend):
         from jax.experimental.sparse import BCOO  # slow to import, and few ask
 
         return BCOO((data, xp.stack([rows, columns], axis=1)), shape=shape) @ w
-
-    def piecewise(self, fun: Callable[..., Array], *arrays: Array, unit: int = 1) -> Array:
-        # XLA fuses what goes entry by entry, but makes on a CPU the whole of what it sums up row by row
-        n, length = arrays[0].shape[-1], self.cached // unit * unit
-        if unit == 1 or not 0 < 2 * length <= n or not _tracing() or jax.default_backend() != "cpu":
-            return super().piecewise(fun, *arrays, unit=unit)
-        count = n // length
-
-        def some(i: Array) -> Array:
-            return fun(*(jax.lax.dynamic_slice_in_dim(x, i * length, length, axis=-1) for x in arrays))
-
-        found = xp.moveaxis(jax.lax.map(some, xp.arange(count)), 0, -2)
-        found = found.reshape(*found.shape[:-2], count * length // unit)
-        rest = (x[..., count * length : n // unit * unit] for x in arrays)
-        return found if n - count * length < unit else xp.concat([found, fun(*rest)], axis=-1)
 
     # -- control flow
 

@@ -27,7 +27,6 @@ class NumPyBackend(TapedBackend):
     failures = (np.linalg.LinAlgError,)
     reproducible = True  # no operation of NumPy or of its BLAS depends on which thread is first
     xp = xp
-    cached = 1 << 18
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         x = np.asarray(x, dtype=dtype)
@@ -98,41 +97,6 @@ class NumPyBackend(TapedBackend):
         out = x.copy()
         np.add.at(out, key, v)
         return out
-
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
-        out = np.zeros_like(like) if base is None else np.broadcast_to(base, like.shape).copy()
-        np.put_along_axis(out, index, entry, axis=axis)
-        return out
-
-    def by_sign(self, x: Array, high: Array, low: Array) -> Array:
-        out = np.asarray(np.subtract(x < 0, 0.5, dtype=x.dtype))
-        if high.ndim == low.ndim == 0 and low == -high and abs(high) < 0.25 * np.finfo(x.dtype).max:
-            out *= 2 * high
-            return out
-        out *= np.inf
-        np.maximum(out, low, out=out)
-        return np.minimum(out, high, out=out)
-
-    def signed_power(self, x: Array, p: float, unit: int, scale: Array | None = None) -> tuple[Array, Array]:
-        with np.errstate(all="ignore"):
-            return super().signed_power(x, p, unit, scale)
-
-    def into(self, out: Array | None, fun: Callable[..., Array], *args: Array | float) -> Array:
-        return fun(*args, out=out)
-
-    def products(self, x: Array, y: Array, unit: int, spare: Array | None = None) -> Array:
-        if np.iscomplexobj(x):
-            return super().products(x, y, unit)
-        return np.einsum("...i,...i->...", self.units(x, unit), self.units(y, unit))
-
-    def norms(self, x: Array, order: int, axis: int = -1) -> Array:
-        if order == 1:
-            return super().norms(x, order, axis)
-        if axis == -2:
-            return np.sqrt(np.einsum("...ij,...ij->...j", x, x))[..., None, :]
-        # one pass and no array of squares; the order of memory would change the rounding
-        x = np.ascontiguousarray(x)
-        return np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]
 
     # NumPy raises LinAlgError where this protocol promises NaN
 

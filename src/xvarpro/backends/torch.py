@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -37,7 +36,6 @@ class TorchBackend(EagerBackend):
     autodiff = "torch.autograd"
     failures = (torch.linalg.LinAlgError,)
     xp = xp
-    cached = 1 << 19
 
     def __init__(self, reproducible: bool = False) -> None:
         self.reproducible = reproducible
@@ -119,49 +117,6 @@ class TorchBackend(EagerBackend):
 
     def devices(self) -> list[str]:
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-
-    def one_hot(self, like: Array, index: Array, entry: Array, base: Array | None = None, axis: int = -1) -> Array:
-        out = torch.zeros_like(like) if base is None else base.expand(like.shape).clone()
-        return out.scatter_(axis, *torch.broadcast_tensors(index, entry))
-
-    def by_sign(self, x: Array, high: Array, low: Array) -> Array:
-        if x.is_cuda:
-            return torch.where(x < 0, high, low)
-        # in place: a new array of this size costs more than three passes over it
-        out = torch.lt(x.detach(), 0, out=torch.empty_like(x, requires_grad=False))
-        if high.ndim == low.ndim == 0 and bool(low + (high - low) == high) and math.isfinite(high):
-            return torch.add(low, out, alpha=float(high - low), out=out)
-        return out.sub_(0.5).mul_(math.inf).clamp_(low, high)
-
-    def sign(self, x: Array) -> Array:
-        # Torch's own loses NaN, and to give them back takes as long: a sum shows whether there are any
-        unsure = x.is_cuda or x.is_complex() or not bool(torch.isfinite(x.detach().sum()))
-        return super().sign(x) if unsure else torch.sign(x)
-
-    def norms(self, x: Array, order: int, axis: int = -1) -> Array:
-        # one pass and no array of squares; sizes it adds up one by one, which loses digits
-        if order == 1:
-            return super().norms(x, order, axis)
-        if axis == -1 or x.is_cuda:
-            return torch.linalg.vector_norm(x.contiguous(), dim=axis, keepdim=True)
-        # a sum that jumps from row to row is slow: whole blocks of rows are added to one that a cache holds
-        parts = x.split(max(1, self.cached // (4 * x.shape[-1])), dim=-2)
-        sums = torch.zeros_like(parts[0])
-        for part in parts:
-            sums[..., : part.shape[-2], :].addcmul_(part, part)
-        return torch.sqrt(sums.sum(-2, keepdim=True))
-
-    def divided(self, x: Array, divisor: Array) -> Array:
-        # a derivative needs x as it was
-        return x / divisor if x.requires_grad else super().divided(x, divisor)
-
-    def spans(self, x: Array, unit: int) -> list[slice]:
-        # pieces are written in place, which a derivative would have to follow; a device has its own ways to hide memory
-        return [slice(0, x.shape[-1])] if x.is_cuda or x.requires_grad else super().spans(x, unit)
-
-    def into(self, out: Array | None, fun: Callable[..., Array], *args: Array | float) -> Array:
-        # its square root takes longer than two divisions
-        return torch.reciprocal(torch.rsqrt(*args, out=out), out=out) if fun is torch.sqrt else fun(*args, out=out)
 
     def vjp(
         self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from xvarpro import backends
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
@@ -90,15 +89,12 @@ def to_parts(groups: Grouping, numbers: Array, n: int) -> list[Array]:
 
 
 def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]) -> Array:
-    """``fun(x_G)`` on the group `best`, 0 on all others; `fun` is asked for one row per size of group."""
+    """``fun(x_G)`` on the group `best`, 0 on all others."""
     xp = array_namespace(x)
     out = []
     for some, part in zip(plan_of(groups, x.shape[-1]).groups, split(groups, x), strict=True):
         chosen = xp.asarray(some.entries, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
-        at = xp.argmax(xp.astype(chosen, xp.int8), axis=-1, keepdims=True)
-        at, among = (xp.expand_dims(a, axis=-1) for a in (at, xp.any(chosen, axis=-1, keepdims=True)))
-        row = fun(xp.take_along_axis(part, at, axis=-2))
-        out.append(backends.owner(x).one_hot(part, at, xp.where(among, row, xp.zeros_like(row)), axis=-2))
+        out.append(xp.where(xp.expand_dims(chosen, axis=-1), fun(part), xp.zeros_like(part)))
     return join(groups, out)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from xvarpro import backends
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
-from xvarpro.sets.vectors import first_index, norm
+from xvarpro.sets.vectors import mask_at, norm
 
 _ROUNDS = 60  # vertices asked for
 _ATOMS = 32  # vertices held
@@ -49,7 +49,7 @@ def distance_bound(C: Any, x: Array) -> Array:
         unit = r / xp.where(length > 0, length, xp.ones_like(length))
         found = xp.maximum(found, xp.sum(unit * (point - v), axis=-1, keepdims=True))
         # into an empty place, or that of the vertex with the least weight
-        place = first_index(w, xp.argmin(xp.where(held, 1 + w, w), axis=-1))
+        place = mask_at(w, xp.argmin(xp.where(held, 1 + w, w), axis=-1, keepdims=True))
         atoms = xp.where(xp.expand_dims(place, axis=-1), xp.expand_dims(v, axis=-2), atoms)
         w = xp.where(place, xp.zeros_like(w), w)
         w, held = _nearest(atoms - xp.expand_dims(point, axis=-2), w / xp.sum(w, axis=-1, keepdims=True), held | place)

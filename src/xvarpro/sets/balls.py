@@ -17,15 +17,12 @@ from xvarpro.sets._search import excess, phase, real_part
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
 from xvarpro.sets.vectors import (
-    beside,
     direction,
-    first_steepest,
     negligible,
     norm,
-    of_length,
-    one_hot,
     onto_simplex,
     tight,
+    vertex,
 )
 
 
@@ -65,8 +62,8 @@ class L1Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        best = first_steepest(g)
-        return one_hot(g, best, -self.radius * phase(xp.take_along_axis(g, best, axis=-1)))
+        best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
+        return vertex(g, best, -self.radius * phase(xp.take_along_axis(g, best, axis=-1)))
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -206,8 +203,8 @@ class L2Ball(Set):
         return isinstance(self.offset, float) and self.offset == 0
 
     def lmo(self, g: Array) -> Array:
-        vertex = of_length(g, -self.radius)
-        return vertex if self._centred else spread(self.offset, g) + vertex
+        v = -self.radius * direction(g)
+        return v if self._centred else spread(self.offset, g) + v
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -270,7 +267,7 @@ class NonnegativeL2Ball(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        return of_length(xp.minimum(g, beside(0.0, g)), -self.radius, spent=True)
+        return -self.radius * direction(xp.minimum(g, xp.zeros_like(g)))
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

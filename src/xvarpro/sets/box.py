@@ -12,7 +12,7 @@ from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside, by_sign, negligible, ratio_test
+from xvarpro.sets.vectors import beside, negligible, ratio_test
 
 
 @final
@@ -66,7 +66,8 @@ class Box(Set):
         return zero + beside(self.lower, like), zero + beside(self.upper, like)
 
     def lmo(self, g: Array) -> Array:
-        return by_sign(g, self.upper, self.lower)
+        lower, upper = self._bounds(g)
+        return array_namespace(g).where(g < 0, upper, lower)
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)

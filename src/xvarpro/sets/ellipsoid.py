@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -16,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import fits, host, spread, vector
 from xvarpro.sets._search import apply, root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside, direction, largest_size, norm, total
+from xvarpro.sets.vectors import beside, direction, norm
 
 
 @final
@@ -105,33 +104,8 @@ class Ellipsoid(Set):
 
     def lmo(self, g: Array) -> Array:
         lengths, offset = spread(self.lengths, g), spread(self.offset, g)
-
-        def stretched(g: Array) -> Array:
-            step = lengths * direction(lengths * self._along(direction(g)))
-            return offset - self.radius * self._back(step)
-
-        if self.axes is not None:
-            return stretched(g)
-        xp, backend = array_namespace(g), backends.owner(g)
-        most, info = largest_size(g), xp.finfo(g.dtype)
-
-        def square(g: Array, lengths: Array) -> Array:
-            part = (g / most) * lengths
-            return part * part
-
-        size = xp.sqrt(total(square, g, lengths))
-        safe = (size > math.sqrt(info.smallest_normal * g.shape[-1] / info.eps)) & (size < xp.inf)
-        scale = -self.radius / xp.where(safe, size, xp.ones_like(size))
-
-        def step(g: Array, lengths: Array) -> Array:
-            return (scale * ((g / most) * lengths)) * lengths
-
-        if isinstance(self.offset, float) and not self.offset:
-            vertex = backend.piecewise(step, g, lengths)
-        else:
-            vertex = backend.piecewise(lambda g, lengths, o: o + step(g, lengths), g, lengths, offset)
-        # squares that left the range, and g = 0
-        return backend.when(xp.any(~safe), lambda x: xp.where(safe, x, stretched(g)), vertex)
+        step = lengths * direction(lengths * self._along(direction(g)))
+        return offset - self.radius * self._back(step)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

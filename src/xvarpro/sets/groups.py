@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
@@ -24,7 +23,7 @@ from xvarpro.sets._grouping import (
 )
 from xvarpro.sets._search import excess, level, phase, root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import direction, fast_norm, norm, onto_simplex, scaled
+from xvarpro.sets.vectors import direction, norm, onto_simplex, scaled
 
 
 @final
@@ -76,7 +75,7 @@ class GroupL12Ball(Set):
         return by_group(self.groups, [norm(part)[..., 0] for part in split(self.groups, x)], x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        best = _largest(self.groups, g, 2)
+        best = array_namespace(g).argmax(self._norms(g), axis=-1)
         return alone(self.groups, best, g, lambda part: -self.radius * direction(part))
 
     def support(self, g: Array) -> Array:
@@ -150,7 +149,7 @@ class GroupL1InfBall(Set):
         return by_group(self.groups, parts, x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        best = _largest(self.groups, g, 1)
+        best = array_namespace(g).argmax(self._over("sum", scaled(g)[0]), axis=-1)
         return alone(self.groups, best, g, lambda part: -self.radius * phase(part))
 
     def support(self, g: Array) -> Array:
@@ -199,23 +198,3 @@ class GroupL1InfBall(Set):
 
     def violation(self, x: Array) -> Array:
         return excess(array_namespace(x).sum(self._over("max", x), axis=-1), self.radius)
-
-
-def _largest(groups: Grouping, g: Array, order: int) -> Array:
-    """Index of the group with the largest l1 or l2 norm, the first of those that tie.
-
-    Where sums or squares of the gradient as it is have overflowed, or have underflowed to a loss of digits, and where
-    it is 0 or not finite, its largest entry is taken out first.
-    """
-    xp, n = array_namespace(g), g.shape[-1]
-
-    def sizes(g: Array) -> Array:
-        return by_group(groups, [fast_norm(part, order) for part in split(groups, g)], n)
-
-    found = sizes(g)
-    info = xp.finfo(found.dtype)
-    top = xp.max(found, axis=-1, keepdims=True)
-    safe = (top > math.sqrt(info.smallest_normal * n / info.eps)) & (top < xp.inf)
-    # row by row, lest the rows of a batch see one another
-    found = backends.owner(g).when(xp.any(~safe), lambda found: xp.where(safe, found, sizes(scaled(g)[0])), found)
-    return xp.argmax(found, axis=-1)

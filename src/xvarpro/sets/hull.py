@@ -15,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import host
 from xvarpro.sets._search import apply
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside, first_index, norm, scaled
+from xvarpro.sets.vectors import beside, mask_at, norm, scaled
 
 
 @final
@@ -105,8 +105,8 @@ class ConvexHull(Set):
         pull = apply(V, x)
         rounding = 4 * xp.finfo(x.dtype).eps * (1 + norm(x))[..., 0]
         eye = xp.eye(k, dtype=x.dtype, device=device(x))
-        nearest = xp.argmin(0.5 * xp.sum(V * V, axis=-1) - pull, axis=-1)
-        basis = first_index(pull, nearest)
+        nearest = xp.argmin(0.5 * xp.sum(V * V, axis=-1) - pull, axis=-1, keepdims=True)
+        basis = mask_at(pull, nearest)
 
         def combine(shares: Array) -> Array:
             return xp.sum(xp.expand_dims(shares, axis=-1) * V, axis=-2)
@@ -148,7 +148,7 @@ class ConvexHull(Set):
             residual = combine(moved) - x
             distance = norm(residual)[..., 0]
             slope = apply(V, residual)
-            best = first_index(slope, xp.argmin(slope, axis=-1))
+            best = mask_at(slope, xp.argmin(slope, axis=-1, keepdims=True))
             gain = xp.sum(slope * moved, axis=-1) - xp.min(slope, axis=-1)
             better = (gain > rounding * distance) & (distance > rounding)
             optimal = ~blocked & (~better | xp.any(best & basis, axis=-1))

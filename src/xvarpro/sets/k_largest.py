@@ -8,7 +8,6 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
@@ -17,7 +16,7 @@ from xvarpro.sets._parameters import whole
 from xvarpro.sets._search import excess, onto_slice, phase, top
 from xvarpro.sets.interface import Set
 from xvarpro.sets.ordered_weighted import OWLBall
-from xvarpro.sets.vectors import by_sign, fast_norm, first_steepest, one_hot, scaled
+from xvarpro.sets.vectors import scaled, vertex
 
 
 @dataclass(frozen=True)
@@ -234,31 +233,16 @@ class KNormBall(TopK):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        best = first_steepest(g)
-        at = xp.take_along_axis(g, best, axis=-1)
-        alone = self._alone(g, xp.abs(at))
-        return backends.owner(g).either(
-            alone,
-            lambda: one_hot(g, best, -self.radius * phase(at)),
-            lambda: by_sign(g, self.radius / self.k, -self.radius / self.k),
-        )
-
-    def _alone(self, g: Array, peak: Array) -> Array:
-        """Whether the largest entry alone, of size `peak`, is worth more than k-th parts of all."""
-        xp = array_namespace(g)
-        # a cube around the l1 ball, or inside it, has no vertex of the hull
+        sign = phase(g)
+        best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
+        one = vertex(g, best, -self.radius * xp.take_along_axis(sign, best, axis=-1))
+        all_ = -self.radius / self.k * sign
+        # where one ball holds the other, only its own vertices are those of the hull
         if self.k == 1:
-            return xp.zeros_like(peak) > 0
+            return all_
         if self.k >= g.shape[-1]:
-            return xp.zeros_like(peak) <= 0
-        total, info = xp.expand_dims(fast_norm(g, 1), axis=-1), xp.finfo(g.dtype)
-        safe = (peak > info.smallest_normal / info.eps) & (total < xp.inf)
-        ratio = total / xp.where(safe, peak, xp.ones_like(peak))
-
-        def rescued(ratio: Array) -> Array:
-            return xp.where(safe, ratio, xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True))
-
-        return backends.owner(g).when(xp.any(~safe), rescued, ratio) <= self.k
+            return one
+        return xp.where(xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True) <= self.k, one, all_)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

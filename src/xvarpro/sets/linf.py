@@ -11,7 +11,7 @@ from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.sets._search import excess, phase
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import by_sign, negligible, ratio_test
+from xvarpro.sets.vectors import negligible, ratio_test
 
 
 @final
@@ -49,9 +49,7 @@ class LinfBall(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        if array_namespace(g).isdtype(g.dtype, "complex floating"):
-            return -self.radius * phase(g)
-        return by_sign(g, self.radius, -self.radius)
+        return -self.radius * phase(g)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

@@ -7,13 +7,12 @@ from typing import final
 
 from xvarpro import backends
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, is_complex
-from xvarpro.core.powers import by_roots, power
+from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.sets._parameters import above
-from xvarpro.sets._search import excess, phase, root
+from xvarpro.sets._search import excess, phase, root, with_phase
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import divides, in_range, largest_size, of_length, or_one, scaled, signed_power
+from xvarpro.sets.vectors import or_one, scaled
 
 
 @final
@@ -35,9 +34,7 @@ class LpBall(Set):
     Diameter : ``2 radius max(1, n^(1/2 - 1/p))``
     Projection : two root searches, one inside the other, O(n) a pass
 
-    The linear oracle is the equality case of Hoelder's inequality. Its power ``1/(p-1)`` is a product of g and of its
-    square roots where it is a multiple of 1/4 up to 4, as for p = 3/2, 5/3, 3 and 5; else it is a logarithm and an
-    exponential, which take longer than the passes over memory. The projection solves ``y + t y^(p-1) = |x|`` entry
+    The linear oracle is the equality case of Hoelder's inequality. The projection solves ``y + t y^(p-1) = |x|`` entry
     by entry, Newton's method on whichever of y and ``y^(p-1)`` makes it convex, inside a search for the t at which y is
     as long as the radius.
 
@@ -66,31 +63,13 @@ class LpBall(Set):
         """Keepdims."""
         xp = array_namespace(x)
         unit, size = scaled(xp.abs(x))
-        return size * power(xp.sum(power(unit, p), axis=-1, keepdims=True), 1 / p)
+        return size * xp.sum(unit**p, axis=-1, keepdims=True) ** (1 / p)
 
     def lmo(self, g: Array) -> Array:
-        xp, backend, exponent = array_namespace(g), backends.owner(g), 1 / (self.p - 1)
-        if not self.radius:
-            return 0 * g
-        if self.p == 2:
-            return of_length(g, -self.radius)
-        if not by_roots(exponent) or is_complex(g) or 0 in g.shape:
-            return self._scaled_lmo(g)
-        # as in `of_length`, only where what adds up leaves the range of its dtype the largest entry is taken out first
-        vertex, spent = signed_power(g, exponent)
-        safe = in_range(spent, g.shape[-1])
-        spent = xp.where(safe, spent, xp.ones_like(spent))
-        length = power(spent, 1 / self.p)
-        # a step of Newton's method, since the logarithm of what is far from 1 costs digits
-        length = length + length * (1 - length * power(length / spent, exponent)) / (exponent + 1)
-        divisor = length / -self.radius
-        safe = safe & divides(divisor)
-        vertex = backend.divided(vertex, xp.where(safe, divisor, xp.ones_like(divisor)))
-        return backend.when(xp.any(~safe), lambda vertex: xp.where(safe, vertex, self._scaled_lmo(g)), vertex)
-
-    def _scaled_lmo(self, g: Array) -> Array:
-        vertex, spent = signed_power(g, 1 / (self.p - 1), largest_size(g))
-        return backends.owner(g).divided(vertex, or_one(power(spent, 1 / self.p)) / -self.radius)
+        xp, unit = array_namespace(g), scaled(g)[0]
+        size = xp.abs(unit)
+        length = xp.sum(size ** (self.p / (self.p - 1)), axis=-1, keepdims=True) ** (1 / self.p)
+        return -self.radius * with_phase(size ** (1 / (self.p - 1)), unit) / or_one(length)
 
     def support(self, g: Array) -> Array:
         return self.radius * self._norm(g, self.p / (self.p - 1))[..., 0]
@@ -110,11 +89,11 @@ class LpBall(Set):
         def surplus(t: Array) -> tuple[Array, Array]:
             y = self._shrunk(b, t)
             if self.p <= 2:
-                bend = power(y, 2 - self.p) + t * (self.p - 1)
-                rate = power(y, self.p) / xp.where(bend > 0, bend, xp.ones_like(bend))
+                bend = y ** (2 - self.p) + t * (self.p - 1)
+                rate = y**self.p / xp.where(bend > 0, bend, xp.ones_like(bend))
             else:
-                rate = power(y, 2 * self.p - 2) / (1 + t * (self.p - 1) * power(y, self.p - 2))
-            value = xp.sum(power(y, self.p), axis=-1, keepdims=True) - 1
+                rate = y ** (2 * self.p - 2) / (1 + t * (self.p - 1) * y ** (self.p - 2))
+            value = xp.sum(y**self.p, axis=-1, keepdims=True) - 1
             return value, -self.p * xp.sum(rate, axis=-1, keepdims=True)
 
         t = root(surplus, low, high, low + 0.5 * (high - low), close=0.0, near=xp.finfo(b.dtype).eps)
@@ -134,12 +113,12 @@ class LpBall(Set):
         one, many = (t, xp.ones_like(t)) if sharp else (xp.ones_like(t), t)
         safe = xp.where(t > 0, t, xp.ones_like(t))
         start = xp.where(t > 0, b / safe, b) if sharp else b
-        other = power(b, 1 / m) if sharp else xp.where(t > 0, power(b / safe, 1 / m), b)
+        other = b ** (1 / m) if sharp else xp.where(t > 0, (b / safe) ** (1 / m), b)
         start = xp.where(t > 0, xp.minimum(start, other), other if sharp else b)
 
         def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
             z, active = state
-            last = power(z, m - 1)
+            last = z ** (m - 1)
             slope = one + many * m * last
             drop = (z * (one + many * last) - b) / xp.where(slope > 0, slope, xp.ones_like(slope))
             active = active & (drop > 0.5 * eps * z)
@@ -150,7 +129,7 @@ class LpBall(Set):
             return z
         # a high power multiplies the rounding of z: there y is what z leaves of b
         left = b - t * z
-        y = power(z, m)
+        y = z**m
         return xp.where((m * y > b) & (left > 0), left, y)
 
     def diameter(self, like: Array) -> float:

@@ -11,7 +11,7 @@ from xvarpro import backends
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import sum_
-from xvarpro.sets.vectors import fast_norm, first_steepest, one_hot, unit
+from xvarpro.sets.vectors import unit, vertex
 
 
 class Norm(Struct):
@@ -67,7 +67,7 @@ class Sign(Norm):
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
         xp = array_namespace(*g)
-        return tuple(backends.owner(x).sign(x) for x in g), sum_(fast_norm(xp.reshape(x, (-1,)), 1) for x in g)
+        return tuple(xp.sign(x) for x in g), sum_(xp.sum(xp.abs(x)) for x in g)
 
 
 @final
@@ -93,9 +93,9 @@ class L1(Norm):
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
         xp, flat = array_namespace(*g), _flat(g)
-        first = first_steepest(flat)
+        first = xp.argmax(xp.abs(flat), axis=-1, keepdims=True)
         steepest = xp.take_along_axis(flat, first, axis=-1)
-        return _apart(one_hot(flat, first, xp.sign(steepest)), g), xp.abs(steepest)[0]
+        return _apart(vertex(flat, first, xp.sign(steepest)), g), xp.abs(steepest)[0]
 
 
 @final

@@ -14,7 +14,7 @@ from xvarpro.core.struct import Array
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._search import antitonic, excess, phase, ranked, root, top
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import first_index, scaled
+from xvarpro.sets.vectors import mask_at, scaled
 
 
 @final
@@ -74,7 +74,7 @@ class OWLBall(Set):
         value = xp.cumulative_sum(xp.sort(size, axis=-1, descending=True), axis=-1) / total
         # k entries are no vertex where one more costs nothing, nor where each of them could do alone
         after = xp.concat([weights[1:], xp.ones_like(weights[:1])])
-        lone = first_index(weights, xp.argmax(weights))
+        lone = mask_at(weights, xp.argmax(weights, axis=-1, keepdims=True))
         extreme = (after > 0) & (lone | (weights < weights[:1]))
         best = xp.argmax(xp.where(extreme, value, -xp.inf), axis=-1)
         height = self.radius / xp.take(total, xp.reshape(best, (-1,)), axis=0)

@@ -12,9 +12,8 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import above
 from xvarpro.sets._search import excess, isotonic
-from xvarpro.sets._sums import highest_sum
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import stepped
+from xvarpro.sets.vectors import beside, scaled
 
 
 @final
@@ -60,12 +59,12 @@ class OrderedBox(Set):
         return (cls(), cls(-2.0, 0.5))
 
     def lmo(self, g: Array) -> Array:
-        k, _ = highest_sum(g, lambda s: s)
-        return stepped(g, k, self.lower, self.upper)
+        k, _ = _highest_sum(g)
+        return _stepped(g, k, self.lower, self.upper)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
-        _, most = highest_sum(xp.flip(g, axis=-1), lambda s: s)
+        _, most = _highest_sum(xp.flip(g, axis=-1))
         return self.lower * xp.sum(g, axis=-1) + (self.upper - self.lower) * most[..., 0]
 
     def project(self, x: Array) -> Array:
@@ -133,18 +132,16 @@ class TotalVariationBall(Set):
         xp, n = array_namespace(g), g.shape[-1]
         if n < 2:
             return xp.zeros_like(g)
-        k, gain = highest_sum(g, xp.abs, centred=True)
+        k, gain = _highest_centred_sum(g)
         rise = xp.where(gain < 0, xp.full_like(gain, -self.radius), xp.full_like(gain, self.radius))
-        share = xp.astype(k, g.dtype)
-        # by an array: by a number XLA divides one row as such, and many by its reciprocal
-        share = share / xp.full_like(share, n)
-        return stepped(g, k, rise * (share - 1), rise * share)
+        share = xp.astype(k, g.dtype) / n
+        return _stepped(g, k, rise * (share - 1), rise * share)
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
         if g.shape[-1] < 2:
             return xp.zeros_like(g[..., 0])
-        _, gain = highest_sum(g, xp.abs, centred=True)
+        _, gain = _highest_centred_sum(g)
         return self.radius * xp.abs(gain[..., 0])
 
     def diameter(self, like: Array) -> float:
@@ -156,3 +153,31 @@ class TotalVariationBall(Set):
         off = xp.abs(xp.sum(x, axis=-1)) / ((self.radius or 1.0) * x.shape[-1])
         rises = xp.abs(x[..., 1:] - x[..., :-1])
         return xp.maximum(off, excess(xp.sum(rises, axis=-1), self.radius))
+
+
+def _highest_sum(g: Array) -> tuple[Array, Array]:
+    """The first k of 0, .., n with the largest ``S_k = g_1 + .. + g_k``, and that sum; keepdims."""
+    xp = array_namespace(g)
+    x, scale = scaled(g)
+    sums = xp.concat([xp.zeros_like(x[..., :1]), xp.cumulative_sum(x, axis=-1)], axis=-1)
+    best = xp.argmax(sums, axis=-1, keepdims=True)
+    return best, scale * xp.take_along_axis(sums, best, axis=-1)
+
+
+def _highest_centred_sum(g: Array) -> tuple[Array, Array]:
+    """As `_highest_sum` for ``|S_k|`` of ``g - mean g`` and k in 1, .., n - 1."""
+    xp = array_namespace(g)
+    x, scale = scaled(g)
+    x = x - xp.mean(x, axis=-1, keepdims=True)
+    # the partial sums would add up what rounding has left of the mean
+    x = x - xp.mean(x, axis=-1, keepdims=True)
+    sums = xp.cumulative_sum(x, axis=-1)[..., :-1]
+    best = xp.argmax(xp.abs(sums), axis=-1, keepdims=True)
+    return best + 1, scale * xp.take_along_axis(sums, best, axis=-1)
+
+
+def _stepped(like: Array, k: Array, low: Array | float, high: Array | float) -> Array:
+    """The first k entries `low`, the others `high`, in the shape of `like`."""
+    xp = array_namespace(like)
+    places = xp.arange(like.shape[-1], dtype=k.dtype, device=device(like))
+    return xp.where(places < k, beside(low, like), beside(high, like))

@@ -11,15 +11,13 @@ from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import (
-    by_sign,
     centred,
-    first_index,
-    first_smallest,
+    mask_at,
     negligible,
-    one_hot,
     onto_simplex,
     ratio_test,
     tight,
+    vertex,
 )
 
 
@@ -55,7 +53,7 @@ class Simplex(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        return one_hot(g, first_smallest(g), self.radius)
+        return vertex(g, array_namespace(g).argmin(g, axis=-1, keepdims=True), self.radius)
 
     def project(self, x: Array) -> Array:
         return onto_simplex(x, self.radius)
@@ -77,7 +75,7 @@ class Simplex(Set):
     def away(self, g: Array, x: Array) -> Array:
         xp = array_namespace(g)
         held = self._held(x)
-        return xp.astype(first_index(g, xp.argmax(xp.where(held, -xp.inf, g), axis=-1)), g.dtype) * self.radius
+        return vertex(g, xp.argmax(xp.where(held, -xp.inf, g), axis=-1, keepdims=True), self.radius)
 
     def tangent(self, d: Array, x: Array) -> Array:
         return centred(d, ~self._held(x))
@@ -123,8 +121,8 @@ class CappedSimplex(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        best = first_smallest(g)
-        return one_hot(g, best, by_sign(xp.take_along_axis(g, best, axis=-1), self.radius, 0.0))
+        at = mask_at(g, xp.argmin(g, axis=-1, keepdims=True))
+        return xp.where(at & (g < 0), self.radius, xp.zeros_like(g))
 
     def project(self, x: Array) -> Array:
         xp = array_namespace(x)

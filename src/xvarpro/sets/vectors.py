@@ -1,143 +1,23 @@
-"""Arithmetic that sets share: vertices without scatter, directions without overflow, thresholds without sorting."""
+"""Arithmetic on vectors that sets share: vertices, lengths without overflow, faces, thresholds without sorting."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device, is_complex
 from xvarpro.core.struct import Array
 
-_PIECE = 4096  # entries whose maximum is taken at a time
+
+def mask_at(like: Array, index: Array) -> Array:
+    """Whether an entry of the last axis is the one at `index`, keepdims."""
+    return array_namespace(like).arange(like.shape[-1], device=device(like), dtype=index.dtype) == index
 
 
-def first_index(x: Array, best: Array) -> Array:
-    """One-hot mask along the last axis at index `best`, the smallest that may be: ties cannot spoil it."""
-    xp = array_namespace(x)
-    return xp.arange(x.shape[-1], device=device(x), dtype=best.dtype) == xp.expand_dims(best, axis=-1)
-
-
-def first_largest(x: Array) -> Array:
-    """Index of the largest entry along the last axis, the first of those that tie, keepdims; any where x has a NaN."""
-    xp = array_namespace(x)
-    return _first(lambda x: x, lambda x: xp.max(_pieces(x), axis=-1), x)
-
-
-def first_smallest(x: Array) -> Array:
-    """As `first_largest`, of ``-x``."""
-    xp = array_namespace(x)
-    return _first(lambda x: -x, lambda x: -xp.min(_pieces(x), axis=-1), x)
-
-
-def first_steepest(x: Array) -> Array:
-    """As `first_largest`, of ``|x|``, which for real x is not made: the extremes of x are those of ``|x|``."""
-    xp = array_namespace(x)
-    if xp.isdtype(x.dtype, "complex floating"):
-        return first_largest(xp.abs(x))
-    return _first(xp.abs, lambda x: peak(_pieces(x)), x)
-
-
-def first_peak(height: Callable[..., Array], *arrays: Array) -> Array:
-    """As `first_largest`, of ``height(*arrays)``, entry by entry, of which no more is made than what a cache holds."""
-    xp = array_namespace(*arrays)
-
-    def peaks(*arrays: Array) -> Array:
-        def some(*arrays: Array) -> Array:
-            return xp.max(_pieces(height(*arrays)), axis=-1)
-
-        return backends.owner(arrays[0]).piecewise(some, *arrays, unit=_PIECE)
-
-    return _first(height, peaks, *xp.broadcast_arrays(*arrays))
-
-
-def peak(x: Array) -> Array:
-    """The largest ``|x|`` along the last axis, for real x without making ``|x|``."""
-    xp = array_namespace(x)
-    if xp.isdtype(x.dtype, "complex floating"):
-        return xp.max(xp.abs(x), axis=-1)
-    return xp.maximum(xp.max(x, axis=-1), -xp.min(x, axis=-1))
-
-
-def total(height: Callable[..., Array], *arrays: Array) -> Array:
-    """Sum of ``height(*arrays)``, entry by entry, along the last axis, keepdims, made as in `first_peak`."""
-    xp, n = array_namespace(*arrays), arrays[0].shape[-1]
-    if n < 2 * _PIECE:
-        return xp.sum(height(*arrays), axis=-1, keepdims=True)
-
-    def sums(*arrays: Array) -> Array:
-        return xp.sum(_pieces(height(*arrays)), axis=-1)
-
-    whole = backends.owner(arrays[0]).piecewise(sums, *arrays, unit=_PIECE)
-    rest = height(*(x[..., n - n % _PIECE :] for x in arrays))
-    return xp.sum(whole, axis=-1, keepdims=True) + xp.sum(rest, axis=-1, keepdims=True)
-
-
-def signed_power(x: Array, p: float, scale: Array | None = None) -> tuple[Array, Array]:
-    """``|z|^p z / |z|`` for ``z = x / scale``, and the sum of ``|z|^(p+1)`` along the last axis, keepdims."""
-    xp, backend, n = array_namespace(x), backends.owner(x), x.shape[-1]
-    unit = max(1, n) if n < 2 * _PIECE else _PIECE
-    made, sums = backend.signed_power(x, p, unit, scale)
-    spent, rest = xp.sum(sums, axis=-1, keepdims=True), n % unit
-    return made, spent + backend.signed_power(x[..., n - rest :], p, rest, scale)[1] if rest else spent
-
-
-def _pieces(x: Array) -> Array:
-    return backends.owner(x).units(x, _PIECE)
-
-
-def _first(height: Callable[..., Array], peaks: Callable[..., Array], *arrays: Array) -> Array:
-    """The first index of the largest ``height(*arrays)``, whose maxima over whole pieces are ``peaks(*arrays)``.
-
-    Of a long axis only the first piece that holds the peak is searched: a maximum is taken at the speed of memory,
-    its index is not on every framework.
-    """
-    like = arrays[0]
+def vertex(like: Array, index: Array, entry: Array | float) -> Array:
+    """`entry` at `index`, both keepdims, and 0 elsewhere, in the shape of `like`."""
     xp = array_namespace(like)
-    n = like.shape[-1]
-    if n < 2 * _PIECE:
-        return xp.argmax(height(*arrays), axis=-1, keepdims=True)
-    # the last piece is as long as the others: what it shares with the one before, that one is asked for first
-    last = peaks(*(x[..., n - _PIECE :] for x in arrays))
-    best = xp.argmax(xp.concat([peaks(*arrays), last], axis=-1), axis=-1, keepdims=True)
-    start = xp.minimum(best * _PIECE, xp.full_like(best, n - _PIECE))
-    inside = start + xp.arange(_PIECE, dtype=best.dtype, device=device(like))
-    return start + xp.argmax(height(*(xp.take_along_axis(x, inside, axis=-1) for x in arrays)), axis=-1, keepdims=True)
-
-
-def one_hot(like: Array, index: Array, entry: Array | float, base: float | Array = 0.0) -> Array:
-    """`base` in the shape of `like`, and `entry` more at `index`, both keepdims: a vertex."""
-    xp = array_namespace(like)
-    if isinstance(entry, float | int):
-        entry = xp.full(index.shape, entry, dtype=like.dtype, device=device(like))
-    if isinstance(base, float) and not base:
-        return backends.owner(like).one_hot(like, index, entry)
-    rest = xp.astype(xp.broadcast_to(beside(base, like), like.shape), like.dtype, copy=False)
-    return backends.owner(like).one_hot(like, index, entry + xp.take_along_axis(rest, index, axis=-1), rest)
-
-
-def stepped(like: Array, k: Array, low: Array | float, high: Array | float) -> Array:
-    """The first k entries `low`, keepdims as k, the others `high`, in the shape of `like`."""
-    xp, n = array_namespace(like), like.shape[-1]
-    low, high = beside(low, like), beside(high, like)
-    if n < 2 * _PIECE:
-        return xp.where(xp.arange(n, dtype=k.dtype, device=device(like)) < k, low, high)
-    # pieces before and behind the step have one value
-    step = xp.expand_dims(xp.minimum(k // _PIECE, xp.full_like(k, (n - 1) // _PIECE)), axis=-1)
-    low, high = xp.broadcast_to(low, k.shape)[..., None], xp.broadcast_to(high, k.shape)[..., None]
-    pieces = xp.arange(-(-n // _PIECE), dtype=k.dtype, device=device(like))[:, None]
-    places = xp.arange(_PIECE, dtype=k.dtype, device=device(like))
-    inside = xp.where(step * _PIECE + places < k[..., None], low, high)
-    base = xp.where(pieces < step, low, high)
-    shape = (*base.shape[:-1], _PIECE)
-    out = backends.owner(like).one_hot(xp.broadcast_to(base, shape), step, inside, base, axis=-2)
-    return xp.reshape(out, (*shape[:-2], -1))[..., :n]
-
-
-def by_sign(x: Array, high: Array | float, low: Array | float) -> Array:
-    """`high` where ``x < 0``, `low` elsewhere, in the shape of `x`, for ``low <= high``."""
-    return backends.owner(x).by_sign(x, beside(high, x), beside(low, x))
+    return xp.where(mask_at(like, index), entry, xp.zeros_like(like))
 
 
 def beside(parameter: Any, like: Array) -> Array:
@@ -153,7 +33,7 @@ def beside(parameter: Any, like: Array) -> Array:
 def real_dtype(x: Array) -> Any:
     """The dtype of the real part of `x`."""
     xp = array_namespace(x)
-    if not xp.isdtype(x.dtype, "complex floating"):
+    if not is_complex(x):
         return x.dtype
     return xp.float32 if x.dtype == xp.complex64 else xp.float64
 
@@ -189,105 +69,35 @@ def tight(slack: Array, size: Array | float) -> Array:
     return slack <= (array_namespace(slack).finfo(slack.dtype).eps ** 0.75) * size
 
 
+def unit(x: Array, axis: int = -1) -> tuple[Array, Array]:
+    """``x / |x|``, 0 where x is 0, and the Euclidean norm ``|x|``, keepdims.
+
+    The largest entry is taken out first, so that squares neither overflow nor underflow.
+    """
+    xp = array_namespace(x)
+    y, scale = scaled(x, axis)
+    square = xp.real(y) ** 2 + xp.imag(y) ** 2 if is_complex(x) else y * y
+    length = xp.sqrt(xp.sum(square, axis=axis, keepdims=True))
+    return y / or_one(length), scale * length
+
+
 def norm(x: Array) -> Array:
-    """Euclidean norm along the last axis, keepdims, scaled so that squares neither overflow nor underflow."""
-    xp = array_namespace(x)
-    unit, scale = scaled(x)
-    return scale * xp.sqrt(xp.sum(_square(unit), axis=-1, keepdims=True))
-
-
-def fast_norm(x: Array, order: int = 2) -> Array:
-    """l1 or l2 norm along the last axis, in one pass where it can be: sums overflow, and squares underflow."""
-    xp = array_namespace(x)
-    return backends.owner(x).norm(xp.abs(x) if xp.isdtype(x.dtype, "complex floating") else x, order)[..., 0]
+    """Euclidean norm along the last axis, keepdims."""
+    return unit(x)[1]
 
 
 def direction(x: Array) -> Array:
-    """``x / |x|`` along the last axis, 0 where x is 0: exact zero test, no additive epsilon."""
+    """``x / |x|`` along the last axis, 0 where x is 0."""
+    return unit(x)[0]
+
+
+def scaled(x: Array, axis: int = -1) -> tuple[Array, Array]:
+    """``x / max |x|``, 0 where x is 0, and that maximum, keepdims: sums of what is scaled do not overflow."""
     xp = array_namespace(x)
-    unit, _ = scaled(x)
-    length = xp.sqrt(xp.sum(_square(unit), axis=-1, keepdims=True))
-    return unit / xp.where(length > 0, length, xp.ones_like(length))
-
-
-def of_length(x: Array, size: float, spent: bool = False) -> Array:
-    """``size x / |x|`` along the last axis, 0 where x is 0: `direction` in one pass for the length, one to divide.
-
-    An x that is `spent` is nobody else's, and may be written to.
-    """
-    return _turned(x, size, spent)[0] if size else size * direction(x)
-
-
-def unit(x: Array, axis: int = -1) -> tuple[Array, Array]:
-    """`direction` and `norm` in two passes, as `of_length`, along the last axis or the one before."""
-    u, length, safe = _turned(x, 1.0, axis=axis)
-    xp = array_namespace(x)
-    return u, backends.owner(x).when(
-        xp.any(~safe), lambda length: xp.where(safe, length, _along(norm, x, axis)), length
-    )
-
-
-def _along(fun: Callable[[Array], Array], x: Array, axis: int) -> Array:
-    """What works along the last axis, along that one or the one before."""
-    xp = array_namespace(x)
-    return fun(x) if axis == -1 else xp.matrix_transpose(fun(xp.matrix_transpose(x)))
-
-
-def _turned(x: Array, size: float, spent: bool = False, axis: int = -1) -> tuple[Array, Array, Array]:
-    """``size x / |x|``, and ``|x|`` where it is safe.
-
-    Only where squares have overflowed, or have underflowed to a loss of digits, and where x is 0 or not finite, the
-    entry of largest size is taken out first.
-    """
-    xp = array_namespace(x)
-    if xp.isdtype(x.dtype, "complex floating") or 0 in x.shape:
-        length = _along(norm, x, axis)
-        return size * _along(direction, x, axis), length, length == length
-    backend = backends.owner(x)
-    length = backend.norm(x) if axis == -1 else backend.norms(x, 2, axis)
-    divisor = length / size
-    info = xp.finfo(x.dtype)
-    safe = (length > math.sqrt(info.smallest_normal * x.shape[axis] / info.eps)) & (length < xp.inf) & divides(divisor)
-    # row by row, lest the rows of a batch see one another: those to be rescued are still as they were
-    divisor = xp.where(safe, divisor, xp.ones_like(divisor))
-    vertex = backend.divided(x, divisor) if spent else x / divisor
-    vertex = backend.when(xp.any(~safe), lambda x: xp.where(safe, x, size * _along(direction, x, axis)), vertex)
-    return vertex, length, safe
-
-
-def in_range(spent: Array, n: int) -> Array:
-    """Whether a sum of n powers has neither overflowed nor lost digits to underflow."""
-    xp = array_namespace(spent)
-    info = xp.finfo(spent.dtype)
-    return (spent > info.smallest_normal * n / info.eps) & (spent < xp.inf)
-
-
-def divides(x: Array) -> Array:
-    """Whether division by `x` keeps all digits."""
-    xp = array_namespace(x)
-    return (xp.abs(x) >= xp.finfo(x.dtype).smallest_normal) & (xp.abs(x) < xp.inf)
-
-
-def _square(x: Array) -> Array:
-    """``|x|^2``, entry by entry."""
-    xp = array_namespace(x)
-    if not xp.isdtype(x.dtype, "complex floating"):
-        return x * x
-    return xp.real(x) * xp.real(x) + xp.imag(x) * xp.imag(x)
-
-
-def scaled(x: Array) -> tuple[Array, Array]:
-    """``x / max |x|`` along the last axis, 0 where x is 0, and that maximum, keepdims: what is scaled sums up."""
-    xp = array_namespace(x)
-    if x.shape[-1] == 0:
-        return x, xp.ones((*x.shape[:-1], 1), dtype=real_dtype(x), device=device(x))
-    scale = xp.expand_dims(peak(x), axis=-1)
+    if x.shape[axis] == 0:
+        return x, xp.sum(xp.abs(x), axis=axis, keepdims=True)
+    scale = xp.max(xp.abs(x), axis=axis, keepdims=True)
     return x / or_one(scale), scale
-
-
-def largest_size(x: Array) -> Array:
-    """``max |x|`` along the last axis, 1 where x is 0, keepdims: a divisor that leaves what sums up."""
-    return or_one(array_namespace(x).expand_dims(peak(x), axis=-1))
 
 
 def or_one(size: Array) -> Array:

@@ -8,7 +8,6 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -17,18 +16,12 @@ from xvarpro.sets._parameters import above, fits, host, on_host, spread, vector
 from xvarpro.sets._search import onto_slice, phase, real_part
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import (
-    by_sign,
-    first_index,
-    first_largest,
-    first_peak,
-    first_smallest,
-    first_steepest,
-    largest_size,
+    mask_at,
     negligible,
-    one_hot,
     or_one,
     ratio_test,
     scaled,
+    vertex,
 )
 
 
@@ -109,15 +102,11 @@ class WeightedSimplex(Set):
 
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
-        a, _, room = self._parts(g)
-        if isinstance(self.weights, float):
-            best = first_smallest(g)
-        else:
-            # both by their largest entry, lest a ratio overflow
-            steepest, heaviest = -largest_size(g), xp.max(a)
-            best = first_peak(lambda g, a: (g / steepest) / (a / heaviest), g, a)
-        height = room / _at(a, best)
-        return one_hot(g, best, by_sign(xp.take_along_axis(g, best, axis=-1), height, 0.0), self.lower)
+        a, low, room = self._parts(g)
+        # numbers of size <= 1: neither may a ratio overflow
+        slope = scaled(g)[0] * (xp.min(a) / a)
+        at = mask_at(g, xp.argmin(slope, axis=-1, keepdims=True))
+        return low + xp.where(at & (g < 0), room / a, xp.zeros_like(g))
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
@@ -170,7 +159,8 @@ class WeightedSimplex(Set):
         best = xp.max(slope, axis=-1, keepdims=True)
         # the vertex `lower` belongs to the face unless the sum is at its bound
         leave = tight | (best > 0)
-        return xp.where(first_index(g, xp.argmax(slope, axis=-1)) & leave, low + room / a, low + xp.zeros_like(g))
+        at = mask_at(g, xp.argmax(slope, axis=-1, keepdims=True))
+        return low + xp.where(at & leave, room / a, xp.zeros_like(g))
 
     def tangent(self, d: Array, x: Array) -> Array:
         xp = array_namespace(d)
@@ -245,16 +235,13 @@ class WeightedL1Ball(Set):
     def lmo(self, g: Array) -> Array:
         xp = array_namespace(g)
         widths = spread(self.widths, g)
-        if isinstance(self.widths, float):
-            best = first_steepest(g)
-        else:
-            steepest = largest_size(g)
-            best = first_peak(lambda g, widths: xp.abs(g / steepest) * widths, g, widths)
-            # an entry without width has no vertex of its own, and comes first only where all are as good
-            wide = _at(widths, best) > 0
-            best = backends.owner(g).when(xp.any(~wide), lambda best: xp.where(wide, best, first_largest(widths)), best)
-        width = _at(widths, best)
-        return one_hot(g, best, -width * phase(xp.take_along_axis(g, best, axis=-1)), self.offset)
+        gain = xp.abs(scaled(g)[0]) * widths
+        # an entry without width has no vertex of its own, and comes first only where all are as good
+        best = xp.argmax(gain, axis=-1, keepdims=True)
+        best = xp.where(_at(widths, best) > 0, best, xp.argmax(widths))
+        return spread(self.offset, g) + vertex(
+            g, best, -_at(widths, best) * phase(xp.take_along_axis(g, best, axis=-1))
+        )
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)
