@@ -39,12 +39,12 @@ def test_backends_agree_to_what_rounding_explains(found):
     assert "the same 30 step sizes" in found.verdict
 
 
-def test_what_is_looked_at_is_what_it_says(found):
-    assert found.looked_at[0] == 0
-    assert found.looked_at[-1] == 30
-    for apart in found.apart.values():
-        assert apart.theta[0] == 0.0  # the same start, bit for bit
-        assert apart.theta.shape == apart.gradient.shape == found.looked_at.shape
+def test_what_is_sampled_is_what_it_says(found):
+    assert found.sampled[0] == 0
+    assert found.sampled[-1] == 30
+    for deviation in found.deviations.values():
+        assert deviation.theta[0] == 0.0  # the same start, bit for bit
+        assert deviation.theta.shape == deviation.gradient.shape == found.sampled.shape
     # eps times the condition of the lower level, columns scaled to length 1
     M = decays(START, T)
     M = np.concatenate([M, 1e-3 * np.eye(2)])
@@ -63,16 +63,16 @@ def test_a_backend_that_is_off_is_seen_where_it_parts(monkeypatch):
     problem = xv.separable(M, np.exp(-T) + np.exp(-5.0 * T), data=T, lam=1e-6)
     wrong = xv.compare(problem, START, over=BOX, backends=["numpy", "torch"], max_iter=10)
     assert not wrong.agree
-    assert wrong.apart["torch"].theta[0] == 0.0
-    assert wrong.apart["torch"].gradient[0] > 1e-9
+    assert wrong.deviations["torch"].theta[0] == 0.0
+    assert wrong.deviations["torch"].gradient[0] > 1e-9
     assert wrong.excess > 1e3
 
 
 def test_everything_is_told(found):
     told = json.loads(json.dumps(found.record(), allow_nan=False))
     assert told["agree"] is True
-    assert told["looked_at"] == found.looked_at.tolist()
-    assert len(str(found).splitlines()) == 2 + found.looked_at.size
+    assert told["sampled"] == found.sampled.tolist()
+    assert len(str(found).splitlines()) == 2 + found.sampled.size
     figure = found.plot()
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"theta, torch", "eps x condition"} <= set(labels)
@@ -111,7 +111,7 @@ def fit(values, alphas):
 )
 def test_a_disagreement_is_found_and_said(other, difference, first):
     fits = {"a": fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.5]), "b": other}
-    found = Comparison(fits, np.zeros(0, int), {}, np.zeros(0))
+    found = Comparison(fits)
     assert found.relative_difference == pytest.approx(difference, nan_ok=True)
     assert found.first_difference == first
     assert found.agree == (difference == 0 and first is None)

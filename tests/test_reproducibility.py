@@ -1,7 +1,9 @@
 """The same bits from run to run, what a file keeps of a solve, and what is noticed when it is looked at again."""
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +18,7 @@ from xvarpro.backends._held import Held
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.cli import app
 from xvarpro.core import trees
+from xvarpro.core.struct import Struct
 from xvarpro.errors import ProblemError
 from xvarpro.results import serialization as stored
 from xvarpro.results.recipe import fingerprints
@@ -237,29 +240,48 @@ def test_a_recipe_goes_through_a_file(tmp_path):
     assert fit.recipe.theta0["rate"].tolist() == [0.5, 8.0]
 
 
-def shelf():
-    for module, base in ((xv.sets, xv.sets.Set), (xv.steps, xv.steps.StepRule),
-                         (xv.algorithms, xv.algorithms.Algorithm)):  # fmt: skip
-        for name in module.__all__:
+def exported():
+    """Examples of every exported set, norm, step rule and algorithm."""
+    for module in (xv.sets, xv.sets.norms, xv.steps, xv.algorithms):
+        for name in getattr(module, "__all__", vars(module)):
             cls = getattr(module, name)
-            if isinstance(cls, type) and issubclass(cls, base) and cls is not base:
-                yield pytest.param(cls, id=name)
+            if isinstance(cls, type) and issubclass(cls, Struct) and cls is not Struct and not inspect.isabstract(cls):
+                made = cls.examples((3, 3)) if issubclass(cls, xv.sets.Set) else (cls(),)
+                yield from (pytest.param(obj, id=f"{name}{i or ''}") for i, obj in enumerate(made))
 
 
-@pytest.mark.parametrize("cls", list(shelf()))
-def test_everything_that_is_exported_goes_through_json(cls):
-    for obj in cls.examples((3, 3)) if issubclass(cls, xv.sets.Set) else (cls(),):
-        arrays = {}
-        back = stored.decode(json.loads(json.dumps(stored.encode(obj, "x", arrays))), "x", arrays)
-        if cls in (xv.sets.Oracle, xv.sets.Counted):
-            assert isinstance(back, stored.Opaque)
-            assert cls.__name__ in back.what
-        else:
-            assert type(back) is cls
-            assert equal(back, obj)
+def private(x):
+    """The strings of a JSON value, keys included, that look like the path of a module."""
+    if isinstance(x, dict):
+        return private([*x, *x.values()])
+    if isinstance(x, list):
+        return [s for part in x for s in private(part)]
+    return [x] if isinstance(x, str) and re.search(r"xvarpro\.|^[\w.]+:\w+$", x) else []
 
 
-def test_a_class_that_nobody_imported_is_not_looked_for():
+@pytest.mark.parametrize("obj", list(exported()))
+def test_everything_that_is_exported_goes_through_json_by_its_public_name(obj):
+    arrays = {}
+    text = json.dumps(stored.encode(obj, "x", arrays))
+    back = stored.decode(json.loads(text), "x", arrays)
+    if isinstance(obj, xv.sets.Oracle | xv.sets.Counted):  # around functions, which a file cannot store
+        assert isinstance(back, stored.Opaque)
+        assert type(obj).__name__ in back.what
+    else:
+        assert type(back) is type(obj)
+        assert equal(back, obj)
+        assert not private(json.loads(text))
+
+
+def test_a_saved_file_holds_no_private_module_path(tmp_path):
+    solve(algorithm=xv.algorithms.FrankWolfe()).save(tmp_path / "fit.npz", problem="here.py:f")
+    with np.load(tmp_path / "fit.npz") as file:
+        meta = json.loads(str(file["meta"]))
+    assert meta["recipe"]["over"]["struct"] == "sets.Box"
+    assert private(meta) == ["here.py:f"]
+
+
+def test_a_class_that_is_not_imported_is_not_looked_up():
     found = stored.decode({"struct": "os:system", "fields": {}}, "x", {})
     assert found == stored.Opaque("os:system, a class that has not been imported")
 
@@ -285,31 +307,11 @@ def rewritten(path, change):
     np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
 
 
-def test_files_of_the_first_format_are_read(tmp_path):
-    fit = solve()
-    fit.save(tmp_path / "fit.npz")
-
-    def older(meta, arrays):
-        meta["format"] = 1
-        del meta["recipe"]
-        for name in [n for n in arrays if n.startswith(("theta0", "over", "algorithm"))]:
-            del arrays[name]
-
-    rewritten(tmp_path / "fit.npz", older)
-    back = xv.Result.load(tmp_path / "fit.npz")
-    assert back.recipe is None
-    assert str(back) == str(fit)
-    assert back.theta.tolist() == fit.theta.tolist()
-    assert kept(back, tmp_path).recipe is None
-    with pytest.raises(ProblemError, match="an earlier version, which kept neither"):
-        xv.verify(back, PROBLEM)
-
-
 def test_files_that_cannot_be_read_say_why(tmp_path):
     path = tmp_path / "fit.npz"
     solve(max_iter=0).save(path)
-    rewritten(path, lambda meta, arrays: meta.update(format=3))
-    with pytest.raises(ProblemError, match="format 3, and this version reads up to 2"):
+    rewritten(path, lambda meta, arrays: meta.update(format=99))
+    with pytest.raises(ProblemError, match=r"reads format \d+; .*fit.npz has format 99: use the version"):
         xv.Result.load(path)
     for content in (b"", b"text", path.read_bytes()[:100]):
         path.write_bytes(content)
@@ -343,8 +345,7 @@ def test_a_result_is_verified_on_another_backend(name, tmp_path):
     record = json.loads(json.dumps(found.record()))
     assert record["ok"] is True
     assert record["rerun"]["same_step_sizes"] is True
-    claim = f"verified on {name} in float64: what the result claims is true, and so is what the same solve comes to"
-    assert str(found).endswith(claim)
+    assert str(found).endswith(f"verified on {name} in float64: all {len(found.checks)} checks passed")
 
 
 def test_a_compiled_loop_gives_the_same_bits_and_is_verified():
@@ -374,7 +375,7 @@ def test_another_theta_is_noticed(tmp_path):
     found = xv.verify(replace(fit, theta=fit.theta + 1e-6), PROBLEM, backend="torch", rerun=False)
     said = failed(found)
     assert set(said) == {"gap", "w"}  # near a minimum the objective says nothing of it
-    assert said["w"].startswith("the stored w and that of the stored theta are apart by")
+    assert said["w"].startswith("stored and found, relative difference")
     assert found.verdict == f"not verified on torch in float64: gap: {said['gap']}; and w"
 
 
@@ -387,17 +388,17 @@ def test_another_w_is_noticed():
 @pytest.mark.parametrize(
     ("problem", "name"),
     [
-        (replace(PROBLEM, data={"t": np.nextafter(T, 9.0)}), r"data['t'] differs"),
-        (replace(PROBLEM, lower=replace(PROBLEM.lower, y=PROBLEM.lower.y + 1e-3)), "lower.y differs"),
-        (replace(PROBLEM, lower=replace(PROBLEM.lower, lam=2e-6)), "lower.lam differs"),
-        (replace(PROBLEM, data={"t": T, "s": T}), "data['s'] differs"),
+        (replace(PROBLEM, data={"t": np.nextafter(T, 9.0)}), "data['t']"),
+        (replace(PROBLEM, lower=replace(PROBLEM.lower, y=PROBLEM.lower.y + 1e-3)), "lower.y"),
+        (replace(PROBLEM, lower=replace(PROBLEM.lower, lam=2e-6)), "lower.lam"),
+        (replace(PROBLEM, data={"t": T, "s": T}), "data['s']"),
         (replace(PROBLEM, data={"t": T + 1e-9}, mu=1.0, R=total, compress=False),
-         "compress, data['t'] and mu differ"),
+         "compress, data['t'], mu"),
     ],
 )  # fmt: skip
 def test_another_problem_is_noticed(problem, name):
     found = xv.verify(solve(), problem)
-    assert failed(found)["problem"] == f"this is another problem than the one that was solved: {name}"
+    assert failed(found)["fingerprints"] == f"differ: {name}"
     assert found.rerun is None
 
 
@@ -411,7 +412,7 @@ def test_another_start_is_noticed(tmp_path):
     solve().save(path)
     rewritten(path, lambda meta, arrays: arrays["theta0_0"].__iadd__(1e-9))
     found = xv.verify(path, PROBLEM)
-    assert failed(found) == {"start": "the start is not the one that the solve began with: theta0 differs"}
+    assert failed(found) == {"fingerprints": "differ: theta0"}
     assert found.rerun is None
 
 
@@ -492,9 +493,9 @@ def test_what_a_file_cannot_keep_has_to_be_stated(tmp_path):
     fit = xv.solve(problem, D, over=over, algorithm=PAPER, max_iter=3)
     assert xv.verify(fit, problem).ok
     back = kept(fit, tmp_path)
-    with pytest.raises(ProblemError, match=r"does not keep Oracle with .*returns \(problem, theta0, over\)"):
+    with pytest.raises(ProblemError, match=r"does not store Oracle with .*returns \(problem, theta0, over\)"):
         xv.verify(back, problem)
-    with pytest.raises(ProblemError, match="does not say which problem it is of"):
+    with pytest.raises(ProblemError, match="the result does not name it: pass the problem"):
         xv.verify(back)
 
 
@@ -502,7 +503,7 @@ def test_a_method_that_a_file_cannot_keep_is_not_run(tmp_path):
     path = tmp_path / "fit.npz"
     solve().save(path)
     rewritten(path, lambda meta, arrays: meta["recipe"].update(algorithm={"opaque": "mine"}))
-    with pytest.raises(ProblemError, match="does not keep mine: pass rerun=False"):
+    with pytest.raises(ProblemError, match="does not store mine: pass rerun=False"):
         xv.verify(path, PROBLEM)
     assert xv.verify(path, PROBLEM, rerun=False).ok
 
@@ -548,18 +549,18 @@ def test_the_command_says_what_it_found(tmp_path):
     state(tmp_path, start="0.6")
     done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
     assert done.exit_code == 0
-    assert "states another start than the one that was solved from, which is used" in done.stdout
+    assert "returns another theta0; the stored start is used" in done.stdout
     state(tmp_path, ridge="1e-5")
     done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
     assert done.exit_code == 1
-    assert "this is another problem than the one that was solved: lower.lam differs" in done.stdout
+    assert "fingerprints: differ: lower.lam" in done.stdout
 
 
 def test_mistakes_are_told_in_one_line(tmp_path):
     path = tmp_path / "fit.npz"
     solve(max_iter=1).save(path)
     for args, told in (
-        ((path,), "pass the problem, or the name of a function that returns it (--problem file.py:function)"),
+        ((path,), "or the name of a function that returns it (--problem file.py:function)"),
         ((tmp_path / "none.npz",), "No such file"),
         ((path, "--problem", "nowhere.py:f"), "there is no file nowhere.py"),
         ((path, "--problem", state(tmp_path), "--backend", "abacus"), "unknown backend 'abacus'"),

@@ -1,1 +1,1 @@
-"""The same solve on several backends, and results looked at again."""
+"""Comparison of one solve on several backends, and verification of saved results."""

@@ -1,17 +1,16 @@
-"""The same solve on several backends: where they part, how fast, and what rounding explains."""
+"""One solve on several backends: how far objectives, iterates and gradients differ, against what rounding predicts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xvarpro import backends as registry
-from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
@@ -19,27 +18,32 @@ from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
-from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from xvarpro.algorithms.interface import Algorithm
+    from xvarpro.problem.problem import Problem
 
 # of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not
 # amplify it; in float32 as much more as its epsilon is larger
 TOLERANCE = {"float64": 1e-9, "float32": 1e-2}
-SPACING = 1.3  # of the iterates that are looked at closely, in the logarithm of their number
+SPACING = 1.3  # ratio of the numbers of two sampled iterates
 
 
 @dataclass(frozen=True)
-class Apart:
-    """How far a backend is from the reference, at the iterates that were looked at.
+class Deviation:
+    """Differences of one backend from the reference, at the sampled iterates.
 
     Attributes
     ----------
     theta : array
         ``|theta - theta_ref| / |theta_ref|``.
     gradient : array
-        Distance of the gradients of both backends at the *reference's* iterate: the error of one evaluation, whatever
-        became of the iterates before. Relative to the gradient at the start where that is larger: near a minimum the
-        gradient is a small difference of large terms, and its own size says nothing about its error.
+        Difference of both backends' gradients at the *reference's* iterate, relative to the larger of the gradients
+        there and at the start. It is the error of one evaluation, independent of earlier iterates. Near a minimum the
+        gradient is a small difference of large terms, so its own norm would be no scale for its error.
     """
 
     theta: np.ndarray
@@ -48,29 +52,29 @@ class Apart:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of one method from one start in one precision, by backend.
+    """Runs of one algorithm from one start in one precision, by backend.
 
     Attributes
     ----------
     fits : mapping of str to Result
         The first is the reference.
-    looked_at : array of int
+    sampled : array of int
         Iterations at which theta and the gradient were compared.
-    apart : mapping of str to Apart
-        By backend, the reference left out.
+    deviations : mapping of str to Deviation
+        By backend, without the reference.
     predicted : array
-        Machine epsilon times the condition of the lower level at the reference's iterates: what the relative error of a
-        gradient may be for rounding alone.
+        Machine epsilon times the condition number of the lower level at the reference's sampled iterates: the relative
+        error of a gradient that rounding alone explains.
     """
 
     fits: Mapping[str, Result]
-    looked_at: np.ndarray
-    apart: Mapping[str, Apart]
-    predicted: np.ndarray
+    sampled: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    deviations: Mapping[str, Deviation] = field(default_factory=dict)
+    predicted: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def iterations(self) -> int:
-        """The fewest that any backend made."""
+        """Number of iterations that all backends made."""
         return min(fit.n_iter for fit in self.fits.values())
 
     @property
@@ -86,10 +90,10 @@ class Comparison:
 
     @property
     def first_difference(self) -> int | None:
-        """First iteration at which two backends took different steps, None where all are equal, bit for bit."""
-        traces = [fit.trace.alpha_A for fit in self.fits.values()], [fit.trace.alpha_B for fit in self.fits.values()]
-        found = [n for steps in traces for a, b in combinations(steps, 2) if (n := _first(a, b)) is not None]
-        return min(found, default=None)
+        """First iteration at which two backends took different steps; None if all are equal, bit for bit."""
+        pairs = combinations([fit.trace for fit in self.fits.values()], 2)
+        first = [_first(getattr(a, name), getattr(b, name)) for a, b in pairs for name in ("alpha_A", "alpha_B")]
+        return min((n for n in first if n is not None), default=None)
 
     @property
     def same_bits(self) -> bool:
@@ -99,7 +103,7 @@ class Comparison:
 
     @property
     def tolerance(self) -> float:
-        """Of two objectives, by the coarsest precision."""
+        """Relative tolerance of two objectives, for the coarsest dtype."""
         return max(TOLERANCE[fit.provenance["dtype"]] for fit in self.fits.values())
 
     @property
@@ -109,38 +113,31 @@ class Comparison:
 
     @property
     def excess(self) -> float:
-        """Largest difference of two gradients at one point in units of what is predicted; NaN where none was taken."""
-        ratios = [float(np.max(a.gradient / self.predicted)) for a in self.apart.values() if a.gradient.size]
+        """Largest difference of two gradients at one point in units of `predicted`; NaN if none was computed."""
+        ratios = [float(np.max(d.gradient / self.predicted)) for d in self.deviations.values() if d.gradient.size]
         return max(ratios, default=math.nan)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The outcome in one sentence."""
         *names, last = self.fits
-        who = f"{', '.join(names)} and {last}"
-        digits = f"to {self.relative_difference:.1e} relative"
+        same = "the same objective" if self.relative_difference <= self.tolerance else "objectives that are equal only"
         if self.first_difference is None:
             steps = f"the same {self.iterations} step sizes"
         else:
             steps = f"different step sizes from iteration {self.first_difference} on"
-        same = "the same objective" if self.relative_difference <= self.tolerance else "objectives that are equal only"
-        gradients = (
-            "" if math.isnan(self.excess) else f"; gradients at one point within {self.excess:.2g} eps x condition"
+        within = f"; gradients at one point within {self.excess:.2g} eps x condition"
+        return (
+            f"{', '.join(names)} and {last}: {same} to {self.relative_difference:.1e} relative, {steps}"
+            f"{'' if math.isnan(self.excess) else within}"
         )
-        return f"{who}: {same} {digits}, {steps}{gradients}"
 
     def record(self) -> dict[str, Any]:
-        """Everything as JSON takes it."""
+        """All of it as JSON types."""
         return {
             "backends": [
-                {
-                    "backend": name,
-                    "objective": fit.value,
-                    "iterations": fit.n_iter,
-                    "seconds": fit.seconds,
-                    "setup_seconds": fit.setup_seconds,
-                    "provenance": fit.provenance,
-                }
+                {"backend": name, "objective": fit.value, "iterations": fit.n_iter}
+                | {key: getattr(fit, key) for key in ("seconds", "setup_seconds", "provenance")}
                 for name, fit in self.fits.items()
             ],
             "iterations": self.iterations,
@@ -149,9 +146,9 @@ class Comparison:
             "same_step_sizes": self.first_difference is None,
             "first_different_step": self.first_difference,
             "same_bits": self.same_bits,
-            "looked_at": self.looked_at.tolist(),
-            "theta_difference": {name: a.theta.tolist() for name, a in self.apart.items()},
-            "gradient_difference": {name: a.gradient.tolist() for name, a in self.apart.items()},
+            "sampled": self.sampled.tolist(),
+            "theta_difference": {name: d.theta.tolist() for name, d in self.deviations.items()},
+            "gradient_difference": {name: d.gradient.tolist() for name, d in self.deviations.items()},
             "predicted": self.predicted.tolist(),
             "excess": self.excess,
             "agree": self.agree,
@@ -159,17 +156,15 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        head = f"{'iteration':>9}  {'value':>8}  " + "".join(
-            f"{'theta ' + n:>16}  {'gradient ' + n:>19}  " for n in self.apart
-        )
-        lines = [self.verdict, head + f"{'eps x cond':>10}"]
-        for i, n in enumerate(self.looked_at):
-            cells = "".join(f"{a.theta[i]:>16.1e}  {a.gradient[i]:>19.1e}  " for a in self.apart.values())
+        names = "".join(f"{'theta ' + name:>16}  {'gradient ' + name:>19}  " for name in self.deviations)
+        lines = [self.verdict, f"{'iteration':>9}  {'value':>8}  {names}{'eps x cond':>10}"]
+        for i, n in enumerate(self.sampled):
+            cells = "".join(f"{d.theta[i]:>16.1e}  {d.gradient[i]:>19.1e}  " for d in self.deviations.values())
             lines.append(f"{n:>9}  {self.value_difference[n]:>8.1e}  {cells}{self.predicted[i]:>10.1e}")
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """The differences against iterations, log scale; a matplotlib Figure."""
+    def plot(self) -> Figure:
+        """Draw the differences against iterations, log scale; a matplotlib Figure."""
         from xvarpro.results.plotting import plot_comparison  # matplotlib is optional
 
         return plot_comparison(self)
@@ -179,7 +174,7 @@ def compare(
     problem: Problem,
     theta0: Tree,
     *,
-    over: Any = None,
+    over: Tree = None,
     backends: Sequence[str],
     algorithm: Algorithm | None = None,
     max_iter: int = 300,
@@ -187,7 +182,7 @@ def compare(
     dtype: str = "float64",
     progress: bool | None = False,
 ) -> Comparison:
-    """Solve one problem on several backends, each on its default device, and say where they part.
+    """Solve one problem on several backends, each on its default device, and measure their differences.
 
     Parameters
     ----------
@@ -198,15 +193,14 @@ def compare(
     backends : sequence of str
         Two or more; the first is the reference.
     algorithm : Algorithm, optional
-        As in `solve`. Methods that decide by comparing objectives with powers of a constant, as
-        ``algorithms.cr_varpro()``, take identical steps as long as rounding does not decide; those that divide
-        differences of gradients never do.
+        As in `solve`. Algorithms that choose among powers of a constant, such as ``algorithms.cr_varpro()``, take
+        identical steps until rounding decides one; those that divide differences of gradients never do.
     max_iter : int
         Iterations on each.
     tol : float
-        As in `solve`; 0 so that all of them go on to `max_iter`.
+        As in `solve`; with 0 all backends run to `max_iter`.
     dtype : str
-        ``"float64"`` or ``"float32"``: of all.
+        ``"float64"`` or ``"float32"``, the same for all.
     progress : bool, optional
         As in `solve`.
 
@@ -237,30 +231,22 @@ def compare(
         raise ProblemError(f"compare needs two or more different backends, such as 'numpy' and 'torch': got {names}")
     leaves, treedef = trees.flatten(theta0)
     start = trees.unflatten(treedef, [np.asarray(to_numpy(x), dtype=dtype) for x in leaves])
+    options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter, "progress": progress}
     fits, paths = {}, {}
     for name in names:
-        kept = _Kept()
-        fits[name] = solve(
-            problem,
-            start,
-            over=over,
-            algorithm=algorithm,
-            tol=tol,
-            max_iter=max_iter,
-            callback=kept,
-            backend=name,
-            dtype=dtype,
-            progress=progress,
-        )
-        paths[name] = {0: start, **kept.thetas, fits[name].n_iter: fits[name].theta}
-    looked_at = sorted(set.intersection(*(set(path) for path in paths.values())))
+        recorded = _Recorder()
+        fit = solve(problem, start, over=over, backend=name, dtype=dtype, callback=recorded, **options)
+        fits[name], paths[name] = fit, {0: start, **recorded.thetas, fit.n_iter: fit.theta}
+    sampled = sorted(set.intersection(*(set(path) for path in paths.values())))
     reference, *others = names
-    at = [paths[reference][n] for n in looked_at]
-    gradients = {name: [_gradient(problem, theta, name, dtype) for theta in at] for name in names}
+    at = [paths[reference][n] for n in sampled]
+    gradients = {
+        name: [value_and_gradient(problem, theta, registry.get(name), dtype=dtype)[1] for theta in at] for name in names
+    }
     first = float(np.linalg.norm(_flat(gradients[reference][0])))
-    apart = {
-        name: Apart(
-            np.asarray([distance(paths[name][n], theta) for n, theta in zip(looked_at, at, strict=True)]),
+    deviations = {
+        name: Deviation(
+            np.asarray([distance(paths[name][n], theta) for n, theta in zip(sampled, at, strict=True)]),
             np.asarray([distance(g, h, first) for g, h in zip(gradients[name], gradients[reference], strict=True)]),
         )
         for name in others
@@ -270,11 +256,11 @@ def compare(
         for theta in at
     ]
     predicted = np.finfo(dtype).eps * np.maximum(np.asarray(conditions), 1.0)
-    return Comparison(fits, np.asarray(looked_at), apart, predicted)
+    return Comparison(fits, np.asarray(sampled), deviations, predicted)
 
 
-class _Kept:
-    """A callback that keeps an iterate now and then, the same ones on every backend."""
+class _Recorder:
+    """A callback that stores the iterates 1, 2, 3, 4, 6, 8, ...: the same ones on every backend."""
 
     def __init__(self) -> None:
         self.thetas: dict[int, Tree] = {}
@@ -286,16 +272,12 @@ class _Kept:
             self.thetas[info.iteration] = info.theta
 
 
-def _gradient(problem: Problem, theta: Tree, name: str, dtype: str) -> Tree:
-    return value_and_gradient(problem, theta, registry.get(name), dtype=dtype)[1]
-
-
 def _flat(tree: Tree) -> np.ndarray:
-    return np.concatenate([np.ravel(leaf) for leaf in trees.flatten(tree)[0]])
+    return np.concatenate([np.ravel(leaf) for leaf in trees.leaves(tree)])
 
 
 def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
-    """Euclidean distance relative to b, or to `size` where that is larger."""
+    """Euclidean distance of a and b, relative to the larger of ``|b|`` and `size`."""
     x, y = _flat(a), _flat(b)
     size = max(size, float(np.linalg.norm(y)))
     gap = float(np.linalg.norm(x - y))
@@ -310,7 +292,7 @@ def _bits(fit: Result) -> list[bytes]:
 
 def _first(a: np.ndarray, b: np.ndarray) -> int | None:
     n = min(a.size, b.size)
-    apart = np.flatnonzero(a[:n] != b[:n])  # NaN differs from itself
-    if apart.size:
-        return int(apart[0])
+    different = np.flatnonzero(a[:n] != b[:n])  # NaN differs from itself
+    if different.size:
+        return int(different[0])
     return None if a.size == b.size else n

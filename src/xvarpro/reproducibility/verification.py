@@ -1,8 +1,9 @@
-"""A result looked at again: what it claims, on any backend, and whether the same solve comes to the same end."""
+"""A saved result checked against its problem: value, gap and w at its theta, and the outcome of a second solve."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -13,29 +14,62 @@ import numpy as np
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Tree
+from xvarpro.driver.evaluate import project
+from xvarpro.driver.run import DeadUnitsWarning
+from xvarpro.driver.solve import solve
+from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import load
 from xvarpro.problem.problem import Problem
-from xvarpro.reproducibility.claims import Check, Look
-from xvarpro.reproducibility.comparison import TOLERANCE, Comparison
-from xvarpro.results.recipe import Recipe
+from xvarpro.reproducibility.comparison import TOLERANCE, Comparison, distance
+from xvarpro.results.provenance import alike
+from xvarpro.results.recipe import Recipe, fingerprints
 from xvarpro.results.result import Result
 from xvarpro.results.serialization import Opaque, opaque
+from xvarpro.sets.region import resolve
+
+FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size, as in `solve`
+ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 below which a gap is rounding, as in `solve`
+RESIDUAL = 100.0  # machine epsilons of |y|: error of a residual
+GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property of a result and whether it was confirmed.
+
+    Attributes
+    ----------
+    what : str
+    passed : bool
+    sentence : str
+        What was found.
+    difference, tolerance : float
+        The error and its bound; NaN for properties that hold or do not.
+    """
+
+    what: str
+    passed: bool
+    sentence: str
+    difference: float = math.nan
+    tolerance: float = math.nan
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What became of a result that was looked at again.
+    """Outcome of `verify`.
 
     Attributes
     ----------
     checks : tuple of Check
     rerun : Comparison or None
-        The result and the same solve done again; None where that was not asked for, or the problem is another one.
+        The result and a second solve; None if that was not asked for, or the problem or the start is another one.
     notes : tuple of str
-        What a reader should know, and what decides nothing.
+        Further observations, which do not affect `ok`.
     provenance : mapping
-        Where it was looked at.
+        Where the checks were computed.
     """
 
     checks: tuple[Check, ...]
@@ -46,7 +80,7 @@ class Verification:
     @property
     def ok(self) -> bool:
         """Whether every check passed."""
-        return all(check.passed for check in self.checks)
+        return not self.failures
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -55,17 +89,16 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The outcome in one sentence."""
         where = f"on {self.provenance['backend']} in {self.provenance['dtype']}"
-        again = "" if self.rerun is None else ", and so is what the same solve comes to"
         if self.ok:
-            return f"verified {where}: what the result claims is true{again}"
+            return f"verified {where}: all {len(self.checks)} checks passed"
         first, *rest = self.failures
         more = f"; and {', '.join(check.what for check in rest)}" if rest else ""
         return f"not verified {where}: {first.what}: {first.sentence}{more}"
 
     def record(self) -> dict[str, Any]:
-        """Everything as JSON takes it."""
+        """All of it as JSON types."""
         return {
             "ok": self.ok,
             "verdict": self.verdict,
@@ -93,10 +126,10 @@ def verify(
     tolerance: float | None = None,
     progress: bool | None = False,
 ) -> Verification:
-    """Look at a result again: evaluate what it claims at its theta, and do the same solve from the same start.
+    """Check a result: evaluate objective, gap and w at its theta, and repeat the solve from its start.
 
-    That the problem is the one that was solved is seen by the fingerprints of its arrays and numbers; its functions
-    have none, and show in what they give.
+    Fingerprints of all arrays and numbers decide whether the problem is the one that was solved. Functions have none:
+    a changed function shows in the values.
 
     Parameters
     ----------
@@ -104,13 +137,13 @@ def verify(
         Of `solve`, or a file of `Result.save`.
     problem : Problem or str, optional
         The problem, or its name, ``package.module:function`` or ``file.py:function``; by default the name that the file
-        was saved with. The module that is named is imported, and the function called.
+        was saved with. The module is imported, and the function called.
     backend, device, dtype : optional
-        Where to look; by default on the backend and in the dtype of the result, on its default device.
+        Where to compute; by default on the backend and in the dtype of the result, on the backend's default device.
     rerun : bool
-        Whether the solve is done again. A solve that a clock or a callback ended is done as far as it went.
+        Whether to repeat the solve. A solve that its time limit or callback ended is repeated for as many iterations.
     tolerance : float, optional
-        Of objectives, relative; by default that of `compare` for the coarser of the two dtypes.
+        Relative tolerance of objectives; by default that of `compare` for the coarser of the two dtypes.
     progress : bool, optional
         As in `solve`.
 
@@ -121,7 +154,8 @@ def verify(
     Raises
     ------
     ProblemError
-        The result does not say what it is of, or how it came about; and what `solve` raises.
+        `problem` is missing and the file does not name it, or the file lacks a set or an algorithm that cannot be
+        stored; and what `solve` raises.
 
     Examples
     --------
@@ -137,73 +171,169 @@ def verify(
     (True, True)
     """
     fit = result if isinstance(result, Result) else Result.load(result)
-    recipe = fit.recipe
-    if recipe is None:
-        raise ProblemError(
-            "this file is of an earlier version, which kept neither the start nor the sets nor the method: "
-            "solve again and save"
-        )
     if not (tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf)):
         raise ProblemError(f"tolerance must be a finite number >= 0, got {tolerance!r}")
-    given, over, notes = _stated(recipe, problem)
+    if rerun and isinstance(fit.recipe.algorithm, Opaque):
+        raise ProblemError(
+            f"a second solve needs the algorithm, and the file does not store {fit.recipe.algorithm.what}: pass "
+            "rerun=False (--no-run), or the Result itself"
+        )
+    given, over, notes = _problem(fit.recipe, problem)
     stored = fit.provenance
     where = {"backend": backend or stored["backend"], "device": device, "dtype": dtype or stored["dtype"]}
-    tolerance = max(TOLERANCE[stored["dtype"]], TOLERANCE[where["dtype"]]) if tolerance is None else tolerance
-    algorithm = _method(recipe, rerun)
-    theta = trees.unflatten(trees.flatten(fit.theta)[1], [to_numpy(x) for x in trees.leaves(fit.theta)])
-    look = Look(fit, recipe, given, over, where, tolerance, progress)
-    checks = [look.same_problem(), look.same_start()]
-    feasible = look.feasible(theta)
-    checks.append(feasible)
-    if feasible.passed:
-        checks += look.claims(theta, algorithm)
+    if tolerance is None:
+        tolerance = max(TOLERANCE[stored["dtype"]], TOLERANCE[where["dtype"]])
+    checker = ResultChecker(fit, given, over, where, tolerance, progress)
+    checks = [checker.fingerprints(), checker.feasibility()]
+    if checks[1].passed:
+        checks += checker.evaluation()
     again = None
-    if rerun and checks[0].passed and checks[1].passed:
-        again, found = look.again(theta, algorithm)
-        checks += found
-        notes += look.told(again)
-    seen = look.provenance
-    if seen["backend"] == stored["backend"] and seen["device"] != stored["device"]:
-        notes.append(f"solved on {stored['device']}, looked at on {seen['device']}")
-    return Verification(tuple(checks), again, tuple(notes), seen)
+    if rerun and checks[0].passed:
+        again, more = checker.rerun()
+        checks += more
+        notes += checker.summary(again)
+    return Verification(tuple(checks), again, tuple(notes), checker.provenance)
 
 
-def _method(recipe: Recipe, rerun: bool) -> Algorithm | None:
-    """The algorithm that ran; None, for whatever fits the sets, where a file could not keep it and nothing runs."""
-    if not isinstance(recipe.algorithm, Opaque):
-        return recipe.algorithm
-    if rerun:
-        raise ProblemError(
-            f"the solve cannot be done again, since a file does not keep {recipe.algorithm.what}: pass rerun=False "
-            "(--no-run), or the Result itself"
-        )
-    return None
-
-
-def _stated(recipe: Recipe, problem: Problem | str | None) -> tuple[Problem, Any, list[str]]:
-    """The problem, the sets, and how what a function states differs from what the result was solved with."""
-    named, notes = problem if problem is not None else recipe.problem, list[str]()
+def _problem(recipe: Recipe, given: Problem | str | None) -> tuple[Problem, Tree, list[str]]:
+    """The problem, the sets, and notes on how the named function differs from what was solved."""
+    named, over, notes = recipe.problem if given is None else given, recipe.over, list[str]()
     if named is None:
         raise ProblemError(
-            "the result does not say which problem it is of: pass the problem, or the name of a function that returns "
-            "it (--problem file.py:function)"
+            "verify needs the problem, and the result does not name it: pass the problem, or the name of a function "
+            "that returns it (--problem file.py:function)"
         )
-    if isinstance(named, Problem):
-        given, over = named, recipe.over
-    else:
-        stated = load(named)
-        given = stated.problem
-        over = stated.over if opaque(recipe.over) else recipe.over
-        dtype = trees.leaves(recipe.theta0)[0].dtype
-        start = [np.asarray(to_numpy(x), dtype=dtype) for x in trees.leaves(stated.theta0)]
-        if not _same(start, trees.leaves(recipe.theta0)):
-            notes.append(f"{named} states another start than the one that was solved from, which is used")
+    if isinstance(named, str):
+        loaded = load(named)
+        over = loaded.over if opaque(over) else over
+        start = trees.leaves(recipe.theta0)
+        other = [np.asarray(to_numpy(x), start[0].dtype) for x in trees.leaves(loaded.theta0)]
+        if len(other) != len(start) or not all(map(np.array_equal, other, start)):
+            notes.append(f"{named} returns another theta0; the stored start is used")
+        named = loaded.problem
     if (lost := opaque(over)) is not None:
         raise ProblemError(
-            f"a file does not keep {lost.what}: name the problem by a function that returns (problem, theta0, over)"
+            f"verify needs the sets, and the file does not store {lost.what}: name the problem by a function that "
+            "returns (problem, theta0, over)"
         )
-    return given, over, notes
+    return named, over, notes
 
 
-def _same(a: list[Any], b: list[Any]) -> bool:
-    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+@dataclass
+class ResultChecker:
+    """Compares what a result states with what its problem gives, computed `where` (backend, device and dtype)."""
+
+    fit: Result
+    problem: Problem
+    over: Tree
+    where: Mapping[str, Any]
+    tolerance: float
+    progress: bool | None
+
+    def __post_init__(self) -> None:
+        fit, where, stored = self.fit, self.where, self.fit.provenance
+        self.recipe = fit.recipe
+        self.theta = trees.unflatten(trees.flatten(fit.theta)[1], [to_numpy(x) for x in trees.leaves(fit.theta)])
+        self.eps = max(float(np.finfo(dtype).eps) for dtype in (where["dtype"], stored["dtype"]))
+        self.provenance: Mapping[str, Any] = {**stored, **{k: x for k, x in where.items() if x is not None}}
+        # between two backends determinism makes no difference
+        self.deterministic = stored["determinism"]["held"] and where["backend"] == stored["backend"]
+
+    def fingerprints(self) -> Check:
+        """Whether the problem and the start are those that were solved."""
+        stored, found = self.recipe.fingerprints, fingerprints(self.problem, self.recipe.theta0)
+        other = sorted(name for name in {**stored, **found} if stored.get(name) != found.get(name))
+        sentence = f"differ: {', '.join(other)}" if other else f"all {len(found)} agree"
+        return Check("fingerprints", not other, sentence)
+
+    def feasibility(self) -> Check:
+        """Whether theta lies in its set."""
+        bound = FEASIBLE * float(np.finfo(self.fit.provenance["dtype"]).eps)
+        off = self._violation(self.theta)
+        sentence = f"theta violates its set by {off:.1e}, relative to the set's size (at most {bound:.1e})"
+        return Check("feasibility", off <= bound, sentence, off, bound)
+
+    def evaluation(self) -> list[Check]:
+        """Whether objective, gap and w are those of theta."""
+        fit, found = self.fit, self._solve(self.theta, tol=0.0, max_iter=0)
+        condition = max(fit.verified.condition, found.verified.condition, 1.0)
+        # near a minimum the gradient is a small difference of large terms: its error is relative to the first gap
+        gap = max(ROUNDING * self.eps * self.recipe.scale, GRADIENT * self.eps * condition * float(fit.trace.gap[0]))
+        if inexact := fit.verified.gradient_error + found.verified.gradient_error:
+            gap += inexact * resolve(self.over, self.theta).diameter(tuple(trees.leaves(self.theta)))
+        # the condition number enters a least-squares solution squared where the residual is not small
+        w = max(self.tolerance, GRADIENT * self.eps * condition**2)
+        return [
+            self._objective("objective", fit.value, found.value),
+            _bounded("gap", f"{fit.gap:.3e} stored, {found.gap:.3e} found, difference", abs(found.gap - fit.gap), gap),
+            _bounded("w", "stored and found, relative difference", distance(found.w, to_numpy(fit.w)), w),
+        ]
+
+    def rerun(self) -> tuple[Comparison, list[Check]]:
+        """The same solve again, and whether it ends at the same objective, with the same bits where promised."""
+        fit, recipe = self.fit, self.recipe
+        max_iter = fit.n_iter if self._cut else recipe.max_iter
+        found = self._solve(recipe.theta0, tol=recipe.tol, max_iter=max_iter)
+        both = Comparison({f"{fit.provenance['backend']} as stored": fit, f"{self.where['backend']} again": found})
+        checks = [self._objective("end", fit.value, found.value)]
+        if self.deterministic and alike(found.provenance, fit.provenance):
+            bits = "the same bits" if both.same_bits else "other bits"
+            checks.append(Check("bits", both.same_bits, f"{bits} on the same processor, versions and threads"))
+        return both, checks
+
+    def summary(self, rerun: Comparison) -> list[str]:
+        """Notes on how the two solves differ."""
+        stored, found = rerun.fits.values()
+        if found.n_iter == stored.n_iter and (self._cut or found.status is stored.status):
+            return [f"{rerun.verdict}; theta to {distance(found.theta, self.theta):.1e}"]
+        ends = (f"{fit.status.name} after {fit.n_iter} iterations" for fit in (stored, found))
+        return [rerun.verdict, " stored, ".join(ends) + " found"]
+
+    @property
+    def _cut(self) -> bool:
+        """Whether the time limit or the callback ended the solve, which cannot be repeated."""
+        return self.fit.status in (Status.TIME_LIMIT, Status.STOPPED)
+
+    def _objective(self, what: str, stored: float, found: float) -> Check:
+        off, size = abs(stored - found), max(abs(stored), abs(found))
+        # 1/2 |r|^2 with an error of this length in r: a small residual is a difference of terms as large as y
+        error = RESIDUAL * self.eps * math.sqrt(2 * self.recipe.scale)
+        bound = max(self.tolerance * size, error * math.sqrt(2 * size) + error**2 / 2)
+        relative = off / size if size else 0.0
+        reason = "rounding of the data" if self.tolerance * size < off <= bound else f"at most {self.tolerance:.1e}"
+        sentence = f"{stored:.10g} stored, {found:.10g} found, relative difference {relative:.1e} ({reason})"
+        return Check(what, off <= bound, sentence, relative, self.tolerance)
+
+    def _solve(self, theta: Tree, **options: Any) -> Result:
+        algorithm = self.recipe.algorithm
+        with warnings.catch_warnings():
+            for category in (DeadUnitsWarning, PrecisionWarning):  # which the first solve gave
+                warnings.simplefilter("ignore", category)
+            found = solve(
+                self.problem,
+                self._admitted(theta),
+                over=self.over,
+                algorithm=algorithm if isinstance(algorithm, Algorithm) else None,
+                progress=self.progress,
+                deterministic=self.deterministic,
+                **self.where,
+                **options,
+            )
+        self.provenance = found.provenance
+        return found
+
+    def _admitted(self, theta: Tree) -> Tree:
+        """Theta in the dtype of the check, projected where it is feasible only to the precision of a coarser dtype."""
+        dtype = self.where["dtype"]
+        leaves, treedef = trees.flatten(theta)
+        fine = trees.unflatten(treedef, [np.asarray(x, dtype) for x in leaves])
+        return fine if self._violation(fine) <= FEASIBLE * float(np.finfo(dtype).eps) else project(fine, self.over)
+
+    def _violation(self, theta: Tree) -> float:
+        leaves = trees.leaves(theta)
+        region = trees.map_arrays(lambda x: np.asarray(to_numpy(x), leaves[0].dtype), resolve(self.over, theta))
+        return float(region.violation(tuple(leaves))) + 0.0  # -0.0 is none
+
+
+def _bounded(what: str, sentence: str, off: float, bound: float) -> Check:
+    return Check(what, off <= bound, f"{sentence} {off:.1e} (at most {bound:.1e})", off, bound)

@@ -38,12 +38,12 @@ def plot_comparison(found: Any) -> Figure:
     ax = figure.subplots()
     n = np.arange(found.iterations + 1)
     ax.plot(n, _positive(found.value_difference), color=_COLOURS[-1], linewidth=1.0, label="objective, all backends")
-    for i, (name, apart) in enumerate(found.apart.items()):
+    for i, (name, deviation) in enumerate(found.deviations.items()):
         colour = _COLOURS[i % (len(_COLOURS) - 1)]
-        ax.plot(found.looked_at, _positive(apart.theta), "o-", color=colour, markersize=4, label=f"theta, {name}")
-        shown, label = _positive(apart.gradient), f"gradient at one point, {name}"
-        ax.plot(found.looked_at, shown, "s--", color=colour, markersize=4, label=label)
-    ax.plot(found.looked_at, found.predicted, color="0.5", linestyle=":", label="eps x condition")
+        ax.plot(found.sampled, _positive(deviation.theta), "o-", color=colour, markersize=4, label=f"theta, {name}")
+        shown, label = _positive(deviation.gradient), f"gradient at one point, {name}"
+        ax.plot(found.sampled, shown, "s--", color=colour, markersize=4, label=label)
+    ax.plot(found.sampled, found.predicted, color="0.5", linestyle=":", label="eps x condition")
     ax.set_xscale("symlog", linthresh=1)
     ax.set_yscale("log")
     ax.set_xlabel("iteration")

@@ -1,4 +1,4 @@
-"""Where a result was computed: all that the bits of it may depend on, and a reader can look up."""
+"""Where and with what a result was computed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ _CPUS = Path("/proc/cpuinfo")
 
 
 def provenance(backend: Backend, theta: Array, **more: Any) -> dict[str, Any]:
-    """What a result says of its origin, as JSON takes it.
+    """Describe backend, device, dtype, versions, processor and threads as JSON types.
 
     Parameters
     ----------
     backend : Backend
-        Where it was computed.
     theta : array
-        One of the arrays that it was computed with.
-    **more : str, int, bool
-        What a solve knows beside.
+        Its device and dtype are those of the computation.
+    **more : str, int, bool, dict
+        Further entries.
 
     Examples
     --------
@@ -52,14 +51,14 @@ def provenance(backend: Backend, theta: Array, **more: Any) -> dict[str, Any]:
 
 
 def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two provenances promise the same bits: all that computed is the same, wherever the arrays came from."""
+    """Whether two provenances promise the same bits: equal but for where the arrays came from, nothing excepted."""
     computed = [{key: x for key, x in found.items() if key != "exchange"} for found in (first, second)]
     promises = not any(found["determinism"]["unpromised"] for found in computed)
     return promises and computed[0] == computed[1]
 
 
 def _host() -> dict[str, Any]:
-    """Processor, system, and what says how many threads there are; the libraries read it when they start."""
+    """Processor, system, number of CPUs and the variables that libraries read their number of threads from."""
     affinity = getattr(os, "sched_getaffinity", None)
     return {
         "python": platform.python_version(),
@@ -72,7 +71,7 @@ def _host() -> dict[str, Any]:
 
 @cache
 def _processor() -> str:
-    """Its model where the system tells: linear algebra chooses its kernels, and with them the rounding, by that."""
+    """Model of the processor: linear algebra chooses its kernels, and with them the rounding, by it."""
     if _CPUS.is_file():
         for line in _CPUS.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""What a solve was asked for, kept with its result so that it can be done again, and what it was done to."""
+"""What a solve was called with, stored with its result so that it can be repeated, and fingerprints of its data."""
 
 from __future__ import annotations
 
@@ -14,33 +14,36 @@ from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.problem.problem import Problem
-from xvarpro.results.serialization import Opaque, decode, encode, structure
+from xvarpro.results.serialization import Opaque, decode, encode
+
+_TREES = ("theta0", "over", "algorithm")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `solve` was asked for; backend, device and dtype are in the result's provenance.
+    """Arguments of a `solve`; backend, device and dtype are in the result's provenance.
 
     Attributes
     ----------
     theta0 : pytree of NumPy arrays
-        The start, in the dtype of the work.
+        The start, in the dtype of the computation.
     over : Set, Free or a tree of them, None or Opaque
-        As it was given; `Opaque` where a file could not keep it.
+        As it was given; `Opaque` if a file could not store it.
     algorithm : Algorithm or Opaque
-        The one that ran, chosen by the caller or for them.
+        The one that ran, the default included.
     tol : float
     max_iter : int
     scale : float
-        What rounding is relative to: ``1/2 |y|^2`` of the level that judges, or the first objective if that is larger.
+        Size of the objective that rounding is relative to: ``1/2 |y|^2`` of the upper level, or the first objective if
+        that is larger.
     fingerprints : mapping of str to str
-        Of theta0 and of every array and number of the problem as it was given, by the names that a user would write.
+        Hashes of theta0 and of every array and number of the problem, by the name that a user would write.
     problem : str, optional
-        How the problem is named, ``package.module:function`` or ``file.py:function``.
+        Name of the problem, ``package.module:function`` or ``file.py:function``.
     """
 
     theta0: Tree
-    over: Any
+    over: Tree
     algorithm: Algorithm | Opaque
     tol: float
     max_iter: int
@@ -50,34 +53,19 @@ class Recipe:
 
     def write(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """All of it as JSON; its arrays are added to `arrays`."""
-        arrays |= {f"theta0_{i}": x for i, x in enumerate(trees.leaves(self.theta0))}
-        return {
-            "theta0": structure(self.theta0),
-            "over": _again(self.over, "over", arrays),
-            "algorithm": _again(self.algorithm, "algorithm", arrays),
-            **{name: getattr(self, name) for name in _PLAIN},
-            "fingerprints": dict(self.fingerprints),
-        }
+        stored = {f.name: getattr(self, f.name) for f in fields(self)}
+        return stored | {name: encode(stored[name], name, arrays) for name in _TREES}
 
     @classmethod
-    def read(cls, kept: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Recipe:
-        """What `write` gave."""
-        parts = {name: decode(kept[name], name, arrays) for name in ("theta0", "over", "algorithm")}
-        return cls(**{f.name: kept[f.name] for f in fields(cls)} | parts)
-
-
-_PLAIN = ("tol", "max_iter", "scale", "problem")
-
-
-def _again(part: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """`encode`, or the note that a file had for it already."""
-    return {"opaque": part.what} if isinstance(part, Opaque) else encode(part, name, arrays)
+    def read(cls, stored: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Recipe:
+        """Inverse of `write`."""
+        return cls(**{**stored, **{name: decode(stored[name], name, arrays) for name in _TREES}})
 
 
 def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:
-    """Hashes of theta0 and of the arrays and numbers of a problem, by name. Functions have none.
+    """Hash theta0 and the arrays and numbers of a problem, by name. Functions have no hash.
 
-    The same for equal bits in any framework and either order of bytes. Chunks that a function makes are not read.
+    Equal bits have equal hashes in any framework and byte order. Chunks that a function makes are not read.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a solve returns, and how it is kept."""
+"""What a solve returns, and its file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.serialization import decode, structure
+from xvarpro.results.serialization import decode, encode, opaque
 
-FORMAT = 2  # of the files; 1 had no recipe
+FORMAT = 3  # of the files
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Trace:
     Attributes
     ----------
     value, gap_A, gap_B : arrays
-        Objective of the algorithm and both parts of the gap, at the iterate.
+        Objective and both parts of the gap at the iterate.
     alpha_A, alpha_B : arrays
         Steps that led to it, per block; 0 at the start.
-    seconds : array
-        Time since the first iteration began, without set-up and compilation. Where a loop is compiled, the steps of one
-        call share its time evenly.
     values, gradients, lmos, projections : arrays
-        Work done so far.
+        Cumulative numbers of evaluations.
+    seconds : array
+        Time since the first iteration began, without set-up and compilation. The iterations of one call of a compiled
+        loop share its time evenly.
     """
 
     value: np.ndarray
@@ -59,26 +59,26 @@ class Trace:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was measured at the point that is returned.
+    """Measurements at the theta that is returned.
 
     Attributes
     ----------
     violation : float
         Largest violation of a set, relative to its size.
     condition : float
-        Condition number of the matrix that the lower-level solver factored, its columns scaled to length 1, so that
-        the units of the unknowns do not count; as it is for `SVD`, whose minimum norm is a choice of units. The
-        gradient's relative error is at most about this times the machine epsilon. inf where the solver gave up.
+        Condition number of the matrix that the lower-level solver factored, with columns scaled to length 1, so that
+        it does not depend on the units of w; unscaled for `SVD`, whose minimum-norm solution depends on them. The
+        gradient's relative error is at most about this times the machine epsilon. inf if the factorisation failed.
     units, dead_units : int
-        Columns of the lower design and those that are exactly zero: atoms or latents that contribute nothing, have zero
-        gradient and never come back. -1 for a design that is not held as an array.
+        Number of columns of the lower design, and of those that are exactly zero: atoms or latents that contribute
+        nothing, have zero gradient and stay zero. -1 for a design that is not an array.
     kinks : int
-        Weights at a bound whose multiplier is 0 to working precision: there w has derivatives to each side that differ.
-        So has the gradient of a bilevel problem; that of a separable one is continuous all the same.
+        Number of weights at a bound with a multiplier of 0 to working precision. There the one-sided derivatives of w
+        differ, and the gradient of a bilevel problem jumps; that of a separable problem is continuous.
     lower_residual : float
-        Relative residual that an iterative lower-level solver left, of w and of the adjoint; 0 for a direct one.
+        Relative residual of an iterative lower-level solver, the larger of w's and the adjoint's; 0 for a direct one.
     gradient_error : float
-        Estimate of the Euclidean norm of the gradient's error that comes of it; the gap counts it. 0 for a direct one.
+        Estimated Euclidean norm of the resulting error of the gradient, which the gap includes; 0 for a direct solver.
     """
 
     violation: float
@@ -119,11 +119,11 @@ class Result:
     trace : Trace
     verified : Verified
     algorithm : str
-        As it was run, defaults included.
+        The one that ran, with its parameters.
     provenance : dict
-        Backend, device, dtype, versions, precision switches, processor and threads, and whether the backend was held to
-        the same bits. ``["exchange"]`` says which arrays came from where: of those in ``"torch to jax"`` so many were
-        shared, which are never written to, and so many copied.
+        Backend, device, dtype, versions, precision switches, processor and threads, and whether the solve was
+        deterministic. ``["exchange"]`` counts arrays by origin: of ``"torch to jax"`` so many were shared, which are
+        never written to, and so many copied.
     seconds, setup_seconds : float
         Time in the iterations, and before them (moving data, compressing, compiling).
     """
@@ -141,9 +141,9 @@ class Result:
     provenance: dict[str, Any]
     seconds: float
     setup_seconds: float
+    _recipe: Callable[[], Recipe] = field(repr=False, compare=False)
     _weights: Callable[[], Iterator[Array]] | None = field(default=None, repr=False, compare=False)
     _w: Array | None = field(default=None, repr=False, compare=False)
-    _recipe: Callable[[], Recipe] | None = field(default=None, repr=False, compare=False)
 
     @property
     def gap(self) -> float:
@@ -157,9 +157,9 @@ class Result:
 
     @property
     def w(self) -> Array:
-        """The eliminated variable at theta, shape (n,) or (n, k), for the target as it was given; computed when asked.
+        """The eliminated variable at theta, shape (n,) or (n, k), for the target as given; computed on first access.
 
-        Where the target was compressed, all k columns are solved for here; `w_chunks` yields them in blocks.
+        If the target was compressed, this solves for all k columns; `w_chunks` yields them in blocks.
         """
         if self._w is not None:
             return self._w
@@ -169,15 +169,17 @@ class Result:
         return w
 
     def w_chunks(self) -> Iterator[Array]:
-        """`w` in blocks of columns: the chunks of a `ColumnChunks` target, else about as many columns as M has rows."""
+        """Yield blocks of columns of w: the chunks of a `ColumnChunks` target, else about as many as M has rows."""
         if self._weights is None:
-            raise ProblemError("this result was loaded from a file, which keeps w as a whole: use .w")
+            raise ProblemError(
+                "w_chunks needs a result of solve; this one comes from a file, which stores w whole: use .w"
+            )
         return self._weights()
 
     @property
-    def recipe(self) -> Recipe | None:
-        """What the solve was asked for, so that it can be done again; None of a file that has none. See `verify`."""
-        return None if self._recipe is None else self._recipe()
+    def recipe(self) -> Recipe:
+        """Arguments of the solve, with which `verify` repeats it."""
+        return self._recipe()
 
     @property
     def message(self) -> str:
@@ -220,19 +222,19 @@ class Result:
         return plot_trace(self, ax)
 
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
-        """Write everything to one ``.npz`` file, without pickle: what `verify` needs to do it again included.
+        """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.
 
         Parameters
         ----------
         path : path
         problem : str, optional
-            A function without arguments that returns ``(problem, theta0)`` or ``(problem, theta0, over)``, by its name:
-            ``package.module:function`` or ``file.py:function``. Functions are not kept in the file; this finds them.
+            Name of a function without arguments that returns ``(problem, theta0)`` or ``(problem, theta0, over)``:
+            ``package.module:function`` or ``file.py:function``. A file cannot store functions; `verify` calls this one.
 
         Raises
         ------
         ProblemError
-            theta is a tree of something else than dicts, lists, tuples and arrays.
+            theta holds something other than arrays in dicts with string keys, lists and tuples.
 
         Examples
         --------
@@ -244,15 +246,17 @@ class Result:
         >>> xv.Result.load(path).recipe.problem
         'mine.py:powers'
         """
-        arrays = {f"theta_{i}": to_numpy(x) for i, x in enumerate(trees.leaves(self.theta))}
-        arrays |= {f"trace_{f.name}": getattr(self.trace, f.name) for f in fields(Trace)}
-        recipe = self.recipe
-        if recipe is not None and problem is not None:
-            recipe = replace(recipe, problem=problem)
+        arrays = {f"trace_{f.name}": getattr(self.trace, f.name) for f in fields(Trace)}
+        tree, recipe = encode(self.theta, "theta", arrays), self.recipe
+        if lost := opaque(decode(tree, "theta", arrays)):
+            raise ProblemError(
+                "Result.save needs theta as arrays in dicts with string keys, lists and tuples; it holds "
+                f"{lost.what}: save its leaves yourself"
+            )
         meta = {
             "format": FORMAT,
-            "tree": structure(self.theta),
-            "recipe": None if recipe is None else recipe.write(arrays),
+            "theta": tree,
+            "recipe": replace(recipe, problem=problem or recipe.problem).write(arrays),
             "status": self.status.name,
             "counts": asdict(self.counts),
             "verified": asdict(self.verified),
@@ -264,12 +268,12 @@ class Result:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Result:
-        """Read what `save` wrote, in this version or an earlier one; arrays come back as NumPy's.
+        """Read a file of `save`; arrays come back as NumPy's.
 
         Raises
         ------
         ProblemError
-            It is no such file, or a later version wrote it.
+            The file is none of `save`, or has another format.
         """
         try:
             with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
@@ -278,20 +282,19 @@ class Result:
             written = meta["format"]
         except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ProblemError(f"{os.fspath(path)} is not a file that Result.save wrote") from error
-        if written > FORMAT:
+        if written != FORMAT:
             raise ProblemError(
-                f"{os.fspath(path)} has format {written}, and this version reads up to {FORMAT}: use a newer xvarpro"
+                f"Result.load reads format {FORMAT}; {os.fspath(path)} has format {written}: "
+                "use the version of xvarpro that wrote it"
             )
-        kept = meta.get("recipe")
-        trace = Trace(**{f.name: arrays[f"trace_{f.name}"] for f in fields(Trace)})
         return cls(
-            theta=decode(meta["tree"], "theta", arrays),
+            theta=decode(meta["theta"], "theta", arrays),
             status=Status[meta["status"]],
             counts=Counts(**meta["counts"]),
-            trace=trace,
+            trace=Trace(**{f.name: arrays[f"trace_{f.name}"] for f in fields(Trace)}),
             verified=Verified(**meta["verified"]),
             _w=arrays["w"],
-            _recipe=None if kept is None else lambda: Recipe.read(kept, arrays),
+            _recipe=lambda: Recipe.read(meta["recipe"], arrays),
             **{k: meta[k] for k in _PLAIN},
         )
 
