@@ -1,17 +1,20 @@
 """The command line: what it prints, what it writes, how it refuses."""
 
 import json
+import os
 import struct
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 from xvarpro_experiments import datasets, report
 from xvarpro_experiments.dictionary import METHODS
 
 import xvarpro as xv
+from xvarpro import cli
 from xvarpro.cli import app
 
 SMALL = ["run", "dictionary", "--samples", "80", "--atoms", "4", "--iterations", "10"]
@@ -204,6 +207,56 @@ def test_importing_the_package_imports_nothing_optional():
     code = "import sys, xvarpro; print(*({'typer', 'rich', 'matplotlib', 'sklearn'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_the_package_shows_its_public_names_and_no_others():
+    assert dir(xv) == sorted(xv.__all__)
+    assert all(hasattr(xv, name) for name in xv.__all__)
+
+
+MINE = """
+from xvarpro.errors import ProblemError
+
+def command(n: int = 3) -> None:
+    if n < 0:
+        raise ProblemError(f"n must be >= 0, got {n}")
+    print("n is", n)
+"""
+
+
+def test_an_experiment_of_the_users_is_a_subcommand_of_run(tmp_path):
+    """Installed as pip would: a folder on the path with the metadata of a distribution."""
+    (tmp_path / "mine.py").write_text(MINE)
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[xvarpro.experiments]\nmine = mine:command\nlost = nowhere:command\n")
+
+    def run(*args):
+        code = "import sys; from xvarpro.cli import app; app(sys.argv[1:])"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", code, "run", *args], capture_output=True, text=True, check=False, env=environment
+        )
+
+    assert run("mine", "--n", "5").stdout == "n is 5\n"
+    refused = run("mine", "--n", "-1")
+    assert (refused.returncode, refused.stderr) == (2, "error: n must be >= 0, got -1\n")
+    lost = run("lost", "--anything", "1")
+    assert lost.returncode == 2
+    assert lost.stderr.startswith("error: experiment 'lost' cannot be loaded from 'nowhere:command': Module")
+
+
+@pytest.mark.parametrize("args", [(), ("dictionary", "--atoms", "4")])
+def test_without_experiments_run_says_how_to_get_one(args):
+    empty = typer.Typer()
+    cli.register(empty, [])
+    empty.command("other")(lambda: None)
+    result = CliRunner().invoke(empty, ["run", *args])
+    assert result.exit_code == 2
+    assert "pip install xvarpro-experiments" in result.stderr
+    assert '[project.entry-points."xvarpro.experiments"] NAME = "package.module:function"' in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 PROBLEM = """

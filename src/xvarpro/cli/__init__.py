@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -29,7 +29,12 @@ from xvarpro.problem.loading import load
 # in the extra `cli`, and imported only where they are used
 _OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
-EXPERIMENTS = "xvarpro.experiments"  # the group of entry points of ``xvarpro run``
+GROUP = "xvarpro.experiments"  # of entry points: a command for ``xvarpro run`` each
+NO_EXPERIMENTS = (
+    "xvarpro run needs an experiment, and no installed package registers one. Those of the paper: "
+    "pip install xvarpro-experiments. One of your own, in the pyproject.toml of your package: "
+    f'[project.entry-points."{GROUP}"] NAME = "package.module:function"'
+)
 
 app = typer.Typer(
     help="Constrained variable projection on NumPy, CuPy, PyTorch or JAX.",
@@ -37,8 +42,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-run = typer.Typer(help="Run one of the paper's experiments with its rivals.", no_args_is_help=True)
-app.add_typer(run, name="run")
 
 
 def _fail(message: str) -> NoReturn:
@@ -47,7 +50,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
-    """The command with a user's mistakes told in one line; anything else keeps its traceback."""
+    """The command with a user's mistakes as one line and exit status 2; any other error keeps its traceback."""
 
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:
@@ -65,24 +68,42 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
     return guarded
 
 
-def _register() -> None:
-    """Every entry point of the group is a subcommand of ``run``: an experiment of this project or of a user."""
-    for entry in entry_points(group=EXPERIMENTS):
-        run.command(entry.name)(_guarded(entry.load()))
+def _failing(message: str) -> Callable[[], None]:
+    return lambda: _fail(message)
 
 
-_register()
+def register(app: typer.Typer, experiments: Iterable[EntryPoint]) -> None:
+    """Add the command ``run``, with a subcommand for every experiment.
+
+    The function that an entry point names is the subcommand; its parameters are options, as typer reads them.
+    """
+    run = typer.Typer(help="Run an experiment.", no_args_is_help=True)
+    run.callback()(lambda: None)  # keeps a single experiment a subcommand
+    for entry in experiments:
+        try:
+            run.command(entry.name)(_guarded(entry.load()))
+        except Exception as error:  # a package that is broken must not take the other commands away
+            message = f"experiment {entry.name!r} cannot be loaded from {entry.value!r}: {_summary(error)}"
+            run.command(entry.name, help=message, context_settings=_ANY)(_failing(message))
+    if run.registered_commands:
+        app.add_typer(run, name="run")
+    else:
+        app.command("run", help="Run an experiment (none installed).", context_settings=_ANY)(_failing(NO_EXPERIMENTS))
+
+
+def _summary(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}  # a command that only fails takes any arguments
+
+register(app, entry_points(group=GROUP))
 app.command("conformance")(_guarded(conformance))
-
-
-@run.callback()
-def _several() -> None:
-    """Run one of the paper's experiments with its rivals."""  # a callback keeps a lone experiment a subcommand
 
 
 @app.command()
 def backends() -> None:
-    """List the backends: versions, devices, where derivatives come from, and what to install for the rest."""
+    """List the backends: version, devices, source of derivatives, and what to install for those that are missing."""
     screen = tables.console()
     screen.print(f"xvarpro {__version__}", style="bold")
     columns = ("backend", "version", "devices", "derivatives", "compiled loops", "float64", "note")
@@ -93,39 +114,36 @@ def backends() -> None:
 
 
 @app.command()
+@_guarded
 def compare(
     problem: Annotated[
         str, typer.Argument(help="package.module:function or file.py:function, which returns (problem, theta0, over).")
     ],
-    backends: Annotated[str, typer.Option(help="Two or more, with commas; the first is the reference.")] = (
+    backends: Annotated[str, typer.Option(help="Two or more, separated by commas; the first is the reference.")] = (
         "numpy,torch,jax"
     ),
     algorithm: Annotated[
-        str, typer.Option(help="Of xvarpro.algorithms, with its defaults; the paper's takes identical steps.")
+        str, typer.Option(help="Name in xvarpro.algorithms, which runs with its defaults.")
     ] = "cr_varpro",
-    iterations: Annotated[int, typer.Option(help="On each backend.")] = 300,
+    iterations: Annotated[int, typer.Option(help="Iterations on each backend.")] = 300,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     out: Annotated[
         Path | None, typer.Option(help="Folder for a figure, comparison.json and a result per backend.")
     ] = None,
 ) -> None:
-    """Run one problem on several backends, and say where they part. Exit status 1 where they do not agree."""
-    _guarded(_compare)(problem, backends, algorithm, iterations, dtype, out)
-
-
-def _compare(name: str, among: str, algorithm: str, iterations: int, dtype: str, out: Path | None) -> None:
-    names = options.split(among)
+    """Solve one problem on several backends and measure their differences. Exit status 1 if they do not agree."""
+    names = options.split(backends)
     options.check_dtype(dtype)
     for each in names:
         options.check_backend(each)
     make = getattr(algorithms, algorithm, None) if algorithm in algorithms.__all__ else None
     if make is None:
         raise ProblemError(f"no algorithm {algorithm!r}: see xvarpro.algorithms")
-    stated = load(name)
+    given = load(problem)
     found = xvarpro.compare(
-        stated.problem,
-        stated.theta0,
-        over=stated.over,
+        given.problem,
+        given.theta0,
+        over=given.over,
         backends=names,
         algorithm=make(),
         max_iter=iterations,
@@ -140,7 +158,7 @@ def _compare(name: str, among: str, algorithm: str, iterations: int, dtype: str,
         found.plot().savefig(out / "comparison.png", dpi=200)
         tables.write_summary(out / "comparison.json", found.record())
         for each, fit in found.fits.items():
-            fit.save(out / f"{each}.npz", problem=name)
+            fit.save(out / f"{each}.npz", problem=problem)
         files = ", ".join(f"{each}.npz" for each in found.fits)
         screen.print(f"wrote comparison.png, comparison.json and {files} to {out}")
     if not found.agree:
@@ -148,35 +166,23 @@ def _compare(name: str, among: str, algorithm: str, iterations: int, dtype: str,
 
 
 @app.command()
+@_guarded
 def verify(
     result: Annotated[Path, typer.Argument(help="A file of Result.save.")],
     problem: Annotated[
         str | None,
         typer.Option(help="package.module:function or file.py:function. Default: the name in the file, which is run."),
     ] = None,
-    backend: Annotated[str | None, typer.Option(help="Where to look. Default: where it was solved.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Where to compute. Default: where it was solved.")] = None,
     device: options.Device = None,
     dtype: Annotated[str | None, typer.Option(help="float64 or float32. Default: the result's.")] = None,
-    run: Annotated[bool, typer.Option(help="Do the solve again, too.")] = True,
+    run: Annotated[bool, typer.Option(help="Repeat the solve.")] = True,
     tolerance: Annotated[
-        float | None, typer.Option(help="Of two objectives, relative. Default: 1e-9 in float64, 1e-2 in float32.")
+        float | None, typer.Option(help="Relative, of objectives. Default: 1e-9 in float64, 1e-2 in float32.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File for all that was found, as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the outcome, as JSON.")] = None,
 ) -> None:
-    """Look at a result again: is what it claims true, and does the same solve end there. Exit status 1 where not."""
-    _guarded(_verify)(result, problem, backend, device, dtype, run, tolerance, out)
-
-
-def _verify(
-    result: Path,
-    problem: str | None,
-    backend: str | None,
-    device: str | None,
-    dtype: str | None,
-    run: bool,
-    tolerance: float | None,
-    out: Path | None,
-) -> None:
+    """Check a result: its value, gap and w, and where a second solve ends. Exit status 1 if a check fails."""
     if dtype is not None:
         options.check_dtype(dtype)
     found = xvarpro.verify(
@@ -193,7 +199,7 @@ def _verify(
 
 
 def _describe(name: str) -> tuple[str, ...]:
-    """One row; a framework that is absent or broken gets a note, whatever it raises."""
+    """Row of a backend; a framework that is missing or broken gets a note with its error."""
     absent = ("", "", "", "", "")
     if not registry.installed(name):
         try:
@@ -203,7 +209,7 @@ def _describe(name: str) -> tuple[str, ...]:
     try:
         backend = registry.get(name)
     except Exception as error:
-        return (name, "broken", *absent[1:], _first_line(error))
+        return (name, "broken", *absent[1:], _summary(error))
     version = str(backend.describe().get(name, "?"))
     row = (name, version, "{}", backend.autodiff, "yes" if backend.compiled else "no")
     try:
@@ -211,9 +217,5 @@ def _describe(name: str) -> tuple[str, ...]:
         with backend.scope("float64"):
             double = backend.dtype_name(backend.asarray(np.zeros(1), dtype="float64")) == "float64"
     except Exception as error:
-        return (*(x.format("none") for x in row), "", _first_line(error))
+        return (*(x.format("none") for x in row), "", _summary(error))
     return (*(x.format(devices) for x in row), "yes" if double else "no", "")
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]

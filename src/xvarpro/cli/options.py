@@ -1,4 +1,4 @@
-"""Options that several commands take, and the checks that come before any work."""
+"""Options of several commands, and their checks."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ Dtype: TypeAlias = Annotated[str, typer.Option(help="float64 or float32.")]
 
 
 def check_backend(name: str, device: str | None = None) -> backends.Backend:
-    """The backend, if it is installed and has that device.
+    """The backend, which must be installed and have the device.
 
     Raises
     ------
     UnknownBackendError, BackendNotInstalledError
     ProblemError
-        It cannot compute on the device; the message says which it has.
+        It cannot compute on the device; the message gives the framework's reason.
     """
     backend = backends.get(name)
     try:
         backend.asarray(np.zeros(1), device=None if device is None else backend.parse_device(device))
         return backend
-    except Exception as error:  # a framework raises what it likes where a device or its driver is missing
+    except Exception as error:  # frameworks raise errors of their own for a missing device or driver
         reason = str(error).partition("\n")[0]
         what = "has no device to compute on" if device is None else f"cannot compute on {device!r}"
         raise ProblemError(f"backend {name!r} {what}: {reason}") from error
 
 
 def check_dtype(dtype: str) -> str:
-    """`dtype`, if a solve can be done in it."""
+    """`dtype`, which must be one that `solve` computes in."""
     if dtype not in ("float64", "float32"):
         raise ProblemError(f"dtype must be float64 or float32, got {dtype!r}")
     return dtype
 
 
 def split(names: str) -> list[str]:
-    """Backends from a list with commas: at least two, each once."""
+    """Two or more backends from a list separated by commas, each once."""
     found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if len(found) < 2:
         raise ProblemError(f"two or more backends are needed, such as numpy,torch: got {names!r}")

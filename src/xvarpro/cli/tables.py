@@ -1,4 +1,4 @@
-"""Tables on a screen and summaries in files: what every command prints and writes."""
+"""Tables on a screen and summaries in files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WIDTH = 120  # of a pipe or a file, where no terminal says how wide it is
 
 
 def console() -> Console:
-    """Standard output: a terminal at its own width, anything else wide enough for the tables."""
+    """Standard output: a terminal at its own width, anything else at 120 columns."""
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # 'xvarpro[jax]' is no markup
     screen = Console(**plain)
     return screen if screen.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDTH, **plain)
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and what they are, without lines."""
+    """Table of two columns without lines."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -36,17 +36,17 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def table(screen: Console, *columns: str, right: Iterable[str] = (), wrap: str = "") -> Table:
-    """A table with a line under its head only.
+    """Table with a line under its head only.
 
     Parameters
     ----------
     screen : Console
-        Where it will be shown: a narrow one gets less air.
+        A narrow one gets less padding.
     *columns : str
     right : names
-        Columns of numbers.
+        Columns that are aligned to the right.
     wrap : str
-        The column that gives way where the screen is too narrow; numbers are never cut.
+        The column that wraps if the screen is too narrow; numbers never do.
     """
     out = Table(box=box.SIMPLE_HEAD, padding=(0, int(screen.width >= 100), 0, 0), pad_edge=False)
     for name in columns:
@@ -55,7 +55,7 @@ def table(screen: Console, *columns: str, right: Iterable[str] = (), wrap: str =
 
 
 def agreement(screen: Console, found: Comparison) -> Table:
-    """One row per backend."""
+    """Table of a comparison, one row per backend."""
     numbers = ("objective", "iter.", "seconds")
     out = table(screen, "backend", *numbers, "device", "version", right=numbers, wrap="version")
     for name, fit in found.fits.items():
@@ -66,12 +66,12 @@ def agreement(screen: Console, found: Comparison) -> Table:
 
 
 def versions(described: Mapping[str, Any]) -> str:
-    """What a backend says about itself, in one line."""
+    """Names and versions in one line."""
     return ", ".join(f"{name} {value}" for name, value in described.items())
 
 
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
-    """JSON that any reader accepts: a number that is not finite becomes null."""
+    """Write strict JSON; a number that is not finite becomes null."""
     path.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
