@@ -272,7 +272,7 @@ def test_ragged_chunks_are_named_by_number(bad, message):
 def test_chunks_with_nan_are_named_by_number():
     bad = Y.copy()
     bad[0, 20] = np.nan
-    with pytest.raises(ProblemError, match=r"y, chunk 2 contains NaN or inf"):
+    with pytest.raises(ProblemError, match=r"y, chunk 2 must be finite"):
         xv.solve(separable(chunks(bad, 10)), D, over=BALL)
 
 
@@ -282,7 +282,7 @@ def test_no_chunks_at_all():
 
 
 def test_chunks_are_always_compressed():
-    with pytest.raises(ProblemError, match="leave out compress=False"):
+    with pytest.raises(ProblemError, match="compress must be True"):
         xv.solve(separable(chunks(Y), compress=False), D, over=BALL)
 
 
@@ -302,5 +302,5 @@ def test_levels_with_different_numbers_of_chunks():
 
 
 def test_levels_with_different_numbers_of_targets():
-    with pytest.raises(ProblemError, match="49 and 50 columns: they share w"):
+    with pytest.raises(ProblemError, match="same number of columns of y"):
         xv.solve(bilevel(Y, Y_UPPER[:, :-1]), D, over=BALL)

@@ -674,7 +674,7 @@ def test_wide_designs_need_a_ridge_or_few_unknowns():
         return theta * data
 
     data, y = rng(0).normal(size=(2, 4)), np.ones(2)
-    with pytest.raises(xv.errors.ProblemError, match="more unknowns than rows"):
+    with pytest.raises(xv.errors.ProblemError, match="without a ridge"):
         xv.value_and_gradient(xv.separable(wide, y, data=data, W=lower.Nonnegative()), np.ones(1))
     shared = xv.separable(wide, y, data=data, W=lower.Shared(np.array([0, 0, 1, 1])))
     assert xv.value_and_gradient(shared, np.ones(1))[0] < 1e-20

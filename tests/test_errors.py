@@ -75,51 +75,55 @@ def test_every_error_of_the_package_has_one_base():
 
 
 def test_integer_theta0(model, backend):
-    refused(
-        ProblemError, r"theta has dtype int64: theta0 must be float32 or float64", model, send(backend, np.ones(2, int))
-    )
+    refused(ProblemError, r"theta must be float32 or float64; got dtype int64", model, send(backend, np.ones(2, int)))
 
 
 @pytest.mark.parametrize(("dtype", "name"), [("complex128", "complex128"), ("bool", "bool"), ("float16", "float16")])
 def test_theta0_of_other_dtypes(dtype, name, model):
     refused(
-        ProblemError, rf"theta\['b'\] has dtype {name}: theta0 must be", model, {"a": START, "b": np.ones(2, dtype)}
+        ProblemError,
+        rf"theta\['b'\] must be float32 or float64; got dtype {name}",
+        model,
+        {"a": START, "b": np.ones(2, dtype)},
     )
 
 
 def test_mixed_dtypes_in_theta0(model):
-    message = r"theta0 mixes dtypes: theta\['a'\] is float64, theta\['b'\] is float32\..*choose one"
+    message = r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"
     refused(ProblemError, message, model, {"a": START, "b": START.astype("float32")})
 
 
 def test_mixed_frameworks_in_theta0(model):
     import torch
 
-    message = r"theta0 mixes frameworks: theta\['a'\] is a numpy array, theta\['b'\] is a torch array"
+    message = r"one framework; got theta\['a'\] is a numpy array, theta\['b'\] is a torch array"
     refused(ProblemError, message, model, {"a": START, "b": torch.ones(2, dtype=torch.float64)})
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_theta0_that_is_not_finite(bad, model, backend):
     refused(
-        ProblemError, r"theta\[1\] contains NaN or inf", model, [send(backend, START), send(backend, np.array([bad]))]
+        ProblemError,
+        r"theta\[1\] must be finite; got NaN or inf",
+        model,
+        [send(backend, START), send(backend, np.array([bad]))],
     )
 
 
 @pytest.mark.parametrize("empty", [{}, [], None])
 def test_theta0_without_arrays(empty, model):
-    refused(ProblemError, "theta0 has no arrays", model, empty)
+    refused(ProblemError, "theta0 must hold at least one array", model, empty)
 
 
 @pytest.mark.parametrize("leaf", ["1.0", 1, object()])
 def test_theta0_with_what_is_no_array(leaf, model):
-    refused(ProblemError, rf"theta\['a'\] must be an array or a float, got {type(leaf).__name__}", model, {"a": leaf})
+    refused(ProblemError, rf"theta\['a'\] must be an array or a float; got {type(leaf).__name__}", model, {"a": leaf})
 
 
 def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     theta0 = send(backend, np.array([-1.0, 8.0]))
     over = Box(0.0, 5.0)
-    text = refused(ProblemError, r"theta0 is infeasible", model, theta0, over=over)
+    text = refused(ProblemError, r"theta0 must be feasible", model, theta0, over=over)
     assert "0.6" in text, "3 beyond an upper bound of 5, relative to a width of 5"
     assert "xv.project(theta0, over)" in text
     fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
@@ -128,7 +132,7 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
 
 @pytest.mark.parametrize("over", [Simplex(), CappedSimplex(), L1Ball(0.1)], ids=repr)
 def test_every_set_refuses_a_start_outside(over, model):
-    refused(ProblemError, r"theta0 is infeasible: it violates its set by \d", model, START, over=over)
+    refused(ProblemError, r"theta0 must be feasible; got .* by \d", model, START, over=over)
 
 
 # -- sets --------------------------------------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ def test_a_problem_that_is_none(make, message):
 
 
 def test_solve_wants_a_problem():
-    with pytest.raises(ProblemError, match=r"problem must come from xv.separable or xv.bilevel, got function"):
+    with pytest.raises(ProblemError, match=r"problem must come from xv.separable or xv.bilevel; got function"):
         xv.solve(decays, START)
 
 
@@ -208,7 +212,7 @@ def test_solve_wants_a_problem():
         ({"time_limit": -1}, "time_limit must be seconds >= 0 or None, got -1"),
         ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None, got 'fw'"),
         ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
-        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', got 'float16'"),
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'; got 'float16'"),
         ({"callback": 3}, "callback must be a function"),
         ({"device": "cuda:0", "backend": "numpy"}, "device must be 'cpu', got 'cuda:0'"),
     ],
@@ -245,39 +249,37 @@ def test_backend_that_is_not_installed_says_what_to_install(name, install, model
 
 
 def test_rows_of_m_and_y_are_both_named(backend):
-    message = r"M\(theta\) has shape \(40, 2\) and y has shape \(39,\): they need the same number of rows"
+    message = r"M\(theta\) and y must have the same number of rows; got shapes \(40, 2\) and \(39,\)"
     refused(ProblemError, message, decays, y=SIGNAL[:-1], backend=backend.name)
 
 
 def test_rows_of_m_and_of_many_targets():
-    refused(ProblemError, r"M\(theta\) has shape \(40, 2\) and y has shape \(39, 2\)", decays, y=Y2[:-1])
+    refused(ProblemError, r"same number of rows; got shapes \(40, 2\) and \(39, 2\)", decays, y=Y2[:-1])
 
 
 @pytest.mark.parametrize("k", [39, 200])
 def test_compressed_targets_are_named_as_they_were_given(k):
     """The m x m factor is ours: the message is about what the user wrote."""
-    refused(ProblemError, rf"M\(theta\) has shape \(40, 2\) and y has shape \(30, {k}\)", decays, y=np.ones((30, k)))
+    refused(ProblemError, rf"same number of rows; got shapes \(40, 2\) and \(30, {k}\)", decays, y=np.ones((30, k)))
 
 
 def test_rows_in_a_bilevel_problem_name_the_level():
     lower, upper = xv.Level(decays, SIGNAL), xv.Level(decays, SIGNAL[:-1])
     problem = xv.bilevel(lower=lower, upper=upper, data={"t": T})
     refused(
-        ProblemError, r"upper M\(theta\) has shape \(40, 2\) and upper y has shape \(39,\)", decays, problem=problem
+        ProblemError, r"upper M\(theta\) and upper y must .* got shapes \(40, 2\) and \(39,\)", decays, problem=problem
     )
 
 
 def test_levels_that_do_not_share_w():
     upper = xv.Level(lambda theta, data: decays(theta[:1], data), SIGNAL)
     problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
-    text = refused(ProblemError, "different numbers of columns", decays, problem=problem)
-    assert "2" in text
-    assert "1" in text
+    refused(ProblemError, r"same number of columns of M.*: 2.*: 1", decays, problem=problem)
 
 
 def test_targets_that_do_not_share_w():
     problem = xv.bilevel(lower=xv.Level(decays, Y2), upper=xv.Level(decays, SIGNAL), data={"t": T})
-    refused(ProblemError, "1 and 2 columns: they share w", decays, problem=problem)
+    refused(ProblemError, "same number of columns of y, since they share w", decays, problem=problem)
 
 
 def test_moving_targets_that_do_not_share_w():
@@ -286,12 +288,12 @@ def test_moving_targets_that_do_not_share_w():
         return xp.stack([data["t"] * theta[0], data["t"]], axis=1)
 
     problem = xv.bilevel(lower=xv.Level(decays, pair), upper=xv.Level(decays, SIGNAL), data={"t": T})
-    refused(ProblemError, "1 and 2 columns", decays, problem=problem)
+    refused(ProblemError, "same number of columns of y", decays, problem=problem)
 
 
 def test_omega_of_another_size():
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=np.eye(3))
-    message = r"Omega has shape \(3, 3\) and M\(theta\) has shape \(40, 2\): Omega must be \(2, 2\)"
+    message = r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"
     refused(ProblemError, message, decays, problem=problem)
 
 
@@ -306,18 +308,21 @@ SINGULAR = {
 @pytest.mark.parametrize("kind", SINGULAR)
 def test_a_singular_omega_is_refused_with_its_condition(kind, model, backend):
     problem = xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=SINGULAR[kind])
-    message = r"^Omega is singular in float64: its condition, .* is (inf|nan|[0-9.]+e\+[0-9]+)\. .*invertible"
+    message = r"^Omega must be invertible; .* singular in float64: its condition, .* is (inf|nan|[0-9.]+e\+[0-9]+)\. "
     refused(ProblemError, message, model, problem=problem, backend=backend.name)
     level = xv.Level(model, SIGNAL, lam=1.0, Omega=SINGULAR[kind])
     problem = xv.bilevel(lower=level, upper=xv.Level(model, SIGNAL), data={"t": T})
-    refused(ProblemError, r"^lower\.Omega is singular", model, problem=problem, backend=backend.name)
+    refused(ProblemError, r"^lower\.Omega must be invertible", model, problem=problem, backend=backend.name)
 
 
 def test_an_omega_is_judged_in_the_dtype_of_the_solve(backend):
     nearly = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]])
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=nearly)
     assert np.isfinite(xv.value_and_gradient(problem, START, backend=backend.name)[0])
-    with pytest.warns(xv.PrecisionWarning), pytest.raises(ProblemError, match="Omega is singular in float32"):
+    with (
+        pytest.warns(xv.PrecisionWarning),
+        pytest.raises(ProblemError, match=r"Omega must be invertible; .* singular in float32"),
+    ):
         xv.value_and_gradient(problem, START.astype("float32"), backend=backend.name)
 
 
@@ -336,7 +341,7 @@ def test_the_omega_of_a_level_that_only_judges_may_be_singular():
 
 def test_wide_design_without_ridge():
     problem = xv.separable(decays, SIGNAL[:1], data={"t": T[:1]})
-    message = r"more unknowns than rows \(2 > 1\) and no ridge.*lam > 0, or solver=xv.lower.SVD\(\)"
+    message = r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"
     refused(ProblemError, message, decays, problem=problem)
 
 
@@ -365,13 +370,19 @@ def test_data_that_are_not_finite_are_named(bad, model, backend):
     t, y, Omega = T.copy(), SIGNAL.copy(), np.eye(2)
     t[3] = y[3] = Omega[0, 0] = bad
     there = backend.name
-    refused(ProblemError, r"data\['t'\] contains NaN or inf", model, data={"t": t}, backend=there)
-    refused(ProblemError, r"data\['x'\]\[1\] contains NaN or inf", model, data={"t": T, "x": [T, t]}, backend=there)
-    refused(ProblemError, r"y contains NaN or inf", model, y=y, backend=there)
+    refused(ProblemError, r"data\['t'\] must be finite; got NaN or inf", model, data={"t": t}, backend=there)
+    refused(
+        ProblemError,
+        r"data\['x'\]\[1\] must be finite; got NaN or inf",
+        model,
+        data={"t": T, "x": [T, t]},
+        backend=there,
+    )
+    refused(ProblemError, r"y must be finite; got NaN or inf", model, y=y, backend=there)
     problem = xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)
-    refused(ProblemError, r"Omega contains NaN or inf", model, problem=problem, backend=there)
+    refused(ProblemError, r"Omega must be finite; got NaN or inf", model, problem=problem, backend=there)
     problem = xv.bilevel(lower=xv.Level(model, SIGNAL), upper=xv.Level(model, y), data={"t": T})
-    refused(ProblemError, r"upper\.y contains NaN or inf", model, problem=problem, backend=there)
+    refused(ProblemError, r"upper\.y must be finite; got NaN or inf", model, problem=problem, backend=there)
 
 
 @pytest.mark.parametrize("home", HOST_BACKENDS)
@@ -430,11 +441,11 @@ def rejects(model, kind, message, backend, y=SIGNAL, **keywords):
 @pytest.mark.parametrize(
     ("result", "kind", "message"),
     [
-        (lambda M: M[:, 0], ModelError, r"M must return a matrix \(m, n\), got shape \(40,\)"),
-        (lambda M: M[None, None, ...], ModelError, r"M must return a matrix \(m, n\), got shape \(1, 1, 40, 2\)"),
-        (lambda M: 3.0, ModelError, r"M must return an array or an operator, got|M must return an array, got float"),
-        (lambda M: None, ModelError, r"M must return an array or an operator, got"),
-        (lambda M: [M, M], ModelError, r"M must return an array or an operator, got"),
+        (lambda M: M[:, 0], ModelError, r"M must return a matrix \(m, n\); got shape \(40,\)"),
+        (lambda M: M[None, None, ...], ModelError, r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
+        (lambda M: 3.0, ModelError, r"M must return an array or an operator; got float"),
+        (lambda M: None, ModelError, r"M must return an array or an operator; got"),
+        (lambda M: [M, M], ModelError, r"M must return an array or an operator; got"),
     ],
 )
 def test_model_that_returns_the_wrong_thing(result, kind, message, backend):
@@ -442,7 +453,7 @@ def test_model_that_returns_the_wrong_thing(result, kind, message, backend):
 
 
 def test_target_function_of_the_wrong_shape(backend):
-    rejects(decays, ProblemError, r"M\(theta\) has shape \(40, 2\) and y has shape \(39,\)", backend,
+    rejects(decays, ProblemError, r"got shapes \(40, 2\) and \(39,\)", backend,
             y=lambda theta, data: data["t"][1:] * theta[0])  # fmt: skip
 
 
@@ -451,15 +462,15 @@ def test_target_function_that_returns_no_vector(shape, backend):
     def y(theta, data):
         return xv.array_namespace(theta).zeros(shape, dtype=theta.dtype)
 
-    rejects(decays, ModelError, r"y must return .*\(m,\) or \(m, k\), got shape", backend, y=y)
+    rejects(decays, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape", backend, y=y)
 
 
 def test_penalty_that_is_no_scalar(backend):
-    rejects(decays, ModelError, r"R must return a scalar, got shape \(2,\)", backend, R=lambda theta: theta, mu=1.0)
+    rejects(decays, ModelError, r"R must return a scalar; got shape \(2,\)", backend, R=lambda theta: theta, mu=1.0)
 
 
 def test_penalty_that_is_no_array(backend):
-    rejects(decays, ModelError, r"R must return an array, got float", backend, R=lambda theta: 1.0, mu=1.0)
+    rejects(decays, ModelError, r"R must return an array; got float", backend, R=lambda theta: 1.0, mu=1.0)
 
 
 def leaves_through_numpy(theta, data):
@@ -492,7 +503,7 @@ def test_model_that_casts(backend):
         xp = xv.array_namespace(theta)
         return xp.astype(decays(theta, data), xp.float32)
 
-    rejects(M, ModelError, r"M must return float64, theta's dtype, got float32", backend)
+    rejects(M, ModelError, r"M must return float64, theta's dtype; got float32", backend)
 
 
 def test_model_that_fails_is_named_with_its_own_message(backend):
@@ -530,4 +541,6 @@ def test_uncaught_errors_are_short():
     script = "import numpy as np, xvarpro as xv; xv.solve(xv.separable(lambda t, d: t, np.ones(3)), np.ones(2, int))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("xvarpro.errors.ProblemError: theta has dtype int64")
+    assert (
+        done.stderr.strip().splitlines()[-1].startswith("xvarpro.errors.ProblemError: theta must be float32 or float64")
+    )

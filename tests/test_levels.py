@@ -273,10 +273,10 @@ def test_joint_objective_of_weighted_and_complex_levels():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": -WEIGHTS}, "weights must be >= 0"),
-        ({"weights": WEIGHTS[:5]}, r"weights of shape \(5, 1\) do not fit y of shape \(14, 3\)"),
-        ({"weights": np.ones((14, 2))}, "one for each row, or one for each entry"),
-        ({"weights": np.full(14, np.nan)}, "weights contains NaN"),
+        ({"weights": -WEIGHTS}, "weights of squared residuals must be >= 0"),
+        ({"weights": WEIGHTS[:5]}, r"got weights of shape \(5, 1\) and y of shape \(14, 3\)"),
+        ({"weights": np.ones((14, 2))}, "one entry per row of y or one per entry"),
+        ({"weights": np.full(14, np.nan)}, "weights must be finite"),
         ({"weights": 3.0}, r"weights must have shape \(m,\) or \(m, k\)"),
         ({"weights": np.ones((2, 2, 2))}, "weights must have shape"),
     ],

@@ -476,8 +476,8 @@ def test_a_source_without_chunks():
         ((T[60:].astype("float32"), SIGNAL[60:]), r"chunk 2: data is float32, and it is float64 in chunk 0"),
         ((T[60:], SIGNAL[60:].astype("float32")), r"chunk 2: y is float32, and it is float64 in chunk 0"),
         (({"t": T[60:]}, SIGNAL[60:]), r"chunk 2: data has another structure than in chunk 0: \[\"data\['t'\]\""),
-        ((np.where(T[60:] > 1.5, np.nan, T[60:]), SIGNAL[60:]), r"data, chunk 2, contains NaN or inf"),
-        ((T[60:], np.where(T[60:] > 1.5, np.inf, SIGNAL[60:])), r"y, chunk 2, contains NaN or inf"),
+        ((np.where(T[60:] > 1.5, np.nan, T[60:]), SIGNAL[60:]), r"data, chunk 2, must be finite"),
+        ((T[60:], np.where(T[60:] > 1.5, np.inf, SIGNAL[60:])), r"y, chunk 2, must be finite"),
         ((T[60:, None, None], SIGNAL[60:]), r"chunk 2: .*"),
     ],
 )

@@ -1,5 +1,11 @@
 """Errors for wrong use. A numerical outcome is never an error: it is a `Status` of the result."""
 
+import sys
+import warnings
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
+
 
 class XvarproError(Exception):
     """Base of every error this package raises on purpose."""
@@ -35,3 +41,11 @@ class UnsupportedError(XvarproError, NotImplementedError):
 
 class UnsupportedDtypeError(ExchangeError, UnsupportedError):
     """An array could not be moved because the other framework has nothing of its dtype."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of the package that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

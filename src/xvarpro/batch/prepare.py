@@ -14,8 +14,8 @@ from xvarpro.batch.objective import Batch
 from xvarpro.batch.region import Regions
 from xvarpro.core import trees
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
+from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_array
-from xvarpro.driver.prepare import CallerLayout, destination
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.column_chunks import ColumnChunks

@@ -1,15 +1,14 @@
-"""A problem's arrays on their way to the backend: by name, in one dtype, checked, each of them once."""
+"""Moves the arrays of a problem to the backend: each once, in one dtype, with checks that name the array."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
-from xvarpro.core.struct import Array
-from xvarpro.errors import ProblemError
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -25,7 +24,19 @@ class PrecisionWarning(UserWarning):
 
 
 class Transfer:
-    """Moves the arrays of a problem, by name, so that a message can name what it is about. `warn`: of rounded data."""
+    """Moves arrays to one backend, dtype and device.
+
+    Parameters
+    ----------
+    to : Backend
+    dtype : {"float32", "float64"}
+        Of real arrays; complex ones take the complex dtype of the same width.
+    device : device of the backend or None
+    warn : bool
+        Whether rounding of wider data warns.
+    tally : exchange.Tally, optional
+        Counts what was moved.
+    """
 
     def __init__(
         self, to: Backend, dtype: str, device: Any, warn: bool = True, tally: exchange.Tally | None = None
@@ -33,41 +44,49 @@ class Transfer:
         self.to, self.dtype, self.device, self.warn, self.tally = to, dtype, device, warn, tally
 
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
-        """As `cast`; refuses NaN and inf, unless there may be `gaps`."""
+        """`cast`, and refuse NaN and inf unless `gaps` are allowed."""
         moved = self.cast(x, name, real)
         if exchange.dtype_name(x) in BITS and not gaps:
-            self._finite(moved, name)
+            self._check_finite(moved, name)
         return moved
 
     def cast(self, x: Array, name: str, real: bool = False) -> Array:
-        """`real`: whole numbers count as data for arithmetic, not as indices or labels."""
+        """Move in the dtype of the work; integers and booleans keep theirs unless they are `real` numbers."""
         kind = exchange.dtype_name(x)
-        want = None
-        if kind in BITS:
-            want = FLOATS[self.dtype] if kind.startswith("complex") else self.dtype
-            if BITS[kind] > BITS[self.dtype] and self.warn:
-                warnings.warn(
-                    f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
-                    f"{want}. Pass theta0 in {kind} to keep its digits",
-                    PrecisionWarning,
-                    stacklevel=7,
-                )
-        elif real:
-            want = self.dtype
-        return exchange.move(x, self.to, dtype=want, device=self.device, tally=self.tally)
+        if kind not in BITS:
+            return self._move(x, self.dtype if real else None)
+        want = self._work_dtype(x)
+        if BITS[kind] > BITS[self.dtype] and self.warn:
+            warn_caller(
+                f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
+                f"{want}. Pass theta0 in {kind} to keep its digits",
+                PrecisionWarning,
+            )
+        return self._move(x, want)
 
-    def _finite(self, x: Array, name: str) -> None:
-        if not bool(self.to.xp.all(self.to.xp.isfinite(x))):
-            raise ProblemError(f"{name} contains NaN or inf")
+    def plain(self, x: Array) -> Array:
+        """Move in the dtype of the work, without any check."""
+        return self._move(x, self._work_dtype(x))
+
+    def theta(self, leaves: list[Array], names: list[str]) -> Leaves:
+        """Leaves of theta0 as copies: a result must not share memory that the caller may write to."""
+        copies = []
+        for x, name in zip(leaves, names, strict=True):
+            moved = exchange.move(x, self.to, dtype=self.dtype, device=self.device)
+            copies.append(self.to.xp.asarray(moved, copy=True))
+            if self.tally is not None:
+                self.tally.add(x, copies[-1])
+            self._check_finite(copies[-1], name)
+        return tuple(copies)
 
     def problem(self, problem: Problem) -> Problem:
-        single = problem.is_separable
+        """The problem with arrays of the backend, targets of shape (m, k), and residual weights (m, 1) or (m, k)."""
         leaves, treedef = trees.flatten(problem.data)
         names = trees.paths(problem.data, "data")
         data = [self(x, name) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]
         return replace(
             problem,
-            lower=self._level(problem.lower, "" if single else "lower."),
+            lower=self._level(problem.lower, "" if problem.is_separable else "lower."),
             upper=None if problem.upper is None else self._level(problem.upper, "upper."),
             data=trees.unflatten(treedef, data),
         )
@@ -76,70 +95,82 @@ class Transfer:
         y, Omega, weights = level.y, level.Omega, level.weights
         if trees.is_array(level.lam) or (trees.is_array(y) and y.ndim > 2):
             raise ProblemError(
-                f"{prefix}y of three axes, or {prefix}lam of one, states a batch of problems: use xv.solve_many"
+                f"{prefix}y must have shape (m,) or (m, k) and {prefix}lam must be a number; got one more axis. Use "
+                "xv.solve_many for a batch of problems"
             )
         if weights is not None:
             weights = as_matrix(self(weights, f"{prefix}weights", real=True))
             if not bool(self.to.xp.all(weights >= 0)):
-                raise ProblemError(f"{prefix}weights must be >= 0: they weigh squared residuals")
-        if trees.is_array(y):
-            name = f"{prefix}y"
-            y = self.weighed(self(y, name, real=True, gaps=weights is not None), weights, name)
-        elif isinstance(y, ColumnChunks):
-            if weights is not None and weights.shape[1] > 1:
-                raise ProblemError(f"{prefix}weights by entry need {prefix}y as an array: its chunks share one design")
-            blocks, gaps = y, weights is not None
-            y = ColumnChunks(
-                lambda: (
-                    self.weighed(self(x, f"{prefix}y, chunk {i}", real=True, gaps=gaps), weights, f"chunk {i}")
-                    for i, x in enumerate(blocks)
-                )
-            )
-        elif isinstance(y, RowChunks):
-            later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)
-            y = replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
+                raise ProblemError(f"{prefix}weights of squared residuals must be >= 0; got a negative one")
         if Omega is not None:
             name = f"{prefix}Omega"
             if trees.is_array(Omega):
                 Omega = self(Omega, name, real=True)
-                if prefix != "upper.":  # a ridge that only judges need not make anything unique
+                if prefix != "upper.":  # the upper ridge need not make w unique
                     _check_invertible(self.to, Omega, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
-        W = level.W
-        if W is not None:
-            W = trees.map_arrays(
-                lambda x: exchange.move(x, self.to, dtype=self._kind(x), device=self.device, tally=self.tally),
-                W.resolved(),
+        return replace(
+            level,
+            y=self._target(y, weights, prefix),
+            Omega=Omega,
+            weights=weights,
+            W=None if level.W is None else trees.map_arrays(self.plain, level.W.resolved()),
+            solver=trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
+        )
+
+    def _target(self, y: Any, weights: Array | None, prefix: str) -> Any:
+        name, gaps = f"{prefix}y", weights is not None
+        if trees.is_array(y):
+            return self.weighted(self(y, name, real=True, gaps=gaps), weights, name)
+        if isinstance(y, RowChunks):
+            later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)
+            return replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
+        if not isinstance(y, ColumnChunks):
+            return y
+        if weights is not None and weights.shape[1] > 1:
+            raise ProblemError(
+                f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
+                f"{tuple(weights.shape)}. Pass {name} as an array"
             )
-        solver = trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver)
-        return replace(level, y=y, Omega=Omega, weights=weights, W=W, solver=solver)
+        return ColumnChunks(
+            lambda: (
+                self.weighted(self(x, f"{name}, chunk {i}", real=True, gaps=gaps), weights, f"{name}, chunk {i},")
+                for i, x in enumerate(y)
+            )
+        )
 
-    def _kind(self, x: Array) -> str:
-        return FLOATS[self.dtype] if exchange.dtype_name(x).startswith("complex") else self.dtype
-
-    def weighed(self, y: Array, weights: Array | None, name: str) -> Array:
-        """A target as a matrix, its entries scaled by the roots of their weights."""
+    def weighted(self, y: Array, weights: Array | None, name: str) -> Array:
+        """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k)."""
         y = as_matrix(y)
         if weights is None:
             return y
         if weights.shape[0] != y.shape[0] or weights.shape[1] not in (1, y.shape[1]):
             raise ProblemError(
-                f"weights of shape {tuple(weights.shape)} do not fit {name} of shape {tuple(y.shape)}: "
-                "one for each row, or one for each entry"
+                f"weights must have one entry per row of {name} or one per entry; got weights of shape "
+                f"{tuple(weights.shape)} and {name} of shape {tuple(y.shape)}"
             )
         xp = self.to.xp
         y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))
-        self._finite(y, f"{name}, where its weight is not 0,")
+        self._check_finite(y, name, ", where its weight is not 0,")
         return scaled(y, xp.sqrt(weights))
+
+    def _check_finite(self, x: Array, name: str, where: str = "") -> None:
+        if not bool(self.to.xp.all(self.to.xp.isfinite(x))):
+            raise ProblemError(f"{name}{where} must be finite; got NaN or inf")
+
+    def _work_dtype(self, x: Array) -> str:
+        return FLOATS[self.dtype] if exchange.dtype_name(x).startswith("complex") else self.dtype
+
+    def _move(self, x: Array, dtype: str | None) -> Array:
+        return exchange.move(x, self.to, dtype=dtype, device=self.device, tally=self.tally)
 
 
 def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
     R = backend.qr_r(Omega)
     if bool(deficient(backend, R, R.shape[0])):
         raise ProblemError(
-            f"{name} is singular in {backend.dtype_name(Omega)}: its condition, columns scaled to length 1, is "
-            f"{float(condition_of(backend, R)):.2g}. The ridge |Omega w|^2 needs an invertible matrix: a difference "
-            "operator needs a row for the mean, and a form w^T P w takes a factor of P = Omega^T Omega, which an "
-            "indefinite P does not have"
+            f"{name} must be invertible; got a matrix that is singular in {backend.dtype_name(Omega)}: its condition, "
+            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Add to a difference operator a row "
+            "for the mean; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
         )

@@ -126,6 +126,8 @@ class Problem(Struct):
             raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
         if self.upper is not None and isinstance(self.upper.y, ColumnChunks) != isinstance(self.lower.y, ColumnChunks):
             raise ProblemError("either both levels have a target in ColumnChunks or neither")
+        if isinstance(self.lower.y, ColumnChunks) and not self.compress:
+            raise ProblemError("compress must be True where y is given as ColumnChunks; got False. Omit compress=")
         if self.in_rows:
             self._check_rows()
 

@@ -1,0 +1,122 @@
+"""Where a solve computes, and the framework, dtype and devices in which its results are returned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.backends import Backend, exchange
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.transfer import FLOATS
+from xvarpro.errors import ExchangeError, ProblemError
+
+
+@dataclass(frozen=True)
+class CallerLayout:
+    """Framework, dtype, devices and tree structure of results: those of theta0."""
+
+    backend: Backend
+    dtype: str
+    devices: tuple[Any, ...]  # one per leaf
+    treedef: Any
+
+    def to_caller(self, leaves: Leaves, source: Backend) -> Tree:
+        """Leaves shaped like theta's, arrays of `source`, as the caller's tree of the caller's arrays."""
+        moved = [self.array(x, source, device) for x, device in zip(leaves, self.devices, strict=True)]
+        return trees.unflatten(self.treedef, moved)
+
+    def array(self, x: Array, source: Backend, device: Any = None) -> Array:
+        """One array of any shape as the caller's, by default on the device of theta's first leaf."""
+        device = self.devices[0] if device is None else device
+        with self.backend.scope(self.dtype):
+            dtype = FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
+            moved = exchange.move(x, self.backend, dtype=dtype, device=device)
+            # memory of another framework may be read-only
+            return moved if source is self.backend else self.backend.xp.asarray(moved, copy=True)
+
+
+class Destination(NamedTuple):
+    """The leaves of theta0 with their names, where to compute with them, and how results are returned."""
+
+    leaves: list[Array]
+    names: list[str]
+    backend: Backend
+    dtype: str
+    device: Any  # None is the backend's default
+    layout: CallerLayout
+
+
+def destination(
+    theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
+) -> Destination:
+    """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
+    leaves, treedef = trees.flatten(theta0)
+    names = trees.paths(theta0)
+    leaves = [np.asarray(x) if isinstance(x, float) else x for x in leaves]
+    source = _owner(leaves, names)
+    own_dtype = _common_dtype(leaves, names, source)
+    to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
+    to = to.deterministic() if deterministic else to
+    work = dtype or own_dtype
+    if work not in FLOATS:
+        raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
+    place = _parsed(to, device) if device is not None else to.device_of(leaves[0]) if to.name == source.name else None
+    layout = CallerLayout(source, work, tuple(source.device_of(x) for x in leaves), treedef)
+    _check_return_dtype(layout, own_dtype)
+    return Destination(leaves, names, to, work, place, layout)
+
+
+def _parsed(backend: Backend, device: Any) -> Any:
+    try:
+        place = backend.parse_device(device)
+        backend.asarray(np.zeros(1, np.float32), device=place)
+    except Exception as error:  # each framework has its own type for this, some an AssertionError
+        raise ProblemError(
+            f"device must be one of {', '.join(backend.devices())} for backend {backend.name}; got {device!r} ({error})"
+        ) from error
+    return place
+
+
+def _owner(leaves: list[Any], names: list[str]) -> Backend:
+    if not leaves:
+        raise ProblemError("theta0 must hold at least one array; got none")
+    owners: dict[str, str] = {}
+    for x, name in zip(leaves, names, strict=True):
+        owner = backends.of(x)
+        if owner is None:
+            raise ProblemError(f"{name} must be an array or a float; got {type(x).__name__}")
+        owners.setdefault(owner.name, name)
+    if len(owners) > 1:
+        found = ", ".join(f"{name} is a {owner} array" for owner, name in owners.items())
+        raise ProblemError(f"theta0 must be of one framework; got {found}. Convert all of it to one")
+    return backends.get(next(iter(owners)))
+
+
+def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:
+    dtypes: dict[str, str] = {}
+    for x, name in zip(leaves, names, strict=True):
+        dtypes.setdefault(source.dtype_name(x), name)
+    for dtype, name in dtypes.items():
+        if dtype not in FLOATS:
+            raise ProblemError(f"{name} must be float32 or float64; got dtype {dtype}. Convert it")
+    if len(dtypes) > 1:
+        found = ", ".join(f"{name} is {dtype}" for dtype, name in dtypes.items())
+        raise ProblemError(f"theta0 must be of one dtype; got {found}. Convert all of it to one")
+    return next(iter(dtypes))
+
+
+def _check_return_dtype(layout: CallerLayout, own_dtype: str) -> None:
+    """Check that the caller's framework can hold another dtype: JAX rounds float64 while its x64 flag is off."""
+    if layout.dtype == own_dtype:
+        return
+    probe = layout.backend.asarray(np.zeros(1, layout.dtype))
+    if layout.backend.dtype_name(probe) != layout.dtype:
+        raise ExchangeError(
+            f"dtype={layout.dtype!r} must be one that theta0's framework can hold; got theta0 as a {own_dtype} "
+            f"{layout.backend.name} array while jax_enable_x64 is off. Turn it on, pass theta0 as a NumPy array, or "
+            "omit dtype="
+        )
