@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro.backends import Backend
 from xvarpro.batch import _small, methods
-from xvarpro.batch.methods import Method, Point, kept
+from xvarpro.batch.methods import Method, Point
 from xvarpro.batch.objective import Batch
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.region import Regions
@@ -219,7 +219,7 @@ class _Run:
 
     def _taken(self, state: State, members: np.ndarray) -> State:
         at = self._index(members)
-        return _mapped(lambda x: array_namespace(x).take(x, at, axis=0) if x.ndim else x, state)
+        return trees.map_tuples(lambda x: array_namespace(x).take(x, at, axis=0) if x.ndim else x, state)
 
     def _gathered(self, pieces: list[tuple[np.ndarray, State]]) -> State:
         """The pieces in the order of the problems."""
@@ -231,7 +231,7 @@ class _Run:
             xp = array_namespace(*parts)
             return xp.take(xp.concat(parts, axis=0), at, axis=0) if parts[0].ndim else parts[0]
 
-        return _mapped(one, *(state for _, state in pieces))
+        return trees.map_tuples(one, *(state for _, state in pieces))
 
     def result(self, state: State, seconds: float, setup: float) -> ManyResult:
         prepared, backend = self.prepared, self.backend
@@ -290,8 +290,8 @@ def _step(f: Batch, regions: Regions, method: Method, tol: Array, state: State) 
     # NaN counts as moved: a shorter step may be better
     still = xp.vecdot(step, step) <= (eps * eps) * xp.vecdot(point.theta, point.theta)
     rejected = xp.where(accepted, xp.zeros_like(state.rejected), state.rejected + 1)
-    after = kept(accepted, Point(trial, local, direction.gap_A, direction.gap_B, memory), point)
-    after = kept(running, after._replace(memory=memory), point)
+    after = trees.select(accepted, Point(trial, local, direction.gap_A, direction.gap_B, memory), point)
+    after = trees.select(running, after._replace(memory=memory), point)
     lost = running & ~accepted & (still | (rejected > REJECTIONS))
     status = xp.where(running, _judged(f, state, after, tol), state.status)
     status = xp.where(lost, xp.full_like(status, Status.NO_DESCENT.code), status)
@@ -320,14 +320,6 @@ def _finite(point: Point) -> Array:
 def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
     low = f.lower(f.outputs(theta))
     return low.w, _small.condition(f.backend, low.factor.R)
-
-
-def _mapped(fun: Callable[..., Array], *states: Any) -> Any:
-    first = states[0]
-    if isinstance(first, tuple):
-        parts = [_mapped(fun, *xs) for xs in zip(*states, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-    return fun(*states)
 
 
 def _least(size: int, compiled: bool) -> int:

@@ -12,6 +12,7 @@ from xvarpro.batch.region import Regions
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Struct
+from xvarpro.core.trees import select
 from xvarpro.errors import ProblemError
 
 TANGENTS = 16  # entries of theta up to which whole Jacobians are cheaper than more iterations
@@ -130,7 +131,7 @@ class LevenbergMarquardt(Method):
         updated = _bfgs(memory.B, theta - point.theta, local.grad - point.local.grad)
         B = xp.where(much[:, None, None], local.curvature, updated)
         scale = xp.maximum(memory.scale, xp.linalg.diagonal(local.curvature))
-        return accepted, _Damped(kept(accepted, B, memory.B), kept(accepted, scale, memory.scale), damping, growth)
+        return accepted, _Damped(select(accepted, B, memory.B), select(accepted, scale, memory.scale), damping, growth)
 
 
 class _Spectral(NamedTuple):
@@ -213,7 +214,7 @@ class SpectralGradient(Method):
         return accepted, _Spectral(
             xp.where(accepted, fresh, length),
             xp.where(accepted, xp.ones_like(alpha), shorter),
-            kept(accepted, pushed, recent),
+            select(accepted, pushed, recent),
         )
 
 
@@ -282,15 +283,6 @@ def choose(regions: Regions) -> Method:
     return LevenbergMarquardt() if regions.size <= TANGENTS else SpectralGradient()
 
 
-def kept(accepted: Array, new: Any, old: Any) -> Any:
-    """`new` for the problems that are marked and `old` for the others, in every array of a tuple."""
-    if isinstance(new, tuple):
-        parts = [kept(accepted, x, y) for x, y in zip(new, old, strict=True)]
-        return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
-    xp = array_namespace(new)
-    return xp.where(xp.reshape(accepted, (*accepted.shape, *(1,) * (new.ndim - 1))), new, old)
-
-
 def _eye(B: Array) -> Array:
     return array_namespace(B).eye(B.shape[-1], dtype=B.dtype, device=device(B))
 
@@ -303,7 +295,7 @@ def _bfgs(B: Array, s: Array, y: Array) -> Array:
     good = (sy > (100 * xp.finfo(B.dtype).eps) * xp.sqrt(xp.vecdot(s, s) * xp.vecdot(y, y))) & (sBs > 0)
     safe = [xp.where(good, x, xp.ones_like(x)) for x in (sy, sBs)]
     change = _outer(y, y) / safe[0][:, None, None] - _outer(Bs, Bs) / safe[1][:, None, None]
-    return kept(good, B + change, B)
+    return select(good, B + change, B)
 
 
 def _outer(a: Array, b: Array) -> Array:

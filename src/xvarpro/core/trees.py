@@ -192,12 +192,27 @@ def sum_(terms: Iterable[Array]) -> Array:
     return total
 
 
+def map_tuples(fun: Callable[..., Any], *trees: Any) -> Any:
+    """`fun` of the arrays at each place of nested tuples and named tuples of one structure, in that structure."""
+    first = trees[0]
+    if not isinstance(first, tuple):
+        return fun(*trees)
+    parts = [map_tuples(fun, *children) for children in zip(*trees, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+
+
 def select(condition: Array, a: Any, b: Any) -> Any:
-    """``a`` where the 0-d `condition` holds, else ``b``, leaf by leaf over tuples of one shape."""
-    if isinstance(a, tuple):
-        parts = [select(condition, x, y) for x, y in zip(a, b, strict=True)]
-        return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
-    return _namespace.array_namespace(a).where(condition, a, b)
+    """``a`` where `condition` holds, else ``b``, in every array of two nested tuples of one structure.
+
+    `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
+    """
+
+    def where(x: Array, y: Array) -> Array:
+        xp = _namespace.array_namespace(x)
+        ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
+        return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
+
+    return map_tuples(where, a, b)
 
 
 def rounding(value: Array) -> Array:
