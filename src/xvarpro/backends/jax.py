@@ -265,9 +265,20 @@ class JaxBackend(Backend):
             "platform": jax.default_backend(),
             "x64 flag": bool(jax.config.jax_enable_x64),
             "matmul precision": "highest",
+            "cpu instructions": _instructions(),
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+@cache
+def _instructions() -> str:
+    """The instruction set that programs for the processor use, read from a program that XLA compiled."""
+    if jax.default_backend() != "cpu":
+        return "not used"
+    program = jax.jit(lambda x: x + x).lower(np.float32(0)).compile().runtime_executable().serialize()
+    sets = {"AVX512": b"+avx512f", "AVX2": b"+avx2", "AVX": b"+avx", "SSE4_2": b"+sse4.2"}
+    return next((name for name, feature in sets.items() if feature in program), "unknown")
 
 
 def _tracing() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -237,9 +238,20 @@ class TorchBackend(EagerBackend):
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "cpu capability": torch.backends.cpu.get_cpu_capability(),
+            "mkl": _mkl_mode(),
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+# the branches of MKL_CBWR: at COMPATIBLE MKL runs the same code on every processor
+_MKL_MODES = {1: "OFF", 2: "AUTO", 3: "COMPATIBLE", 4: "SSE2", 8: "SSE4_2", 9: "AVX", 10: "AVX2", 12: "AVX512"}
+
+
+def _mkl_mode() -> str:
+    """How MKL chooses its kernels; none where Torch is built without it."""
+    chosen = getattr(ctypes.CDLL(torch._C.__file__), "mkl_serv_cbwr_get", None)
+    return "none" if chosen is None else _MKL_MODES.get(code := chosen(1), str(code))
 
 
 def _no_svd(A: Array) -> tuple[Array, Array, Array]:

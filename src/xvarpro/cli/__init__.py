@@ -27,7 +27,7 @@ from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.problem.loading import load
 
 # in the extra `cli`, and imported only where they are used
-_OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+_OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn", "threadpoolctl": "threadpoolctl"}
 
 GROUP = "xvarpro.experiments"  # of entry points: a command for ``xvarpro run`` each
 NO_EXPERIMENTS = (

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from tqdm import tqdm
 
 from xvarpro.cli import tables
-from xvarpro.conformance import renderings, words
-from xvarpro.conformance.report import Outcome, address
-from xvarpro.conformance.runner import DTYPES, absent, run, selection, targets
+from xvarpro.conformance import words
+from xvarpro.conformance.processors import Request, merged, paths, prove
+from xvarpro.conformance.record import check_suffix, read, write
+from xvarpro.conformance.report import Outcome, Report, address
+from xvarpro.conformance.runner import DTYPES, absent, run, selection, targets, usable
 from xvarpro.conformance.suite import Target
 from xvarpro.errors import ProblemError
 
@@ -37,7 +39,7 @@ def command(
     ] = None,
     report: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Write .html, .md or .json. May be given again."),
+        typer.Option(metavar="FILE", help="Write .md or .json. May be given again."),
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.json", help="Run nothing: show a report that was written.")
@@ -45,36 +47,56 @@ def command(
     thorough: Annotated[
         bool, typer.Option(help="Compile every example in both precisions, where one stands for its class.")
     ] = False,
+    processors: Annotated[
+        bool, typer.Option("--processors", help="Run on every kernel that the libraries have for this processor.")
+    ] = False,
+    path: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="With --processors: numpy/Haswell/2 or a pattern. May be given again."),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
             metavar="N", help="Processes. Default: one for each core, four at most; one for a GPU or few cases."
         ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Run nothing: list addresses and what they state.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Run nothing: list addresses with their statements, or processor paths.")
+    ] = False,
 ) -> None:
     """Check that backends give the right answers. Exit status 0: all pass; 1: something fails; 2: wrong use."""
     screen = tables.console()
+    if path and not processors:
+        raise ProblemError("--path needs --processors: add it")
     if listed:
-        _list(screen, only or ())
+        if processors:
+            there = usable() if backend is None else _split(backend)
+            screen.print("\n".join(each.name for each in paths(there, path or ())))
+        else:
+            _list(screen, only or ())
         return
-    for path in report or ():
-        renderings.rendering(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+    for file in report or ():
+        check_suffix(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
     if source is not None:
-        if backend or device or only:
-            raise ProblemError("--from shows a report as it was written: leave --backend, --device and --only out")
-        record = renderings.read(source)
+        if backend or device or only or processors:
+            raise ProblemError(
+                "--from shows a report as it was written: omit --backend, --device, --only, --processors"
+            )
+        record = read(source)
     else:
         # arrays of the suite are small: where cores are shared, threads that wait for each other take ten times as long
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         names = None if backend is None else _split(backend)
-        among = targets(names, None if device is None else _split(device), _split(dtype), thorough)
-        found = _run(among, only or (), jobs)
+        if processors and device is not None:
+            raise ProblemError(f"--processors runs on the processor: omit --device; got --device {device}")
+        devices = ["cpu"] if processors else None if device is None else _split(device)
+        among = targets(names, devices, _split(dtype), thorough)
+        found = _prove(among, only or (), path or (), jobs) if processors else _run(among, only or (), jobs)
         record = replace(found, absent=absent() if names is None else {}).record()
-    _tell(screen, record)
-    for path in report or ():
-        renderings.write(record, path)
+    _show(screen, record)
+    for file in report or ():
+        write(record, file)
     if report:
         screen.print(f"wrote {', '.join(map(str, report))}")
     if not record["ok"]:
@@ -84,25 +106,44 @@ def command(
 def _split(names: str) -> list[str]:
     found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not found:
-        raise ProblemError(f"a name is needed, or several with commas: got {names!r}")
+        raise ProblemError(f"a name is needed, or several with commas; got {names!r}")
     return found
 
 
-def _run(among: Sequence[Target], only: Sequence[str], jobs: int | None) -> Any:
-    """The suite, with a bar where there is a terminal."""
+def _total(among: Sequence[Target], only: Sequence[str]) -> int:
     chosen = selection(only)
-    total = sum(len(cases) for target in among for check, cases in chosen if target.dtype in check.dtypes)
-    failed = 0
+    return sum(len(cases) for target in among for check, cases in chosen if target.dtype in check.dtypes)
+
+
+def _run(among: Sequence[Target], only: Sequence[str], jobs: int | None) -> Report:
+    """The suite, with a bar where there is a terminal."""
+    total, failed = _total(among, only), 0
     with tqdm(total=total, unit="case", leave=False, disable=None) as bar:
 
-        def told(outcome: Outcome) -> None:
+        def advance(outcome: Outcome) -> None:
             nonlocal failed
             failed += not outcome.ok
             bar.set_description_str(f"{' '.join(outcome.target)} {outcome.area}", refresh=False)
             bar.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
             bar.update()
 
-        return run(among, only, told, _jobs(among, total) if jobs is None else jobs)
+        return run(among, only, advance, _jobs(among, total) if jobs is None else jobs)
+
+
+def _prove(among: Sequence[Target], only: Sequence[str], path: Sequence[str], jobs: int | None) -> Report:
+    """The suite on every processor path of the backends, with a bar where there is a terminal."""
+    if not (total := _total(among, only)):
+        raise ProblemError(f"--only must name a check of the precisions asked for; got {', '.join(only)}")
+    jobs = _jobs(among, total) if jobs is None else jobs
+    dtypes = tuple(dict.fromkeys(target.dtype for target in among))
+    chosen = paths(dict.fromkeys(target.backend.name for target in among), path)
+    found = []
+    with tqdm(chosen, unit="path", leave=False, disable=None) as bar:
+        for each in bar:
+            bar.set_description_str(each.name)
+            shared = max(1, jobs // (each.threads or 1))
+            found.append(prove(Request(each, dtypes, tuple(only), among[0].thorough, shared)))
+    return merged(found, only=tuple(only))
 
 
 def _jobs(among: Sequence[Target], total: int) -> int:
@@ -121,15 +162,20 @@ def _list(screen: Console, only: Sequence[str]) -> None:
             screen.print(f"    {address(check.area, check.name, case)}")
 
 
-def _tell(screen: Console, record: Mapping[str, Any]) -> None:
-    ok = record["ok"]
+def _show(screen: Console, record: words.Fields) -> None:
     screen.print(f"xvarpro {record['xvarpro']} conformance, {record['date']}", style="bold")
-    _matrix(screen, record)
-    screen.print(words.LEGEND, style="dim")
+    if record["processors"]:
+        out = tables.table(screen, *words.PROCESSORS, right=("passed", "failed", "worst"), wrap=words.PROCESSORS[-1])
+        for proof, row in zip(record["processors"], words.processors(record), strict=True):
+            out.add_row(*row, style="bold red" if proof["state"] in ("failed", "not proven") else "")
+        screen.print(out)
+    if record["targets"]:
+        _matrix(screen, record)
+        screen.print(words.LEGEND, style="dim")
     for failure in record["failures"][:SHOWN]:
         _failure(screen, failure)
     if (more := len(record["failures"]) - SHOWN) > 0:
-        screen.print(f"\nand {more} more: --report FILE.html has all of them", style="bold red")
+        screen.print(f"\nand {more} more: --report FILE.md has all of them", style="bold red")
     if record["inapplicable"]:
         screen.print("\ndoes not apply", style="bold")
         rows = ((f"{x['area']}/{x['check']}", f"{x['cases']}: {x['reason']}") for x in record["inapplicable"])
@@ -140,10 +186,11 @@ def _tell(screen: Console, record: Mapping[str, Any]) -> None:
             screen.print(f"{words.exempted(e)}, needed by {e['needed']} of {e['cases']} cases: {e['reason']}")
     screen.print("\nversions", style="bold")
     screen.print(tables.facts(words.versions(record)))
-    screen.print(f"\n{words.verdict(record)}, {words.seconds(record):.0f} s", style="green" if ok else "bold red")
+    style = "green" if record["ok"] else "bold red"
+    screen.print(f"\n{words.verdict(record)}, {words.seconds(record):.0f} s", style=style)
 
 
-def _matrix(screen: Console, record: Mapping[str, Any]) -> None:
+def _matrix(screen: Console, record: words.Fields) -> None:
     """Areas and targets, as many targets side by side as the screen holds."""
     widest = max(len(line) for cell in words.cells(record) for line in _field(cell).split("\n"))
     widest = max(widest, *(len(name) for t in record["targets"] for name in (t["backend"], t["device"], t["dtype"])))
@@ -159,11 +206,11 @@ def _matrix(screen: Console, record: Mapping[str, Any]) -> None:
         screen.print(out)
 
 
-def _field(cell: Mapping[str, Any] | None) -> str:
+def _field(cell: words.Fields | None) -> str:
     return "" if cell is None else f"{words.count(cell)}\n{words.units(cell['units'])}"
 
 
-def _failure(screen: Console, failure: Mapping[str, Any]) -> None:
+def _failure(screen: Console, failure: words.Fields) -> None:
     screen.print(f"\n{failure['state']}: {words.target(failure)} {failure['address']}", style="bold red")
     screen.print(failure["says"])
     if failure["exemption"]:

@@ -1,8 +1,8 @@
-"""The same answer everywhere: the suite that a backend has to pass, and what it found."""
+"""The suite that a backend has to pass: the same answers on every backend and every processor."""
 
 from xvarpro.conformance.exemptions import Exemption
-from xvarpro.conformance.renderings import read, write
-from xvarpro.conformance.report import Cell, Outcome, Report
+from xvarpro.conformance.record import read, write
+from xvarpro.conformance.report import Cell, Outcome, Proof, Report
 from xvarpro.conformance.runner import run, targets
 from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Measured, Target, check
 
@@ -14,6 +14,7 @@ __all__ = [
     "Inapplicable",
     "Measured",
     "Outcome",
+    "Proof",
     "Report",
     "Target",
     "check",

@@ -1,4 +1,4 @@
-"""What came of a run: every outcome, the matrix of targets and areas, and the record that pages are made of."""
+"""The outcomes of a run, the matrix of targets and areas, and the record that pages are made of."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from xvarpro._version import __version__
 from xvarpro.conformance import words
 from xvarpro.conformance.exemptions import Exemption
-from xvarpro.conformance.renderings import FORMAT, write
+from xvarpro.conformance.record import FORMAT, compared, number, write
 from xvarpro.conformance.suite import AREAS, Measured
-from xvarpro.conformance.values import compared, number
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class Outcome:
         What made the tolerance wider.
     thorough : bool
         Whether the target compiles every example.
+    path : str
+        The processor path that it ran on; empty where none was asked for.
     """
 
     backend: str
@@ -61,6 +62,7 @@ class Outcome:
     says: str = ""
     exemption: Exemption | None = None
     thorough: bool = False
+    path: str = ""
 
     @property
     def ok(self) -> bool:
@@ -79,10 +81,9 @@ class Outcome:
     @property
     def command(self) -> str:
         """What runs this case alone."""
-        return (
-            f"xvarpro conformance --backend {self.backend} --device {self.device} --dtype {self.dtype} "
-            f"--only {shlex.quote(self.address)}{' --thorough' if self.thorough else ''}"
-        )
+        where = f"--processors --path {self.path}" if self.path else f"--backend {self.backend} --device {self.device}"
+        rest = f"--only {shlex.quote(self.address)}{' --thorough' if self.thorough else ''}"
+        return f"xvarpro conformance {where} --dtype {self.dtype} {rest}"
 
 
 def address(area: str, check: str, case: str) -> str:
@@ -100,6 +101,36 @@ class Cell(NamedTuple):
     seconds: float
 
 
+@dataclass(frozen=True)
+class Proof:
+    """What became of a processor path.
+
+    Attributes
+    ----------
+    path : str
+        ``backend/kernels/threads``.
+    variables : mapping of str to str
+        The environment variables that choose it.
+    state : str
+        ``"proven"``, ``"failed"``, ``"not proven"`` (other kernels were in use), ``"no case applies"`` or ``"cannot run
+        here"``.
+    kernels : str
+        What was in use.
+    reason : str
+        Why it is not proven.
+    """
+
+    path: str
+    variables: Mapping[str, str]
+    state: str
+    kernels: str = ""
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.state not in ("failed", "not proven")
+
+
 def _machine() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
@@ -110,7 +141,7 @@ def _machine() -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What came of a run.
+    """All outcomes of a run.
 
     Attributes
     ----------
@@ -127,6 +158,8 @@ class Report:
         When it was made: ISO 8601, UTC.
     machine : mapping
         Python, system and cores.
+    processors : tuple of Proof
+        The processor paths that were asked for, in their order.
 
     Examples
     --------
@@ -147,6 +180,7 @@ class Report:
     only: tuple[str, ...] = ()
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     machine: Mapping[str, Any] = field(default_factory=_machine)
+    processors: tuple[Proof, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Report: {words.verdict(self.record())}>"
@@ -154,7 +188,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether everything that applies passed."""
-        return all(o.ok for o in self.outcomes)
+        return all(o.ok for o in self.outcomes) and all(proof.ok for proof in self.processors)
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
@@ -195,6 +229,7 @@ class Report:
             "machine": dict(self.machine),
             "facts": self.facts,
             "absent": dict(self.absent),
+            "processors": [self._proof(proof) for proof in self.processors],
             "areas": self.areas,
             "targets": [self._target(target) for target in self.targets],
             "checks": self._checks(),
@@ -204,8 +239,22 @@ class Report:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the report: a page for ``.html``, text for ``.md``, the record for ``.json``."""
+        """Write the report: a page for ``.md``, the record for ``.json``."""
         write(self.record(), path)
+
+    def _proof(self, proof: Proof) -> dict[str, Any]:
+        found = [o for o in self.outcomes if o.path == proof.path]
+        return {
+            "path": proof.path,
+            "variables": dict(proof.variables),
+            "state": proof.state,
+            "kernels": proof.kernels,
+            "reason": proof.reason,
+            "passed": sum(o.state == "passed" for o in found),
+            "failed": sum(not o.ok for o in found),
+            "units": number(_worst(found)),
+            "seconds": sum(o.seconds for o in found),
+        }
 
     def _target(self, target: tuple[str, str, str]) -> dict[str, Any]:
         met = {o.area for o in self.outcomes if o.target == target}
@@ -276,6 +325,7 @@ def _worst(found: Iterable[Outcome]) -> float:
 def _failure(o: Outcome) -> dict[str, Any]:
     return {
         **dict(zip(("backend", "device", "dtype"), o.target, strict=True)),
+        "path": o.path,
         "address": o.address,
         "says": o.says,
         "state": o.state,

@@ -185,7 +185,7 @@ def _exemption(target: Target, where: str) -> Exemption | None:
 def run(
     among: str | Backend | Target | Iterable[str | Backend | Target] | None = None,
     only: str | Sequence[str] = (),
-    told: Callable[[Outcome], None] | None = None,
+    callback: Callable[[Outcome], None] | None = None,
     jobs: int = 1,
 ) -> Report:
     """The suite on every target, one after another.
@@ -197,7 +197,7 @@ def run(
         otherwise.
     only : str or sequence of str
         Addresses, or their beginnings, or patterns of them: ``"sets"``, ``"sets/oracle/L1Ball 0"``, ``"*/Simplex*"``.
-    told : callable, optional
+    callback : callable, optional
         Called with every outcome.
     jobs : int
         Processes to share the work, >= 1; of several, this one only collects.
@@ -228,8 +228,8 @@ def run(
     def collect(found: Iterable[Outcome]) -> None:
         for outcome in found:
             outcomes.append(outcome)
-            if told is not None:
-                told(outcome)
+            if callback is not None:
+                callback(outcome)
 
     if jobs == 1:
         for target in wanted:

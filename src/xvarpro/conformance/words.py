@@ -1,9 +1,11 @@
-"""What all renderings of a record say alike: numbers, names, sentences."""
+"""What the screen and the page say alike: numbers, names, sentences, rows of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+Fields = Mapping[str, Any]  # of a record, or of a part of it
 
 LEGEND = (
     "Each field: cases that passed, or how many of them fail, then the worst error in units of its tolerance: 1 and "
@@ -23,41 +25,41 @@ def number(n: int, of: str) -> str:
     return f"{n} {of}{'' if n == 1 else 's'}"
 
 
-def target(t: Mapping[str, Any]) -> str:
-    """Backend, device and precision."""
-    return f"{t['backend']} {t['device']} {t['dtype']}"
+def target(t: Fields) -> str:
+    """Backend, device and precision, and the processor path of a failure."""
+    path = f" ({t['path']})" if t.get("path") else ""
+    return f"{t['backend']} {t['device']} {t['dtype']}{path}"
 
 
-def count(cell: Mapping[str, Any]) -> str:
+def count(cell: Fields) -> str:
     """How many passed, or how many fail."""
     if cell["failed"]:
         return f"{cell['failed']} of {cell['passed'] + cell['failed']} FAIL"
     return f"{cell['passed']} passed" if cell["passed"] else "not applicable"
 
 
-def cells(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def cells(record: Fields) -> Iterator[Fields]:
     """Every field of the matrix."""
     for t in record["targets"]:
         yield from t["areas"].values()
 
 
-def verdict(record: Mapping[str, Any]) -> str:
-    """One sentence: whether all is well."""
+def verdict(record: Fields) -> str:
+    """One sentence: how many cases passed or failed, and which part of the suite ran."""
     passed, failed, rest = (sum(c[key] for c in cells(record)) for key in ("passed", "failed", "inapplicable"))
-    on = f"on {number(len(record['targets']), 'target')}"
-    more = f"; {rest} do not apply" if rest else ""
+    more = f" on {number(len(record['targets']), 'target')}"
+    if record["processors"]:
+        states = [p["state"] for p in record["processors"]]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        more += f"; processor paths: {counts}"
+    more += f"; {rest} do not apply" if rest else ""
     more += f"; of {', '.join(record['only'])} alone" if record["only"] else ""
     if failed:
-        return f"{failed} of {number(passed + failed, 'case')} failed {on}{more}"
-    return f"{number(passed, 'case')} passed {on}{more}"
+        return f"{failed} of {number(passed + failed, 'case')} failed{more}"
+    return f"{number(passed, 'case')} passed{more}"
 
 
-def where(found: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """The targets that something holds for."""
-    return "all" if len(found["targets"]) == len(record["targets"]) else ", ".join(found["targets"])
-
-
-def off(value: Mapping[str, Any]) -> str:
+def off(value: Fields) -> str:
     """How far a value is off, and how much of it."""
     size = f"{value['differ']} of {value['size']} entries differ; " if value.get("size", 0) > 1 else ""
     if not value["tolerance"]:
@@ -66,7 +68,7 @@ def off(value: Mapping[str, Any]) -> str:
     return f"{size}{error}, tolerance {value['tolerance']:.3g}: {units(value['units'])} tolerances"
 
 
-def entries(value: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def entries(value: Fields) -> Iterator[tuple[str, str, str]]:
     """Where, what the target gave, what is right."""
     if "entries" not in value:
         yield "", value["got"], value["want"]
@@ -75,26 +77,22 @@ def entries(value: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield str(e["at"]) if e["at"] else "", e["got"], e["want"]
 
 
-def exempted(e: Mapping[str, Any]) -> str:
+def exempted(e: Fields) -> str:
     """What an exemption widened."""
     return f"{e['backend']} {e['dtype']} {e['address']}: {e['factor']:g} times as wide"
 
 
-def exemptions(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A table of those that covered something, head first."""
-    rows = [(exempted(e), str(e["cases"]), str(e["needed"]), e["reason"]) for e in record["exemptions"]]
-    return [("tolerance", "cases", "that needed it", "why"), *rows]
+def processors(record: Fields) -> Iterator[tuple[str, ...]]:
+    """A row for every processor path: the path, what is known of it, the kernels in use, counts, the worst error."""
+    for p in record["processors"]:
+        why = p["reason"] or " ".join(f"{key}={value}" for key, value in p["variables"].items())
+        yield p["path"], p["state"], p["kernels"], *map(str, (p["passed"], p["failed"])), units(p["units"]), why
 
 
-def inapplicable(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A table of what does not apply, head first."""
-    rows = [
-        (f"{x['area']}/{x['check']}", str(x["cases"]), x["reason"], where(x, record)) for x in record["inapplicable"]
-    ]
-    return [("check", "cases", "why", "targets"), *rows]
+PROCESSORS = ("path", "state", "in use", "passed", "failed", "worst", "variables, or why not")
 
 
-def versions(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def versions(record: Fields) -> Iterator[tuple[str, str]]:
     """What ran, and what did not."""
     described = {**record["facts"], "machine": record["machine"]}
     for name, found in described.items():
@@ -103,6 +101,6 @@ def versions(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, f"not run: {why}"
 
 
-def seconds(record: Mapping[str, Any]) -> float:
-    """Of all cases."""
+def seconds(record: Fields) -> float:
+    """The time of all cases."""
     return float(sum(c["seconds"] for c in cells(record)))
