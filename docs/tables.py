@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from xvarpro import algorithms, sets, steps
-from xvarpro.algorithms._blocks import Blocks
+from xvarpro.algorithms._conditional_gradient import Blocks
 from xvarpro.algorithms._corrective import Correction
 from xvarpro.algorithms.reseed import Seeds
 from xvarpro.algorithms.stochastic import Estimator

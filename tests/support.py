@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -116,3 +117,63 @@ def dictionary_problem(m=6, k=9, lam=0.1, seed=0, **keywords):
 def dictionary_start(m=6, n=4, seed=1):
     D = rng(seed).normal(size=(m, n))
     return D / np.abs(D).sum()
+
+
+# -- algorithms on a function that is known ----------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    theta: Any
+    value: Any
+
+
+class Quadratic:
+    """``1/2 <x, H x> - <b, x> + offset`` in the place of a reduced objective, on any framework; calls are counted."""
+
+    exact, samples, target_shape = True, 1, (1, 1)
+
+    def __init__(self, H, b, offset=0.0, backend=None):
+        self.backend = backend or xv.backends.get("numpy")
+        self.H, self.b, self.offset = (self.backend.asarray(np.asarray(x, dtype=np.float64)) for x in (H, b, offset))
+        self.values = self.gradients = 0
+
+    @property
+    def L(self):
+        return np.abs(np.linalg.eigvalsh(self.H)).max()
+
+    def rounding(self, value):
+        return 4 * np.finfo(np.float64).eps * abs(value)
+
+    def flat(self, theta):
+        return self.backend.xp.concat([self.backend.xp.reshape(x, (-1,)) for x in theta])
+
+    def point(self, theta, ahead=False):
+        self.values += 1
+        x = self.flat(theta)
+        return Point(theta, 0.5 * (x @ (self.H @ x)) - self.b @ x + self.offset)
+
+    def gradient(self, point):
+        self.gradients += 1
+        g, out, at = self.H @ self.flat(point.theta) - self.b, [], 0
+        for x in point.theta:
+            n = int(np.prod(x.shape))
+            out.append(self.backend.xp.reshape(g[at : at + n], x.shape))
+            at += n
+        return tuple(out)
+
+    def value_and_gradient(self, theta):
+        point = self.point(theta)
+        return point, self.gradient(point)
+
+    def scaled(self, c):
+        return Quadratic(c * self.H, c * self.b, c * self.offset)
+
+
+def states(algorithm, f, region, theta, n):
+    """Iterates 0 to n."""
+    with f.backend.scope("float64"):
+        state = algorithm.init(f, region, theta)
+        yield state.iterate
+        for _ in range(n):
+            state = algorithm.advance(f, region, state)
+            yield state.iterate

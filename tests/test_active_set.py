@@ -17,7 +17,6 @@ from xvarpro.algorithms import (
     InFaceGradient,
     Pairwise,
     Separate,
-    Simultaneous,
     Together,
 )
 from xvarpro.algorithms.steps import Armijo, ShortStep
@@ -27,7 +26,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
-from .support import error, rng, vector
+from .support import Point, error, rng, vector
 
 # a full step to a vertex of a ball kills units: honest, and not what is asked here
 pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
@@ -36,13 +35,10 @@ EPS = np.finfo(np.float64).eps
 CORRECTIONS = [AwayStep(), Pairwise(), BlendedPairwise()]
 
 
-class Point(NamedTuple):
-    theta: Any
-    value: Any
-
-
 class LeastSquares:
     """``1/2 |A x - y|^2`` in the place of a reduced objective: exact to the rounding of its value."""
+
+    exact = True
 
     def __init__(self, A, y, dtype="float64"):
         self.backend = backends.get("numpy")
@@ -247,12 +243,12 @@ def test_a_dropped_atom_does_not_come_back_by_itself():
     here = case("simplex")
     algorithm, region = ActiveSetFrankWolfe(AwayStep()), resolve(here.over, here.vertex)
     *_, state = run(algorithm, here.f, here.over, here.vertex, 60, 1e-8)
-    carrier, theta, grad = state.carrier, state.iterate.theta, state.grad
+    carrier, grad = state.carrier, state.grad
     empty = carrier.weights[0] == 0
     assert empty.any()
     poisoned = np.where(empty[:, None], 1e6 * np.sign(grad[0]), carrier.atoms[0])
     before, after = (
-        algorithm.move(here.f, region, theta, grad, state.d, state.iterate.gap_A, carrier._replace(atoms=(atoms,)))
+        algorithm.move(here.f, region, state._replace(carrier=carrier._replace(atoms=(atoms,))))
         for atoms in (carrier.atoms[0], poisoned)
     )
     assert before.d[0].tolist() == after.d[0].tolist()
@@ -416,13 +412,13 @@ def test_whole_problems(make, correction):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ActiveSetFrankWolfe(capacity=1), "capacity >= 2, a whole number, got 1"),
-        (lambda: ActiveSetFrankWolfe(capacity=2.5), "capacity >= 2"),
-        (lambda: ActiveSetFrankWolfe("away"), "needs a correction such as"),
-        (lambda: ActiveSetFrankWolfe(InFaceGradient()), "use InFaceFrankWolfe"),
+        (lambda: ActiveSetFrankWolfe(capacity=1), "capacity must be a whole number >= 2, got 1"),
+        (lambda: ActiveSetFrankWolfe(capacity=2.5), "capacity must be a whole number >= 2"),
+        (lambda: ActiveSetFrankWolfe("away"), "correction must be one such as"),
+        (lambda: ActiveSetFrankWolfe(InFaceGradient()), "Use InFaceFrankWolfe"),
         (lambda: ActiveSetFrankWolfe(step="armijo"), "step must be one of"),
         (lambda: ActiveSetFrankWolfe(blocks="together"), "blocks must be"),
-        (lambda: ActiveSetFrankWolfe(blocks=Simultaneous()), "blocks must be"),
+        (lambda: ActiveSetFrankWolfe(blocks=None), "blocks must be"),
     ],
 )
 def test_wrong_parameters(make, message):

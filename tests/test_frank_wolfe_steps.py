@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import itertools
 from functools import cache, partial
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from xvarpro import backends
-from xvarpro.algorithms import (
-    AcceleratedProjectedGradient,
-    Cyclic,
-    FrankWolfe,
-    Randomised,
-    Separate,
-    Simultaneous,
-    Together,
-)
+from xvarpro.algorithms import AcceleratedProjectedGradient, FrankWolfe, Separate, Together
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core import trees
 from xvarpro.core.status import Status
@@ -27,7 +18,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
-from .support import error, host, rng, vector
+from .support import Point, Quadratic, error, host, rng, states, vector
 
 RULES = {
     "Armijo": Armijo(),
@@ -41,21 +32,13 @@ RULES = {
     "log-adaptive": LogAdaptive(),
     "constant": Constant(),
 }
-BLOCKS = [Together(), Separate(), Simultaneous(), Cyclic(), Randomised(seed=3)]
-
-
-def fits(rule, blocks):
-    if isinstance(blocks, Simultaneous):
-        return rule.separable
-    if isinstance(blocks, Randomised):  # all but the draw is Cyclic's
-        return rule in (ShortStep(), ExactStep(quadratic=True), OpenLoop())
-    return not (isinstance(blocks, Together) and rule.of_block(free=True) is not rule)
+BLOCKS = [Together(), Separate()]
 
 
 METHODS = {
     f"{name}, {type(blocks).__name__}": FrankWolfe(rule, blocks)
     for (name, rule), blocks in itertools.product(RULES.items(), BLOCKS)
-    if fits(rule, blocks)
+    if not (isinstance(blocks, Together) and rule.of_block(free=True) is not rule)
 }
 MONOTONE = {name: method for name, method in METHODS.items() if method.step.monotone}
 EPS = np.finfo(np.float64).eps
@@ -66,47 +49,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
 @pytest.fixture(params=METHODS)
 def method(request):
     return METHODS[request.param]
-
-
-class Point(NamedTuple):
-    theta: Any
-    value: Any
-
-
-class Quadratic:
-    """``1/2 <x, H x> - <b, x> + offset`` over a tuple of leaves, on any framework."""
-
-    def __init__(self, H, b, offset=0.0, backend=None):
-        self.backend = backend or backends.get("numpy")
-        self.H, self.b, self.offset = (self.backend.asarray(np.asarray(x, dtype=np.float64)) for x in (H, b, offset))
-        self.values = self.gradients = 0
-
-    def rounding(self, value):
-        return 4 * np.finfo(np.float64).eps * abs(value)
-
-    def flat(self, theta):
-        return self.backend.xp.concat([self.backend.xp.reshape(x, (-1,)) for x in theta])
-
-    def point(self, theta, ahead=False):
-        self.values += 1
-        x = self.flat(theta)
-        return Point(theta, 0.5 * (x @ (self.H @ x)) - self.b @ x + self.offset)
-
-    def gradient(self, point):
-        self.gradients += 1
-        g, out, at = self.H @ self.flat(point.theta) - self.b, [], 0
-        for x in point.theta:
-            n = int(np.prod(x.shape))
-            out.append(self.backend.xp.reshape(g[at : at + n], x.shape))
-            at += n
-        return tuple(out)
-
-    def value_and_gradient(self, theta):
-        point = self.point(theta)
-        return point, self.gradient(point)
-
-    def scaled(self, c):
-        return Quadratic(c * self.H, c * self.b, c * self.offset)
 
 
 OVER = {"a": CappedSimplex(2.0), "b": L1Ball(1.5), "x": None, "z": Free(radius=2.0)}
@@ -122,15 +64,6 @@ def mixed(low=0.5, high=10.0, seed=0, backend=None):
     f = Quadratic((H + H.T) / 2, 3 * rng(seed + 1).normal(size=13), offset=20.0, backend=backend)
     leaves = tuple(f.backend.asarray(x) for x in trees.leaves(THETA))
     return f, resolve(OVER, THETA), leaves
-
-
-def states(method, f, region, theta, n):
-    with f.backend.scope("float64"):
-        state = method.init(f, region, theta)
-        yield state.iterate
-        for _ in range(n):
-            state = method.advance(f, region, state)
-            yield state.iterate
 
 
 INSIDE = {"a": CappedSimplex(2.0), "b": L1Ball(1.5), "x": Box(-1.0, 1.0), "z": Box(-1.0, 1.0)}
@@ -249,12 +182,9 @@ def test_slopes_near_rounding_are_counted():
     [
         (FrankWolfe(ShortStep(L=11.0)), 1, 1, 1, 1),
         (FrankWolfe(ShortStep(L=11.0), Separate()), 1, 2, 2, 2),
-        (FrankWolfe(ShortStep(L=(11.0, 11.0)), Simultaneous()), 1, 1, 1, 1),
-        (FrankWolfe(ShortStep(L=11.0), Cyclic()), 1, 1, 1, 1),
-        (FrankWolfe(ShortStep(), Cyclic()), 5, None, 1, 1),
-        (FrankWolfe(ShortStep(), Simultaneous()), 3, None, 1, 1),
+        (FrankWolfe(ShortStep(), Separate()), 3, None, 2, 2),
         (FrankWolfe(ExactStep(quadratic=True)), 1, 2, 1, 1),
-        (FrankWolfe(OpenLoop(), Randomised()), 1, 1, 1, 1),
+        (FrankWolfe(OpenLoop()), 1, 1, 1, 1),
     ],
     ids=repr,
 )
@@ -291,23 +221,13 @@ def test_units_of_the_objective_change_no_decision(method, power):
         assert [int(n) for n in a.counts] == [int(n) for n in b.counts]
 
 
-@pytest.mark.parametrize("c", [1e-12, 1e12])
-def test_decimal_units_change_steps_by_rounding_only(method, c):
-    f, region, theta = mixed()
-    here = states(method, f, region, theta, 12)
-    there = states(with_units(method, c), f.scaled(c), region, theta, 12)
-    for a, b in zip(here, there, strict=True):
-        assert float(b.alpha_A) == pytest.approx(float(a.alpha_A), rel=1e-9, abs=1e-12)
-        assert error(b.theta, a.theta) <= 1e-9
-
-
 @pytest.mark.parametrize("name", MONOTONE)
 def test_a_wrong_gradient_ends_with_a_status(name):
     f, region, theta = mixed()
     honest = f.gradient
     f.gradient = lambda point: tuple(-g for g in honest(point))
     start = vector(theta)
-    *_, last = states(MONOTONE[name], f, region, theta, 30 if "Randomised" in name else 5)
+    *_, last = states(MONOTONE[name], f, region, theta, 5)
     assert int(last.status) == Status.NO_DESCENT.code
     assert vector(last.theta) == pytest.approx(start, abs=1e-9)
 
@@ -382,14 +302,6 @@ def test_converges_to_a_vertex_and_a_free_minimiser(name):
     assert last.theta[1] == pytest.approx(z, abs=1e-6)
 
 
-@pytest.mark.parametrize("blocks", [Cyclic(), Randomised(), Randomised(seed=1)], ids=repr)
-def test_one_part_at_a_time_reaches_the_common_minimum(blocks):
-    f, region, theta = mixed()
-    lowest = lowest_of_mixed(free=True)
-    first, *_, last = states(FrankWolfe(ShortStep(), blocks), f, region, theta, 1000)
-    assert float(last.value) - lowest <= 2e-2 * (float(first.value) - lowest)
-
-
 # -- free blocks -------------------------------------------------------------------------------------------------------
 
 
@@ -433,33 +345,6 @@ def test_a_clipped_step_converges(blocks):
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 
-def test_simultaneous_steps_are_short_steps_for_twice_the_l_of_each_block():
-    f, region, theta = mixed()
-    L = (30.0, 12.0)
-    _, after = states(FrankWolfe(ShortStep(L=L), Simultaneous()), f, region, theta, 1)
-    g = f.gradient(Point(theta, None))
-    direction = region.blmo(theta, g)
-    for i, alpha, leaves in ((0, after.alpha_A, (0, 1)), (1, after.alpha_B, (2, 3))):
-        d = vector([direction.d[j] for j in leaves])
-        want = min(1.0, float((direction.gap_A, direction.gap_B)[i]) / (2 * L[i] * (d @ d)))
-        assert float(alpha) == pytest.approx(want, rel=1e-13)
-        for j in leaves:
-            assert after.theta[j] == pytest.approx(theta[j] + want * direction.d[j], rel=1e-13, abs=1e-15)
-
-
-def test_simultaneous_with_one_block_is_together():
-    """Nothing is inflated where there is nothing to share with."""
-    Q = Quadratic(np.diag([1.0, 2.0, 5.0]), np.ones(3))
-    for over in (Simplex(), None):
-        region, theta = resolve(over, np.ones(3)), (np.full(3, 1 / 3),)
-        both = (states(FrankWolfe(blocks=blocks), Q, region, theta, 10) for blocks in (Simultaneous(), Together()))
-        for a, b in zip(*both, strict=True):
-            assert a.theta[0].tolist() == b.theta[0].tolist()
-            assert (float(a.alpha_A), float(a.alpha_B)) == (
-                (float(b.alpha_A), 0.0) if over else (0.0, float(b.alpha_B))
-            )
-
-
 def test_one_l_for_both_blocks_is_what_costs_most():
     """A free block with a curvature of its own: the constrained one creeps unless each has its L."""
     draw = rng(0)
@@ -477,55 +362,7 @@ def test_one_l_for_both_blocks_is_what_costs_most():
         return float(last.value) - lowest
 
     shared = excess(ShortStep(L=L), Together())
-    assert excess(ShortStep(L=(L_A, L_B)), Simultaneous()) < 0.25 * shared
     assert excess(ShortStep(L=(L_A, L_B)), Separate()) < 0.25 * shared
-    assert excess(ShortStep(L=(L_A, L_B)), Cyclic()) < 0.25 * shared
-
-
-def changed(iterates):
-    """Which leaves each step moved."""
-    for a, b in itertools.pairwise(iterates):
-        yield tuple(j for j in range(len(a.theta)) if (host(a.theta[j]) != host(b.theta[j])).any())
-
-
-def test_cyclic_steps_one_part_after_the_other():
-    parts = list(changed(states(FrankWolfe(Armijo(), Cyclic()), *mixed(), 12)))
-    assert len(set(parts)) == 4
-    assert parts == parts[:4] * 3
-    assert sorted(j for part in parts[:4] for j in part) == [0, 1, 2, 3]
-
-
-def test_a_free_ball_over_several_leaves_is_one_part():
-    f, _, theta = mixed()
-    region = resolve({"a": CappedSimplex(2.0), "b": L1Ball(1.5)}, THETA)
-    parts = set(changed(states(FrankWolfe(Armijo(), Cyclic()), f, region, theta, 9)))
-    assert parts == {(0,), (1,), (2, 3)}
-
-
-def test_randomised_steps_are_reproducible_and_even():
-    def drawn(seed):
-        f, region, theta = mixed()
-        return list(changed(states(FrankWolfe(Constant(0.01), Randomised(seed)), f, region, theta, 400)))
-
-    one = drawn(1)
-    assert one == drawn(1)
-    assert one != drawn(2)
-    shares = [one.count(part) for part in set(one)]
-    assert len(shares) == 4
-    assert min(shares) >= 70, "about 100 of 400 each"
-    pairs = {(a, b) for a, b in itertools.pairwise(one)}
-    assert len(pairs) == 16, "every part follows every other"
-
-
-@pytest.mark.parametrize("blocks", [Cyclic(), Randomised()], ids=repr)
-def test_a_part_at_its_optimum_does_not_end_the_solve(blocks):
-    """Nothing can move on the first leaf; the second goes on, and the end comes when neither moves."""
-    f = Quadratic(np.diag([1.0, 1.0, 1.0, 3.0]), np.array([5.0, 0.0, 1.0, 1.0]))
-    theta = (np.array([1.0, 0.0]), np.zeros(2))
-    region = resolve((Simplex(), None), theta)
-    *_, last = states(FrankWolfe(ShortStep(L=3.0), blocks), f, region, theta, 60)
-    assert int(last.status) == Status.RUNNING.code
-    assert last.theta[1] == pytest.approx([1.0, 1 / 3], rel=1e-4)
 
 
 @pytest.mark.parametrize("blocks", BLOCKS, ids=repr)
@@ -542,12 +379,11 @@ def test_cap_holds_the_constrained_block_alone(blocks):
 
 
 PORTABLE = (
-    "warm Armijo, Cyclic",
+    "warm Armijo, Separate",
     "short, estimated, Separate",
-    "short, estimated, Simultaneous",
-    "short, by block, Cyclic",
+    "short, by block, Separate",
     "exact, Together",
-    "exact, quadratic, Randomised",
+    "exact, quadratic, Separate",
     "open loop, Separate",
     "log-adaptive, Together",
     "constant, Separate",
@@ -597,9 +433,7 @@ def decay_with_drift():
     return xv.separable(shifted, y, lam=1e-3, data={"t": t}), start, over
 
 
-@pytest.mark.parametrize(
-    "name", ["short, estimated, Cyclic", "short, estimated, Simultaneous", "open loop, Randomised"]
-)
+@pytest.mark.parametrize("name", ["short, estimated, Separate", "warm Armijo, Together", "open loop, Separate"])
 def test_a_whole_solve_is_the_same_on_every_backend(name, backend):
     problem, start, over = decay_with_drift()
     how = {"over": over, "algorithm": METHODS[name], "max_iter": 20, "tol": 0.0}
@@ -626,11 +460,9 @@ def test_a_whole_solve(name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FrankWolfe(Armijo(), Simultaneous()), "Simultaneous.* needs a rule with a step per block, .*Armijo"),
         (lambda: FrankWolfe(ShortStep(L=(1.0, 2.0))), "Together.* takes one step for both blocks"),
-        (lambda: Randomised(seed=-1), "seed >= 0, a whole number, got -1"),
-        (lambda: Randomised(seed=1.5), "seed >= 0"),
-        (lambda: FrankWolfe(blocks=Cyclic), "blocks must be one such as"),
+        (lambda: FrankWolfe(blocks=Separate), "blocks must be Together"),
+        (lambda: FrankWolfe(step="armijo"), "step must be one of xvarpro.steps"),
     ],
 )
 def test_wrong_parameters(make, message):

@@ -139,6 +139,10 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         *(("operators.convolution", f"operators.{shared}") for shared in ("convolutions", "fourier")),
         ("operators.convolutions", "operators.fourier"),
         ("algorithms.reseed", "algorithms.frank_wolfe"),
+        *(
+            (f"algorithms.steps.{name}", "algorithms.steps.backtracking")
+            for name in ("armijo", "exact", "open_loop", "short_step")
+        ),
         ("lower.weight_sets.affine", "lower.qr"),
     }
     common = (
@@ -147,6 +151,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         f"{seam}.preconditioners",
         f"{seam}.vectors",
         f"{seam}.common",
+        f"{seam}.backtracking",
         f"{seam}.normal",
     )
     for module, target in edges():

@@ -229,7 +229,7 @@ def test_whole_problems(make, correction):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: InFaceFrankWolfe("away"), "needs a correction such as"),
+        (lambda: InFaceFrankWolfe("away"), "correction must be one such as"),
         (lambda: InFaceFrankWolfe(step="armijo"), "step must be one of"),
         (lambda: InFaceFrankWolfe(blocks="together"), "blocks must be"),
     ],

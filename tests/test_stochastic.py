@@ -393,11 +393,11 @@ def test_free_blocks_and_caps():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"batch": 0}, "batch >= 1, a whole number, got 0"),
-        ({"batch": 2.5}, "batch >= 1, a whole number, got 2.5"),
-        ({"certify": 0}, "certify >= 1, a whole number, got 0"),
-        ({"seed": -1}, "seed >= 0, a whole number, got -1"),
-        ({"period": True}, "period >= 1, a whole number, got True"),
+        ({"batch": 0}, "batch must be a whole number >= 1, got 0"),
+        ({"batch": 2.5}, "batch must be a whole number >= 1, got 2.5"),
+        ({"certify": 0}, "certify must be a whole number >= 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ({"period": True}, "period must be a whole number >= 1, got True"),
         ({"cap": 0.0}, "0 < cap <= 1, got 0.0"),
         ({"cap": "all"}, "0 < cap <= 1, got 'all'"),
         ({"estimator": "momentum"}, "estimator must be Momentum"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xvarpro.algorithms._blocks import Cyclic, Randomised, Separate, Simultaneous, Together
+from xvarpro.algorithms._conditional_gradient import Separate, Together
 from xvarpro.algorithms._corrective import AwayStep, BlendedPairwise, Pairwise
 from xvarpro.algorithms.accelerated import AcceleratedProjectedGradient
 from xvarpro.algorithms.active_set import ActiveSetFrankWolfe
@@ -23,7 +23,6 @@ __all__ = [
     "Algorithm",
     "AwayStep",
     "BlendedPairwise",
-    "Cyclic",
     "FrankWolfe",
     "InFaceFrankWolfe",
     "InFaceGradient",
@@ -32,10 +31,8 @@ __all__ = [
     "Pairwise",
     "PrincipalDirections",
     "ProjectedQuasiNewton",
-    "Randomised",
     "Reseeded",
     "Separate",
-    "Simultaneous",
     "SpectralProjectedGradient",
     "StochasticFrankWolfe",
     "Together",

@@ -1,4 +1,4 @@
-"""What first-order methods have to offer so that quasi-Newton steps can take turns with theirs."""
+"""What first-order methods offer so that quasi-Newton steps can take turns with theirs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
 class FirstOrder(Algorithm):
@@ -18,11 +21,11 @@ class FirstOrder(Algorithm):
     oracle: ClassVar[str]  # what `nearest` calls, by its name among the counts
 
     @abstractmethod
-    def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
+    def tangent(self, region: Region, d: Leaves, theta: Leaves) -> Leaves:
         """The part of a direction that stays in the face of theta."""
 
     @abstractmethod
-    def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
+    def toward(self, f: Objective, region: Region, d: Leaves, theta: Leaves) -> Leaves:
         """The feasible direction that stands for `d`, for steps up to 1."""
 
     @abstractmethod
@@ -30,21 +33,23 @@ class FirstOrder(Algorithm):
         """The length of a gradient step from here."""
 
     @abstractmethod
-    def nearest(self, f: Any, region: Any, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
+    def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
         """A feasible point at `goal` or on the way there from `theta`, and the calls of the oracle."""
 
-    def direction(self, f: Any, region: Any, state: Any) -> tuple[Leaves, Any]:
+    def direction(self, f: Objective, region: Region, state: Any) -> tuple[Leaves, Any]:
         """A feasible direction of descent that may leave the face, and the state with its work counted."""
         theta = state.iterate.theta
         end, calls = self.nearest(f, region, axpy(-self.length(state), state.grad, theta), theta)
         return sub(end, theta), worked(state, **{self.oracle: calls})
 
     @abstractmethod
-    def resumed(self, f: Any, region: Any, state: Any, d: Leaves, alpha: Array, point: Any, values: Any) -> Any:
+    def resumed(
+        self, f: Objective, region: Region, state: Any, d: Leaves, alpha: Array, point: Point, values: Array
+    ) -> Any:
         """The state after a step alpha along d to `point`, found with that many values."""
 
 
-def worked(state: Any, **work: Any) -> Any:
+def worked(state: Any, **work: Array | int) -> Any:
     """The state with work counted."""
     iterate = state.iterate
     return state._replace(iterate=iterate._replace(counts=add(iterate.counts, **work)))
@@ -56,13 +61,13 @@ class Projecting(FirstOrder):
     needs_projection = True
     oracle = "projections"
 
-    def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
+    def tangent(self, region: Region, d: Leaves, theta: Leaves) -> Leaves:
         return region.tangent(d, theta)
 
-    def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
+    def toward(self, f: Objective, region: Region, d: Leaves, theta: Leaves) -> Leaves:
         return sub(region.project(axpy(1.0, d, theta)), theta)
 
-    def nearest(self, f: Any, region: Any, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
+    def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
         return region.project(goal), array_namespace(theta[0]).ones_like(corner(theta[0]))
 
 
@@ -77,15 +82,15 @@ class InFace(FirstOrder):
     slides = 5  # a handful: better minima of dictionaries than with 20 of them, which come closer to the projection
     share = 0.5  # of the squared step that the gap of the projection may be; below 1 the step descends
 
-    def tangent(self, region: Any, d: Leaves, theta: Leaves) -> Leaves:
+    def tangent(self, region: Region, d: Leaves, theta: Leaves) -> Leaves:
         d = region.tangent(d, theta)
         without = {i for i, C in region.constrained if not C.has_faces}
         return tuple(0 * x if i in without else x for i, x in enumerate(d))
 
-    def toward(self, f: Any, region: Any, d: Leaves, theta: Leaves) -> Leaves:
+    def toward(self, f: Objective, region: Region, d: Leaves, theta: Leaves) -> Leaves:
         return sub(region.slide(f.backend, d, theta), theta)
 
-    def nearest(self, f: Any, region: Any, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
+    def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
         def slid(theta: Leaves, n: Array) -> _Slid:
             end = region.slide(f.backend, sub(goal, theta), theta)
             ahead = region.blmo(end, region.block(sub(end, goal), free=False))

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
-from xvarpro.algorithms.common import add, arrived, certified, curvature, moved, start, status
+from xvarpro.algorithms.common import add, arrived, at, certified, curvature, moved, start, status
 from xvarpro.algorithms.interface import Iterate
+from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, select, sub
 from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
-class State(NamedTuple):
-    """The iterate, the extrapolated point z, the momentum parameter t and the estimate of L."""
+class AcceleratedState(NamedTuple):
+    """AcceleratedState of an accelerated gradient method."""
 
     iterate: Iterate
     grad: Leaves
-    z: Leaves
-    t: Array
-    L: Array
+    z: Leaves  # the extrapolated point
+    t: Array  # momentum parameter, 0-d
+    L: Array  # estimate of the Lipschitz constant, 0-d
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,18 @@ class Accelerated(FirstOrder):
     limit: int = 60
 
     def __post_init__(self) -> None:
-        checks.limit(self, self.limit)
+        checks.whole(self, "limit", 1)
         if not (0 < self.shrink <= 1 < self.grow):
-            raise ProblemError(f"0 < shrink <= 1 < grow is needed, got {self.shrink!r}, {self.grow!r}")
+            name = type(self).__name__
+            raise ProblemError(f"{name} needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+    def init(self, f: Objective, region: Region, theta: Leaves) -> AcceleratedState:
         iterate, grad, d = start(f, region, theta)
         L = curvature(f, theta, grad, d)
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-        return State(iterate, grad, theta, array_namespace(L).ones_like(L), L)
+        return AcceleratedState(iterate, grad, theta, array_namespace(L).ones_like(L), L)
 
-    def advance(self, f: Any, region: Any, state: State) -> State:
+    def advance(self, f: Objective, region: Region, state: AcceleratedState) -> AcceleratedState:
         iterate, old, z, t, _ = state
         x = iterate.theta
         xp = array_namespace(t)
@@ -56,39 +60,47 @@ class Accelerated(FirstOrder):
         progress = better & moved(xp.ones_like(t), dot(step, step), x)
         forward = progress & (dot(grad, step) <= 0)
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
-        theta = select(better, point.theta, x)
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        (value, gap_A, gap_B, slack, lower), kept = select(
-            better,
-            ((point.value, direction.gap_A, direction.gap_B, direction.slack, direction.lower), grad),
-            ((iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower), old),
-        )
+        found = at(iterate, point, direction, trials + 1, 2)
+        iterate, kept = select(better, (found, grad), (iterate._replace(counts=found.counts), old))
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
         outcome = status(t, progress | (t > 1))
-        work = add(add(iterate.counts, values=trials + 1, gradients=2, lmos=1), **{self.oracle: calls})
-        iterate = Iterate(theta, value, gap_A, gap_B, alpha, alpha, outcome, work, slack, lower)
-        return State(iterate, kept, axpy(momentum, step, theta), xp.where(forward, t_next, xp.ones_like(t)), L)
+        counts = add(iterate.counts, **{self.oracle: calls})
+        iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=outcome, counts=counts)
+        z = axpy(momentum, step, iterate.theta)
+        return AcceleratedState(iterate, kept, z, xp.where(forward, t_next, xp.ones_like(t)), L)
 
-    def length(self, state: State) -> Array:
+    def length(self, state: AcceleratedState) -> Array:
         return 1 / state.L
 
-    def resumed(self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any) -> State:
+    def resumed(
+        self,
+        f: Objective,
+        region: Region,
+        state: AcceleratedState,
+        d: Leaves,
+        alpha: Array,
+        point: Point,
+        values: Array,
+    ) -> AcceleratedState:
         before = state.iterate.theta
         iterate, grad, _ = arrived(f, region, state.iterate, point, values)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
-        return State(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
+        return AcceleratedState(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
 
-    def _descend(self, f: Any, region: Any, z: Leaves, x: Leaves, L: Array) -> tuple[Any, Array, Array, Array, Array]:
+    def _descend(
+        self, f: Objective, region: Region, z: Leaves, x: Leaves, L: Array
+    ) -> tuple[Point, Array, Array, Array, Array]:
         """Gradient step from z, feasible from x; L grows until the quadratic model is an upper bound."""
         xp = array_namespace(L)
         at_z, grad = f.value_and_gradient(z)
         slack = f.rounding(at_z.value)
 
-        def trial(L: Array, n: Array, calls: Array) -> tuple[Array, Any, Array, Array]:
+        def trial(L: Array, n: Array, calls: Array) -> tuple[Array, Point, Array, Array]:
             end, more = self.nearest(f, region, axpy(-1 / L, grad, z), x)
             return L, f.point(end, ahead=True), n, calls + more
 
-        def rejected(state: tuple[Array, Any, Array, Array]) -> Array:
+        def rejected(state: tuple[Array, Point, Array, Array]) -> Array:
             L, point, n, _ = state
             d = sub(point.theta, z)
             bound = at_z.value + dot(grad, d) + (0.5 * L) * dot(d, d) + slack

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-from xvarpro.algorithms._corrective import Corrective, Mix, Move, combine
+from xvarpro.algorithms._conditional_gradient import ConditionalGradientState, Move
+from xvarpro.algorithms._corrective import Corrective, Mix, combine
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Iterate
+from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sum_
 from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 STALE = 32  # roundings of size eps after which the iterate is summed up anew from its atoms
 
@@ -23,6 +26,15 @@ class Active(NamedTuple):
     atoms: tuple[Array, ...]  # (K, *shape of the leaf)
     weights: tuple[Array, ...]  # (K,), >= 0, sum 1
     drift: Array  # 0-d: how many roundings ``x = sum w a`` is off by, at most
+
+
+class Exchange(NamedTuple):
+    """What a move does to the weights: per active set the atom a to leave and s to enter, one-hot (K,)."""
+
+    mix: Mix
+    out: tuple[Array, ...]
+    into: tuple[Array, ...]
+    caps: tuple[Array, ...]  # step at which the weight of a reaches 0, 0-d
 
 
 @final
@@ -75,11 +87,13 @@ class ActiveSetFrankWolfe(Corrective):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.correction.in_face:
-            raise ProblemError(f"{self.correction!r} moves in the face of a point: use InFaceFrankWolfe")
-        if not isinstance(self.capacity, Integral) or isinstance(self.capacity, bool) or self.capacity < 2:
-            raise ProblemError(f"ActiveSetFrankWolfe needs a capacity >= 2, a whole number, got {self.capacity!r}")
+            raise ProblemError(
+                f"ActiveSetFrankWolfe: correction must choose between atoms; got {self.correction!r}, which moves in "
+                "the face of a point. Use InFaceFrankWolfe"
+            )
+        checks.whole(self, "capacity", 2)
 
-    def carry(self, region: Any, theta: Leaves) -> Active:
+    def carry(self, region: Region, theta: Leaves) -> Active:
         xp = array_namespace(*theta)
         atoms, weights = [], []
         for i, _ in region.constrained:
@@ -89,7 +103,7 @@ class ActiveSetFrankWolfe(Corrective):
             weights.append(xp.astype(_one_hot(0, self.capacity, x), x.dtype))
         return Active(tuple(atoms), tuple(weights), xp.zeros((), dtype=theta[0].dtype, device=device(theta[0])))
 
-    def restore(self, f: Any, region: Any, iterate: Iterate, carrier: Active) -> tuple[Iterate, Active]:
+    def restore(self, f: Objective, region: Region, state: ConditionalGradientState) -> tuple[Iterate, Active]:
         def summed(state: tuple[Iterate, Active]) -> tuple[Iterate, Active]:
             iterate, active = state
             theta = list(iterate.theta)
@@ -100,16 +114,15 @@ class ActiveSetFrankWolfe(Corrective):
             iterate = iterate._replace(theta=tuple(theta), value=value, counts=add(iterate.counts, values=1))
             return iterate, active._replace(drift=0 * active.drift)
 
-        return f.backend.when(carrier.drift > STALE, summed, (iterate, carrier))
+        return f.backend.when(state.carrier.drift > STALE, summed, (state.iterate, state.carrier))
 
-    def move(
-        self, f: Any, region: Any, theta: Leaves, grad: Leaves, d: Leaves, forward: Array, carrier: Active
-    ) -> Move:
+    def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
+        theta, grad, forward = state.iterate.theta, state.grad, state.iterate.gap_A
         xp = array_namespace(forward)
-        toward = region.block(d, free=False)
+        toward = region.block(state.d, free=False)
         away, inner = ([xp.zeros_like(x) for x in theta] for _ in range(2))
         out, into = [], []
-        for (i, _), atoms, w in zip(region.constrained, carrier.atoms, carrier.weights, strict=True):
+        for (i, _), atoms, w in zip(region.constrained, state.carrier.atoms, state.carrier.weights, strict=True):
             score = _flat(atoms) @ xp.reshape(grad[i], (-1,))
             worst = xp.argmax(xp.where(w > 0, score, xp.full_like(score, -xp.inf)))
             best = xp.argmin(xp.where(w > 0, score, xp.full_like(score, xp.inf)))
@@ -118,22 +131,23 @@ class ActiveSetFrankWolfe(Corrective):
             into.append(_one_hot(best, self.capacity, w))
         gaps = (forward, -dot(grad, tuple(away)), -dot(grad, tuple(inner)))
         mix = self.correction.mix(*gaps)
-        pairs = zip(carrier.weights, out, into, strict=True)
+        pairs = zip(state.carrier.weights, out, into, strict=True)
         caps = tuple(_cap(mix, *which) for which in pairs)
         cap = xp.min(xp.stack(caps))
         # every leaf is a single atom: there is nothing to take away, and no direction
         cap = xp.where(xp.isfinite(cap), cap, xp.ones_like(cap))
         gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
         direction = combine(mix, (toward, tuple(away), tuple(inner)))
-        return Move(direction, gap, cap, mix, tuple(out), tuple(into), caps)
+        return Move(direction, gap, cap, Exchange(mix, tuple(out), tuple(into), caps))
 
     def settle(
-        self, f: Any, region: Any, grad: Leaves, carrier: Active, move: Move, alpha: Array, drop: Array
+        self, f: Objective, region: Region, state: ConditionalGradientState, move: Move, alpha: Array, drop: Array
     ) -> tuple[Active, Array, Array]:
         xp = array_namespace(alpha)
-        mix, weights, dropped = move.mix, [], alpha < 0
+        carrier, (mix, outs, intos, caps) = state.carrier, move.detail
+        weights, dropped = [], alpha < 0
         scale = mix.away - mix.vertex - mix.inner
-        for w, out, into, cap in zip(carrier.weights, move.out, move.into, move.caps, strict=True):
+        for w, out, into, cap in zip(carrier.weights, outs, intos, caps, strict=True):
             gone = out & (alpha >= cap) & (mix.away > 0)
             # where the atom to leave is the vertex to enter, nothing moves
             dropped = dropped | (xp.any(gone) & (dot(move.d, move.d) > 0))
@@ -146,7 +160,7 @@ class ActiveSetFrankWolfe(Corrective):
 
         def added(active: Active) -> Active:
             # the direction of Algorithm 2 from the origin is the vertex to the last bit, which ``x + d`` is not
-            vertex = region.blmo(tuple(xp.zeros_like(g) for g in grad), grad).d
+            vertex = region.blmo(tuple(xp.zeros_like(g) for g in state.grad), state.grad).d
             leaves = zip(region.constrained, active.atoms, active.weights, strict=True)
             atoms, weights = zip(*(_insert(a, w, vertex[i], alpha) for (i, _), a, w in leaves), strict=True)
             return active._replace(atoms=atoms, weights=weights)
@@ -189,7 +203,7 @@ def _insert(atoms: Array, w: Array, v: Array, alpha: Array) -> tuple[Array, Arra
     a, b = _pick(atoms, first), _pick(atoms, second)
     mean = share * a + (1 - share) * b
     w = xp.where(target, light + heavy, xp.where(slot & merge, xp.zeros_like(w), w))
-    atoms = xp.where(_beside(slot, atoms), v, xp.where(_beside(target, atoms), mean, atoms))
+    atoms = xp.where(_rows(slot, atoms), v, xp.where(_rows(target, atoms), mean, atoms))
     return atoms, w + alpha * xp.astype(slot, w.dtype)
 
 
@@ -209,11 +223,11 @@ def _pick(atoms: Array, index: Array) -> Array:
     return xp.take(atoms, xp.reshape(index, (1,)), axis=0)[0, ...]
 
 
-def _one_hot(index: Any, K: int, like: Array) -> Array:
+def _one_hot(index: Array | int, K: int, like: Array) -> Array:
     xp = array_namespace(like)
     slots = xp.arange(K, device=device(like), dtype=xp.int32 if isinstance(index, int) else index.dtype)
     return slots == index
 
 
-def _beside(mask: Array, atoms: Array) -> Array:
+def _rows(mask: Array, atoms: Array) -> Array:
     return array_namespace(mask).reshape(mask, (-1, *(1,) * (atoms.ndim - 1)))

@@ -1,30 +1,41 @@
-"""What the algorithms share: iterates, counting, lines to search along, and a first estimate of the curvature."""
+"""What methods are written with: iterates and their certificates, counting, lines to search along, line search.
+
+Scalars are 0-d arrays; theta, gradients and directions are `Leaves`, tuples of arrays of one shape each.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from xvarpro.algorithms.interface import Counts, Iterate
-from xvarpro.algorithms.steps.interface import Line, StepRule
+from xvarpro.algorithms.steps.interface import Line, Point
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, sub
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Direction, Region
 
 
 def counts(like: Array, values: int = 0, gradients: int = 0, lmos: int = 0, projections: int = 0) -> Counts:
-    """Counts as arrays beside `like`, in its dtype: one type for a compiled loop to carry."""
+    """Counts as arrays of the shape, dtype and device of `like`, which is 0-d."""
     xp = array_namespace(like)
     return Counts(*(xp.full_like(like, float(n)) for n in (values, gradients, lmos, projections)))
 
 
-def add(total: Counts, values: Any = 0, gradients: Any = 0, lmos: Any = 0, projections: Any = 0) -> Counts:
-    """`total` with the work of one iteration added."""
+def add(
+    total: Counts,
+    values: Array | int = 0,
+    gradients: Array | int = 0,
+    lmos: Array | int = 0,
+    projections: Array | int = 0,
+) -> Counts:
+    """`total` with the work of one iteration added; numbers or 0-d arrays."""
     return Counts(*(t + n for t, n in zip(total, (values, gradients, lmos, projections), strict=True)))
 
 
 def status(like: Array, progress: Array | None = None) -> Array:
-    """RUNNING, or NO_DESCENT where the iteration did not move."""
+    """RUNNING, or NO_DESCENT where `progress` is False; 0-d int32 on the device of `like`."""
     xp = array_namespace(like)
     running = xp.zeros((), dtype=xp.int32, device=device(like))
     if progress is None:
@@ -38,8 +49,8 @@ def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
     return (alpha * alpha) * dd > (eps * eps) * dot(theta, theta)
 
 
-def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
-    """Value and certificate at the start; also its gradient and the direction of Algorithm 2."""
+def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
+    """The first iterate, with value and certificate; its gradient; the direction d of Algorithm 2 there."""
     point, grad, direction = certified(f, region, theta)
     zero = array_namespace(point.value).zeros_like(point.value)
     iterate = Iterate(
@@ -49,40 +60,31 @@ def start(f: Any, region: Any, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     return iterate, grad, direction.d
 
 
-def certified(f: Any, region: Any, theta: Leaves, point: Any = None) -> tuple[Any, Leaves, Any]:
-    """Point, gradient, and the direction of Algorithm 2 there; `point` is the one at theta, where it is known."""
-    if not is_exact(f):
-        return f.certified(region, theta, point)
-    point, grad = f.value_and_gradient(theta) if point is None else (point, f.gradient(point))
-    return point, grad, region.blmo(theta, grad)
-
-
-def is_exact(f: Any) -> bool:
-    """Whether gradients are right to rounding; objectives without a lower level need not say so."""
-    return getattr(f, "exact", True)
-
-
-def along(f: Any, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array) -> Line:
-    """The objective along `d` from the iterate, ``gap = -<grad, d>`` and ``dd = <d, d>``, for steps up to `cap`."""
-
-    def point(alpha: Array) -> Any:
-        return f.point(axpy(alpha, d, iterate.theta))
-
-    def slope(point: Any) -> Array:
-        return dot(f.gradient(point), d)
-
-    return Line(f.backend, point, iterate.value, gap, dd, cap, slope)
+def certified(
+    f: Objective, region: Region, theta: Leaves, point: Point | None = None
+) -> tuple[Point, Leaves, Direction]:
+    """Point, gradient, and the direction of Algorithm 2 at theta; `point` is the one there, where it is known."""
+    if not f.exact:
+        inexact: Any = f
+        return inexact.certified(region, theta, point)
+    found, grad = f.value_and_gradient(theta) if point is None else (point, f.gradient(point))
+    return found, grad, region.blmo(theta, grad)
 
 
 def arrived(
-    f: Any, region: Any, iterate: Iterate, point: Any, values: Any, gradients: Any = 0
+    f: Objective, region: Region, iterate: Iterate, point: Point, values: Array | int, gradients: Array | int = 0
 ) -> tuple[Iterate, Leaves, Leaves]:
-    """The iterate at a point, with its certificate; the gradient and the direction there; the search's work counted."""
+    """The iterate at a point, with its certificate; the gradient and the direction d of Algorithm 2 there.
+
+    `values` and `gradients` are what the search for the point cost; the gradient and the LMO call are added.
+    """
     point, grad, direction = certified(f, region, point.theta, point)
     return at(iterate, point, direction, values, gradients + 1), grad, direction.d
 
 
-def at(iterate: Iterate, point: Any, direction: Any, values: Any, gradients: Any) -> Iterate:
+def at(
+    iterate: Iterate, point: Point, direction: Direction, values: Array | int, gradients: Array | int, lmos: int = 1
+) -> Iterate:
     """The iterate at a point, with the certificate that a direction of Algorithm 2 carries; the work counted."""
     return iterate._replace(
         theta=point.theta,
@@ -91,19 +93,23 @@ def at(iterate: Iterate, point: Any, direction: Any, values: Any, gradients: Any
         gap_B=direction.gap_B,
         slack=direction.slack,
         lower=direction.lower,
-        counts=add(iterate.counts, values=values, gradients=gradients, lmos=1),
+        counts=add(iterate.counts, values=values, gradients=gradients, lmos=lmos),
     )
 
 
-def measured(rule: StepRule, f: Any, grad: Leaves, d: Leaves, iterate: Iterate) -> tuple[Array, Iterate]:
-    """An estimate of L along `d`, for a rule that wants one, and the iterate with the work counted."""
-    if not rule.uses_curvature:
-        return array_namespace(iterate.value).ones_like(iterate.value), iterate
-    L = curvature(f, iterate.theta, grad, d)
-    return L, iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+def along(f: Objective, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap: Array) -> Line:
+    """The objective along `d` from the iterate, ``gap = -<grad, d>`` and ``dd = <d, d>``, for steps up to `cap`."""
+
+    def point(alpha: Array) -> Point:
+        return f.point(axpy(alpha, d, iterate.theta))
+
+    def slope(point: Point) -> Array:
+        return dot(f.gradient(point), d)
+
+    return Line(f.backend, point, iterate.value, gap, dd, cap, slope)
 
 
-def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
+def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     """``|grad(theta + h d) - grad(theta)| / |h d|``, at a small h <= 1: the first estimate of L, from one gradient.
 
     A difference has lost half of its digits or more, to rounding that every framework does its own way. Only powers
@@ -115,7 +121,7 @@ def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
     ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
     h = small * xp.minimum(xp.ones_like(ratio), ratio)
-    if not is_exact(f):
+    if not f.exact:
         f = f.sharp()
         _, grad = f.value_and_gradient(theta)
     _, other = f.value_and_gradient(axpy(h, d, theta))
@@ -128,24 +134,25 @@ def curvature(f: Any, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
 
 
 def feasible_search(
-    f: Any, theta: Leaves, d: Leaves, slope: Array, value: Array, worst: Array, gamma: float, limit: int
-) -> tuple[Array, Any, Array]:
-    """Armijo's rule against `worst` along a feasible direction, from alpha = 1, with the parabola's next trial.
+    f: Objective, theta: Leaves, d: Leaves, slope: Array, value: Array, worst: Array, gamma: float, limit: int
+) -> tuple[Array, Point, Array]:
+    """Armijo's rule ``f(theta + alpha d) <= worst + gamma alpha slope`` from alpha = 1, ``slope = <grad, d>``.
 
-    Returns alpha, the point there and the trials; alpha is 0, and the point the one at `theta`, where none was found.
+    Returns alpha, the point there and the trials made; alpha is 0, and the point the one at `theta`, where `limit`
+    trials found none. The next trial is the minimiser of the parabola through value, slope and the last trial, kept
+    within a tenth and a half of the last alpha.
     """
     xp = array_namespace(slope)
 
-    def trial(alpha: Array, n: Array) -> tuple[Array, Any, Array]:
+    def trial(alpha: Array, n: Array) -> tuple[Array, Point, Array]:
         alpha = xp.where((n > limit) | ~(slope < 0), 0 * alpha, alpha)
         return alpha, f.point(axpy(alpha, d, theta), ahead=True), n
 
-    def rejected(state: tuple[Array, Any, Array]) -> Array:
+    def rejected(state: tuple[Array, Point, Array]) -> Array:
         alpha, point, _ = state
         return ~(point.value <= worst + gamma * alpha * slope) & (alpha > 0)
 
-    def again(state: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
-        # minimiser of the parabola through value, slope and the trial, kept within a tenth and a half
+    def again(state: tuple[Array, Point, Array]) -> tuple[Array, Point, Array]:
         alpha, point, n = state
         excess = 2 * (point.value - value - alpha * slope)
         best = -slope * alpha * alpha / xp.where(excess > 0, excess, xp.ones_like(excess))
@@ -154,19 +161,3 @@ def feasible_search(
 
     one = xp.ones_like(slope)
     return f.backend.while_loop(rejected, again, trial(one, one))
-
-
-def spectral_length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> Array:
-    """``<s, s> / <s, y>`` of the step s = alpha d and the change y of the gradient; twice the last where that fails."""
-    xp = array_namespace(alpha)
-    curved = dot(d, change)
-    length = alpha * dd / xp.where(curved > 0, curved, xp.ones_like(curved))
-    return xp.where((curved > 0) & (length > 0), length, 2 * last)
-
-
-def bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
-    """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
-    xp = array_namespace(length)
-    size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
-    longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
-    return xp.where(slope > 0, xp.minimum(length, longest), length)

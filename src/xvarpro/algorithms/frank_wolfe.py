@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
-from xvarpro.algorithms._blocks import Blocks, Simultaneous, State, Together
-from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms._conditional_gradient import (
+    Blocks,
+    ConditionalGradient,
+    ConditionalGradientState,
+    Move,
+    Together,
+)
 from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
-from xvarpro.core.struct import Leaves
+from xvarpro.core.namespace import array_namespace
 from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
 @final
 @dataclass(frozen=True)
-class FrankWolfe(Algorithm):
+class FrankWolfe(ConditionalGradient):
     """Conditional gradient with a linear minimisation oracle on block A and a ball step on block B.
 
     Parameters
@@ -24,7 +31,7 @@ class FrankWolfe(Algorithm):
         One of `xvarpro.steps`; the default, `steps.ShortStep`, estimates L by backtracking. With a rule that is not
         monotone, such as `steps.OpenLoop`, the result is the last iterate, not the best.
     blocks : Blocks
-        `Together` (the paper), `Separate`, `Simultaneous`, `Cyclic` or `Randomised`.
+        `Together` (the paper) or `Separate`.
     cap : float
         Largest step of block A, in (0, 1]: a full step to a vertex of a ball zeroes everything else.
 
@@ -50,20 +57,11 @@ class FrankWolfe(Algorithm):
     def __post_init__(self) -> None:
         if not 0 < self.cap <= 1:
             raise ProblemError(f"FrankWolfe needs 0 < cap <= 1, got {self.cap!r}")
-        if not isinstance(self.blocks, Blocks):
-            raise ProblemError(f"blocks must be one such as Together() or Separate(), got {self.blocks!r}")
-        if not isinstance(self.step, StepRule):
-            raise ProblemError(f"step must be one of xvarpro.steps, such as xv.steps.Armijo(), got {self.step!r}")
-        if isinstance(self.blocks, Simultaneous) and not self.step.separable:
-            raise ProblemError(f"Simultaneous() needs a rule with a step per block, ShortStep, got {self.step!r}")
-        if isinstance(self.blocks, Together) and self.step.of_block(free=True) is not self.step:
-            raise ProblemError(f"Together() takes one step for both blocks, and {self.step!r} has two constants")
+        self._check()
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
-        return self.blocks.init(self.step, f, region, theta)
-
-    def advance(self, f: Any, region: Any, state: State) -> State:
-        return self.blocks.advance(self.step, self.cap, f, region, state)
+    def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
+        gap = state.iterate.gap_A
+        return Move(region.block(state.d, free=False), gap, array_namespace(gap).full_like(gap, self.cap))
 
 
 def cr_varpro(delta: float = 0.5, gamma: float = 1e-4) -> FrankWolfe:

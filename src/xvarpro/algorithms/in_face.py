@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from xvarpro.algorithms._corrective import Correction, Corrective, Mix, Move, combine, either
+from xvarpro.algorithms._conditional_gradient import ConditionalGradientState, Move
+from xvarpro.algorithms._corrective import Correction, Corrective, Mix, combine, either
 from xvarpro.algorithms.common import moved
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, dot, inner, select, sub, sum_
+from xvarpro.objective.interface import Objective
 from xvarpro.sets.interface import Set
+from xvarpro.sets.region import Region, event
 
 
 @final
@@ -36,7 +39,7 @@ class InFaceGradient(Correction):
     in_face: ClassVar[bool] = True
 
     def mix(self, forward: Array, away: Array, inner: Array) -> Mix:
-        return either(~(inner >= forward), forward, Mix(0.0, 0.0, 1.0))
+        return either(~(inner >= forward), forward, (0.0, 0.0, 1.0))
 
 
 @final
@@ -80,16 +83,17 @@ class InFaceFrankWolfe(Corrective):
 
     correction: Correction = field(default_factory=InFaceGradient)
 
-    def carry(self, region: Any, theta: Leaves) -> Array:
+    def carry(self, region: Region, theta: Leaves) -> Array:
         """Curvature that the last steps met; 0 before the first."""
         return 0 * corner(theta[0])
 
-    def move(self, f: Any, region: Any, theta: Leaves, grad: Leaves, d: Leaves, forward: Array, carrier: Any) -> Move:
+    def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
+        theta, grad, forward, carrier = state.iterate.theta, state.grad, state.iterate.gap_A, state.carrier
         xp = array_namespace(forward)
         sides = _path(f, region, theta, grad, carrier) if self.correction.in_face else _vertices(region, theta, grad)
-        parts = (region.block(d, free=False), *sides)
+        parts = (region.block(state.d, free=False), *sides)
         gaps = (forward, -dot(grad, parts[1]), -dot(grad, parts[2]))
-        promise: Any = gaps
+        promise: tuple[Array, ...] = gaps
         if self.correction.in_face:
             promise = tuple(_decrease(g, dot(part, part), carrier) for g, part in zip(gaps, parts, strict=True))
         mix = self.correction.mix(*promise)
@@ -103,18 +107,18 @@ class InFaceFrankWolfe(Corrective):
         chosen = select(stuck, parts[0], chosen)
         mix, cap = select(stuck, vertex, mix), xp.where(stuck, xp.ones_like(cap), cap)
         gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
-        return Move(chosen, gap, cap, mix)
+        return Move(chosen, gap, cap)
 
     def settle(
-        self, f: Any, region: Any, grad: Leaves, carrier: Array, move: Move, alpha: Array, drop: Array
+        self, f: Objective, region: Region, state: ConditionalGradientState, move: Move, alpha: Array, drop: Array
     ) -> tuple[Array, Array, Array]:
         xp = array_namespace(alpha)
         expected, square = alpha * move.gap, alpha * alpha * dot(move.d, move.d)
         # a difference of values that rounding has eaten says nothing
-        told = (square > 0) & (drop > 0) & (expected - drop > 2.0**-20 * expected)
+        known = (square > 0) & (drop > 0) & (expected - drop > 2.0**-20 * expected)
         curved = 2 * (expected - drop) / xp.where(square > 0, square, xp.ones_like(square))
         # an estimate that is too small lets a path promise more than the step then takes of it
-        return xp.where(told, xp.maximum(curved, 0.5 * carrier), carrier), alpha < 0, 0 * alpha
+        return xp.where(known, xp.maximum(curved, 0.5 * state.carrier), state.carrier), alpha < 0, 0 * alpha
 
 
 def _decrease(gap: Array, dd: Array, L: Array) -> Array:
@@ -137,11 +141,11 @@ def _without_rounding(d: Leaves, mix: Mix, parts: tuple[Leaves, ...]) -> Leaves:
     return tuple(out)
 
 
-def _vertices(region: Any, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:
+def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:
     """``x - a`` and ``s - x`` for the worst and the best vertex of the face."""
     away, inner = ([array_namespace(x).zeros_like(x) for x in theta] for _ in range(2))
     for i, C in _with_faces(region):
-        x, g = _event(C, theta[i]), _event(C, grad[i])
+        x, g = event(C, theta[i]), event(C, grad[i])
         xp = array_namespace(x)
         away[i] = xp.reshape(x - C.away(g, x), theta[i].shape)
         inner[i] = xp.reshape(C.away(-g, x) - x, theta[i].shape)
@@ -149,7 +153,7 @@ def _vertices(region: Any, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]
     return region.tangent(tuple(away), theta), region.tangent(tuple(inner), theta)
 
 
-def _path(f: Any, region: Any, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
+def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
     """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets."""
     xp = array_namespace(*theta)
     length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
@@ -158,13 +162,13 @@ def _path(f: Any, region: Any, theta: Leaves, grad: Leaves, L: Array) -> tuple[L
     return none, region.block(sub(end, theta), free=False)
 
 
-def _reach(region: Any, d: Leaves, theta: Leaves) -> Array:
+def _reach(region: Region, d: Leaves, theta: Leaves) -> Array:
     """Largest step along d that stays in every set; inf where d is 0."""
     xp = array_namespace(*theta)
     reaches = []
     for i, C in region.constrained:
         if C.has_faces:
-            reaches.append(xp.min(C.reach(_event(C, d[i]), _event(C, theta[i]))))
+            reaches.append(xp.min(C.reach(event(C, d[i]), event(C, theta[i]))))
         else:  # the way to a vertex, or nowhere
             some = xp.max(xp.abs(d[i])) > 0
             one = xp.ones_like(corner(d[i]))
@@ -172,9 +176,5 @@ def _reach(region: Any, d: Leaves, theta: Leaves) -> Array:
     return xp.min(xp.stack(reaches))
 
 
-def _with_faces(region: Any) -> list[tuple[int, Set]]:
+def _with_faces(region: Region) -> list[tuple[int, Set]]:
     return [(i, C) for i, C in region.constrained if C.has_faces]
-
-
-def _event(C: Set, x: Array) -> Array:
-    return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x

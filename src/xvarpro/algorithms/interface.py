@@ -6,10 +6,12 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
 class Counts(NamedTuple):
-    """Work done so far, 0-d integer arrays."""
+    """Work done so far: 0-d arrays in the dtype of theta, one type for a compiled loop to carry."""
 
     values: Array
     gradients: Array
@@ -18,7 +20,7 @@ class Counts(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """What every algorithm reports after every step."""
+    """What every algorithm reports after every step. All arrays but those of theta are 0-d."""
 
     theta: Leaves
     value: Array
@@ -26,17 +28,35 @@ class Iterate(NamedTuple):
     gap_B: Array  # dual norm of the gradient of the free block, times the radius of its ball
     alpha_A: Array  # the step just taken, per block; 0 where none was found
     alpha_B: Array
-    status: Array  # 0 while running, else a `Status.code`
+    status: Array  # int32: 0 while running, else a `Status.code`
     counts: Counts
-    slack: Any = 0.0  # what inexact oracles and lower levels may hide of the gap; reported as part of it
+    slack: Array | float = 0.0  # what inexact oracles and lower levels may hide of the gap; reported as part of it
     lower: Any = ()  # `LowerError` where the lower level is solved inexactly
 
 
 class Algorithm(Struct):
     """An optimisation method as two pure functions of fixed-shape states.
 
-    A state is any named tuple whose field `iterate` is an `Iterate`. Neither function may branch in Python on the value
-    of an array: the same text runs eagerly and inside a compiled loop.
+    A state is any named tuple of arrays whose field `iterate` is an `Iterate`. No function may branch in Python on the
+    value of an array: the same text runs eagerly and inside a compiled loop, which keeps shapes and dtypes.
+
+    `f` is the reduced objective (`objective.interface.Objective`) and offers
+
+    - ``f.point(theta)``: the point there, with ``point.theta`` and ``point.value``, 0-d; ``ahead=True`` where its
+      gradient is likely to be asked for next;
+    - ``f.gradient(point)``: leaves shaped like theta; ``f.value_and_gradient(theta)``: point and gradient;
+    - ``f.rounding(value)``: by how much two values near `value` may differ without meaning anything;
+    - ``f.backend``: ``while_loop(condition, body, state)`` and ``when(condition, fun, state)``.
+
+    `region` holds the sets (`sets.region.Region`) and offers
+
+    - ``region.blmo(theta, grad)``: Algorithm 2, with ``d``, ``gap_A``, ``gap_B`` and ``slack``;
+    - ``region.project(theta)``, where `needs_projection` is True; ``region.violation(theta)``;
+    - ``region.block(d, free)``: `d` with the leaves of the other block set to 0;
+    - ``region.tangent(d, theta)``: the part of a direction in the smallest face of theta;
+    - ``region.constrained``: (position of the leaf, set) pairs; ``region.free``: (positions, ball) pairs.
+
+    ``algorithms.common`` has the functions that methods are written with.
     """
 
     @property
@@ -45,18 +65,18 @@ class Algorithm(Struct):
         return False
 
     @property
-    def stochastic(self) -> bool:
-        """Whether steps are taken along an estimate of the gradient: then none of them is checked for descent."""
-        return False
+    def certifies_every_iteration(self) -> bool:
+        """Whether value and gap of the iterate are exact after every iteration; if not, `finish` makes them so."""
+        return True
 
     @abstractmethod
-    def init(self, f: Any, region: Any, theta: Leaves) -> Any:
-        """State at `theta`, with value and certificate."""
+    def init(self, f: Objective, region: Region, theta: Leaves) -> Any:
+        """State at a feasible `theta`, with value and certificate."""
 
     @abstractmethod
-    def advance(self, f: Any, region: Any, state: Any) -> Any:
-        """One iteration."""
+    def advance(self, f: Objective, region: Region, state: Any) -> Any:
+        """State after one iteration: same structure, shapes and dtypes."""
 
-    def finish(self, f: Any, region: Any, state: Any) -> Any:
-        """The state to report when the iterations have ended: for a method that does not certify every one of them."""
+    def finish(self, f: Objective, region: Region, state: Any) -> Any:
+        """State to report when the iterations have ended; called unless `certifies_every_iteration`."""
         return state

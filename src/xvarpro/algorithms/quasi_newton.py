@@ -13,23 +13,26 @@ from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.common import feasible_search, status
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
+from xvarpro.backends import Backend
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, inner, sub
 from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
-class State(NamedTuple):
-    """What an iteration goes on from; `rest` is the first-order method's state without its iterate."""
+class QuasiNewtonState(NamedTuple):
+    """QuasiNewtonState of a quasi-Newton method, n being the entries of theta."""
 
     iterate: Iterate
-    rest: Any
-    S: Array  # steps, one per row
-    Y: Array  # changes of the gradient
+    rest: Any  # the first-order method's state, with () for its iterate
+    S: Array  # (memory, n), steps
+    Y: Array  # (memory, n), changes of the gradient
     probe: Leaves  # a fixed direction
-    face: Leaves  # the part of it that lies in the face: what tells one face from another
+    face: Leaves  # the part of it that lies in the face, by which faces are distinguished
     calm: Array  # iterations since the face last changed
     lowest: tuple[Array, Array]  # objective and gap so far
     stalled: Array  # iterations since one of them fell by more than rounding
@@ -48,23 +51,18 @@ class QuasiNewton(Algorithm):
     patience = 40
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        checks.limit(self, self.limit)
-        if self.memory < 1:
-            raise ProblemError(f"{name} needs memory >= 1, got {self.memory!r}")
-        if self.settle < 0:
-            raise ProblemError(f"{name} needs settle >= 0, got {self.settle!r}")
-        if not 0 < self.trust < 1:
-            raise ProblemError(f"{name} needs 0 < trust < 1, got {self.trust!r}")
-        if not 0 < self.gamma < 0.5:
-            raise ProblemError(f"{name} needs 0 < gamma < 1/2, got {self.gamma!r}")
+        checks.whole(self, "memory", 1)
+        checks.whole(self, "settle", 0)
+        checks.between(self, "trust", 0, 1)
+        checks.between(self, "gamma", 0, 0.5)
+        checks.whole(self, "limit", 1)
 
     @property
     @abstractmethod
     def first_order(self) -> FirstOrder:
         """The method that quasi-Newton steps take turns with."""
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+    def init(self, f: Objective, region: Region, theta: Leaves) -> QuasiNewtonState:
         base = self.first_order.init(f, region, theta)
         like = base.iterate.value
         xp = array_namespace(like)
@@ -72,9 +70,9 @@ class QuasiNewton(Algorithm):
         empty = xp.zeros((self.memory, sum(math.prod(x.shape) for x in theta)), dtype=like.dtype, device=device(like))
         face = self.first_order.tangent(region, probe, theta)
         lowest = like, _gap(base.iterate)
-        return State(base.iterate, base._replace(iterate=()), empty, empty, probe, face, zero, lowest, zero)
+        return QuasiNewtonState(base.iterate, base._replace(iterate=()), empty, empty, probe, face, zero, lowest, zero)
 
-    def advance(self, f: Any, region: Any, state: State) -> State:
+    def advance(self, f: Objective, region: Region, state: QuasiNewtonState) -> QuasiNewtonState:
         old, method = state.iterate, self.first_order
         before = state.rest._replace(iterate=old)
         settled = state.calm >= self.settle
@@ -103,9 +101,11 @@ class QuasiNewton(Algorithm):
         stalled = xp.where(better, xp.zeros_like(calm), state.stalled + 1)
         code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), status(value, stalled < 0))
         iterate = iterate._replace(status=code)
-        return State(iterate, base._replace(iterate=()), S, Y, state.probe, face, calm, lowest, stalled)
+        return QuasiNewtonState(iterate, base._replace(iterate=()), S, Y, state.probe, face, calm, lowest, stalled)
 
-    def _inside(self, f: Any, region: Any, state: State, now: tuple[Any, Array]) -> tuple[Any, Array]:
+    def _inside(
+        self, f: Objective, region: Region, state: QuasiNewtonState, now: tuple[Any, Array]
+    ) -> tuple[Any, Array]:
         """A quasi-Newton step in the face, unless most of what a first-order step promises lies outside of it."""
         method, grad = self.first_order, now[0].grad
         b, base = method.direction(f, region, now[0])
@@ -203,16 +203,8 @@ class InFaceQuasiNewton(QuasiNewton):
 
     Parameters
     ----------
-    memory : int
-        Pairs kept, >= 1.
-    settle : int
-        Iterations without a change of the face before the model is used, >= 0.
-    trust : float
-        Share of a first-order step's promise that has to lie in the face, in (0, 1).
-    gamma : float
-        Share of the predicted decrease that is asked for, in (0, 1/2).
-    limit : int
-        Trials after which the line search gives up.
+    memory, settle, trust, gamma, limit
+        As in `ProjectedQuasiNewton`.
     momentum : bool
         Whether gradient steps are accelerated, as those of `AcceleratedProjectedGradient`: better minima where leaves
         are free, as in networks.
@@ -247,7 +239,7 @@ class InFaceQuasiNewton(QuasiNewton):
         return AcceleratedInFace() if self.momentum else SpectralInFace()
 
 
-def _inverse_hessian(backend: Any, S: Array, Y: Array, q: Array, length: Array) -> Array:
+def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Array) -> Array:
     """``H q`` with the compact form of L-BFGS (Byrd, Nocedal, Schnabel 1994); pairs without curvature are left out."""
     xp = array_namespace(q)
     # the rows are as long as theta: products with them are made, copies of them are not

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple, final
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.frank_wolfe import FrankWolfe
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
+from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import inner, select
 from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 LONGEST = 2.0**20  # iterations that a wait may grow to
 
@@ -22,32 +25,19 @@ LONGEST = 2.0**20  # iterations that a wait may grow to
 class Seeds(Struct):
     """Where new units come from."""
 
-    def check(self, f: Any, rows: int) -> None:
-        """Raise `ProblemError` where a unit of that many entries is no place for the seeds of `f`."""
-
     @abstractmethod
-    def columns(self, f: Any, point: Any) -> Array:
-        """Directions for new units as columns, the best first; a column of zeros seeds nothing."""
-
-
-class OfResidual(Seeds):
-    """Seeds that are directions in the space of the target."""
-
-    def check(self, f: Any, rows: int) -> None:
-        m = f.target_shape[0]
-        if rows != m:
-            raise ProblemError(
-                f"units of {rows} entries cannot be seeded from a target of {m} rows: name the leaf that holds them "
-                f"(leaf=, axis=), or derive seeds of your own from {Seeds.__module__}.Seeds"
-            )
+    def columns(self, f: Objective, point: Any) -> Array:
+        """Directions for new units, (m, number), the best first; `point` has the residual ``r``, (m, k). A column of
+        zeros seeds nothing.
+        """
 
 
 @final
 @dataclass(frozen=True)
-class WorstSamples(OfResidual):
+class WorstSamples(Seeds):
     """What is left of the worst-represented columns of the target, the largest residual first.
 
-    One pass over the residual. Of a compressed target they are the columns that stand for the samples.
+    Of a compressed target they are the columns that stand for the samples.
 
     Notes
     -----
@@ -62,7 +52,7 @@ class WorstSamples(OfResidual):
     WorstSamples()
     """
 
-    def columns(self, f: Any, point: Any) -> Array:
+    def columns(self, f: Objective, point: Any) -> Array:
         rest = -point.r
         xp = array_namespace(rest)
         return xp.take(rest, xp.argsort(-xp.sum(rest * rest, axis=0), stable=True), axis=1)
@@ -70,11 +60,11 @@ class WorstSamples(OfResidual):
 
 @final
 @dataclass(frozen=True)
-class PrincipalDirections(OfResidual):
+class PrincipalDirections(Seeds):
     """Principal directions of the residual, the largest first, each with its largest entry positive.
 
-    They are the directions that lower the objective fastest, to the first order in the squared length of a unit;
-    orthogonal, so that two units never get the same; and the same whether or not the target was compressed.
+    They lower the objective fastest, to first order in the squared length of a unit; they are orthogonal, so that two
+    units never get the same, and do not depend on whether the target was compressed.
 
     Notes
     -----
@@ -89,36 +79,30 @@ class PrincipalDirections(OfResidual):
     PrincipalDirections()
     """
 
-    def columns(self, f: Any, point: Any) -> Array:
+    def columns(self, f: Objective, point: Any) -> Array:
         r = point.r
         xp = array_namespace(r)
-        wide = r.shape[1] > r.shape[0]
-        U, s, _ = f.backend.svd(r @ r.mT if wide else r)
-        top = xp.max(s)
+        U, s, _ = f.backend.svd(r @ r.mT if r.shape[1] > r.shape[0] else r)
         # beyond rounding: of a Gram matrix the squares of the singular values
-        kept = s > (max(r.shape) * xp.finfo(s.dtype).eps) * top
-        best = xp.argmax(xp.abs(U), axis=0)
-        peak = xp.take_along_axis(U, xp.expand_dims(best, axis=0), axis=0)
+        kept = s > (max(r.shape) * xp.finfo(s.dtype).eps) * xp.max(s)
+        peak = xp.take_along_axis(U, xp.expand_dims(xp.argmax(xp.abs(U), axis=0), axis=0), axis=0)
         return xp.where(peak < 0, -U, U) * xp.astype(xp.expand_dims(kept, axis=0), U.dtype)
 
 
-class State(NamedTuple):
-    """The iterate, the inner algorithm's state, iterations done, the one at which units are looked at next, the wait
-    that follows it, and the reseedings done.
-    """
+class ReseededState(NamedTuple):
+    """State of `Reseeded`; 0-d arrays but for the first two."""
 
     iterate: Iterate
-    inner: Any
-    k: Array
-    next: Array
-    wait: Array
-    times: Array
+    inner: Any  # state of the inner algorithm
+    k: Array  # iterations done
+    next: Array  # the iteration after which units are looked at next
+    wait: Array  # iterations between the last two looks
 
 
 class Trial(NamedTuple):
-    """How many units to revive next, the best point so far, and the work."""
+    """The best point so far and the work."""
 
-    q: Array
+    q: Array  # how many units to revive next
     value: Array
     theta: Leaves
     counts: Counts
@@ -127,20 +111,17 @@ class Trial(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Reseeded(Algorithm):
-    """Another algorithm, whose dead units are re-seeded from the data, as scikit-learn does for unused atoms.
+    """Restarts of another algorithm with its dead units revived from the data, as scikit-learn does for unused atoms.
 
     A unit is a column of a matrix leaf of theta: an atom of a dictionary. Where some are dead, q of them are revived,
     for q = all, half, a quarter, ..., 1, and the trial with the lowest objective is kept. Where the set has room, as a
     product of sets of columns has, seeds as long as the average live unit are added. Where it has none, as a budget
-    that all units share, the point moves by ``s = q/(live + q)`` to a point C of the set that is made of the seeds
+    that all units share, the point moves by ``s = q/(live + q)`` to a point of the set that is made of the seeds
     alone: a multiple of them, else their projection, else a vertex (LMO only). Convexity keeps that feasible.
 
-    A reseeding that does not lower the objective is not taken, unless `rise` allows it. So a monotone method stays
-    one, its theory holds from the last reseeding on, and units that no trial can use stay dead: under a shared budget
-    a dead unit is often the minimiser's own choice, and reviving it at any cost would make the method go round in
-    circles. ``rise > 0`` pays deliberately for leaving such a point; `times` then bounds the sum. Every reseeding
-    starts the inner algorithm anew, as its memory is of another point; one that was refused doubles the wait to the
-    next. All of it is counted.
+    A trial that does not lower the objective is refused, so that a monotone method stays one, and units that no trial
+    can use stay dead: under a shared budget a dead unit is often the minimiser's own choice. A refusal doubles the wait
+    to the next look. Every reseeding starts the inner algorithm anew, as its memory is of another point.
 
     Parameters
     ----------
@@ -154,12 +135,6 @@ class Reseeded(Algorithm):
         matrix among them; a theta without any has no units, and the inner algorithm runs as it is.
     axis : int
         1 where units are columns, 0 where they are rows.
-    below : float
-        A unit is dead if its largest entry is at most `below` times that of all; in [0, 1). 0: exactly zero.
-    rise : float
-        Largest rise of the objective that a reseeding may cost, relative to it; >= 0.
-    times : int
-        Reseedings at most, >= 0.
     seeds : Seeds
         `WorstSamples` or `PrincipalDirections`.
 
@@ -187,93 +162,77 @@ class Reseeded(Algorithm):
     every: int = 10
     leaf: int | None = None
     axis: int = 1
-    below: float = 0.0
-    rise: float = 0.0
-    times: int = 20
     seeds: Seeds = field(default_factory=WorstSamples)
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Algorithm) or isinstance(self.inner, Reseeded):
-            raise ProblemError(f"Reseeded needs an algorithm such as FrankWolfe() to run, got {self.inner!r}")
-        for name, least in (("every", 1), ("times", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ProblemError(f"Reseeded needs {name} >= {least}, a whole number, got {value!r}")
+            raise ProblemError(f"Reseeded: inner must be an algorithm such as FrankWolfe(), got {self.inner!r}")
+        checks.whole(self, "every", 1)
         if self.leaf is not None and (not isinstance(self.leaf, Integral) or isinstance(self.leaf, bool)):
-            raise ProblemError(f"Reseeded needs the position of a leaf or None, got leaf={self.leaf!r}")
+            raise ProblemError(f"Reseeded: leaf must be the position of a leaf or None, got {self.leaf!r}")
         if self.axis not in (0, 1):
-            raise ProblemError(f"Reseeded needs axis=1 (units are columns) or 0 (rows), got {self.axis!r}")
-        if not isinstance(self.below, Real) or not 0 <= self.below < 1:
-            raise ProblemError(f"Reseeded needs 0 <= below < 1, got {self.below!r}")
-        if not isinstance(self.rise, Real) or not 0 <= self.rise < float("inf"):
-            raise ProblemError(f"Reseeded needs a finite rise >= 0, got {self.rise!r}")
+            raise ProblemError(f"Reseeded: axis must be 1 (units are columns) or 0 (rows), got {self.axis!r}")
         if not isinstance(self.seeds, Seeds):
-            raise ProblemError(f"seeds must be WorstSamples() or PrincipalDirections(), got {self.seeds!r}")
+            raise ProblemError(f"Reseeded: seeds must be WorstSamples() or PrincipalDirections(), got {self.seeds!r}")
 
     @property
     def needs_projection(self) -> bool:
-        """Whether the inner algorithm projects."""
         return self.inner.needs_projection
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
-        at = self._at(theta)
-        if at is not None:
-            self.seeds.check(f, self._units(theta[at]).shape[0])
+    @property
+    def certifies_every_iteration(self) -> bool:
+        return self.inner.certifies_every_iteration
+
+    def init(self, f: Objective, region: Region, theta: Leaves) -> ReseededState:
+        at = self._position(theta)
+        if at is not None and (rows := self._columns(theta[at]).shape[0]) != f.target_shape[0]:
+            raise ProblemError(
+                f"Reseeded: units must have as many entries as the target has rows, {f.target_shape[0]}; leaf {at} "
+                f"holds units of {rows}. Name the leaf of the units with leaf= and axis="
+            )
         inner = self.inner.init(f, region, theta)
         zero = 0 * inner.iterate.value
-        return State(inner.iterate, inner, zero, zero + self.every, zero + self.every, zero)
+        return ReseededState(inner.iterate, inner, zero, zero + self.every, zero + self.every)
 
-    def advance(self, f: Any, region: Any, state: State) -> State:
+    def advance(self, f: Objective, region: Region, state: ReseededState) -> ReseededState:
         inner = self.inner.advance(f, region, state.inner)
         state = state._replace(iterate=inner.iterate, inner=inner, k=state.k + 1)
-        at = self._at(inner.iterate.theta)
+        at = self._position(inner.iterate.theta)
         if at is None:
             return state
         xp = array_namespace(state.k)
-        stuck = inner.iterate.status != Status.RUNNING.code
-        due = ((state.k >= state.next) | stuck) & (state.times < self.times)
-        due = due & xp.any(self._dead(self._units(inner.iterate.theta[at]))) & xp.isfinite(inner.iterate.value)
+        due = (state.k >= state.next) | (inner.iterate.status != Status.RUNNING.code)
+        due = due & xp.any(_dead(self._columns(inner.iterate.theta[at]))) & xp.isfinite(inner.iterate.value)
         return f.backend.when(due, lambda state: self._reseeded(f, region, state, at), state)
 
-    @property
-    def stochastic(self) -> bool:
-        return self.inner.stochastic
-
-    def finish(self, f: Any, region: Any, state: State) -> State:
+    def finish(self, f: Objective, region: Region, state: ReseededState) -> ReseededState:
         inner = self.inner.finish(f, region, state.inner)
         return state._replace(iterate=inner.iterate, inner=inner)
 
-    # -- which units ---------------------------------------------------------------------------------------------------
-
-    def _at(self, theta: Leaves) -> int | None:
+    def _position(self, theta: Leaves) -> int | None:
         """Position of the leaf that holds the units."""
         if self.leaf is not None:
             if not -len(theta) <= self.leaf < len(theta) or theta[self.leaf].ndim != 2:
-                raise ProblemError(f"leaf={self.leaf} names no matrix among the {len(theta)} leaves of theta")
+                raise ProblemError(
+                    f"Reseeded: leaf must name a matrix among the {len(theta)} leaves of theta, got {self.leaf}"
+                )
             return self.leaf % len(theta)
         found = [i for i, x in enumerate(theta) if x.ndim == 2]
         if len(found) > 1:
-            raise ProblemError(f"theta has {len(found)} matrices, at {found}: say which holds the units, with leaf=")
+            raise ProblemError(
+                f"Reseeded: one matrix of theta holds the units; theta has {len(found)}, at {found}. Name it with leaf="
+            )
         return found[0] if found else None
 
-    def _units(self, x: Array) -> Array:
+    def _columns(self, x: Array) -> Array:
         """The leaf with its units as columns, or back."""
         return x if self.axis else x.mT
 
-    def _dead(self, D: Array) -> Array:
-        """Mask of the dead columns; NaN is alive."""
-        xp = array_namespace(D)
-        size = xp.max(xp.abs(D), axis=0)
-        return size <= self.below * xp.max(size)
-
-    # -- new ones ------------------------------------------------------------------------------------------------------
-
-    def _reseeded(self, f: Any, region: Any, state: State, at: int) -> State:
-        """The state after a look at dead units: from the best trial if that is good enough, else as it was."""
+    def _reseeded(self, f: Objective, region: Region, state: ReseededState, at: int) -> ReseededState:
+        """The state after a look at dead units: from the best trial if that is lower, else as it was."""
         old, xp = state.iterate, array_namespace(state.k)
         best = self._best(f, region, old, at)
-        # strictly lower for rise = 0; NaN fails
-        taken = best.value < old.value + self.rise * xp.abs(old.value)
+        taken = best.value < old.value  # NaN fails
 
         def restart(inner: Any) -> Any:
             fresh = self.inner.init(f, region, best.theta)
@@ -285,18 +244,15 @@ class Reseeded(Algorithm):
         # the step that the iterate reports is the one that led here, also where units were revived after it
         iterate = inner.iterate._replace(alpha_A=old.alpha_A, alpha_B=old.alpha_B)
         wait = xp.where(taken, xp.full_like(state.k, self.every), xp.minimum(2 * state.wait, 0 * state.k + LONGEST))
-        times = state.times + xp.astype(taken, state.times.dtype)
-        return State(iterate, inner, state.k, state.k + wait, wait, times)
+        return ReseededState(iterate, inner, state.k, state.k + wait, wait)
 
-    def _best(self, f: Any, region: Any, old: Iterate, at: int) -> Trial:
+    def _best(self, f: Objective, region: Region, old: Iterate, at: int) -> Trial:
         """The best of the trials with q = all dead units, half of them, ..., one."""
-        theta = old.theta
-        D, point = self._units(theta[at]), f.point(theta)
+        theta, D = old.theta, self._columns(old.theta[at])
         xp = array_namespace(D)
-        dead = self._dead(D)
-        one = xp.astype(dead, D.dtype)
+        one = xp.astype(_dead(D), D.dtype)
         rank = xp.cumulative_sum(one) - one  # of a dead unit among them
-        seeds = _unit_length(self.seeds.columns(f, point))
+        seeds = _unit_length(self.seeds.columns(f, f.point(theta)))
         last = seeds.shape[1] - 1
         index = xp.astype(xp.minimum(rank, xp.full_like(rank, last)), xp.int32)
         seeds = xp.take(seeds, index, axis=1) * xp.expand_dims(one * xp.astype(rank <= last, D.dtype), axis=0)
@@ -305,10 +261,12 @@ class Reseeded(Algorithm):
 
         def again(trial: Trial) -> Trial:
             revived = seeds * xp.expand_dims(xp.astype(rank < trial.q, D.dtype), axis=0)
-            there, work = self._placed(f, region, theta, at, revived, length, trial.q / (live + trial.q))
+            share = trial.q / (live + trial.q)
+            there, lmos, projections = self._placed(f, region, theta, at, self._columns(revived), length, share)
             value = f.point(there).value
+            work = add(trial.counts, values=1, lmos=lmos, projections=projections)
             value, there = select(value < trial.value, (value, there), (trial.value, trial.theta))
-            return Trial(xp.floor(trial.q / 2), value, there, add(trial.counts, *work))
+            return Trial(xp.floor(trial.q / 2), value, there, work)
 
         q = xp.minimum(xp.sum(one), xp.full_like(live, last + 1))
         # a first value that any number is below
@@ -316,24 +274,22 @@ class Reseeded(Algorithm):
         return f.backend.while_loop(lambda trial: trial.q >= 1, again, first)
 
     def _placed(
-        self, f: Any, region: Any, theta: Leaves, at: int, seeds: Array, length: Array, share: Array
-    ) -> tuple[Leaves, tuple[Array, ...]]:
-        """Theta with the seeds in it, feasible, and the work as (values, gradients, LMOs, projections)."""
-        xp = array_namespace(seeds)
-        eps = xp.finfo(seeds.dtype).eps
-        Z = self._units(seeds)
-        one, zero = xp.ones_like(share), xp.zeros_like(share)
-        allowed = xp.maximum(region.violation(theta), zero + 16 * eps)
+        self, f: Objective, region: Region, theta: Leaves, at: int, Z: Array, length: Array, share: Array
+    ) -> tuple[Leaves, Array, Array]:
+        """Theta with the seeds Z in it, feasible; LMO calls and projections."""
+        xp = array_namespace(Z)
+        zero = xp.zeros_like(share)
+        allowed = xp.maximum(region.violation(theta), zero + 16 * xp.finfo(Z.dtype).eps)
 
         def put(x: Array) -> Leaves:
             return (*theta[:at], x, *theta[at + 1 :])
 
         added = put(theta[at] + length * Z)
         room = (region.violation(added) <= allowed) & (length > 0)
-        sets = dict(region.constrained)
-        if at not in sets:
-            return added, (one, zero, zero, zero)
-        size = sets[at].diameter(xp.reshape(Z, (-1,)) if sets[at].event_ndim == 1 else Z)
+        C = dict(region.constrained).get(at)
+        if C is None:
+            return added, zero, zero
+        size = zero + C.diameter(xp.reshape(Z, (-1,)) if C.event_ndim == 1 else Z)
 
         # For a norm's ball one division by 1 + violation ends on the boundary, the next ones take away its rounding.
         def shorter(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -341,22 +297,26 @@ class Reseeded(Algorithm):
             t = t / (1 + outside)
             return n + 1, t, region.violation(put(t * Z))
 
-        t = xp.full_like(share, size)
-        first = (zero, t, region.violation(put(t * Z)))
+        first = (zero, size, region.violation(put(size * Z)))
         _, t, outside = f.backend.while_loop(lambda c: ~(c[2] <= allowed) & (c[0] < 8), shorter, first)
-        multiple = outside <= allowed
-        project = sets[at].has_projection
+        feasible = room | (outside <= allowed)
 
         def otherwise(_: Array) -> Array:
-            if project:
-                return region.project(put(xp.where(length > 0, length, zero + size) * Z))[at]
+            if C.has_projection:
+                return region.project(put(xp.where(length > 0, length, size) * Z))[at]
             slopes = tuple(-Z if i == at else xp.zeros_like(x) for i, x in enumerate(theta))
             return theta[at] + region.blmo(theta, slopes).d[at]
 
-        made = f.backend.when(~(room | multiple), otherwise, t * Z)
-        moved = put(theta[at] + share * (made - theta[at]))
-        work = xp.where(room | multiple, zero, one)
-        return select(room, added, moved), (one, zero, *((zero, work) if project else (work, zero)))
+        made = f.backend.when(~feasible, otherwise, t * Z)
+        there = select(room, added, put(theta[at] + share * (made - theta[at])))
+        call = xp.where(feasible, zero, zero + 1)
+        return (there, zero, call) if C.has_projection else (there, call, zero)
+
+
+def _dead(D: Array) -> Array:
+    """Mask of the columns that are exactly zero; NaN is alive."""
+    xp = array_namespace(D)
+    return xp.max(xp.abs(D), axis=0) <= 0
 
 
 def _unit_length(x: Array) -> Array:

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
-from xvarpro.algorithms.common import (
-    add,
-    arrived,
-    bounded,
-    curvature,
-    feasible_search,
-    moved,
-    spectral_length,
-    start,
-    status,
-)
+from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, moved, start, status
 from xvarpro.algorithms.interface import Iterate
+from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sub
-from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
-class State(NamedTuple):
-    """The iterate, its gradient, the Barzilai-Borwein length, and the values that the line search compares with."""
+class SpectralState(NamedTuple):
+    """SpectralState of a method with steps of Barzilai-Borwein length."""
 
     iterate: Iterate
     grad: Leaves
-    length: Array
-    recent: Array
+    length: Array  # of the next gradient step, 0-d
+    recent: Array  # (memory,), the values that the line search compares with
 
 
 @dataclass(frozen=True)
@@ -43,22 +35,19 @@ class Spectral(FirstOrder):
     limit: int = 40
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        checks.limit(self, self.limit)
-        if self.memory < 1:
-            raise ProblemError(f"{name} needs memory >= 1, got {self.memory!r}")
-        if not 0 < self.gamma < 0.5:
-            raise ProblemError(f"{name} needs 0 < gamma < 1/2, got {self.gamma!r}")
+        checks.whole(self, "memory", 1)
+        checks.between(self, "gamma", 0, 0.5)
+        checks.whole(self, "limit", 1)
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+    def init(self, f: Objective, region: Region, theta: Leaves) -> SpectralState:
         iterate, grad, d = start(f, region, theta)
         L = curvature(f, theta, grad, d)
         xp = array_namespace(L)
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
-        return State(iterate, grad, 1 / L, _push(recent, iterate.value))
+        return SpectralState(iterate, grad, 1 / L, _push(recent, iterate.value))
 
-    def advance(self, f: Any, region: Any, state: State) -> State:
+    def advance(self, f: Objective, region: Region, state: SpectralState) -> SpectralState:
         d, state = self.direction(f, region, state)
         iterate = state.iterate
         worst = array_namespace(state.recent).max(state.recent)
@@ -67,15 +56,17 @@ class Spectral(FirstOrder):
         )
         return self.resumed(f, region, state, d, alpha, point, trials)
 
-    def resumed(self, f: Any, region: Any, state: State, d: Leaves, alpha: Array, point: Any, values: Any) -> State:
+    def resumed(
+        self, f: Objective, region: Region, state: SpectralState, d: Leaves, alpha: Array, point: Point, values: Array
+    ) -> SpectralState:
         before, dd = state.iterate.theta, dot(d, d)
         iterate, grad, _ = arrived(f, region, state.iterate, point, values)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dd, before)))
-        length = spectral_length(alpha, d, dd, sub(grad, state.grad), state.length)
-        length = bounded(length, point.theta, dd, grad)
-        return State(iterate, grad, length, _push(state.recent, point.value))
+        length = _length(alpha, d, dd, sub(grad, state.grad), state.length)
+        length = _bounded(length, point.theta, dd, grad)
+        return SpectralState(iterate, grad, length, _push(state.recent, point.value))
 
-    def length(self, state: State) -> Array:
+    def length(self, state: SpectralState) -> Array:
         return state.length
 
 
@@ -118,3 +109,21 @@ class SpectralInFace(InFace, Spectral):
 def _push(recent: Array, value: Array) -> Array:
     xp = array_namespace(recent)
     return xp.concat([recent[1:], xp.reshape(value, (1,))])
+
+
+def _length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> Array:
+    """``<s, s> / <s, y>`` of the step s = alpha d and the change y of the gradient (Barzilai, Borwein 1988); twice the
+    last length where that fails.
+    """
+    xp = array_namespace(alpha)
+    curved = dot(d, change)
+    length = alpha * dd / xp.where(curved > 0, curved, xp.ones_like(curved))
+    return xp.where((curved > 0) & (length > 0), length, 2 * last)
+
+
+def _bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
+    """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
+    xp = array_namespace(length)
+    size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
+    longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
+    return xp.where(slope > 0, xp.minimum(length, longest), length)

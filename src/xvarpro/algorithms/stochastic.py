@@ -1,4 +1,4 @@
-"""Frank-Wolfe from mini-batches of the level that judges: the stochastic variants that the paper leaves to future work.
+"""Frank-Wolfe from mini-batches of the upper level: the stochastic variants that the paper leaves to future work.
 
 The terms of that level are its rows, or the right-hand sides of a separable problem that has several: `Reduced.samples`
 of them, of which `Reduced.restricted` takes some. The eliminated variable stays the exact minimiser of its level.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from xvarpro.algorithms.common import add, certified, start
+from xvarpro.algorithms.common import add, at, certified, start
 from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import axpy, select, sub
 from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.region import Region
 
 
 class Estimate(NamedTuple):
@@ -37,7 +40,7 @@ class Estimator(Struct):
         """Memory at the start, from the exact gradient there."""
 
     @abstractmethod
-    def estimate(self, f: Any, theta: Leaves, k: Array, memory: Any) -> Estimate:
+    def estimate(self, f: Objective, theta: Leaves, k: Array, memory: Any) -> Estimate:
         """The gradient of iteration ``k = 1, 2, ...`` at theta, `f` being the objective on this iteration's batch."""
 
     def anchor(self, theta: Leaves, grad: Leaves, memory: Any) -> Any:
@@ -63,7 +66,7 @@ class Momentum(Estimator):
     -----
     Estimate : ``(1 - rho) d + rho grad_B``, ``rho = 4 / (k + 8)^(2/3)``
     Per iteration : 1 mini-batch gradient
-    When : mini-batch gradients are dear
+    When : mini-batch gradients are expensive
 
     Examples
     --------
@@ -75,7 +78,7 @@ class Momentum(Estimator):
     def init(self, theta: Leaves, grad: Leaves) -> Average:
         return Average(grad)
 
-    def estimate(self, f: Any, theta: Leaves, k: Array, memory: Average) -> Estimate:
+    def estimate(self, f: Objective, theta: Leaves, k: Array, memory: Average) -> Estimate:
         _, grad = f.value_and_gradient(theta)
         rho = 4 / (k + 8) ** (2 / 3)
         mean = tuple((1 - rho) * old + rho * new for old, new in zip(memory.grad, grad, strict=True))
@@ -92,7 +95,7 @@ class Anchor(NamedTuple):
 @final
 @dataclass(frozen=True)
 class VarianceReduced(Estimator):
-    """``g = g_0 + grad_B(theta) - grad_B(theta_0)``: a batch only has to tell how the gradient changed since theta_0.
+    """``g = g_0 + grad_B(theta) - grad_B(theta_0)``: a batch estimates only the change of the gradient since theta_0.
 
     Both gradients of an iteration are taken on the same batch, so that the noise goes to 0 with the distance between
     the points. Each certificate starts again from its exact gradient, which costs nothing more.
@@ -122,7 +125,7 @@ class VarianceReduced(Estimator):
     def init(self, theta: Leaves, grad: Leaves) -> Anchor:
         return Anchor(theta, grad)
 
-    def estimate(self, f: Any, theta: Leaves, k: Array, memory: Anchor) -> Estimate:
+    def estimate(self, f: Objective, theta: Leaves, k: Array, memory: Anchor) -> Estimate:
         _, here = f.value_and_gradient(theta)
         _, there = f.value_and_gradient(memory.theta)
         grad = axpy(1.0, sub(here, there), memory.grad)
@@ -132,14 +135,14 @@ class VarianceReduced(Estimator):
         return Anchor(theta, grad)
 
 
-class State(NamedTuple):
-    """The certified iterate, the running point, the iterations done, the batches and the estimator's memory."""
+class StochasticState(NamedTuple):
+    """StochasticState of `StochasticFrankWolfe`."""
 
-    iterate: Iterate
-    theta: Leaves
-    k: Array
-    batches: Array
-    memory: Any
+    iterate: Iterate  # the best certified one
+    theta: Leaves  # the running point
+    k: Array  # iterations done, 0-d
+    batches: Array  # (period, batch), int32: terms of each batch
+    memory: Any  # of the estimator
 
 
 @final
@@ -153,8 +156,9 @@ class StochasticFrankWolfe(Algorithm):
     applied to exact gaps, and the result is a certified point: the end of a solve is certified too.
 
     A batch saves what depends on the number of terms: the products with the target's columns, or those with the rows
-    that judge. M(theta) is evaluated as a whole and the lower level factored once per mini-batch gradient. A target
-    that was compressed has as few columns as rows, and each is a term: mini-batches are for targets that are not.
+    of the upper level. M(theta) is evaluated as a whole and the lower level factored once per mini-batch gradient. A
+    target that was compressed has as few columns as rows, and each is a term: mini-batches are for targets that are
+    not.
 
     Parameters
     ----------
@@ -199,23 +203,21 @@ class StochasticFrankWolfe(Algorithm):
     seed: int = 0
     period: int = 1024
 
-    stochastic = True
+    certifies_every_iteration = False
 
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("certify", 1), ("seed", 0), ("period", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ProblemError(f"StochasticFrankWolfe needs {name} >= {least}, a whole number, got {value!r}")
+            checks.whole(self, name, least)
         if not isinstance(self.cap, Real) or not 0 < self.cap <= 1:
             raise ProblemError(f"StochasticFrankWolfe needs 0 < cap <= 1, got {self.cap!r}")
         if not isinstance(self.estimator, Estimator):
             raise ProblemError(f"estimator must be Momentum() or VarianceReduced(), got {self.estimator!r}")
 
-    def init(self, f: Any, region: Any, theta: Leaves) -> State:
+    def init(self, f: Objective, region: Region, theta: Leaves) -> StochasticState:
         iterate, grad, _ = start(f, region, theta)
         backend = f.backend
         draws = backend.asarray(self.draws(f.samples), device=device(iterate.status))
-        return State(iterate, theta, 0 * iterate.value, draws, self.estimator.init(theta, grad))
+        return StochasticState(iterate, theta, 0 * iterate.value, draws, self.estimator.init(theta, grad))
 
     def draws(self, samples: int) -> np.ndarray:
         """The batches, one per row, as int32; a single one without columns where a batch would take every term."""
@@ -225,7 +227,7 @@ class StochasticFrankWolfe(Algorithm):
         rows = [rng.choice(samples, self.batch, replace=False, shuffle=False) for _ in range(self.period)]
         return np.stack(rows).astype(np.int32)
 
-    def advance(self, f: Any, region: Any, state: State) -> State:
+    def advance(self, f: Objective, region: Region, state: StochasticState) -> StochasticState:
         xp = array_namespace(state.k)
         k = state.k + 1
         grad, memory, n = self.estimator.estimate(self._part(f, state), state.theta, k, state.memory)
@@ -236,9 +238,9 @@ class StochasticFrankWolfe(Algorithm):
         iterate, memory = f.backend.when(
             k % self.certify == 0, lambda s: self._certified(f, region, theta, *s), (iterate, memory)
         )
-        return State(iterate, theta, k, state.batches, memory)
+        return StochasticState(iterate, theta, k, state.batches, memory)
 
-    def finish(self, f: Any, region: Any, state: State) -> State:
+    def finish(self, f: Objective, region: Region, state: StochasticState) -> StochasticState:
         iterate, memory = f.backend.when(
             state.k % self.certify != 0,
             lambda s: self._certified(f, region, state.theta, *s),
@@ -246,7 +248,7 @@ class StochasticFrankWolfe(Algorithm):
         )
         return state._replace(iterate=iterate, memory=memory)
 
-    def _part(self, f: Any, state: State) -> Any:
+    def _part(self, f: Objective, state: StochasticState) -> Objective:
         """The objective on this iteration's batch."""
         period, size = state.batches.shape
         if not size:
@@ -255,20 +257,12 @@ class StochasticFrankWolfe(Algorithm):
         at = xp.reshape(xp.astype(state.k % period, state.batches.dtype), (1,))
         return f.restricted(xp.take(state.batches, at, axis=0)[0, :])
 
-    def _certified(self, f: Any, region: Any, theta: Leaves, iterate: Iterate, memory: Any) -> tuple[Iterate, Any]:
+    def _certified(
+        self, f: Objective, region: Region, theta: Leaves, iterate: Iterate, memory: Any
+    ) -> tuple[Iterate, Any]:
         point, grad, direction = certified(f, region, theta)
         # written so that NaN is reported, not passed over
         better = ~(point.value > iterate.value)
-        kept = (iterate.theta, iterate.value, iterate.gap_A, iterate.gap_B, iterate.slack, iterate.lower)
-        found = (theta, point.value, direction.gap_A, direction.gap_B, direction.slack, direction.lower)
-        best = select(better, found, kept)
-        iterate = iterate._replace(
-            theta=best[0],
-            value=best[1],
-            gap_A=best[2],
-            gap_B=best[3],
-            slack=best[4],
-            lower=best[5],
-            counts=add(iterate.counts, values=1, gradients=1, lmos=1),
-        )
-        return iterate, self.estimator.anchor(theta, grad, memory)
+        found = at(iterate, point, direction, 1, 1)
+        best = select(better, found, iterate._replace(counts=found.counts))
+        return best, self.estimator.anchor(theta, grad, memory)

@@ -17,7 +17,15 @@ def nonnegative(owner: object, name: str) -> None:
     object.__setattr__(owner, name, float(value))
 
 
-def limit(owner: object, value: Any) -> None:
-    """Refuse a number of trials that is not a whole number >= 1."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ProblemError(f"{type(owner).__name__} needs a limit >= 1, a whole number of trials, got {value!r}")
+def whole(owner: object, name: str, least: int) -> None:
+    """Refuse a field that is no whole number >= `least`."""
+    value: Any = getattr(owner, name)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {value!r}")
+
+
+def between(owner: object, name: str, low: float, high: float) -> None:
+    """Refuse a field that is no number in the open interval (low, high)."""
+    value: Any = getattr(owner, name)
+    if not isinstance(value, Real) or isinstance(value, bool) or not low < float(value) < high:
+        raise ProblemError(f"{type(owner).__name__}: {name} must be in ({low:g}, {high:g}), got {value!r}")

@@ -85,7 +85,7 @@ class Program:
         exact = state.iterate.lower == ()
         _, state = iterate(carry) if exact else backend.while_loop(going, certain, carry)
         *_, algorithm = self.skeleton.fill(rest)
-        if type(algorithm).finish is not Algorithm.finish:
+        if not algorithm.certifies_every_iteration:
             state = self.end(operands)(state)
         code = state.iterate.status
         code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)

@@ -82,7 +82,7 @@ class Iterative(LowerSolver):
             raise ProblemError(f"{name} needs tol <= loosest < 1, got {self.tol!r} and {self.loosest!r}")
         if not 0 < self.share < 1:
             raise ProblemError(f"{name} needs a share of the gap with 0 < share < 1, got {self.share!r}")
-        checks.limit(self, self.limit)
+        checks.whole(self, "limit", 1)
         if not isinstance(self.preconditioner, Preconditioner):
             raise ProblemError(
                 f"{name}: preconditioner must be one such as xv.lower.Jacobi(), got {self.preconditioner!r}"

@@ -183,11 +183,14 @@ def _first_L(J: Joint, z: Leaves) -> Any:
     if J.is_bilinear(z[:-1]):
         return _DICTIONARY if J.is_dictionary(z[:-1]) else _BILINEAR
     grad = J.slope_theta(tuple(theta), w)
-    return curvature(_AtW(J, w), tuple(theta), grad, grad)
+    by_theta: Any = _AtW(J, w)
+    return curvature(by_theta, tuple(theta), grad, grad)
 
 
 class _AtW:
     """J as a function of theta alone."""
+
+    exact = True
 
     def __init__(self, J: Joint, w: Array) -> None:
         self.J, self.w = J, w

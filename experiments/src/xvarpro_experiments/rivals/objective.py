@@ -42,6 +42,8 @@ class Joint:
     f : Reduced
     """
 
+    exact = True
+
     def __init__(self, f: Reduced) -> None:
         if f.problem.lower.W is not None:
             raise ProblemError("rivals move w freely: they have no part in a problem that keeps it in a set W")

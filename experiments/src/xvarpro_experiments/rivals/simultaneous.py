@@ -189,11 +189,13 @@ class Jointly(JointMethod):
             raise ProblemError(f"Jointly runs one of xvarpro.algorithms, got {self.inner!r}")
 
     def init(self, f: Any, region: Region, theta: Leaves) -> State:
-        J = Joint(f)
-        return _outer(self.inner.init(J, _Settled(lift(region, theta)), (*theta, J.best_w(theta))))
+        J: Any = Joint(f)
+        settled: Any = _Settled(lift(region, theta))
+        return _outer(self.inner.init(J, settled, (*theta, J.best_w(theta))))
 
     def advance(self, f: Any, region: Region, state: State) -> State:
-        return _outer(self.inner.advance(Joint(f), lift(region, state.iterate.theta), state.inner))
+        J: Any = Joint(f)
+        return _outer(self.inner.advance(J, lift(region, state.iterate.theta), state.inner))
 
 
 class _Settled:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.algorithms.steps._backtrack import backtrack
+from xvarpro.algorithms.steps.backtracking import backtrack
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
-from xvarpro.errors import ProblemError
 
 
 @final
@@ -50,11 +49,9 @@ class Armijo(StepRule):
     limit: int = 60
 
     def __post_init__(self) -> None:
-        checks.limit(self, self.limit)
-        if not 0 < self.delta < 1:
-            raise ProblemError(f"Armijo needs 0 < delta < 1, got {self.delta!r}")
-        if not 0 < self.gamma < 0.5:
-            raise ProblemError(f"Armijo needs 0 < gamma < 1/2, got {self.gamma!r}")
+        checks.whole(self, "limit", 1)
+        checks.between(self, "delta", 0, 1)
+        checks.between(self, "gamma", 0, 0.5)
 
     def init(self, L: Array) -> Array:
         return array_namespace(L).ones_like(L)

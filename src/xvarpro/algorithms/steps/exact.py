@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro.algorithms.steps._backtrack import backtrack_by_slope
+from xvarpro.algorithms.steps.backtracking import backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
@@ -67,7 +67,7 @@ class ExactStep(StepRule):
     limit: int = 60
 
     def __post_init__(self) -> None:
-        checks.limit(self, self.limit)
+        checks.whole(self, "limit", 1)
         if self.limit < 5:
             raise ProblemError(f"ExactStep needs a limit >= 5, got {self.limit!r}")
         checks.nonnegative(self, "tol")

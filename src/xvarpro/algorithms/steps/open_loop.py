@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from xvarpro.algorithms.steps._backtrack import backtrack
+from xvarpro.algorithms.steps.backtracking import backtrack
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
@@ -19,7 +19,7 @@ LIMIT = 60  # halvings of a step at whose end the objective is not finite
 class Scheduled(StepRule):
     """A step by the number t of steps taken so far, halved only while the objective is not finite.
 
-    The objective may rise, no step is refused for it, and a solve ends at its last iterate, which need not be its best:
+    The objective may rise: no step is refused for it. A solve ends at its last iterate, which need not be its best:
     ``result.trace.value.min()`` says by how much.
     """
 
@@ -63,7 +63,7 @@ class OpenLoop(Scheduled):
     Evaluations : 1 value, more only while it is not finite
     Monotone : no
     Needs : nothing
-    When : a baseline; values too noisy or too dear to compare
+    When : a baseline; values too noisy or too expensive to compare
 
     Examples
     --------

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import Any, final
 
-from xvarpro.algorithms.steps._backtrack import backtrack, backtrack_by_slope
-from xvarpro.algorithms.steps.interface import Line, Search, StepRule
+from xvarpro.algorithms.steps.backtracking import backtrack, backtrack_by_slope
+from xvarpro.algorithms.steps.interface import Line, Point, Search, StepRule
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
 from xvarpro.errors import ProblemError
@@ -33,8 +33,8 @@ class ShortStep(StepRule):
     ----------
     L : float, (float, float), {"A": float, "B": float} or None
         Lipschitz constant of the reduced gradient, > 0; one for the constrained block A and one for the free block B,
-        if given as a pair, for `algorithms.Separate` and `algorithms.Simultaneous`. A step that breaks the bound above
-        by more than rounding shows that L is too small: it is raised for that step. None estimates.
+        if given as a pair, for `algorithms.Separate`. A step that breaks the bound above by more than rounding shows
+        that L is too small: it is raised for that step. None estimates.
     shrink : float
         In (0, 1].
     grow : float
@@ -48,7 +48,7 @@ class ShortStep(StepRule):
     Evaluations : a value per trial; a gradient at the start and some near rounding, none if L is given
     Monotone : yes
     Needs : nothing; L of each block where it is known
-    When : the default; the only rule with a step per block
+    When : the default
 
     Examples
     --------
@@ -64,11 +64,9 @@ class ShortStep(StepRule):
     grow: float = 2.0
     limit: int = 60
 
-    separable: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "L", _constants(self.L))
-        checks.limit(self, self.limit)
+        checks.whole(self, "limit", 1)
         if not (0 < self.shrink <= 1 < self.grow):
             raise ProblemError(f"ShortStep needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
 
@@ -82,7 +80,7 @@ class ShortStep(StepRule):
     def init(self, L: Array) -> Array:
         xp = array_namespace(L)
         if self.L is not None:
-            L = xp.asarray(self.L, dtype=L.dtype, device=device(L))
+            L = xp.full_like(L, self.L)
         return xp.stack([L, xp.zeros_like(L)])
 
     def search(self, line: Line, memory: Array) -> Search:
@@ -97,14 +95,14 @@ class ShortStep(StepRule):
             short = xp.minimum(cap, xp.where(gap > 0, gap, xp.zeros_like(gap)) / _positive(curved))
             return xp.where(curved > 0, short, cap)
 
-        def accept(alpha: Array, point: Any, L: Array) -> Array:
+        def accept(alpha: Array, point: Point, L: Array) -> Array:
             # differences, not values: a promise too small to see in a value is not kept by standing still
-            promised = xp.sum(alpha * gap) - xp.sum((0.5 * alpha * alpha) * (L * dd))
+            promised = alpha * gap - (0.5 * alpha * alpha) * (L * dd)
             kept = value - point.value >= promised
             if not given:
                 return kept
             # an L that is given has the benefit of the doubt, until a value has contradicted it
-            return kept | (xp.all(first >= L) & (value - point.value >= promised - rounding(value)))
+            return kept | ((first >= L) & (value - point.value >= promised - rounding(value)))
 
         def worsen(L: Array) -> Array:
             return L * self.grow
@@ -112,9 +110,8 @@ class ShortStep(StepRule):
         if given:
             return backtrack(line, propose, accept, worsen, first, self.limit)._replace(memory=memory)
         found = backtrack_by_slope(line, propose, accept, worsen, first, self.limit)
-        fell = xp.broadcast_to(value - found.point.value, L.shape)
         estimate = xp.where(found.n_values > self.limit, L, found.memory)
-        return found._replace(memory=xp.stack([estimate, fell]))
+        return found._replace(memory=xp.stack([estimate, value - found.point.value]))
 
     def _warm(self, L: Array, decrease: Array, gap: Array, dd: Array) -> Array:
         """The L for which a short step would have fallen as far as the last step did, near the last estimate."""

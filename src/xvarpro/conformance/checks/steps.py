@@ -11,9 +11,9 @@ import numpy as np
 
 from xvarpro.algorithms import steps
 from xvarpro.algorithms import steps as step_rules
-from xvarpro.algorithms.steps.interface import StepRule
+from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.conformance.suite import Measured, Target, check
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -24,7 +24,7 @@ ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values 
 class Line(NamedTuple):
     """``start - gap alpha + curvature alpha^2 / 2 + ripple (1 - cos(pitch alpha))``, infinite beyond `wall`.
 
-    Where `hidden` is 1 values show `start` alone, as next to a large constant: then only slopes can tell.
+    Where `hidden` is 1 values show `start` alone, as next to a large constant: then only slopes differ.
     """
 
     gap: Array
@@ -56,11 +56,6 @@ LINES = {
     "slopes alone": _line(gap=0.25, curvature=3.0, hidden=1.0),
     "nothing finite": _line(gap=1.0, curvature=1.0, wall=0.0),
 }
-PLANES = {
-    "two blocks": _line(gap=[3.0, 7.0], curvature=[2.0, 150.0], dd=[1.0, 3.0], cap=[1.0, 0.5]),
-    "two blocks, one at rest": _line(gap=[0.0, 1.0], curvature=[2.0, 0.25], dd=[0.0, 1.0], cap=[1.0, 1.0]),
-}
-
 # parameters that another text runs for
 REGIMES = (steps.Armijo(warm=True), steps.ShortStep(L=3.0), steps.ExactStep(quadratic=True))
 
@@ -74,8 +69,8 @@ def rules() -> dict[str, StepRule]:
 
 
 class _Point(NamedTuple):
+    theta: tuple[Array]  # alpha
     value: Array
-    alpha: Array
 
 
 def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
@@ -84,13 +79,14 @@ def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tupl
 
     def phi(alpha: Array) -> _Point:
         bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
-        change = xp.sum(bent) + xp.sum(line.ripple * (1 - xp.cos(line.pitch * alpha)))
+        change = bent + line.ripple * (1 - xp.cos(line.pitch * alpha))
         value = line.start + (1 - line.hidden) * change
-        return _Point(xp.where(xp.any(alpha > line.wall), xp.full_like(value, xp.inf), value), alpha)
+        return _Point((alpha,), xp.where(alpha > line.wall, xp.full_like(value, xp.inf), value))
 
-    def slope(point: _Point) -> Array:
-        sine = line.ripple * line.pitch * xp.sin(line.pitch * point.alpha)
-        return line.curvature * point.alpha - line.gap + sine
+    def slope(point: Point) -> Array:
+        (alpha,) = point.theta
+        sine = line.ripple * line.pitch * xp.sin(line.pitch * alpha)
+        return line.curvature * alpha - line.gap + sine
 
     found = rule.search(step_rules.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
@@ -110,26 +106,25 @@ class Decision(NamedTuple):
     gradients: int
 
 
-def walk(target: Target, rule: Any, blocks: bool = False, scale: float = 1.0) -> dict[str, Decision]:
-    """A search on each line, or plane, from the memory that the last one left; of ``scale f``."""
-    lines = PLANES if blocks else LINES
+def walk(target: Target, rule: Any, scale: float = 1.0) -> dict[str, Decision]:
+    """A search on each line, from the memory that the last one left; of ``scale f``."""
     if (L := getattr(rule, "L", None)) is not None:
         rule = trees.changed(rule, L=scale * L)
-    start = np.full((2,) if blocks else (), scale)
+    start = np.asarray(scale)
     memory, found = target.eager.compute(_init, rule, start), {}
-    for name, line in lines.items():
+    for name, line in LINES.items():
         asked = target.backend, rule, line.scaled(scale), memory
         alpha, value, memory, trials, gradients = target.compute(_search, *asked)
         found[name] = Decision(alpha, value, memory, int(trials), int(gradients))
     return found
 
 
-def _compared(target: Target, rule: Any, blocks: bool = False) -> Iterator[Measured]:
-    got, want = (t.once(walk, rule, blocks) for t in (target, target.reference))
+def _compared(target: Target, rule: Any) -> Iterator[Measured]:
+    got, want = (t.once(walk, rule) for t in (target, target.reference))
     # values tell a minimiser to the root of their rounding, and a bracket is narrowed as far as they tell
     brackets = getattr(rule, "quadratic", True) is False
     tolerance = max(rule.tol, 4 * target.eps**0.5) if brackets else ROUNDING * target.eps
-    for name, line in (PLANES if blocks else LINES).items():
+    for name, line in LINES.items():
         one, other = got[name], want[name]
         yield Measured(f"alpha, {name}", one.alpha, other.alpha, tolerance)
         yield Measured(f"value, {name}", one.value, other.value, ROUNDING * target.eps, abs(float(line.start)))
@@ -145,17 +140,9 @@ def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
 
 
 @check("steps", rules)
-def steps_of_blocks(target: Target, rule: StepRule) -> Iterator[Measured]:
-    """A rule that takes a step for each block takes those of NumPy in double precision."""
-    if not rule.separable:
-        raise Inapplicable("the rule has one step for all blocks")
-    yield from _compared(target, rule, blocks=True)
-
-
-@check("steps", rules)
 def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]:
     """2^-40 f and 2^40 f, some 1e-12 and 1e12, lead to the same decisions, bit for bit."""
-    plain = target.once(walk, rule, False)
+    plain = target.once(walk, rule)
     for power in (-40, 40):
         for name, got in walk(target, rule, scale=2.0**power).items():
             want = plain[name]

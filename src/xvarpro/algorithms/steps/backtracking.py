@@ -1,11 +1,11 @@
-"""The loops that every rule with trials shares."""
+"""Backtracking, the loop of every rule with trials: public, for step rules of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from xvarpro.algorithms.steps.interface import Line, Search
+from xvarpro.algorithms.steps.interface import Line, Point, Search
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
@@ -14,7 +14,7 @@ from xvarpro.core.trees import rounding
 def backtrack(
     line: Line,
     propose: Callable[[Array], Array],
-    accept: Callable[[Array, Any, Array], Array],
+    accept: Callable[[Array, Point, Array], Array],
     worsen: Callable[[Array], Array],
     memory: Array,
     limit: int,
@@ -22,25 +22,58 @@ def backtrack(
 ) -> Search:
     """Try ``alpha = propose(memory)``, ``memory = worsen(memory)`` until ``accept(alpha, point, memory)``.
 
-    After `limit` trials the step is 0: the point is then the one that the search started from, so that a failed
-    search hands back a consistent state without keeping a second copy of it, and the memory is the one it began with.
-    Acceptance tests must let NaN fail. The memory handed back is otherwise the one whose proposal was accepted.
+    Parameters
+    ----------
+    line : Line
+        As `StepRule.search` gets it.
+    propose : callable
+        From the memory, of any shape, to an alpha in (0, cap], 0-d.
+    accept : callable
+        From alpha, the point there and the memory to a boolean, 0-d. Comparisons with NaN are False: write the test so
+        that NaN is refused. A point whose value is not finite is refused without it.
+    worsen : callable
+        From the memory to that of the next trial, which proposes a shorter step.
+    memory : array
+        Of the first trial.
+    limit : int
+        Trials at most. After them alpha is 0, the point is the one that the search started from, and the memory the
+        first one.
+    trials : array, 0-d, optional
+        Trials made before the call, to be counted with its own.
 
-    `trials` made before count as if made here.
+    Returns
+    -------
+    Search
+        With the memory whose proposal was accepted.
+
+    Examples
+    --------
+    Armijo's rule from the largest step, as a step rule's ``search(line, memory)``:
+
+    >>> import xvarpro as xv
+    >>> def search(line, memory):
+    ...     return xv.steps.backtrack(
+    ...         line,
+    ...         propose=lambda alpha: alpha,
+    ...         accept=lambda alpha, point, _: line.value - point.value >= 1e-4 * alpha * line.gap,
+    ...         worsen=lambda alpha: 0.5 * alpha,
+    ...         memory=line.cap,
+    ...         limit=60,
+    ...     )
     """
     xp = array_namespace(line.value)
     one = xp.ones_like(line.value)
 
-    def trial(memory: Array, n: Array) -> tuple[Array, Array, Any, Array]:
+    def trial(memory: Array, n: Array) -> tuple[Array, Array, Point, Array]:
         alpha = _proposed(propose, memory, n, limit)
         return alpha, memory, line.phi(alpha), n
 
-    # judged in the condition, not carried: a compiled loop over small arrays pays for every scalar of its state
-    def rejected(state: tuple[Array, Array, Any, Array]) -> Array:
+    # evaluated in the condition, not carried: a compiled loop over small arrays pays for every scalar of its state
+    def rejected(state: tuple[Array, Array, Point, Array]) -> Array:
         alpha, memory, point, n = state
         return (n <= limit) & ~(accept(alpha, point, memory) & xp.isfinite(point.value))
 
-    def again(state: tuple[Array, Array, Any, Array]) -> tuple[Array, Array, Any, Array]:
+    def again(state: tuple[Array, Array, Point, Array]) -> tuple[Array, Array, Point, Array]:
         return trial(worsen(state[1]), state[3] + 1)
 
     first = trial(memory, one if trials is None else trials + 1)
@@ -51,11 +84,11 @@ def backtrack(
 class _Trial(NamedTuple):
     alpha: Array
     memory: Array
-    point: Any
+    point: Any  # a `Point`
     n: Array
     n_gradients: Array
     accepted: Array
-    pending: Array  # whether only the slope can tell
+    pending: Array  # whether only the slope can decide
     rise: Array  # of the last trial that was higher than the start beyond doubt; 0 if there was none
     promised: Array  # the decrease that alpha * gap had promised there
 
@@ -63,7 +96,7 @@ class _Trial(NamedTuple):
 def backtrack_by_slope(
     line: Line,
     propose: Callable[[Array], Array],
-    accept: Callable[[Array, Any, Array], Array],
+    accept: Callable[[Array, Point, Array], Array],
     worsen: Callable[[Array], Array],
     memory: Array,
     limit: int,
@@ -77,8 +110,8 @@ def backtrack_by_slope(
     gradient that does not belong to the objective would pass that test for ever; so it has to explain the rise that an
     earlier, longer trial of the same search has seen.
 
-    A line without a slope is searched by its values alone. `rise` and `promised` are those of the last trial made
-    before that rose.
+    A line without a slope is searched by its values alone. Of the last trial before the call that rose, `rise` says by
+    how much, `promised` the decrease that ``alpha gap`` had promised.
     """
     slope, value = line.slope, line.value
     if slope is None:
@@ -89,7 +122,7 @@ def backtrack_by_slope(
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
         alpha = _proposed(propose, memory, n, limit)
         point = line.phi(alpha)
-        change, promise = point.value - value, xp.sum(alpha * line.gap)
+        change, promise = point.value - value, alpha * line.gap
         pending = (xp.abs(change) <= rounding(value)) & (promise > 0)
         accepted = accept(alpha, point, memory) & xp.isfinite(point.value) & ~pending
         worse = xp.isfinite(change) & (change > rounding(value))
@@ -101,7 +134,7 @@ def backtrack_by_slope(
 
     def ask(t: _Trial) -> _Trial:
         # the parabola with the slopes -promise at 0 and `end` at 1 has to pass above half of the earlier trial's rise
-        promise, end = xp.sum(t.alpha * line.gap), xp.sum(t.alpha * slope(t.point))
+        promise, end = t.alpha * line.gap, xp.sum(t.alpha * slope(t.point))
         far = t.promised / promise
         explained = far * (0.5 * far * (end + promise) - promise) >= 0.5 * t.rise
         accepted = (end <= 0) & ((t.rise == 0) | explained)
