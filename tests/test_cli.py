@@ -295,7 +295,7 @@ def test_a_problem_of_the_users_is_compared_between_backends(tmp_path, off):
         ("nowhere.at.all:decays", "no module nowhere.at.all"),
         ("{0}/other.py:decays", "no file"),
         ("{0}/mine.py:other", "no function other"),
-        ("{0}/mine.py:wrong", "has to return (problem, theta0)"),
+        ("{0}/mine.py:wrong", "must return (problem, theta0)"),
     ],
 )
 def test_a_problem_that_is_none_is_told_in_one_line(tmp_path, name, told):

@@ -260,8 +260,8 @@ def test_a_source_that_is_none():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (np.ones((5, 2)), r"chunk 2 has shape \(5, 2\), expected \(6, k_i\)"),
-        (np.ones(6), r"chunk 2 has shape \(6,\), expected \(6, k_i\)"),
+        (np.ones((5, 2)), r"chunk 2, must have shape \(6, k_i\); got \(5, 2\)"),
+        (np.ones(6), r"chunk 2, must have shape \(6, k_i\); got \(6,\)"),
     ],
 )
 def test_ragged_chunks_are_named_by_number(bad, message):

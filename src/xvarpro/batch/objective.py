@@ -121,10 +121,11 @@ class Batch:
         return Local(self._total(value, outputs, low), grad, _real(J @ trees.adjoint(J)), low.deficient)
 
     def energy(self, x: Array) -> Array:
-        """``1/2 |y|^2`` of the level that judges, per problem: the scale of what the objective is a difference of."""
-        judge, outputs = self.problem.upper or self.problem.lower, self.outputs(x)
+        """``1/2 |y|^2`` of the upper level, per problem: the scale of what the objective is a difference of."""
+        level: Any = self.problem.upper or self.problem.lower
+        outputs = self.outputs(x)
         y = outputs.y_L if self.problem.is_separable else outputs.y_U
-        return _half_squares(rows(judge.y if y is None else y))
+        return _half_squares(rows(level.y if y is None else y))
 
     def _total(self, value: Array, outputs: Outputs, low: Lower) -> Array:
         xp = array_namespace(value)
@@ -136,7 +137,7 @@ class Batch:
 
     def lower(self, outputs: Outputs) -> Lower:
         """Factor and solve the lower level of every problem."""
-        level = self.problem.lower
+        level: Any = self.problem.lower
         M, y = outputs.M_L.mT, rows(level.y if outputs.y_L is None else outputs.y_L)
         xp = array_namespace(M)
         f = _small.factor(_stacked(M, level))
@@ -195,7 +196,8 @@ class Batch:
     def _cotangents(self, outputs: Outputs, low: Lower) -> tuple[Array, Outputs]:
         """Values, and the derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions return."""
         f, w, r, _ = low
-        m, level = outputs.M_L.shape[1], self.problem.upper
+        m = outputs.M_L.shape[1]
+        level: Any = self.problem.upper
         top = r[..., :m]
         R = None if outputs.R is None else array_namespace(r).full_like(outputs.R, 0.5 * self.problem.mu)
         if level is None:
@@ -228,7 +230,7 @@ def _less(x: Array, y: Array | None) -> Array:
     return x if y is None else x - rows(y)
 
 
-def _stacked(M: Array, level: Level) -> Array:
+def _stacked(M: Array, level: Any) -> Array:
     """Rows of ``[M; sqrt(lam) Omega]^T``."""
     xp = array_namespace(M)
     if not trees.is_array(level.lam) and not level.lam:

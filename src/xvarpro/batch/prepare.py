@@ -178,7 +178,8 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> tuple[Problem, bool]
         if "lam" in own and not bool(transfer.to.xp.all(own["lam"] >= 0)):
             raise ProblemError(f"{name}lam must hold finite numbers >= 0")
         if level.Omega is not None:
-            own["Omega"] = transfer(level.Omega, f"{name}Omega", real=True)
+            Omega: Any = level.Omega
+            own["Omega"] = transfer(Omega, f"{name}Omega", real=True)
         return replace(level, **own)
 
     moved = replace(
@@ -227,7 +228,8 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
     for side, level in (("L", problem.lower), ("U", problem.upper)):
         if level is None:
             continue
-        M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(level.y.shape)
+        target: Any = level.y
+        M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(target.shape)
         if len(M) != 3 or M[0] != b:
             raise ModelError(f"M must return (b, m, n) with b = {b}, one design per problem, got shape {M}")
         if len(y) not in (2, 3) or y[0] != b:

@@ -6,7 +6,15 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
+
+
+def described(x: Any) -> str:
+    """What a message says of `x`: the shape of an array, the value of a number or a string, the type of the rest."""
+    if is_array(x):
+        return f"an array of shape {tuple(x.shape)}"
+    return repr(x) if isinstance(x, Real | str) else type(x).__name__
 
 
 def nonnegative(owner: object, name: str) -> None:

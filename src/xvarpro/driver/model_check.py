@@ -69,7 +69,7 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
 
 def _structure(reduced: Reduced, parts: Parts, skeleton: trees.Skeleton) -> ModelStructure:
     level, M = reduced.problem.lower, parts.lower.M
-    y = level.y if parts.lower.y is None else parts.lower.y
+    y: Any = level.y if parts.lower.y is None else parts.lower.y
     lam = level.lam if parts.lower.lam is None else parts.lower.lam
     columns = [outputs.M.columns for outputs in outputs_of(parts) if outputs.M.columns is not None]
     return ModelStructure(
@@ -92,7 +92,8 @@ def first_rows(problem: Problem) -> Problem:
             chunk = source.first()
             data.append(chunk.data)
             # one chunk may have fewer rows than there are unknowns, even where all of them have enough
-            level = replace(level, y=level.y.y if chunk.y is None else chunk.y, solver=QR())
+            y: Any = level.y.y if chunk.y is None else chunk.y
+            level = replace(level, y=y, solver=QR())
         else:
             data.append(problem.data)
         y = partial(_of_level, level.y, i) if callable(level.y) else level.y
@@ -187,7 +188,8 @@ def _target_shape(prefix: str, level: Level, y: Array | None, theta: Array, dtyp
         return None
     if y is not None:
         check_array(y, f"the {prefix}model function y", theta, dtype, takes_complex=True)
-    shape = tuple((level.y if y is None else y).shape)
+    target: Any = level.y if y is None else y
+    shape = tuple(target.shape)
     if len(shape) not in (1, 2):
         raise ModelError(f"the {prefix}model function y must return an array (m,) or (m, k); got shape {shape}")
     return shape

@@ -104,7 +104,8 @@ def as_kind(x: Array, like: Array) -> Array:
 
 def fill(level: Level, stated: LevelOutputs) -> EvaluatedLevel:
     """The level with the constants that its functions do not give."""
-    y = as_matrix(level.y if stated.y is None else stated.y)
+    target: Any = level.y if stated.y is None else stated.y
+    y = as_matrix(target)
     Omega = level.Omega
     if is_complex_design(stated.M):
         y = y if is_complex(y) else complexified(y)

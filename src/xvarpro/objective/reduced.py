@@ -95,7 +95,7 @@ class Reduced(Objective):
     @property
     def target_shape(self) -> tuple[int, int]:
         """Rows and columns of the target of the upper level."""
-        y = self.upper.y
+        y: Any = self.upper.y
         if not callable(y):
             shape = y.shape
         elif self.structure is None:
@@ -141,7 +141,8 @@ class Reduced(Objective):
             return some(M.array, 0)
 
         # weights are in what the functions return
-        y = target if callable(upper.y) else some(as_matrix(upper.y), along)
+        constant: Any = upper.y
+        y = target if callable(constant) else some(as_matrix(constant), along)
         W = upper.W.part(indices, scale) if along and upper.W is not None else upper.W
         part = replace(upper, M=design, y=y, weights=None, W=W if along else None)
         made = replace(problem, lower=part) if along else replace(problem, upper=part)

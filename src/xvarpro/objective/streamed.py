@@ -157,7 +157,8 @@ class Streamed(Objective):
         Omega = xp.eye(n, **where) if weight is None else weight
         if self.structure.complex_w:
             zero, Omega = (x if is_complex(x) else complexified(x) for x in (zero, Omega))
-        return self._way.start(level.lam**0.5 * Omega, zero)
+        lam: Any = level.lam
+        return self._way.start(lam**0.5 * Omega, zero)
 
     def _nowhere(self, theta: Leaves) -> StreamedPoint:
         """Where the user's function inverts a singular matrix there is no value."""
@@ -261,7 +262,8 @@ class Streamed(Objective):
 
 def _piece(level: Level, chunk: Chunk) -> Problem:
     """The rows of a chunk as a problem in memory, without ridge."""
-    return Problem(Level(level.M, level.y.y if chunk.y is None else chunk.y), data=chunk.data)
+    rows: Any = level.y
+    return Problem(Level(level.M, rows.y if chunk.y is None else chunk.y), data=chunk.data)
 
 
 @contextmanager

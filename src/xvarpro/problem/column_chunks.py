@@ -1,4 +1,4 @@
-"""Many right-hand sides, exactly compressed.
+"""Targets with many right-hand sides: chunks of columns, and exact compression.
 
 With one design for k right-hand sides the objective sees y only through ``y y^T``: multiplying y on the right by an
 orthogonal matrix V turns w into ``w V`` and changes no residual norm. The V of a QR factorisation of ``y^T`` leaves an
@@ -28,8 +28,8 @@ class ColumnChunks(Struct):
     Parameters
     ----------
     source : callable or sequence
-        A function without arguments that starts a fresh pass over arrays of shape (m, k_i), or a list of them. A pass
-        is made at the start of a solve, and another when `Result.w` or `Result.w_chunks` is asked for.
+        A function without arguments that starts a fresh pass over arrays of shape (m, k_i), or a list of them. A solve
+        takes one pass at its start, and `Result.w` and `Result.w_chunks` take another.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class ColumnChunks(Struct):
         rows = None
         for i, block in enumerate(self.source() if callable(self.source) else self.source):
             if block.ndim != 2 or (rows is not None and block.shape[0] != rows):
-                raise ProblemError(f"chunk {i} has shape {tuple(block.shape)}, expected ({rows or 'm'}, k_i)")
+                raise ProblemError(f"y, chunk {i}, must have shape ({rows or 'm'}, k_i); got {tuple(block.shape)}")
             rows = block.shape[0]
             yield block
 
@@ -64,7 +64,7 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     Parameters
     ----------
     y : array, shape (m, k), or ColumnChunks
-        ColumnChunks are folded in one at a time.
+        Chunks are folded in one at a time.
     backend : Backend, optional
         Where to compute; the arrays' own by default.
 

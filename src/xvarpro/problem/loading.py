@@ -15,7 +15,7 @@ from xvarpro.problem.problem import Problem
 
 
 class ProblemSpec(NamedTuple):
-    """What a function of the user's returns: a problem, a start, the sets; what is not named is free."""
+    """A problem, its start and its sets, as a user's function returns them."""
 
     problem: Problem
     theta0: Tree
@@ -34,19 +34,19 @@ def load(name: str) -> ProblemSpec:
     Raises
     ------
     ProblemError
-        There is no such module, file or function, or it returns something else.
+        The module, file or function does not exist, or the function returns something else.
     """
     where, found, function = name.rpartition(":")
     if not found or not where or not function:
-        raise ProblemError(f"a problem is named package.module:function or file.py:function, got {name!r}")
+        raise ProblemError(f"a problem must be named package.module:function or file.py:function; got {name!r}")
     make = getattr(_module(where), function, None)
     if not callable(make):
         raise ProblemError(f"{where} has no function {function}")
     made = make()
     if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], Problem)):
         raise ProblemError(
-            f"{name} has to return (problem, theta0) or (problem, theta0, over), with a problem of xvarpro.separable "
-            f"or xvarpro.bilevel: got {type(made).__name__}"
+            f"{name} must return (problem, theta0) or (problem, theta0, over), with a problem of xvarpro.separable or "
+            f"xvarpro.bilevel; got {type(made).__name__}"
         )
     return ProblemSpec(*made)
 

@@ -1,10 +1,10 @@
-"""What a user states: levels, penalty and data, as pure functions of ``(theta, data)`` that belong to no framework."""
+"""Levels, penalty and data of a problem: pure functions of ``(theta, data)``, of no framework."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 from xvarpro.core import checks
 from xvarpro.core.struct import Array, Struct, Tree
@@ -17,8 +17,8 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.row_chunks import RowChunks
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Any  # an array, several of them, a function (theta, data) -> array, ColumnChunks or RowChunks
-Ridge: TypeAlias = Any  # a number, or a function (theta, data) -> scalar
+Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks
+Ridge: TypeAlias = float | Array | Callable[[Tree, Tree], Array]
 
 
 @final
@@ -52,23 +52,23 @@ class Level(Struct):
     M: Design
     y: Target
     lam: Ridge = 0.0
-    Omega: Any = None  # an array, an `Operator`, or None
+    Omega: Array | Operator | None = None
     solver: LowerSolver | None = None
     weights: Array | None = None
     W: WeightSet | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.M):
-            raise ProblemError(f"M must be a function M(theta, data) -> design, got {type(self.M).__name__}")
+            raise ProblemError(f"M must be a function M(theta, data) -> design; got {type(self.M).__name__}")
         if isinstance(self.y, list | tuple):
-            object.__setattr__(self, "y", _one_below_the_other(self.y))
+            object.__setattr__(self, "y", _concatenated(self.y))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks)):
             raise ProblemError(
                 "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
                 f"got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):
-            raise ProblemError(f"y must have shape (m,) or (m, k), got {tuple(self.y.shape)}")
+            raise ProblemError(f"y must have shape (m,) or (m, k); got {tuple(self.y.shape)}")
         if not callable(self.lam) and not getattr(self.lam, "ndim", 0):
             checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
@@ -76,14 +76,14 @@ class Level(Struct):
             and len(self.Omega.shape) == 2
             and self.Omega.shape[0] == self.Omega.shape[1]
         ):
-            raise ProblemError(f"Omega must be a square matrix, got {_describe(self.Omega)}")
+            raise ProblemError(f"Omega must be a square matrix; got {checks.described(self.Omega)}")
         if self.weights is not None and not (is_array(self.weights) and self.weights.ndim in (1, 2)):
-            raise ProblemError(f"weights must have shape (m,) or (m, k), got {_describe(self.weights)}")
+            raise ProblemError(f"weights must have shape (m,) or (m, k); got {checks.described(self.weights)}")
         if self.solver is not None and not isinstance(self.solver, LowerSolver):
-            raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(), got {self.solver!r}")
+            raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(); got {self.solver!r}")
         if self.W is not None:
             if not isinstance(self.W, WeightSet):
-                raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(), got {self.W!r}")
+                raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(); got {self.W!r}")
             self.W.solver(self.solver)
             if isinstance(self.y, ColumnChunks) and not self.W.linear:
                 raise ProblemError(
@@ -119,13 +119,15 @@ class Problem(Struct):
     def __post_init__(self) -> None:
         checks.nonnegative(self, "mu")
         if self.R is not None and not callable(self.R):
-            raise ProblemError(f"R must be a function R(theta) -> scalar, got {type(self.R).__name__}")
+            raise ProblemError(f"R must be a function R(theta) -> scalar; got {type(self.R).__name__}")
         if self.mu and self.R is None:
-            raise ProblemError(f"mu = {self.mu} weighs a penalty, but R is None: pass R(theta) -> scalar")
+            raise ProblemError(f"R must be a function R(theta) -> scalar where mu > 0; got R=None and mu={self.mu}")
         if self.upper is not None and self.upper.W is not None:
-            raise ProblemError("the lower level decides w: W is its field, and the upper level has none")
+            raise ProblemError(
+                f"W of the upper level must be None, since the lower level determines w; got {self.upper.W!r}"
+            )
         if self.upper is not None and isinstance(self.upper.y, ColumnChunks) != isinstance(self.lower.y, ColumnChunks):
-            raise ProblemError("either both levels have a target in ColumnChunks or neither")
+            raise ProblemError("y must be given as ColumnChunks in both levels or in neither; got one")
         if isinstance(self.lower.y, ColumnChunks) and not self.compress:
             raise ProblemError("compress must be True where y is given as ColumnChunks; got False. Omit compress=")
         if self.in_rows:
@@ -135,14 +137,16 @@ class Problem(Struct):
         solver = self.lower.solver
         if not (solver is None or isinstance(solver, QR | Cholesky)):
             raise ProblemError(
-                f"rows in chunks are folded up by lower.QR() or lower.Cholesky(), and {solver!r} needs all of them at "
-                "once: leave out solver="
+                "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
+                f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
             )
         for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
-            if level.weights is not None or level.W is not None or callable(level.lam):
+            given = [name for name in ("weights", "W") if getattr(level, name) is not None]
+            given += ["lam(theta, data)"] if callable(level.lam) else []
+            if given:
                 raise ProblemError(
-                    "rows in chunks take no weights=, W= or lam= by theta: scale the rows of M and y by the roots of "
-                    "their weights, or bring the rows together"
+                    f"a level with y given as RowChunks must have no weights, no W and a constant lam; got {given[0]}. "
+                    "Pass y as an array, or scale the rows of M and y by the roots of their weights"
                 )
         if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
             raise ProblemError(
@@ -171,8 +175,8 @@ def separable(
     y: Target,
     *,
     data: Tree = None,
-    lam: float = 0.0,
-    Omega: Array | None = None,
+    lam: Ridge = 0.0,
+    Omega: Array | Operator | None = None,
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,
     solver: LowerSolver | None = None,
@@ -191,7 +195,7 @@ def separable(
     data : pytree, optional
         Arrays (and anything else) that M and y read; moved to the backend once per solve.
     lam : float or callable
-        Ridge on w, >= 0; of a separable problem, theta that chooses it lowers it where it can.
+        Ridge on w, >= 0, or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
     Omega : array, shape (n, n), optional
         Invertible weight of the ridge; None is the identity.
     R : callable, optional
@@ -214,7 +218,7 @@ def separable(
     Raises
     ------
     ProblemError
-        A function that is none, a negative weight, a target that is no vector or matrix.
+        M or R is not a function, lam or mu is negative, or y is neither a vector nor a matrix.
 
     Examples
     --------
@@ -240,7 +244,7 @@ def bilevel(
     mu: float = 0.0,
     compress: bool = True,
 ) -> Problem:
-    """Two levels: `lower` defines ``w(theta)``, `upper` judges it.
+    """Two levels: `lower` determines ``w(theta)``, `upper` is minimised over theta.
 
     Parameters
     ----------
@@ -256,7 +260,7 @@ def bilevel(
     Raises
     ------
     ProblemError
-        Levels that are no `Level`, a negative weight.
+        `lower` or `upper` is not a `Level`, or mu is negative.
 
     Examples
     --------
@@ -270,19 +274,15 @@ def bilevel(
     """
     for name, level in (("lower", lower), ("upper", upper)):
         if not isinstance(level, Level):
-            raise ProblemError(f"{name} must be a Level(M, y, ...), got {type(level).__name__}")
+            raise ProblemError(f"{name} must be a Level(M, y, ...); got {type(level).__name__}")
     return Problem(lower, upper, R, mu, data, compress)
 
 
-def _one_below_the_other(parts: Any) -> Array:
+def _concatenated(parts: Sequence[Array]) -> Array:
     """Several data sets as one target."""
     if not parts or not all(is_array(y) for y in parts) or len({y.shape[1:] for y in parts}) > 1:
         raise ProblemError(
             "y given as a list must hold arrays with the same number of columns; "
-            f"got {type(parts).__name__} of {', '.join(_describe(y) for y in parts) or 'nothing'}"
+            f"got {type(parts).__name__} of {', '.join(map(checks.described, parts)) or 'nothing'}"
         )
     return array_namespace(*parts).concat(list(parts))
-
-
-def _describe(x: Any) -> str:
-    return f"an array of shape {tuple(x.shape)}" if is_array(x) else repr(x)

@@ -1,4 +1,4 @@
-"""A level whose rows are not in memory at once: where they come from, and what every pass over them must agree on."""
+"""Levels whose rows are not in memory at once: the passes over them, and the checks that every pass is the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro.backends import exchange
-from xvarpro.core import trees
+from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.errors import ProblemError
 
@@ -18,10 +18,10 @@ _END = object()
 @final
 @dataclass(frozen=True)
 class RowChunks(Struct):
-    """The rows of a level as chunks, of which one at a time is in memory: data and target together.
+    """A target and its data as chunks of rows, of which one at a time is in memory.
 
-    It stands in the place of a target. M is called with the data of a chunk as its second argument, instead of the
-    problem's, and returns the rows of that chunk. Value and gradient are those of all rows at once.
+    M is called with the data of a chunk as its second argument, instead of the problem's, and returns the rows of that
+    chunk. Value and gradient are those of all rows at once.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class RowChunks(Struct):
 
     Notes
     -----
-    A value is one pass, and a gradient one more; of a bilevel problem each is one over both levels. A solve ends with
-    one that verifies the result, and `Result.w` asks for another. The data of a chunk may hold arrays that are no rows,
-    the same every time.
+    A value takes one pass and a gradient one more, over both levels of a bilevel problem. A solve ends with a pass that
+    verifies the result, and `Result.w` takes another. The data of a chunk may also hold arrays that are not rows, the
+    same in every chunk.
 
     Examples
     --------
@@ -76,8 +76,8 @@ class RowChunks(Struct):
         Parameters
         ----------
         data : pytree
-            Arrays of which all have one row per row of M: memory maps, or anything else that has a shape and gives an
-            array for a slice. What is no array is handed on with every chunk.
+            Arrays with one row per row of M: memory maps, or anything else with a shape whose slices are arrays. The
+            rest is part of every chunk.
         y : array or callable
             Target, shape (m,) or (m, k), or ``y(theta, data)``.
         rows : int
@@ -90,7 +90,7 @@ class RowChunks(Struct):
         Raises
         ------
         ProblemError
-            Arrays with different numbers of rows, or none at all.
+            The arrays have different numbers of rows, or there is none.
 
         Examples
         --------
@@ -102,13 +102,13 @@ class RowChunks(Struct):
         True
         """
         if not (isinstance(rows, int) and rows > 0):
-            raise ProblemError(f"RowChunks.cut needs a whole number of rows > 0 per chunk, got {rows!r}")
+            raise ProblemError(f"rows must be a whole number > 0 per chunk; got {rows!r}")
         moving = callable(y)
         leaves, treedef = trees.flatten(data if moving else (data, y))
         found = {p: x.shape[0] for p, x in zip(_paths(data, y, moving), leaves, strict=True) if _has_rows(x)}
         if len(set(found.values())) != 1:
-            said = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "there is no array"
-            raise ProblemError(f"RowChunks.cut needs arrays with one number of rows: {said}")
+            said = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "no array"
+            raise ProblemError(f"data and y must hold arrays with the same number of rows; got {said}")
         total = next(iter(found.values()))
 
         def source() -> Iterator[Any]:
@@ -143,15 +143,15 @@ class _Kind(NamedTuple):
 
 
 class Stream:
-    """The rows of one level on their way to a backend: checked, and counted.
+    """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
 
     Parameters
     ----------
     rows : RowChunks
     name : str
-        What messages begin with: "", "lower " or "upper ".
+        Prefix of messages: "", "lower " or "upper ".
     first, move : callable
-        ``move(x, name, real)`` brings an array over; `first` is for the first look, and may warn.
+        ``move(x, name, real)`` moves an array to the backend; `first` moves the first chunk, and may warn.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class Stream:
         return self._pass(self._move)
 
     def first(self) -> Chunk:
-        """The first chunk, by which the others are judged."""
+        """The first chunk, with which the others must agree."""
         with closing(self._pass(self._look)) as chunks:
             return next(chunks)
 
     def _pass(self, move: Callable[[Array, str, bool], Array]) -> Generator[Chunk, None, None]:
-        """Nothing here holds a chunk while the next one is made."""
+        """One pass; holds no chunk while the next one is made."""
         supply, i = self._start(), 0
         try:
             while (item := next(supply, _END)) is not _END:
@@ -189,14 +189,14 @@ class Stream:
             if isinstance(supply, Generator):
                 supply.close()
         if not i:
-            raise ProblemError(f"the {self.name}source gave no chunk: the level has no rows")
+            raise ProblemError(f"the {self.name}source must yield at least one chunk; got none")
 
     def confirm(self, rows: int, chunks: int) -> None:
-        """The end of a pass: it has to have been as long as the others."""
+        """Check, at the end of a pass, that it yielded as many rows as the passes before."""
         if self.found is not None and self.found[0] != rows:
             raise ProblemError(
-                f"the {self.name}source gave {rows} rows in {chunks} chunks on this pass and {self.found[0]} in "
-                f"{self.found[1]} before: it must give the same rows on every pass"
+                f"the {self.name}source must yield the same rows on every pass; got {rows} rows in {chunks} chunks "
+                f"on this pass and {self.found[0]} in {self.found[1]} before"
             )
         self.found = (rows, chunks)
 
@@ -204,12 +204,12 @@ class Stream:
         source = self._rows.source
         given = source() if callable(source) else source
         if not isinstance(given, Iterable):
-            raise ProblemError(f"the {self.name}source must return an iterable of chunks, got {type(given).__name__}")
+            raise ProblemError(f"the {self.name}source must return an iterable of chunks; got {type(given).__name__}")
         supply = iter(given)
         if supply is self._supply:
             raise ProblemError(
-                f"the {self.name}source returned the same {type(supply).__name__} twice, which is good for one pass: "
-                "it must start a fresh one whenever it is called"
+                f"the {self.name}source must start a fresh pass whenever it is called; got the same "
+                f"{type(supply).__name__} twice"
             )
         self._supply = supply
         return supply
@@ -229,11 +229,11 @@ class Stream:
         if self._rows.y is not None:
             return item, None
         if not (isinstance(item, tuple | list) and len(item) == 2):
-            raise ProblemError(f"{self.name}chunk {i} must be a pair (data, y), got {_describe(item)}")
+            raise ProblemError(f"{self.name}chunk {i} must be a pair (data, y); got {checks.described(item)}")
         data, y = item
         if not (trees.is_array(y) and y.ndim in (1, 2)):
             raise ProblemError(
-                f"{self.name}chunk {i}: y must be an array of shape (rows,) or (rows, k), got {_describe(y)}"
+                f"{self.name}chunk {i}: y must be an array of shape (rows,) or (rows, k); got {checks.described(y)}"
             )
         return data, y
 
@@ -243,12 +243,16 @@ class Stream:
             self._kind = kind
         want, where = self._kind, f"{self.name}chunk {i}"
         if kind.treedef != want.treedef or set(kind.dtypes) != set(want.dtypes):
-            raise ProblemError(f"{where}: data has another structure than in chunk 0: {list(kind.dtypes)}")
+            raise ProblemError(
+                f"{where}: data must have the structure of chunk 0, {list(want.dtypes)}; got {list(kind.dtypes)}"
+            )
         for path, dtype in kind.dtypes.items():
             if dtype != want.dtypes[path]:
-                raise ProblemError(f"{where}: {path} is {dtype}, and it is {want.dtypes[path]} in chunk 0")
+                raise ProblemError(f"{where}: {path} must be {want.dtypes[path]}, as in chunk 0; got {dtype}")
         if y is not None and kind.y != want.y:
-            raise ProblemError(f"{where}: y has shape {tuple(y.shape)}, expected {_written(('rows', *want.y))}")
+            raise ProblemError(
+                f"{where}: y must have shape {_written(('rows', *want.y))}, as in chunk 0; got {tuple(y.shape)}"
+            )
 
 
 def _kind(data: Tree, y: Array | None) -> _Kind:
@@ -260,7 +264,3 @@ def _kind(data: Tree, y: Array | None) -> _Kind:
 
 def _written(shape: tuple[Any, ...]) -> str:
     return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
-
-
-def _describe(x: Any) -> str:
-    return f"an array of shape {tuple(x.shape)}" if trees.is_array(x) else type(x).__name__

@@ -173,7 +173,8 @@ class _Steps:
         self._backend, self._region = prepared.backend, prepared.region
         self._z: Leaves = prepared.theta
         self._size = len(prepared.theta)
-        sizes = [level.y.shape[0] for level in prepared.problem.levels]
+        targets: list[Any] = [level.y for level in prepared.problem.levels]
+        sizes = [y.shape[0] for y in targets]
         self._draws = [_shuffled(n, min(method.batch, n), seed) for seed, n in enumerate(sizes)]
         self._scale = sizes[-1] / min(method.batch, sizes[-1])
         if method.joint:
@@ -224,10 +225,11 @@ class _Steps:
         levels, data = [], {}
         for name, level, draws in zip(names, problem.levels, self._draws, strict=False):
             backend = self._backend
-            at = backend.asarray(next(draws), device=backend.device_of(level.y))
-            X = backend.xp.take(level.y, at, axis=0)
-            share = X.shape[0] / level.y.shape[0]
-            levels.append(replace(level, y=X, lam=level.lam * share))
+            y: Any = level.y
+            lam: Any = level.lam
+            at = backend.asarray(next(draws), device=backend.device_of(y))
+            X = backend.xp.take(y, at, axis=0)
+            levels.append(replace(level, y=X, lam=lam * (X.shape[0] / y.shape[0])))
             data[name] = {**problem.data[name], "X": X}
         return replace(problem, lower=levels[0], upper=levels[1] if len(levels) > 1 else None, data=data)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -49,11 +50,13 @@ class FewShotTask(Task):
             return super().certify(theta, problem)
         M, (lower, upper) = np.asarray(self.shown(theta)[1]), self.splits
         if self.pool is not None and problem is self.pool:
-            w = head(M, self.shots[1], self.pool.lower.lam)
+            lam: Any = self.pool.lower.lam
+            w = head(M, self.shots[1], lam)
             r = M @ w - self.shots[1]
-            value = 0.5 * float(np.sum(r * r)) + 0.5 * self.pool.lower.lam * float(np.sum(w * w))
+            value = 0.5 * float(np.sum(r * r)) + 0.5 * lam * float(np.sum(w * w))
         else:
-            w = head(M[: len(lower.Y)], np.asarray(lower.Y), self.problem.lower.lam)
+            lam = self.problem.lower.lam
+            w = head(M[: len(lower.Y)], np.asarray(lower.Y), lam)
             r = M[len(lower.Y) :] @ w - upper.Y
             value = 0.5 * float(np.sum(r * r))
         return replace(with_head(self._start, w), theta=theta, value=value, gap_A=math.nan, gap_B=math.nan)

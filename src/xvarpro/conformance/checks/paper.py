@@ -154,7 +154,8 @@ def implicit_formula(target: Target, case: Any) -> Iterator[Measured]:
 
 def written_out(reference: Reference) -> tuple[np.ndarray, evaluation.Evaluated]:
     """``grad_theta f_U - (d/dtheta grad_w f_L)^T (grad^2_ww f_L)^-1 grad_w f_U``, and the w it is at."""
-    theta, data, levels = reference.theta0, reference.problem.data, reference.problem.levels
+    theta, data = reference.theta0, reference.problem.data
+    levels: tuple[Any, ...] = reference.problem.levels
     (M_L, M_U), (y_L, y_U) = (
         (np.exp(-np.outer(data[name], theta)) for name in ("lower", "upper")),
         (level.y for level in levels),

@@ -150,7 +150,7 @@ def _product(M: list[list[Fraction]], w: list[Fraction]) -> list[Fraction]:
 @cache
 def exact(case: Graded) -> Evaluated:
     """Value and gradient by rational arithmetic: no rounding, and central differences with a step of 2^-100."""
-    problem = graded(case).problem
+    problem: Any = graded(case).problem
     parts = {name: _rational(x) for name, x in problem.data.items()}
     y, lam = _rational(problem.lower.y), Fraction(LAM)
 
