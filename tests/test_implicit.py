@@ -10,7 +10,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.implicit import Cotangent
-from xvarpro.differentiation.projection import degenerate, derivative
+from xvarpro.differentiation.projection import degenerate, jacobian
 from xvarpro.errors import ProblemError
 from xvarpro.sets.region import Region
 
@@ -158,9 +158,9 @@ def unbound():
     return xv.solve(separable(), START, tol=1e-13).theta
 
 
-@pytest.mark.parametrize("slack", [0.0, 1e-3], ids=["at the bound", "beside it"])
+@pytest.mark.parametrize("slack", [0.0, 1e-3], ids=["at the bound", "inside"])
 @pytest.mark.parametrize("kind", ["box", "ball"])
-def test_a_multiplier_of_zero_is_told(unbound, kind, slack):
+def test_a_multiplier_of_zero_is_reported(unbound, kind, slack):
     size = unbound.max() if kind == "box" else np.linalg.norm(unbound)
     over = xv.sets.Box(0.0, size + slack) if kind == "box" else xv.sets.L2Ball(size + slack)
     found = xv.implicit.gradient(separable(), unbound, COTANGENT, over=over)
@@ -188,18 +188,18 @@ def test_where_the_solution_is_not_unique_the_least_change_is_taken():
     np.testing.assert_allclose(none.data["y"], 0.0, atol=1e-8 * np.abs(seen.data["y"]).max())
 
 
-def test_a_design_that_lost_its_rank_is_told():
+def test_a_rank_deficient_design_is_reported():
     problem = separable(lam=0.0, solver=xv.lower.SVD())
     found = xv.implicit.gradient(problem, np.array([2.0, 2.0]), COTANGENT)
     assert found.singular
 
 
-def test_a_system_that_was_not_solved_is_told(unbound):
+def test_a_system_that_was_not_solved_is_reported(unbound):
     found = xv.implicit.gradient(separable(), unbound, COTANGENT, limit=1)
     assert "raise limit" in "".join(found.reasons)
 
 
-def test_wrong_use_is_told():
+def test_wrong_use_is_an_error():
     problem, theta = separable(), START
     with pytest.raises(ProblemError, match="in chunks"):
         xv.implicit.gradient(xv.separable(decays, xv.ColumnChunks([DATA["Y"]]), data=DATA), theta, COTANGENT)
@@ -208,7 +208,7 @@ def test_wrong_use_is_told():
     with pytest.raises(ProblemError, match="cotangent of w must have shape"):
         xv.implicit.gradient(problem, theta, Cotangent(w=np.ones(3)))
     ball = xv.sets.HullOfUnion((xv.sets.L2Ball(9.0), xv.sets.L1Ball(9.0)))
-    with pytest.raises(ProblemError, match="neither a projection nor"):
+    with pytest.raises(ProblemError, match="has neither: use another set"):
         xv.implicit.gradient(problem, theta, COTANGENT, over=ball)
 
 
@@ -252,7 +252,7 @@ def test_the_derivative_of_a_projection(name, C, shape):
         region = Region(((0, trees.map_arrays(lambda x: send(framework, x), C)),))
         point, way = (send(framework, q),), (send(framework, d),)
         theta = region.project(point)
-        J = derivative(framework, region, theta, point)
+        J = jacobian(framework, region, theta, point)
         got, again = host(J(way)[0]), host(J(J(way))[0])
         assert not bool(degenerate(region, theta, point, J))
     h = 1e-6
@@ -276,12 +276,12 @@ def test_conjugate_gradients_give_the_least_solution(eigenvalues, rank):
     Q, _ = np.linalg.qr(draw.normal(size=(6, 6)))
     J = (Q * eigenvalues) @ Q.T
     H = draw.normal(size=(6, rank))
-    H, c, beside = H @ H.T / np.linalg.norm(H, 2) ** 2, draw.normal(size=6), draw.normal(size=(3, 6))
+    H, c, second = H @ H.T / np.linalg.norm(H, 2) ** 2, draw.normal(size=6), draw.normal(size=(3, 6))
     found = conjugate_gradients(
         backends.get("numpy"),
         lambda d: (J @ d[0],),
         lambda d: d,
-        lambda d: ((H @ d[0],), (beside @ d[0],)),
+        lambda d: ((H @ d[0],), (second @ d[0],)),
         (c,),
         (np.zeros(3),),
         1e-12,
@@ -294,4 +294,4 @@ def test_conjugate_gradients_give_the_least_solution(eigenvalues, rank):
     assert bool(found.singular) == (rank < 6)
     if rank == 6 or eigenvalues[-1]:
         np.testing.assert_allclose(found.u[0], want, rtol=1e-6)
-    np.testing.assert_allclose(found.beside[0], beside @ found.u[0], rtol=1e-6)
+    np.testing.assert_allclose(found.image[0], second @ found.u[0], rtol=1e-6)

@@ -1,25 +1,43 @@
-"""Conjugate gradients for the derivative of a fixed point of a projection: symmetric, on the range of J."""
+"""Conjugate gradients for ``(J^+ - I + H) u = c`` on the range of a symmetric J, without a pseudo-inverse.
+
+This is the preconditioned conjugate gradient method (Hestenes and Stiefel 1952; Saad, Iterative Methods, algorithm 9.1)
+with J as the preconditioner. Preconditioned, every direction is ``p = J q`` for a known q, and ``J^+ p`` is q up to the
+null space of J: the products ``(J^+ - I + H) p = q - p + H p`` need no pseudo-inverse.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, plus, sub
 
-# curvature relative to the largest seen that counts as none, as a power of eps: a null vector comes out of the
-# iteration as exactly as the others, and all but a few digits of one with less curvature would be rounding
+# curvature relative to the largest so far that counts as 0, as a power of eps: null vectors come out of the iteration
+# with the error of the others, and a direction of less curvature would lose all but a few digits to rounding
 FLAT = 2 / 3
 
 
-class Solution(NamedTuple):
-    """Where conjugate gradients ended."""
+class CGResult(NamedTuple):
+    """Solution of `conjugate_gradients`.
+
+    Attributes
+    ----------
+    u : tuple of arrays
+    image : tuple of arrays
+        The second linear map at u.
+    singular : array, 0-d bool
+        A direction had no curvature, or negative curvature.
+    residual : array, 0-d
+        Norm of the residual's image under J, relative.
+    steps : array, 0-d
+    """
 
     u: Leaves
-    beside: Leaves  # what came with the products, for u
-    singular: Array  # 0-d, as the rest
+    image: Leaves
+    singular: Array
     residual: Array
     steps: Array
 
@@ -27,84 +45,91 @@ class Solution(NamedTuple):
 class _State(NamedTuple):
     k: Array
     u: Leaves
-    beside: Leaves
+    image: Leaves
     r: Leaves
     p: Leaves
-    q: Leaves
-    gamma: Array
-    size: Array
-    top: Array
+    q: Leaves  # p = J q
+    rz: Array  # <r, J r>
+    size: Array  # |J r|^2
+    top: Array  # largest curvature so far
     singular: Array
 
 
 def conjugate_gradients(
-    backend: Any,
+    backend: Backend,
     J: Callable[[Leaves], Leaves],
-    seen: Callable[[Leaves], Leaves],
+    restrict: Callable[[Leaves], Leaves],
     H: Callable[[Leaves], tuple[Leaves, Leaves]],
     c: Leaves,
-    blank: Leaves,
+    zeros: Leaves,
     tol: float,
     noise: float,
     limit: int,
-) -> Solution:
-    """Solve ``(J^+ - I + H) u = c`` on the range of J: the least solution, where there are several or none.
+) -> CGResult:
+    """Solve ``(J^+ - I + H) u = c`` on the range of J: the solution of least norm if there are several or none.
 
-    J is symmetric, ``0 <= J <= I``, and serves as the preconditioner. Its pseudo-inverse is never asked for: every
-    direction p comes with a q of which it is the image, ``p = J q``, and ``J^+ p`` is q up to what J does not see.
-    A direction without curvature is one that the matrix maps to 0, if it has no negative eigenvalues: it is taken out
-    of the solution and of the right-hand side, and the rest goes on from there.
+    A direction without curvature spans the null space, if there is no negative eigenvalue: the iteration removes it
+    from the solution and from the right-hand side, and continues.
 
     Parameters
     ----------
     backend : Backend
     J : callable
-        A linear map of leaves.
-    seen : callable
-        A vector without the part that J maps to 0, as far as that is known; or with it.
+        Linear, symmetric, ``0 <= J <= I``; a tuple of arrays to one of the same shapes.
+    restrict : callable
+        Projection onto the range of J where J is a projector, identity where it is not.
     H : callable
-        A symmetric one of scale 1, and beside it any other linear map, of which the value at u is returned.
+        Symmetric map of scale 1, and the value of any second linear map, of which `CGResult.image` is the one at u.
     c : tuple of arrays
-    blank : tuple of arrays
-        Zeros, as the other map returns them.
+    zeros : tuple of arrays
+        Zeros in the shapes of the second map's values.
     tol : float
-        Image of the residual under J, relative.
+        Of the residual's image under J, relative.
     noise : float
         Relative error of J.
     limit : int
-        Products with H at most.
+        Number of products with H at most.
     """
-    c = seen(c)
+    c = restrict(c)
     start = J(c)
-    gamma, whole = dot(c, start), dot(start, start)
-    xp = array_namespace(gamma)
-    none, one = xp.zeros((), dtype=xp.int32, device=device(gamma)), xp.ones_like(gamma)
-    eps = xp.finfo(gamma.dtype).eps
-    floor = eps**FLAT
+    rz, whole = dot(c, start), dot(start, start)
+    xp = array_namespace(rz)
+    zero, one = xp.zeros_like(rz), xp.ones_like(rz)
+    floor = xp.finfo(rz.dtype).eps ** FLAT
 
     def going(s: _State) -> Array:
         unknown = (16 * noise * noise) * dot(s.r, s.r)
         return (s.size > (tol * tol) * whole) & (s.size > unknown) & (s.k < limit)
 
     def step(s: _State) -> _State:
-        Hp, beside = H(s.p)
-        Bp = seen(plus(sub(s.q, s.p), Hp))
-        curved, size = dot(s.p, Bp), dot(s.p, s.q)
-        top = xp.maximum(s.top, xp.abs(curved) / size)
-        flat = xp.abs(curved) <= floor * top * size
-        along = s.gamma / xp.where(flat, one, curved)
+        Hp, image = H(s.p)
+        Bp = restrict(plus(sub(s.q, s.p), Hp))
+        curvature, size = dot(s.p, Bp), dot(s.p, s.q)
+        top = xp.maximum(s.top, xp.abs(curvature) / size)
+        flat = xp.abs(curvature) <= floor * top * size
+        along = s.rz / xp.where(flat, one, curvature)
+        # along a flat direction: remove p from u and q from r, and start again from there
         alpha = xp.where(flat, -dot(s.u, s.q) / size, along)
-        r = axpy(xp.where(flat, 0 * gamma, -along), Bp, s.r)
-        r = axpy(xp.where(flat, -dot(s.r, s.p) / size, 0 * gamma), s.q, r)
+        r = axpy(xp.where(flat, zero, -along), Bp, s.r)
+        r = axpy(xp.where(flat, -dot(s.r, s.p) / size, zero), s.q, r)
         z = J(r)
         rz = dot(r, z)
-        beta = xp.where(flat, 0 * gamma, rz / s.gamma)
-        # a saddle is no minimum, unique or not
-        singular = s.singular | flat | (curved < 0)
-        u, beside = axpy(alpha, s.p, s.u), axpy(alpha, beside, s.beside)
-        return _State(s.k + 1, u, beside, r, axpy(beta, s.p, z), axpy(beta, s.q, r), rz, dot(z, z), top, singular)
+        beta = xp.where(flat, zero, rz / s.rz)
+        return _State(
+            k=s.k + 1,
+            u=axpy(alpha, s.p, s.u),
+            image=axpy(alpha, image, s.image),
+            r=r,
+            p=axpy(beta, s.p, z),
+            q=axpy(beta, s.q, r),
+            rz=rz,
+            size=dot(z, z),
+            top=top,
+            singular=s.singular | flat | (curvature < 0),  # a saddle is no minimum
+        )
 
-    zeros = tuple(0 * x for x in c)
-    s = backend.while_loop(going, step, _State(none, zeros, blank, c, start, c, gamma, whole, one, whole < whole))
+    k = xp.zeros((), dtype=xp.int32, device=device(rz))
+    u = tuple(0 * x for x in c)
+    s = backend.while_loop(going, step, _State(k, u, zeros, c, start, c, rz, whole, one, whole < whole))
     residual = (s.size / xp.where(whole > 0, whole, one)) ** 0.5
-    return Solution(s.u, s.beside, s.singular, residual, s.k)
+    return CGResult(s.u, s.image, s.singular, residual, s.k)

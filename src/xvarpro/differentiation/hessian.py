@@ -1,4 +1,16 @@
-"""Second derivatives of the reduced objective: the Lagrangian's Hessian and the lower level's factor."""
+"""Second derivatives of the reduced objective, by the implicit function theorem.
+
+The Lagrangian ``L(x, z) = f_U - <grad_w f_L, v>`` of `Reduced.lagrangian`, with x = (theta, data) and z = (w, v), or
+z = w for a separable problem, is stationary in z at the lower level's solution and the adjoint. A change dx moves z by
+``L_zz dz = -L_zx dx``, and the reduced Hessian is the Schur complement (Nocedal and Wright, Numerical Optimization,
+chapter 16)
+
+```
+H = L_xx - L_xz L_zz^-1 L_zx      L_zz = [[f_U,ww, -H_L], [-H_L, 0]],   L_zz = H_L for a separable problem
+```
+
+Solves with L_zz are solves with the factorisation of ``H_L = M_L^T M_L + lam Omega^T Omega``: two, or one.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +23,23 @@ from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
 
 
-class Stationary:
-    """Derivatives of second order at one theta: of the gradient of the reduced objective and of w, by theta and data.
+class ReducedHessian:
+    """Second derivatives at one theta, by theta and by the floating-point arrays of the data.
 
-    The Lagrangian is stationary in ``z = (w, v)``, or in w alone for a separable problem. When x = (theta, data) moves,
-    z follows so that it stays stationary: two triangular systems, one if separable, with the factor of the lower level.
+    Attributes
+    ----------
+    gradient, data_gradient : tuple of arrays
+        First derivatives of the reduced objective.
+    kinks, truncated : array, 0-d
+        Number of weights at a bound with multiplier 0; whether the factorisation dropped a direction.
+    zeros : tuple of arrays
+        Zeros in the shapes of theta, data and z.
     """
 
     def __init__(self, f: Reduced, theta: Leaves) -> None:
         backend = f.backend
         parts, solver, low = f.lower_level(theta)
-        system, separable = low.system, f.problem.is_separable
+        system = low.system
         factor = solver.factor(backend, system)
         w = solver.argmin(backend, system, factor, low.y)
         w, r = solver.refine(backend, system, solver.condense(factor), low.y, w, low.residual(w))
@@ -30,14 +48,14 @@ class Stationary:
         def inverse(c: Array) -> Array:
             v = near.adjoint(backend, system, factor, c, low.y, r).v
             if v is None:
-                raise ProblemError(f"{solver!r} has no second derivatives here: use xv.lower.QR()")
+                raise ProblemError(f"second derivatives need a solver that returns v; got {solver!r}: use lower.QR()")
             return v
 
         upper = f.levels(parts)[1]
-        self.inverse, self.separable = inverse, separable
-        self.z: Leaves = (w,) if separable else (w, inverse(upper.slope(w, upper.residual(w))))
+        self._inverse = inverse  # H_L^-1
+        self._z: Leaves = (w,) if f.problem.is_separable else (w, inverse(upper.slope(w, upper.residual(w))))
         self.kinks = solver.kinks(backend, system, factor, low.y)
-        self.lost = solver.truncated(factor)
+        self.truncated = solver.truncated(factor)
 
         data, held = trees.partition(f.problem.data)
         rest, skeleton = trees.partition(trees.changed(f.problem, data=None))
@@ -46,49 +64,53 @@ class Stationary:
         p, m = len(theta), len(moving)
 
         def lagrangian(*arrays: Array) -> Array:
-            x, y = iter(arrays[p : p + m]), iter(arrays[p + m + len(self.z) :])
+            x, y = iter(arrays[p : p + m]), iter(arrays[p + m + len(self._z) :])
             moved = held.fill([next(x if i in moving else y) for i in range(len(data))])
             problem = trees.changed(skeleton.fill(y), data=moved)
-            return f.over(problem).lagrangian(arrays[:p], *arrays[p + m : p + m + len(self.z)])
+            return f.over(problem).lagrangian(arrays[:p], *arrays[p + m : p + m + len(self._z)])
 
         x = (*theta, *(data[i] for i in moving))
-        slopes, self._product = backend.curvature(lagrangian, (*x, *self.z), (*still, *rest))
+        slopes, self._product = backend.curvature(lagrangian, (*x, *self._z), (*still, *rest))
         self.gradient, self.data_gradient = slopes[:p], slopes[p : p + m]
-        self.p, self.m, self.blank = p, m, tuple(array_namespace(y).zeros_like(y) for y in (*x, *self.z))
+        self._p, self._m = p, m
+        self.zeros: Leaves = tuple(array_namespace(y).zeros_like(y) for y in (*x, *self._z))
+
+    @property
+    def data_zeros(self) -> Leaves:
+        """Zeros in the shapes of the data."""
+        return self.zeros[self._p : self._p + self._m]
 
     def product(self, u: Leaves) -> tuple[Leaves, Leaves]:
-        """The gradient of ``<u, grad f>`` with respect to theta, which is H u, and to data."""
+        """``H u`` and the gradient of ``<u, grad f>`` with respect to data."""
         first = self._row(u)
-        if self.separable:
-            return self._sum(first, self._row(None, -self.inverse(first[1])))
-        w = self._row(None, self.inverse(first[2]))
-        v = self._row(None, None, self.inverse(first[1] + w[1]))
-        return self._sum(first, w, v)
+        if len(self._z) == 1:
+            return self._sum(first, self._row(None, -self._inverse(first[1])))
+        dw = self._row(None, self._inverse(first[2]))
+        dv = self._row(None, None, self._inverse(first[1] + dw[1]))
+        return self._sum(first, dw, dv)
 
     def bound(self, u: Leaves) -> Array:
-        """``|L u|^2`` for the part L of the Lagrangian's Hessian: the curvature without that w follows, no less."""
-        row = self._row(u)[0][: self.p]
+        """``|L_xx u|^2``, an upper estimate of ``|H u|^2``: the Schur complement subtracts curvature."""
+        row = self._row(u)[0][: self._p]
         return trees.dot(row, row)
 
-    def through_w(self, c: Array) -> tuple[Leaves, Leaves]:
+    def pull_w(self, c: Array) -> tuple[Leaves, Leaves]:
         """The gradient of ``<c, w>`` with respect to theta and data."""
-        v = self.inverse(c)
-        return self._sum(self._row(None, -v) if self.separable else self._row(None, None, v))
+        v = self._inverse(c)
+        return self._sum(self._row(None, -v) if len(self._z) == 1 else self._row(None, None, v))
 
-    def _row(self, u: Leaves | None, *z: Array | None) -> tuple[Any, ...]:
-        """Product of the Hessian of the Lagrangian with a tangent of theta and of z: by x, then by each of z."""
-        p, m = self.p, self.m
-        moved = (*z, *(None for _ in range(len(self.z) - len(z))))
-        zeros = self.blank
-        tangent = (
-            *(zeros[:p] if u is None else u),
-            *zeros[p : p + m],
-            *(zero if t is None else t for t, zero in zip(moved, zeros[p + m :], strict=True)),
-        )
-        found = self._product(tangent)
-        return found[: p + m], *found[p + m :]
+    def _row(self, u: Leaves | None, *dz: Array | None) -> tuple[Any, ...]:
+        """The Hessian of L times a change of theta and of z, None for 0: its part in x, then those in z."""
+        n = self._p + self._m
+        change = list(self.zeros)
+        if u is not None:
+            change[: self._p] = u
+        for i, d in enumerate(dz):
+            change[n + i] = change[n + i] if d is None else d
+        found = self._product(tuple(change))
+        return found[:n], *found[n:]
 
     def _sum(self, *rows: tuple[Any, ...]) -> tuple[Leaves, Leaves]:
-        """The sum of such products, by theta and by data."""
+        """The sum of the parts in x, by theta and by data."""
         total = tuple(trees.sum_(terms) for terms in zip(*(row[0] for row in rows), strict=True))
-        return total[: self.p], total[self.p :]
+        return total[: self._p], total[self._p :]

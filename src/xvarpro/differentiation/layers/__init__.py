@@ -1,7 +1,7 @@
-"""A solve as a layer of somebody else's program: `layers.torch.Solve`, `layers.jax.solve`; see docs/layers.md.
+"""A solve as a layer of a PyTorch or JAX program: `layers.torch.Solve`, `layers.jax.solve`; see docs/layers.md.
 
-This is the one place beside the backends that speaks a framework's own language: where a framework asks for a function
-of its own to carry a gradient, nothing else will do. What is differentiated, and how, is `xvarpro.implicit`'s.
+Besides the backends only these modules import a framework: custom derivatives are functions of its own. The derivative
+itself is that of `xvarpro.implicit`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Solution", "jax", "torch"]
 
 
 class Solution(NamedTuple):
-    """What a layer returns.
+    """Output of a layer.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Solution(NamedTuple):
     value : array, 0-d
         The reduced objective.
     status : Status, or array of its codes where the layer is compiled
-        No gradient comes from it; ``xv.Status.of(code)`` has the sentence.
+        It has no gradient; ``xv.Status.of(code)`` has the sentence.
     """
 
     theta: Tree
@@ -35,7 +35,7 @@ class Solution(NamedTuple):
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`layers.torch` and `layers.jax` without an import of their own; the framework is imported then."""
+    """Import `layers.torch` or `layers.jax`, and with it the framework, on first use."""
     if name in ("torch", "jax"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'xvarpro.layers' has no attribute {name!r}")

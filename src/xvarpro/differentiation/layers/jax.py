@@ -1,4 +1,4 @@
-"""A solve as a function of JAX: under `jax.jit`, `jax.grad`, `jax.vmap`, in a module of Equinox or Flax."""
+"""A solve as a JAX function, for `jax.jit`, `jax.grad` and `jax.vmap`, and for modules of Equinox or Flax."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ def solve(
     tol: float = 1e-9,
     max_iter: int = 1000,
 ) -> Callable[..., Solution]:
-    """``data -> (theta, w, value, status)`` of ``xv.solve``, as a function that JAX compiles, maps and differentiates.
+    """Make ``data -> (theta, w, value, status)`` of ``xv.solve`` a function that JAX compiles, maps and differentiates.
 
-    The whole solve is one loop of XLA. Its reverse-mode derivative is the implicit one (`xvarpro.implicit`): exact at
-    the solution, however it was found; no iteration is recorded. There is no forward mode and no second derivative.
+    The whole solve is one XLA loop. Its reverse-mode derivative is the implicit one (`xvarpro.implicit`), which records
+    no iteration. There is no forward mode and no second derivative.
 
     Parameters
     ----------
     problem : Problem
-        What is to have a gradient comes from `data`: ``y=lambda theta, data: data["y"]``. Its own `data` is replaced.
+        What needs a gradient is a function of `data`: ``y=lambda theta, data: data["y"]``. Its own `data` is replaced.
     theta0 : pytree of arrays
-        Where every solve starts, feasible; its dtype is that of the solve and of the data.
+        Feasible start of every solve; its dtype is that of the solve and of the data.
     over, algorithm, max_iter
-        As for `solve`; every set needs a projection or the faces of a polytope.
+        As for `solve`; every set needs a projection or has to be a polytope with faces.
     tol : float
-        As for `solve`; an error of the solution is one of the gradient.
+        As for `solve`; an error of the solution becomes one of the gradient.
 
     Returns
     -------
     callable
-        ``layer(data, theta0=None)``; another start has to be feasible, which is not looked at, and gets no gradient.
-        The values of `data` are not looked at either: NaN shows in the status.
+        ``layer(data, theta0=None)``. Another start has to be feasible, which is not checked, and has no gradient.
+        The values of `data` are not checked either: NaN shows in the status.
 
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `xvarpro.solve`, of what shapes and dtypes show; when the layer is called first with data of some shapes.
+        As `xvarpro.solve`, for shapes and dtypes; at the first call with data of these shapes.
 
     Warns
     -----
     DifferentiabilityWarning
-        When a gradient has been computed: the solution has no derivative, or more than one.
+        After the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def solve(
         key = held, tuple((x.shape, x.dtype) for x in arrays)
         if key not in built:
             with jax.ensure_compile_time_eval():
-                # stands for data whose values are not known yet; a solve begins with checks of values
+                # zeros in place of traced data: preparation checks values
                 blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
                 prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
             inner = prepared.backend.embedded()
@@ -102,7 +102,7 @@ def solve(
 
 
 class _Layer:
-    """The layer for data of one structure: `jax.custom_vjp` around the whole solve and around its implicit gradient."""
+    """The layer for data of one structure: a `jax.custom_vjp` of the whole solve and its implicit gradient."""
 
     def __init__(
         self, prepared: Prepared, held: trees.Skeleton, algorithm: Algorithm, tol: float, max_iter: int
@@ -117,7 +117,8 @@ class _Layer:
         prepared = self.prepared
         start = prepared.theta if theta0 is None else tuple(trees.flatten(theta0)[0])
         if [(x.shape, x.dtype) for x in start] != [(x.shape, x.dtype) for x in prepared.theta]:
-            raise ProblemError("theta0 must have the structure, shapes and dtype of the layer's theta0")
+            want, got = ([f"{tuple(x.shape)} {x.dtype}" for x in leaves] for leaves in (prepared.theta, start))
+            raise ProblemError(f"theta0 must have the shapes and dtype of the layer's theta0, {want}; got {got}")
         theta, w, value, status = self._run(arrays, start)
         theta = trees.unflatten(prepared.layout.treedef, theta)
         return Solution(theta, w[:, 0] if prepared.vector else w, value, status)
@@ -144,11 +145,11 @@ class _Layer:
     def _backward(self, saved: Any, bars: Any) -> Any:
         arrays, theta = saved
         *theta_bar, w_bar, value_bar = map(_strong, (*bars[0], *bars[1:3]))
-        # JAX conjugates complex gradients; this package does not
+        # JAX's complex cotangents are the conjugates of this package's
         bars = (tuple(theta_bar), jax.numpy.conj(w_bar), value_bar)
-        found = implicit.pull(self._with(arrays), theta, bars, None)
-        self.prepared.backend.report(implicit.warn, found.degenerate, found.singular, found.residual)
-        supply = iter(found.data)
+        by_data, *flags, _ = implicit.pull(self._with(arrays), theta, bars)
+        self.prepared.backend.report(implicit.warn, *flags)
+        supply = iter(by_data)
         gradients = tuple(
             jax.numpy.conj(next(supply)) if trees.is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0)
             for x in arrays
@@ -157,15 +158,13 @@ class _Layer:
 
 
 def _strong(x: Array) -> Array:
-    """Not weakly typed, as what came of a Python number is: a compiled function would be compiled anew for that."""
+    """Not weakly typed, as arrays made from Python numbers are: those would compile the function again."""
     return jax.numpy.asarray(x, dtype=x.dtype)
 
 
-def _check(data: Tree, kind: str, own: Any) -> None:
+def _check(data: Tree, kind: str, own: backends.Backend) -> None:
     for x, name in zip(trees.leaves(data), trees.paths(data, "data"), strict=True):
         if trees.is_array(x) and trees.is_inexact(x):
             found = own.dtype_name(x)
             if found not in (kind, {"float32": "complex64", "float64": "complex128"}[kind]):
-                raise ProblemError(
-                    f"{name} is {found} and theta0 is {kind}: the layer casts nothing, bring both to one"
-                )
+                raise ProblemError(f"data must have theta0's dtype {kind}; got {found} for {name}: cast one of them")

@@ -19,26 +19,26 @@ from xvarpro.problem.problem import Problem
 
 
 class Solve(torch.nn.Module):
-    """``data -> (theta, w, value, status)`` of ``xv.solve``, differentiable with respect to the tensors in `data`.
+    """The map ``data -> (theta, w, value, status)`` of ``xv.solve``, differentiable by the tensors in `data`.
 
-    Gradients are implicit ones (`xvarpro.implicit`): exact at the solution, however it was found. They cost a few
-    products with the Hessian of the reduced objective, no iteration is recorded, and there is no second derivative.
+    Gradients are the implicit ones (`xvarpro.implicit`). They cost a few products with the Hessian of the reduced
+    objective and record no iteration. There is no second derivative.
 
     Parameters
     ----------
     problem : Problem
-        What is to have a gradient comes from `data`: ``y=lambda theta, data: data["y"]``. Its own `data` is replaced.
+        What needs a gradient is a function of `data`: ``y=lambda theta, data: data["y"]``. Its own `data` is replaced.
     theta0 : pytree of tensors
-        Where every solve starts. Buffers: ``.to(...)`` moves them, and the solve follows them.
+        Start of every solve, stored as buffers: ``.to(...)`` moves them, and the solve runs on their device.
     over, algorithm, max_iter, backend
-        As for `solve`; every set needs a projection or the faces of a polytope.
+        As for `solve`; every set needs a projection or has to be a polytope with faces.
     tol : float
-        As for `solve`; an error of the solution is one of the gradient.
+        As for `solve`; an error of the solution becomes one of the gradient.
 
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `solve`, when called.
+        As `solve`, at a call.
 
     Warns
     -----
@@ -86,14 +86,14 @@ class Solve(torch.nn.Module):
         return trees.unflatten(self._treedef, [getattr(self, name) for name in self._names])
 
     def forward(self, data: Tree, theta0: Tree = None) -> Solution:
-        """Solve for these data.
+        """Solve for `data`.
 
         Parameters
         ----------
         data : pytree
-            As the problem's; gradients reach its floating-point tensors.
+            As the problem's; its floating-point tensors have gradients.
         theta0 : pytree of tensors, optional
-            Another start, feasible; no gradient reaches it.
+            Another feasible start, without a gradient.
         """
         problem = replace(self.problem, data=data)
         start = self.theta0 if theta0 is None else theta0
@@ -110,11 +110,9 @@ class _Solved(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layer: Solve, problem: Problem, treedef: Any, found: Any, *tensors: Any) -> Any:
-        ctx.layer, ctx.treedef = layer, treedef
-        ctx.data = trees.partition(problem.data)[1]
-        held, ctx.problem = trees.leaves(problem.data), replace(problem, data=None)
-        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in held]
-        ctx.structure = trees.flatten(problem.data)[1]
+        ctx.layer, ctx.treedef, ctx.problem = layer, treedef, replace(problem, data=None)
+        leaves, ctx.structure = trees.flatten(problem.data)
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         ctx.save_for_backward(*tensors, *found[: treedef.num_leaves])
         return found
 
