@@ -1,4 +1,4 @@
-"""The README's support table, from docs/conformance.json; what the suite states and exempts, in docs/conformance.md.
+"""Write the README's support table from docs/conformance.json, and the suite's tables in docs/conformance.md.
 
 python docs/support.py [REPORT.json ...] [--check]
 
@@ -43,7 +43,9 @@ NOT_RUN = (
 def rows_of(record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """What a report says in short, by backend and kind of device."""
     if record["only"]:
-        raise SystemExit(f"a report of {', '.join(record['only'])} alone says little of a backend: leave --only out")
+        raise SystemExit(
+            f"a report of the whole suite is required; got one of {', '.join(record['only'])} alone: omit --only"
+        )
     out: dict[tuple[str, str], dict[str, Any]] = {}
     for target in record["targets"]:
         name, device = target["backend"], target["device"].partition(":")[0]

@@ -38,7 +38,7 @@ def flat(tree: Tree) -> np.ndarray:
 
 
 def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled: bool = True) -> Evaluated:
-    """Value and gradient on a target, at theta0 unless told otherwise."""
+    """Value and gradient on a target, by default at theta0."""
     value, gradient = xv.value_and_gradient(
         reference.problem,
         reference.theta0 if theta is None else theta,

@@ -20,7 +20,7 @@ Area = Callable[[Target, str, Sequence[str]], list[Outcome]]
 def pieces(
     run_area: Area, among: Sequence[Target], only: Sequence[str], jobs: int
 ) -> Iterator[Iterator[list[Outcome]]]:
-    """Outcomes of every target and area, in their order whoever ends first.
+    """Outcomes of every target and area, in their order, not in the order of their ends.
 
     Processes are started anew: a copy of one in which a framework has threads would wait for threads that it has not.
 
@@ -42,7 +42,8 @@ def pieces(
         name = target.backend.name
         if name not in registry.known() or registry.get(name) is not target.backend:
             raise ProblemError(
-                f"backend {name!r} is not registered, so other processes cannot find it: leave jobs at 1"
+                f"with jobs > 1 every backend must be registered, for other processes to find it; {name!r} is not; "
+                "use jobs=1"
             )
     work = [((t.backend.name, t.device, t.dtype, t.thorough), area) for t in among for area in AREAS]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:

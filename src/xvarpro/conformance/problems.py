@@ -83,14 +83,14 @@ def hidden(theta: Tree, X: Array) -> Array:
     return xv.array_namespace(X).tanh(X @ theta["A"]) * (theta["s"] + 0.1)
 
 
-def fitted(theta: Tree, data: Tree) -> Array:
-    """The units on the samples that the lower level is fitted to."""
-    return hidden(theta, data["fit"])
+def trained(theta: Tree, data: Tree) -> Array:
+    """The units on the samples of the lower level."""
+    return hidden(theta, data["train"])
 
 
-def judged(theta: Tree, data: Tree) -> Array:
-    """The units on the samples that judge."""
-    return hidden(theta, data["judge"])
+def validated(theta: Tree, data: Tree) -> Array:
+    """The units on the samples of the upper level."""
+    return hidden(theta, data["validation"])
 
 
 def spread(theta: Tree) -> Array:
@@ -101,11 +101,11 @@ def spread(theta: Tree) -> Array:
 def network() -> Reference:
     """Two levels on two splits, a constrained and a free block, a penalty, a target per level."""
     rng = np.random.default_rng(2)
-    data = {"fit": held(rng.normal(size=(40, 4))), "judge": held(rng.normal(size=(30, 4)))}
+    data = {"train": held(rng.normal(size=(40, 4))), "validation": held(rng.normal(size=(30, 4)))}
     target = {name: held(np.sin(x @ np.ones((4, 2)))) for name, x in data.items()}
     problem = xv.bilevel(
-        lower=xv.Level(fitted, target["fit"], lam=1e-2),
-        upper=xv.Level(judged, target["judge"]),
+        lower=xv.Level(trained, target["train"], lam=1e-2),
+        upper=xv.Level(validated, target["validation"]),
         data=data,
         R=spread,
         mu=1e-3,
@@ -280,7 +280,7 @@ def product(theta: Array, data: Tree) -> xv.operators.Kronecker:
 
 
 def kronecker() -> Reference:
-    """A Kronecker product of two moving factors below a judge that sees other times."""
+    """A Kronecker product of two moving factors at two sets of times."""
     times = {name: held(np.linspace(0.0, end, m)) for name, end, m in (("left", 2.0, 6), ("right", 1.0, 5))}
     problem = xv.separable(product, _draw(30, seed=15), data=times, lam=0.05)
     return Reference(problem, np.array([0.75, 2.5]), BOX)

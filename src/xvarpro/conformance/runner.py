@@ -1,4 +1,4 @@
-"""The suite run on targets: what passed, what did not, and how to see it again."""
+"""Run the suite on targets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def targets(
     dtypes: Sequence[str] = DTYPES,
     thorough: bool = False,
 ) -> list[Target]:
-    """Every backend that is installed, on its first device, in both precisions, unless told otherwise.
+    """Targets: by default every installed backend on its first device, in both precisions.
 
     Parameters
     ----------
@@ -193,8 +193,8 @@ def run(
     Parameters
     ----------
     among : str, Backend or Target, or several of them; optional
-        A backend runs on its first device in both precisions; `targets` makes others. All that are usable unless told
-        otherwise.
+        A backend runs on its first device in both precisions; `targets` makes others. By default all that are
+        usable.
     only : str or sequence of str
         Addresses, or their beginnings, or patterns of them: ``"sets"``, ``"sets/oracle/L1Ball 0"``, ``"*/Simplex*"``.
     callback : callable, optional

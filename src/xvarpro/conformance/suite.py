@@ -1,13 +1,15 @@
-"""What a check is, where it runs, and what it measures."""
+"""Checks: where they run, the cases that they run on, and the comparisons that they make."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +41,7 @@ class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
     """Raised by a check that has nothing to say about a target; the message says why."""
 
 
-class Told(NamedTuple):
+class Typed(NamedTuple):
     """Values on the host, in double precision, and the dtypes that they came in."""
 
     values: tuple[np.ndarray, ...]
@@ -119,12 +121,12 @@ class Target:
         with self.scope():
             return self._returned(self.call(fun, *(self.send_tree(x) for x in args)))
 
-    def typed(self, fun: Callable[..., Any], *args: Tree) -> Told:
+    def typed(self, fun: Callable[..., Any], *args: Tree) -> Typed:
         """As `compute`, always a tuple, with the dtypes that the framework's arrays had."""
         with self.scope():
             out = self.call(fun, *(self.send_tree(x) for x in args))
             out = out if isinstance(out, tuple) else (out,)
-            return Told(self._returned(out), tuple(self.backend.dtype_name(x) for x in out))
+            return Typed(self._returned(out), tuple(self.backend.dtype_name(x) for x in out))
 
     def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """As `compute`, for arguments that are on the target already, and with a result that stays there."""
@@ -142,7 +144,7 @@ class Target:
         key = (fun, *given)
         if key not in self._known:
             self._known[key] = fun(self, *given)
-            self._compiled.clear()  # hundreds of programs that nobody asks again are gigabytes
+            self._compiled.clear()  # hundreds of programs that are not called again are gigabytes
         return self._known[key]
 
     def represent(self, turn: tuple[str, ...]) -> None:
@@ -189,7 +191,7 @@ class Measured:
     tolerance : float
         The largest error allowed, relative to `scale`; 0 for what has to be equal, and for what is no number.
     scale : float, optional
-        What the error is relative to: the norm of `want` unless told otherwise.
+        What the error is relative to; by default the norm of `want`.
     """
 
     what: str
@@ -308,6 +310,12 @@ def held(x: np.ndarray) -> np.ndarray:
     """What single precision holds of floats, in double precision: the same question for every target."""
     low = {"f": np.float32, "c": np.complex64}.get(x.dtype.kind)
     return x if low is None else x.astype(low).astype({"f": np.float64, "c": np.complex128}[x.dtype.kind])
+
+
+def exported(module: ModuleType, kind: type) -> list[Any]:
+    """Concrete classes of a kind that a module exports: an extension is found by its export."""
+    found = (getattr(module, name) for name in module.__all__)
+    return [x for x in found if inspect.isclass(x) and issubclass(x, kind) and not inspect.isabstract(x)]
 
 
 def named(items: Iterable[Any]) -> dict[str, Any]:

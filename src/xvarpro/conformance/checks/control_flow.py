@@ -90,8 +90,8 @@ def columns_that_settle(target: Target, case: None) -> Iterator[Measured]:
     for how, (x, n) in compiled_or_not(target, columns(target.backend), squares).items():
         yield Measured(f"roots, {how}", x, np.sqrt(squares), 16 * target.eps, float(np.nanmax(np.sqrt(squares))))
         for i, (one, steps) in zip((0, 2), alone, strict=True):
-            yield Measured(f"root of column {i} beside others, {how}", x[:, i], one[:, 0], 4 * target.eps)
-            yield Measured(f"steps of column {i} beside others, {how}", int(n[i]), int(steps[0]))
+            yield Measured(f"root of column {i} among others, {how}", x[:, i], one[:, 0], 4 * target.eps)
+            yield Measured(f"steps of column {i} among others, {how}", int(n[i]), int(steps[0]))
         yield Measured(f"steps of NaN, {how}", int(n[-1]), 0)
     with target.scope():
         given = target.send(squares)

@@ -1,4 +1,4 @@
-"""Arrays of every framework, plain and awkward: they arrive with their values, and results go home."""
+"""Arrays of every framework: they arrive with their values, and results return to the framework of the start."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ LONG = ("float64", "complex128", "int64")
 
 
 class Given(NamedTuple):
-    """An array that a user hands over: what makes it, with its values. None where its framework is not installed."""
+    """An array that a user passes: what makes it, with its values. None where its framework is not installed."""
 
-    home: str
+    owner: str
     make: Callable[[], tuple[Array, np.ndarray]] | None
 
 
 @cache
 def cases() -> dict[str, Given]:
-    """What the backends say is awkward about their arrays."""
+    """Every array that a backend offers as an example, plain ones and rare ones."""
     found: dict[str, Given] = {}
     here = usable()
     for name in backends.known():
@@ -60,15 +60,15 @@ def cases() -> dict[str, Given]:
 def taken(given: Given) -> tuple[Array, np.ndarray, Backend]:
     """The array, its values, and the backend that owns it."""
     if given.make is None:
-        raise Inapplicable(f"{given.home} is not installed here, or has no device")
+        raise Inapplicable(f"{given.owner} is not installed here, or has no device")
     x, values = given.make()
-    return x, values, backends.get(given.home)
+    return x, values, backends.get(given.owner)
 
 
 @check("exchange", cases)
 def arrays(target: Target, given: Given) -> Iterator[Measured]:
     """Every array arrives with its values and its dtype, or an error says what to do; its source stays as it is."""
-    x, values, home = taken(given)
+    x, values, owner = taken(given)
     kind = exchange.dtype_name(x)
     with target.scope():
         try:
@@ -82,7 +82,7 @@ def arrays(target: Target, given: Given) -> Iterator[Measured]:
         if kind in (*FLOATS, *RARE[:3]):
             y = exchange.move(x, target.backend, dtype=target.dtype, device=target.place)
             yield from _arrived(target, y, target.dtype, values.astype(target.dtype))
-        yield Measured("the source afterwards", _values(home, x), values)
+        yield Measured("the source afterwards", _values(owner, x), values)
 
 
 def _arrived(target: Target, y: Array, kind: str, values: np.ndarray) -> Iterator[Measured]:
@@ -103,20 +103,20 @@ def _wide(kind: str) -> str:
 
 
 def exported(x: Array) -> bool:
-    """Whether another framework may take an array without its owner's leave: what is in a graph is refused."""
+    """Whether another framework may take an array as it is: one in a graph is refused."""
     try:
         return x.__dlpack__() is not None  # type: ignore[attr-defined]
     except BufferError:
         return False
 
 
-def homes() -> dict[str, str]:
+def owners() -> dict[str, str]:
     """Every framework that there is a backend for."""
     return {name: name for name in backends.known()}
 
 
-def awkward(name: str) -> dict[str, tuple[Array, np.ndarray]]:
-    """Every array that a backend calls awkward, with its values."""
+def examples(name: str) -> dict[str, tuple[Array, np.ndarray]]:
+    """Every array that a backend offers as an example, with its values."""
     if name not in usable():
         raise Inapplicable(f"{name} is not installed here, or has no device")
     return {what: make() for what, make in backends.get(name).awkward().items()}
@@ -135,10 +135,10 @@ def shifted(theta: Tree, data: Tree) -> Array:
     return total(leaves, leaves[0]) / 16.0 + data
 
 
-@check("exchange", homes)
-def homecoming(target: Target, name: str) -> Iterator[Measured]:
-    """A solve from there returns there: framework, device, dtype and shape of the start, in memory of its own."""
-    given, home = awkward(name), backends.get(name)
+@check("exchange", owners)
+def results(target: Target, name: str) -> Iterator[Measured]:
+    """A solve returns to where it came from: framework, device, dtype and shape of the start, in memory of its own."""
+    given, owner = examples(name), backends.get(name)
     problem = separable(shifted, Y, data=DESIGN, lam=0.1)
     start, values = {}, {}
     for what, (x, right) in given.items():
@@ -148,7 +148,7 @@ def homecoming(target: Target, name: str) -> Iterator[Measured]:
             yield Measured(f"{what} as a start", _refused(target, problem, x), True)
     if not start:
         return
-    with home.scope(target.dtype):
+    with owner.scope(target.dtype):
         fit = solve(
             problem, start, backend=target.backend.uncompiled(), device=target.place, algorithm=SHORT, max_iter=1
         )
@@ -157,13 +157,13 @@ def homecoming(target: Target, name: str) -> Iterator[Measured]:
         for what, x in start.items():
             theta = fit.theta[what]
             yield Measured(f"framework, {what}", getattr(backends.of(theta), "name", None), name)
-            yield Measured(f"device, {what}", str(home.device_of(theta)), str(home.device_of(x)))
-            yield Measured(f"dtype, {what}", home.dtype_name(theta), target.dtype)
-            yield Measured(f"theta, {what}", _values(home, theta), want.theta[what], rounding)
+            yield Measured(f"device, {what}", str(owner.device_of(theta)), str(owner.device_of(x)))
+            yield Measured(f"dtype, {what}", owner.dtype_name(theta), target.dtype)
+            yield Measured(f"theta, {what}", _values(owner, theta), want.theta[what], rounding)
             yield Measured(f"outside of any graph, {what}", exported(theta), True)
-            yield Measured(f"memory of its own, {what}", home.address(theta) != home.address(x), True)
-            yield Measured(f"the source afterwards, {what}", _values(home, x), values[what])
-        yield Measured("w", _values(home, fit.w), want.w, rounding)
+            yield Measured(f"memory of its own, {what}", owner.address(theta) != owner.address(x), True)
+            yield Measured(f"the source afterwards, {what}", _values(owner, x), values[what])
+        yield Measured("w", _values(owner, fit.w), want.w, rounding)
 
 
 def _refused(target: Target, problem: Problem, x: Array) -> bool:
@@ -179,10 +179,10 @@ def product(theta: Array, data: Tree) -> Array:
     return theta * (1.0 + total([x for x in trees.leaves(data) if trees.is_array(x)], theta) / 64.0)
 
 
-@check("exchange", homes)
+@check("exchange", owners)
 def data(target: Target, name: str) -> Iterator[Measured]:
     """Data of any framework, dtype and layout, all at once, gives the objective that the same numbers give on NumPy."""
-    given = awkward(name)
+    given = examples(name)
     long = {LONGEST, "int64"} if target.dtype == "float32" else {LONGEST}
     kept, right = {}, {}
     for what, (x, values) in given.items():
@@ -208,20 +208,20 @@ def mixtures(target: Target, case: None) -> Iterator[Measured]:
     data |= {b.name: exchange.move(pieces[b.name].astype(np.float32), b, dtype="float32") for b in here}
     exact = {"number": 1.5, "list": [1.0, 2.0], **pieces}
     want = solve(separable(mixed, Y, data=exact, lam=0.1), START, algorithm=SHORT, max_iter=3)
-    for home in here:
-        with home.scope(target.dtype):
+    for owner in here:
+        with owner.scope(target.dtype):
             seen: list[str] = []
 
             def look(moment: IterationInfo, seen: list[str] = seen) -> None:
                 seen.append(getattr(backends.of(moment.theta["a"]), "name", ""))
 
-            theta0 = {"a": exchange.move(START.astype(target.dtype), home)}
+            theta0 = {"a": exchange.move(START.astype(target.dtype), owner)}
             problem = separable(mixed, Y, data=data, lam=0.1)
             fit = solve(
                 problem, theta0, backend=target.backend, device=target.place, algorithm=SHORT, max_iter=3, callback=look
             )
-            yield Measured(f"theta of {home.name}", _values(home, fit.theta["a"]), want.theta, 1e3 * target.eps)
-            yield Measured(f"what a callback sees from {home.name}", set(seen), {home.name})
+            yield Measured(f"theta of {owner.name}", _values(owner, fit.theta["a"]), want.theta, 1e3 * target.eps)
+            yield Measured(f"what a callback sees from {owner.name}", set(seen), {owner.name})
 
 
 def mixed(theta: Tree, data: Tree) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,7 +12,7 @@ import numpy as np
 
 from xvarpro import lower, operators
 from xvarpro.conformance.checks.operators import cases as designs
-from xvarpro.conformance.suite import Measured, Target, Told, check, held, reference, turns
+from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -28,7 +27,7 @@ RIDGE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A lower level around NumPy arrays, and who solves it."""
+    """A lower level around NumPy arrays, and its solver."""
 
     solver: LowerSolver
     M: Operator
@@ -90,10 +89,8 @@ def _graded() -> np.ndarray:
 @cache
 def solvers() -> dict[str, LowerSolver]:
     """Every solver for arrays, and CG with every preconditioner; a newcomer is found by its export."""
-    exported = [x for x in (getattr(lower, name) for name in lower.__all__) if inspect.isclass(x)]
-    concrete = [x for x in exported if not inspect.isabstract(x)]
-    found = {x.__name__: x() for x in concrete if issubclass(x, LowerSolver) and _solves(x(), np.eye(2), RIDGE)}
-    preconditioners = [x for x in concrete if issubclass(x, lower.Preconditioner) and x is not lower.Identity]
+    found = {x.__name__: x() for x in exported(lower, LowerSolver) if _solves(x(), np.eye(2), RIDGE)}
+    preconditioners = [x for x in exported(lower, lower.Preconditioner) if x is not lower.Identity]
     return found | {f"CG, {x.__name__}": lower.CG(preconditioner=x()) for x in preconditioners}
 
 
@@ -201,7 +198,7 @@ def _moving(M: Operator) -> list[Array]:
     return [x for x in arrays if array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))]
 
 
-def solved(target: Target, level: Level) -> Told:
+def solved(target: Target, level: Level) -> Typed:
     """What the solver says of a level."""
     target.represent(level.turn)
     system = System(level.M, level.lam, level.Omega)
@@ -309,8 +306,7 @@ def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured
 @cache
 def levels_in_sets() -> dict[str, Level]:
     """A level for every set of weights, by its examples; a newcomer is found by its export."""
-    exported = [x for x in (getattr(lower, name) for name in lower.__all__) if inspect.isclass(x)]
-    kinds = [x for x in exported if issubclass(x, lower.WeightSet) and not inspect.isabstract(x)]
+    kinds = exported(lower, lower.WeightSet)
     found = {f"{kind.__name__} {i}": W for kind in kinds for i, W in enumerate(kind.examples(4))}
     design = Dense(_drawn((9, 4), 0))
     resolved = {name: trees.map_arrays(held, W).resolved() for name, W in found.items()}

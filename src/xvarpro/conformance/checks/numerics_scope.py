@@ -153,8 +153,7 @@ def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measu
 @check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",))
 def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
     """What is computed from a caller's array is in no graph of the caller's: it is exported as it is."""
-    home = backends.get(name)
-    for what, make in home.awkward().items():
+    for what, make in backends.get(name).awkward().items():
         x, values = make()
         if exchange.dtype_name(x) == "float64":
             with target.scope():

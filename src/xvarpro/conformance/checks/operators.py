@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import operators
-from xvarpro.conformance.suite import Measured, Target, Told, check, held
+from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -64,13 +63,12 @@ def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
 def cases() -> dict[str, Case]:
     """Every example of every class, of the first shape that it has, and the first with complex arrays."""
     found = {}
-    for kind in (getattr(operators, name) for name in operators.__all__):
-        if inspect.isclass(kind) and issubclass(kind, Operator) and not inspect.isabstract(kind):
-            examples = next(filter(None, map(kind.examples, SHAPES)), ())
-            for i, M in enumerate(trees.map_arrays(held, x) for x in examples):
-                found[f"{kind.__name__} {i}, real"] = Case(M, ("float64",) * (i == 0))
-                if i == 0:
-                    found[f"{kind.__name__} {i}, complex"] = Case(trees.map_arrays(_turned, M), ("float32",), True)
+    for kind in exported(operators, Operator):
+        examples = next(filter(None, map(kind.examples, SHAPES)), ())
+        for i, M in enumerate(trees.map_arrays(held, x) for x in examples):
+            found[f"{kind.__name__} {i}, real"] = Case(M, ("float64",) * (i == 0))
+            if i == 0:
+                found[f"{kind.__name__} {i}, complex"] = Case(trees.map_arrays(_turned, M), ("float32",), True)
     return found
 
 
@@ -93,7 +91,7 @@ def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
     return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving, *(() if sizes is None else (sizes,))
 
 
-def products(target: Target, case: Case) -> Told:
+def products(target: Target, case: Case) -> Typed:
     """``M w``, ``M^H r``, ``M w - y``, M, the gradient's arrays, and the sizes of the columns where there are some."""
     target.represent(case.turn)
     return target.typed(_products, case.M, case.w, case.r, case.y)

@@ -161,10 +161,10 @@ def exact(case: Graded) -> Evaluated:
              for i, p in enumerate(columns)]  # fmt: skip
         w = _solved(H, _product([list(c) for c in columns], y))
         if problem.upper is None:
-            judge, target, ridge = M, y, lam
+            upper, target, ridge = M, y, lam
         else:
-            judge, target, ridge = _design(parts["upper"], theta), _rational(problem.upper.y), Fraction(0)
-        r = [a - b for a, b in zip(_product(judge, w), target, strict=True)]
+            upper, target, ridge = _design(parts["upper"], theta), _rational(problem.upper.y), Fraction(0)
+        r = [a - b for a, b in zip(_product(upper, w), target, strict=True)]
         return (sum(x * x for x in r) + ridge * sum(x * x for x in w)) / 2
 
     theta = _rational(THETA)

@@ -6,7 +6,6 @@ What is compared are answers to gradients and points that every precision holds 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check, held
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
@@ -61,9 +60,8 @@ class Case:
 def cases() -> dict[str, Case]:
     """Every example that a class offers, of the first shape that it accepts; a newcomer is found by its export."""
     found: dict[str, Case] = {}
-    for kind in (getattr(sets, name) for name in sets.__all__):
-        if inspect.isclass(kind) and issubclass(kind, Set) and not inspect.isabstract(kind):
-            found |= {f"{kind.__name__} {i}": case for i, case in enumerate(_examples(kind))}
+    for kind in exported(sets, Set):
+        found |= {f"{kind.__name__} {i}": case for i, case in enumerate(_examples(kind))}
     return found
 
 
@@ -146,10 +144,10 @@ def _ask(C: Set, g: Array, one: Array, *points: Array) -> tuple[Array, ...]:
     xp = array_namespace(g)
     some = g[SOME, ...]
     v = C.lmo(xp.concat([g, FAR * some, some / FAR, 0 * g[:1, ...]]))
-    told = v, C.lmo(one), C.center(one), C.random_point(one, 3), C.support(g)
+    answers = v, C.lmo(one), C.center(one), C.random_point(one, 3), C.support(g)
     if C.event_ndim == 0:  # one violation for whatever it is given
-        return *told, *(C.violation(x) for x in (v, *points))
-    return *told, C.violation(xp.concat([v, *points]))
+        return *answers, *(C.violation(x) for x in (v, *points))
+    return *answers, C.violation(xp.concat([v, *points]))
 
 
 def answers(target: Target, case: Case) -> Answers:

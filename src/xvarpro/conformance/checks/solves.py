@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.problems import Reference
-from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.conformance.suite import Measured, Target, check, exported
 
 FIRST = 300  # iterations in which every decision is the same
 FEW = 20  # of every method; operation by operation they take a while
@@ -42,12 +41,7 @@ def by_comparisons() -> dict[str, Case]:
 @cache
 def every_method() -> dict[str, Case]:
     """Whatever is exported, as it is built without arguments; a newcomer is found by its export."""
-    kinds = [getattr(algorithms, name) for name in algorithms.__all__]
-    found = {
-        kind.__name__: kind()
-        for kind in kinds
-        if inspect.isclass(kind) and issubclass(kind, Algorithm) and not inspect.isabstract(kind)
-    }
+    found = {kind.__name__: kind() for kind in exported(algorithms, Algorithm)}
     # its defaults are for more samples than a reference problem has
     found["StochasticFrankWolfe"] = algorithms.StochasticFrankWolfe(batch=8, period=64)
     found["cr_varpro"] = algorithms.cr_varpro()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms import steps
-from xvarpro.algorithms import steps as step_rules
 from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
-from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.conformance.suite import Measured, Target, check, exported
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -63,8 +61,7 @@ REGIMES = (steps.Armijo(warm=True), steps.ShortStep(L=3.0), steps.ExactStep(quad
 @cache
 def rules() -> dict[str, StepRule]:
     """Every rule as it is built without arguments, and the other regimes; a newcomer is found by its export."""
-    kinds = [x for x in (getattr(steps, name) for name in steps.__all__) if inspect.isclass(x)]
-    plain = [kind() for kind in kinds if issubclass(kind, StepRule) and not inspect.isabstract(kind)]
+    plain = [kind() for kind in exported(steps, StepRule)]
     return {repr(rule): rule for rule in (*plain, *REGIMES)}
 
 
@@ -88,7 +85,7 @@ def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tupl
         sine = line.ripple * line.pitch * xp.sin(line.pitch * alpha)
         return line.curvature * alpha - line.gap + sine
 
-    found = rule.search(step_rules.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
+    found = rule.search(steps.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
 
 
