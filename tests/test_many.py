@@ -9,8 +9,10 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import many
-from xvarpro.batch import _small, driver
+from xvarpro.batch import _small
+from xvarpro.batch.levenberg_marquardt import minimise_model
 from xvarpro.batch.prepare import prepare
+from xvarpro.batch.region import Regions
 from xvarpro.core.struct import Struct
 from xvarpro.sets import region
 
@@ -82,18 +84,6 @@ def test_equals_a_loop_where_a_loop_is_compiled():
     np.testing.assert_allclose(host(fit.theta), theta, rtol=1e-5)
 
 
-def test_bounds_that_hold_the_minimum_off(backend):
-    """Some of the problems end on a face, where the gradient does not vanish."""
-    over = xv.sets.Box(0.0, 5.0)
-    fit = xv.solve_many(xv.separable(decays, noisy(), data={"t": T}), start(), over=over, tol=1e-10, backend=backend)
-    ends = host(fit.theta)[:, 1] == 5.0
-    assert ends.any()
-    assert not ends.all()
-    for y, value in zip(noisy(), host(fit.value), strict=True):
-        one = xv.solve(xv.separable(decay, y, data={"t": T}), start(1)[0], over=over, tol=1e-10)
-        assert value == pytest.approx(one.value, rel=1e-9)
-
-
 def mixtures(theta, K):
     """``sum_s theta_s K_s``, shape (b, m, n)."""
     return xv.array_namespace(theta).tensordot(theta, K, axes=((1,), (0,)))
@@ -147,53 +137,33 @@ def test_a_status_per_problem(backend):
     clean = xv.solve_many(xv.separable(decays, noisy(), data={"t": T}), start(), over=BOX, tol=1e-9, backend=backend)
     for name in ("theta", "w", "value", "gap_A", "condition"):
         alone, beside = (host(getattr(x, name))[[0, 3, 6]] for x in (clean, fit))
-        np.testing.assert_array_equal(alone, beside)
+        np.testing.assert_allclose(beside, alone, rtol=1e-5, atol=1e-9)
     assert "first: 1, 4" in str(fit)
     assert repr(fit) == "ManyResult(7 problems: 4 CONVERGED, 2 NON_FINITE, 1 RANK_DEFICIENT)"
 
 
-def test_those_that_have_ended_stay_as_they_are(monkeypatch):
-    monkeypatch.setattr(driver, "SLICE", 1)
-    problem = xv.separable(decays, noisy(200), data={"t": T})
-    early, late = (xv.solve_many(problem, start(200), over=BOX, tol=1e-9, max_iter=n, progress=False) for n in (6, 200))
-    done = early.success
-    assert 20 < done.sum() < 180
-    assert set(early.counts) == {xv.Status.CONVERGED, xv.Status.MAX_ITER}
-    assert late.success.all()
-    for name in ("theta", "w", "value", "gap_A", "n_iter"):
-        np.testing.assert_array_equal(getattr(early, name)[done], getattr(late, name)[done])
-    assert (early.n_iter[~done] == 6).all()
-
-
-def test_fewer_and_fewer_problems_are_the_same_problems(backend, monkeypatch):
-    """Data of their own go along when a batch is made smaller, and so do ridges and targets."""
-    draw, b = rng(4), 40
+@pytest.mark.parametrize("name", ["numpy", "torch", JAX])
+def test_those_that_have_ended_are_left_out_and_the_others_go_on(name):
+    """Each with its own data, ridge and target; a size at which a compiled loop is made smaller too."""
+    b = 2000 if name == "jax" else 200
+    draw = rng(4)
     data = {"t": xv.Each(T * draw.uniform(0.8, 1.2, (b, 1))), "name": "decay"}
     lam, theta0 = draw.uniform(1e-6, 1e-3, b), start(b) * draw.uniform(0.5, 2.0, (b, 2))
     problem = xv.separable(decays, noisy(b), data=data, lam=lam)
-    whole = xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend)
-    monkeypatch.setattr(driver, "SMALLEST", 3)
-    monkeypatch.setattr(driver, "COMPILED", 3)
-    monkeypatch.setattr(driver, "SLICE", 2)
-    parts = xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend)
-    np.testing.assert_array_equal(whole.n_iter, parts.n_iter)
-    np.testing.assert_allclose(host(whole.theta), host(parts.theta), rtol=1e-9)
-    for i in (0, 13, 39):
+    early, late = (
+        xv.solve_many(problem, theta0, over=BOX, tol=1e-9, max_iter=n, backend=name, dtype="float64") for n in (9, 300)
+    )
+    done = early.success
+    assert 0.1 * b < done.sum() < 0.9 * b
+    assert set(early.counts) == {xv.Status.CONVERGED, xv.Status.MAX_ITER}
+    assert (early.n_iter[~done] == 9).all()
+    assert late.success.all()
+    np.testing.assert_array_equal(early.n_iter[done], late.n_iter[done])
+    np.testing.assert_allclose(host(early.theta)[done], host(late.theta)[done], rtol=1e-9)
+    for i in (0, 13, 39, int(np.argmax(late.n_iter))):
         one = xv.separable(decay, noisy(b)[i], data={"t": data["t"].array[i]}, lam=lam[i])
-        value, _ = xv.value_and_gradient(one, host(parts.theta)[i])
-        assert float(value) == pytest.approx(host(parts.value)[i], rel=1e-9)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 257, 1024, 1025, 2047, 5000])
-def test_sizes_to_go_on_with(size, compiled):
-    for running in range(1, size + 1):
-        fewer = driver._fewer(running, size, compiled)
-        assert running <= fewer <= size
-        if size > (driver.COMPILED if compiled else driver.SMALLEST) and running <= driver._least(size, compiled):
-            assert fewer < size
-    sizes = {driver._fewer(n, size, True) for n in range(1, size + 1)}
-    assert len(sizes) <= 1 + np.log(max(size, 4)) / np.log(4)
+        value, _ = xv.value_and_gradient(one, host(late.theta)[i])
+        assert float(value) == pytest.approx(host(late.value)[i], rel=1e-9)
 
 
 @pytest.mark.parametrize("b", [0, 1])
@@ -304,12 +274,11 @@ def objective(kind, backend, theta=THETA):
 def test_gradients_are_those_of_the_problems_by_themselves(backend, kind):
     f, x = objective(kind, backend)
     with backend.scope("float64"):
-        first, second = f.first(x), f.second(x)
+        local = f.local(x)
     for i in range(4):
         value, gradient = xv.value_and_gradient(single(kind, i), {k: v[i] for k, v in THETA.items()})
-        for local in (first, second):
-            assert host(local.value)[i] == pytest.approx(float(value), rel=1e-12)
-            assert error(host(local.grad)[i], np.concatenate([gradient["a"], gradient["c"].ravel()])) <= 1e-11
+        assert host(local.value)[i] == pytest.approx(float(value), rel=1e-12)
+        assert error(host(local.grad)[i], np.concatenate([gradient["a"], gradient["c"].ravel()])) <= 1e-11
 
 
 @pytest.mark.parametrize("kind", ["separable", "ridged", "bilevel", "both ridged"])
@@ -320,56 +289,31 @@ def test_the_gauss_newton_matrix_is_that_of_the_reduced_residual(kind):
     def residual(x):
         out = f.outputs(x)
         low = f.lower(out)
-        r = low.r if f.problem.is_separable else f._judged(out, low)
+        r = low.r if f.problem.is_separable else f._upper_residual(out, low)
         return r.reshape(4, -1)
 
     h = 1e-6
     J = np.stack([(residual(x + h * e) - residual(x - h * e)) / (2 * h) for e in np.eye(x.shape[1])], axis=1)
-    assert error(f.second(x).curvature, J @ J.mT) <= 1e-7
-
-
-def test_tangents_are_those_of_jvp(backend):
-    x, y = (send(backend, rng(i).normal(size=(3, 2))) for i in (1, 2))
-
-    def fun(x, y, c):
-        xp = xv.array_namespace(x)
-        return xp.sin(x) * y, c * 1.0, xp.sum(y * y, axis=1)
-
-    with backend.scope("float64"):
-        values, push = backend.linearise(fun, (x, y), (x + y,))
-        for seed in (3, 4):
-            dx, dy = (send(backend, rng(seed + i).normal(size=(3, 2))) for i in (0, 9))
-            moved = push((dx, dy))
-            exact = np.cos(host(x)) * host(dx) * host(y) + np.sin(host(x)) * host(dy), (host(y) * host(dy) * 2).sum(1)
-            assert error((moved[0], moved[2]), exact) <= 10 * EPS
-            assert not host(moved[1]).any()
-    assert error(values[0], np.sin(host(x)) * host(y)) <= 2 * EPS
+    assert error(f.local(x).curvature, J @ J.mT) <= 1e-7
 
 
 # -- methods and sets --------------------------------------------------------------------------------------------------
 
 
-METHODS = (many.SpectralGradient(), many.SpectralGradient(memory=1), many.LevenbergMarquardt(1.0))
-
-
-@pytest.mark.parametrize("method", METHODS, ids=str)
-def test_every_method_ends_where_the_default_does(backend, method):
-    problem = xv.separable(decays, noisy(), data={"t": T})
-    fit = xv.solve_many(problem, start(), over=BOX, tol=1e-5, max_iter=2000, method=method, backend=backend)
-    assert fit.success.all()
-    np.testing.assert_allclose(host(fit.value), looped(1e-11)[1][2], rtol=1e-4)
-
-
 def test_vertices_where_nothing_projects(backend):
-    C = xv.sets.Simplex()
-    theta0, over = np.full((4, 3), 1 / 3), xv.sets.Oracle(C.lmo, width=2.0)
-    K = rng(3).normal(size=(3, 12, 2))
-    problem = xv.separable(mixtures, rng(4).normal(size=(4, 12)), data=K)
+    theta0, over = np.full((4, 3), 1 / 3), xv.sets.Oracle(xv.sets.Simplex().lmo, width=2.0)
+    problem = xv.separable(mixtures, rng(4).normal(size=(4, 12)), data=rng(3).normal(size=(3, 12, 2)))
     fit = xv.solve_many(problem, theta0, over=over, tol=1e-3, max_iter=2000, backend=backend)
-    assert fit.method == "ShortStep()"
     assert fit.success.all()
-    with pytest.raises(xv.errors.ProblemError, match="projects"):
-        xv.solve_many(problem, theta0, over=over, method=many.LevenbergMarquardt(), backend=backend)
+    best = xv.solve_many(problem, theta0, over=xv.sets.Simplex(), tol=1e-9, backend=backend)
+    np.testing.assert_allclose(host(fit.value), host(best.value), rtol=2e-3)
+
+
+def test_many_parameters():
+    theta0 = np.full((3, 40), 1 / 40)
+    problem = xv.separable(mixtures, rng(1).normal(size=(3, 60)), data=rng(2).normal(size=(40, 60, 2)), lam=0.1)
+    fit = xv.solve_many(problem, theta0, over=xv.sets.Simplex(), tol=1e-6)
+    assert fit.success.all()
 
 
 def test_leaves_of_two_kinds(backend):
@@ -390,26 +334,16 @@ def test_leaves_of_two_kinds(backend):
     assert (host(fit.gap_B) >= 0).all()
 
 
-def test_many_parameters_take_gradients_alone():
-    theta0 = np.full((3, 20), 0.05)
-    problem = xv.separable(mixtures, rng(1).normal(size=(3, 30)), data=rng(2).normal(size=(20, 30, 2)), lam=0.1)
-    fit = xv.solve_many(problem, theta0, over=xv.sets.Simplex(), tol=1e-6, max_iter=3000)
-    assert fit.method.startswith("SpectralGradient")
-    assert fit.success.all()
-
-
 @pytest.mark.parametrize("C", [xv.sets.Simplex(2.0), xv.sets.L1Ball(3.0), xv.sets.L2Ball(2.0), xv.sets.Box(-0.5, 0.5)])
 def test_a_model_is_minimised_over_the_set(backend, C):
     """Against the variational inequality of the minimum: <slope, v - x> >= 0 for all v."""
-    from xvarpro.batch._step import newton_point
-
     draw, b, p = rng(0), 20, 4
     A = draw.normal(size=(b, 6, p)) * np.array([1.0, 10.0, 0.1, 3.0])
     B, g = A.mT @ A + 1e-3 * np.eye(p), 10 * draw.normal(size=(b, p))
-    regions = many.Regions(region.resolve(C, np.zeros(p)), ((p,),))
+    regions = Regions(region.resolve(C, np.zeros(p)), ((p,),))
     theta = C.project(draw.normal(size=(b, p)))
     with backend.scope("float64"):
-        x, decrease = newton_point(backend, regions, *(send(backend, a) for a in (theta, g, B)))
+        x, decrease = minimise_model(backend, regions, *(send(backend, a) for a in (theta, g, B)))
     x, decrease = host(x), host(decrease)
     slope = g + np.einsum("bij,bj->bi", B, x - theta)
     gap = np.sum(slope * (x - C.lmo(slope)), axis=1)
@@ -478,8 +412,8 @@ BAD = {
     "leave out solver": lambda: {"solver": xv.lower.SVD()},
     "R must return one number per problem": lambda: {"R": lambda theta: theta * theta, "mu": 1.0},
     "first axis has b = 7": lambda: {"data": {"t": xv.Each(T)}},
-    "infeasible": lambda: {"theta0": start() + 30},
-    "theta0 contains NaN": lambda: {"theta0": start() * np.nan},
+    "must be feasible": lambda: {"theta0": start() + 30},
+    "theta must be finite": lambda: {"theta0": start() * np.nan},
     "w is not unique": lambda: {"M": lambda theta, data: decays(theta, data)[:, :1, :], "y": noisy()[:, :1]},
     "Omega contains NaN": lambda: {"lam": 1.0, "Omega": np.full((2, 2), np.nan)},
     "tol must be": lambda: {"tol": -1.0},
@@ -517,5 +451,5 @@ def test_nothing_given_is_written_to():
 @pytest.mark.parametrize("name", many.__all__)
 def test_what_is_exported_stands_without_arguments(name):
     cls = getattr(many, name)
-    if isinstance(cls, type) and issubclass(cls, Struct) and cls not in (many.Method, many.Regions):
+    if isinstance(cls, type) and issubclass(cls, Struct):
         assert cls() == cls()

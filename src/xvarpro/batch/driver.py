@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import Backend
-from xvarpro.batch import _small, methods
-from xvarpro.batch.methods import Method, Point
-from xvarpro.batch.objective import Batch
+from xvarpro.batch import _small
+from xvarpro.batch.levenberg_marquardt import LevenbergMarquardt, Model
+from xvarpro.batch.objective import Batch, Local
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.region import Regions
 from xvarpro.batch.result import ManyResult
@@ -22,24 +22,34 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.core.trees import rounding
+from xvarpro.driver.iteration import negligible_gap
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.provenance import provenance
 
 REJECTIONS = 60  # in a row, after which a problem has no descent
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
-SLICE = 20  # iterations between looks at what has ended
 
 
-class State(NamedTuple):
-    """A batch on its way; every array but `n` has an entry per problem."""
+class Point(NamedTuple):
+    """Where every problem is; arrays over the batch."""
+
+    theta: Array  # (b, p)
+    local: Local
+    gap_A: Array
+    gap_B: Array
+    model: Model
+
+
+class BatchState(NamedTuple):
+    """BatchState of a batch; every array but `n` has an entry per problem."""
 
     point: Point
     floor: Array  # size of what the objective is a difference of
     status: Array
     n_iter: Array
     rejected: Array  # trials in a row
-    n: Array  # iterations left in this slice, 0-d
+    n: Array  # iterations left, 0-d
 
 
 def solve_many(
@@ -47,7 +57,7 @@ def solve_many(
     theta0: Tree,
     *,
     over: Tree = None,
-    method: Method | None = None,
+    method: LevenbergMarquardt | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
     backend: str | Backend | None = None,
@@ -60,7 +70,7 @@ def solve_many(
     The problem is stated once, for the whole batch: functions are given leaves (b, ...) of theta, and return designs
     (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides. ``M[i]`` may depend on ``theta[i]`` alone, and
     on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those that still
-    run. The first problems are compared with themselves beside others, and an error raised where they differ.
+    run. The first problems are evaluated alone and together with others, and an error is raised where they differ.
 
     Parameters
     ----------
@@ -71,9 +81,9 @@ def solve_many(
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
-    method : Method, optional
-        `many.LevenbergMarquardt`, `many.SpectralGradient` or `many.ShortStep`; None takes the first for up to 16
-        entries of theta per problem, the second for more, the third where a set offers no projection.
+    method : LevenbergMarquardt, optional
+        For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
+        of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
     tol : float
         Per problem, both parts of the gap must fall below ``tol * |f|``.
     max_iter : int
@@ -119,18 +129,14 @@ def solve_many(
         raise ProblemError(f"tol must be a finite number >= 0, got {tol!r}")
     if not (isinstance(max_iter, int) and max_iter >= 0):
         raise ProblemError(f"max_iter must be a whole number >= 0, got {max_iter!r}")
-    if not (method is None or isinstance(method, Method)):
-        raise ProblemError(f"method must be one of xvarpro.many or None, got {method!r}")
+    if not (method is None or isinstance(method, LevenbergMarquardt)):
+        raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None, got {method!r}")
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
-    region = prepared.regions.region
-    chosen = method or methods.choose(prepared.regions)
-    if chosen.needs_projection and region.without_projection:
-        raise ProblemError(f"{type(chosen).__name__} projects, and {region.without_projection[0]!r} does not")
-    hosted = [C for _, C in region.constrained if not C.compiles]
+    hosted = [C for _, C in prepared.regions.region.constrained if not C.compiles]
     if prepared.backend.compiled and hosted:
         raise ProblemError(f"{hosted[0]!r} calls a solver on the host, which {prepared.backend.name} cannot compile")
     with prepared.backend.scope(prepared.dtype):
-        run = _Run(prepared, chosen, tol)
+        run = _Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
             state = run.iterate(max_iter, bar)
@@ -140,31 +146,31 @@ def solve_many(
 class _Run:
     """One solve of a batch."""
 
-    def __init__(self, prepared: Prepared, method: Method, tol: float) -> None:
+    def __init__(self, prepared: Prepared, method: LevenbergMarquardt, tol: float) -> None:
         self.prepared, self.method = prepared, method
         self.backend = prepared.backend
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         assemble, backend = prepared.assemble, self.backend
         _, skeleton = self._operands(prepared.problem)
 
-        def filled(operands: Leaves) -> tuple[Batch, Regions, Method]:
+        def filled(operands: Leaves) -> tuple[Batch, Regions, LevenbergMarquardt]:
             problem, regions, method = skeleton.fill(operands)
             return assemble(problem, regions), regions, method
 
-        def start(operands: Leaves) -> Callable[[Array], State]:
+        def start(operands: Leaves) -> Callable[[Array], BatchState]:
             f, regions, method = filled(operands[1:])
             return lambda theta: _start(f, regions, method, operands[0], theta)
 
-        def advance(operands: Leaves) -> Callable[[State, Array], State]:
+        def advance(operands: Leaves) -> Callable[[BatchState, Array], BatchState]:
             f, regions, method = filled(operands[1:])
 
-            def going(carry: tuple[State, Array]) -> Array:
+            def going(carry: tuple[BatchState, Array]) -> Array:
                 state, least = carry
                 xp = array_namespace(state.status)
                 running = xp.sum(xp.astype(state.status == Status.RUNNING.code, xp.int32), dtype=xp.int32)
                 return (state.n > 0) & (running > least)
 
-            def step(carry: tuple[State, Array]) -> tuple[State, Array]:
+            def step(carry: tuple[BatchState, Array]) -> tuple[BatchState, Array]:
                 return _step(f, regions, method, operands[0], carry[0]), carry[1]
 
             return lambda state, least: backend.while_loop(going, step, (state, least))[0]
@@ -181,7 +187,7 @@ class _Run:
     def _operands(self, problem: Problem) -> tuple[Leaves, Any]:
         return trees.partition((problem, self.prepared.regions, self.method))
 
-    def iterate(self, max_iter: int, bar: Bar) -> State:
+    def iterate(self, max_iter: int, bar: Bar) -> BatchState:
         """All problems until they end, the running ones together; returned in their order."""
         backend, problem = self.backend, self.prepared.problem
         operands = (self.tol, *self._operands(problem)[0])
@@ -200,13 +206,13 @@ class _Run:
             if size < len(members):
                 out = np.setdiff1d(np.arange(len(members)), running)
                 pieces.append((members[out], self._taken(state, out)))
-                # in the place of nobody, one that has ended: it stays as it is, and is not looked at again
+                # the rest is filled with one that has ended: it stays as it is, and is left out of the result
                 picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
                 members = np.where(np.arange(size) < len(running), members[picked], -1)
                 state = self._taken(state, picked)
                 problem = self._restricted(problem, picked)
                 operands = (self.tol, *self._operands(problem)[0])
-            n = backend.xp.full_like(state.n, min(SLICE, max_iter - used))
+            n = backend.xp.full_like(state.n, max_iter - used)
             least = _least(len(members), backend.compiled)
             state = self._advance(operands, state._replace(n=n), backend.xp.full_like(state.n, least))
 
@@ -217,11 +223,11 @@ class _Run:
         at = self._index(members)
         return restricted(problem, lambda x: array_namespace(x).take(x, at, axis=0))
 
-    def _taken(self, state: State, members: np.ndarray) -> State:
+    def _taken(self, state: BatchState, members: np.ndarray) -> BatchState:
         at = self._index(members)
         return trees.map_tuples(lambda x: array_namespace(x).take(x, at, axis=0) if x.ndim else x, state)
 
-    def _gathered(self, pieces: list[tuple[np.ndarray, State]]) -> State:
+    def _gathered(self, pieces: list[tuple[np.ndarray, BatchState]]) -> BatchState:
         """The pieces in the order of the problems."""
         order = np.concatenate([members for members, _ in pieces])
         real = np.flatnonzero(order >= 0)
@@ -233,7 +239,7 @@ class _Run:
 
         return trees.map_tuples(one, *(state for _, state in pieces))
 
-    def result(self, state: State, seconds: float, setup: float) -> ManyResult:
+    def result(self, state: BatchState, seconds: float, setup: float) -> ManyResult:
         prepared, backend = self.prepared, self.backend
         point, layout = state.point, prepared.layout
         operands = (self.tol, *self._operands(prepared.problem)[0])
@@ -258,57 +264,57 @@ class _Run:
         )
 
 
-def _start(f: Batch, regions: Regions, method: Method, tol: Array, theta: Array) -> State:
+def _start(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
     xp = array_namespace(theta)
-    local = method.evaluate(f, theta)
+    local = f.local(theta)
     direction = regions.toward(theta, local.grad)
-    point = Point(theta, local, direction.gap_A, direction.gap_B, method.init(regions, theta, local))
+    point = Point(theta, local, direction.gap_A, direction.gap_B, method.init(local))
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
     floor = xp.maximum(xp.abs(local.value), f.energy(theta))
-    state = State(point, floor, zero, zero, zero, xp.zeros((), dtype=xp.int32, device=device(theta)))
-    status = xp.where(_finite(point), _judged(f, state, point, tol), xp.full_like(zero, Status.NON_FINITE.code))
-    return state._replace(status=xp.where(local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status))
+    status = _status(f, point, tol, floor)
+    status = xp.where(_finite(point), status, xp.full_like(zero, Status.NON_FINITE.code))
+    status = xp.where(local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status)
+    return BatchState(point, floor, status, zero, zero, xp.zeros((), dtype=xp.int32, device=device(theta)))
 
 
-def _step(f: Batch, regions: Regions, method: Method, tol: Array, state: State) -> State:
-    """One trial per problem; problems that have ended stay as they are, bit by bit."""
+def _step(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
+    """One trial per problem; problems that have ended stay as they are."""
     point = state.point
     xp = array_namespace(point.theta)
     running = state.status == Status.RUNNING.code
-    trial, plan = method.trial(f.backend, regions, point)
-    local = method.evaluate(f, trial)
+    trial, promised = method.trial(f.backend, regions, point.theta, point.local, point.model)
+    local, step = f.local(trial), trial - point.theta
     direction = regions.toward(trial, local.grad)
     gaps = direction.gap_A + direction.gap_B
     value = point.local.value
     # a residual is off by eps |y|, hence its square by 2 eps |y| |r|, which is more than eps |r|^2
     noise = rounding(xp.abs(value) + xp.sqrt(xp.abs(value) * state.floor))
     level = (local.value <= value + noise) & (gaps < point.gap_A + point.gap_B)
-    accepted, memory = method.judge(point, trial, local, plan, level)
+    accepted, model = method.update(point.model, point.local, local, step, promised, level)
     accepted = accepted & xp.isfinite(local.value) & xp.isfinite(gaps)
-    step = trial - point.theta
     eps = xp.finfo(trial.dtype).eps
     # NaN counts as moved: a shorter step may be better
     still = xp.vecdot(step, step) <= (eps * eps) * xp.vecdot(point.theta, point.theta)
     rejected = xp.where(accepted, xp.zeros_like(state.rejected), state.rejected + 1)
-    after = trees.select(accepted, Point(trial, local, direction.gap_A, direction.gap_B, memory), point)
-    after = trees.select(running, after._replace(memory=memory), point)
+    after = trees.select(accepted, Point(trial, local, direction.gap_A, direction.gap_B, model), point)
+    after = trees.select(running, after._replace(model=model), point)
     lost = running & ~accepted & (still | (rejected > REJECTIONS))
-    status = xp.where(running, _judged(f, state, after, tol), state.status)
+    status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     status = xp.where(lost, xp.full_like(status, Status.NO_DESCENT.code), status)
     n_iter = state.n_iter + xp.astype(running, state.n_iter.dtype)
-    return State(after, state.floor, status, n_iter, rejected, state.n - 1)
+    return BatchState(after, state.floor, status, n_iter, rejected, state.n - 1)
 
 
-def _judged(f: Batch, state: State, point: Point, tol: Array) -> Array:
+def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     """CONVERGED where both parts of the gap are small, or as small as rounding of the data lets them be."""
     xp = array_namespace(point.theta)
     value = point.local.value
-    small = xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * state.floor)
+    small = negligible_gap(value, tol, floor)
     done = (point.gap_A <= small) & (point.gap_B <= small)
     if not f.problem.mu:
         # no objective is below 0: one that is 0 to rounding of its residual is at its minimum, whatever its slope
-        done = done | (value <= (100 * xp.finfo(value.dtype).eps) ** 2 * state.floor)
-    running = xp.full_like(state.status, Status.RUNNING.code)
+        done = done | (value <= (100 * xp.finfo(value.dtype).eps) ** 2 * floor)
+    running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
     return xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)
 
 
@@ -323,27 +329,16 @@ def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
 
 
 def _least(size: int, compiled: bool) -> int:
-    """How many may be running still when it is time to let the others go."""
+    """How many may be running still when the others are left out."""
     if compiled:
-        return 0 if size <= COMPILED else _bucket(size)
+        return 0 if size <= COMPILED else size // 4
     return 0 if size <= SMALLEST else size // 2
 
 
 def _fewer(running: int, size: int, compiled: bool) -> int:
-    """What size to go on with; a compiled loop knows few, each of which it compiles once."""
-    if running > _least(size, compiled):
-        return size
+    """The size to go on with; a compiled loop is compiled once per size, so that it gets few: quarters."""
     if not compiled:
-        return running
-    bucket = _bucket(size)
-    while bucket > COMPILED and _bucket(bucket) >= running:
-        bucket = _bucket(bucket)
-    return bucket
-
-
-def _bucket(size: int) -> int:
-    """The largest of `COMPILED` times 1, 4, 16, ... that is at most half of a size, or the first of them."""
-    bucket = COMPILED
-    while 8 * bucket <= size:
-        bucket *= 4
-    return bucket
+        return running if running <= _least(size, compiled) else size
+    while running <= _least(size, compiled):
+        size = max(COMPILED, -(-size // 4))
+    return size

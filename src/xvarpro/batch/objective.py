@@ -28,7 +28,7 @@ class Local(NamedTuple):
 
     value: Array  # (b,)
     grad: Array  # (b, p)
-    curvature: Array  # Gauss-Newton matrices (b, p, p); zeros (b,) where none were asked for
+    curvature: Array  # (b, p, p), Gauss-Newton matrices
     deficient: Array  # (b,), whether the lower level has no unique solution
 
 
@@ -84,8 +84,9 @@ class Batch:
         penalty = problem.R(tree) if problem.R is not None and problem.mu else None
         return Outputs(*level(problem.lower), *level(problem.upper), penalty)
 
-    def _derived(self, rule: Any, x: Array) -> tuple[Outputs, Any, list[str]]:
-        """Outputs at x, a derivative there as `rule` gives it, and which outputs it is about."""
+    def local(self, x: Array) -> Local:
+        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
+        xp = array_namespace(x)
         leaves, given = self.regions.split(x), list[str]()
 
         def flat(*arrays: Array) -> Leaves:
@@ -93,21 +94,8 @@ class Batch:
             given[:] = [name for name, y in found.items() if y is not None]
             return tuple(found[name] for name in given)
 
-        values, derivative = rule(flat, leaves, self._constants)
-        return Outputs(**dict(zip(given, values, strict=True))), derivative, given
-
-    def first(self, x: Array) -> Local:
-        """Values and gradients: one VJP of the user's functions."""
-        outputs, pullback, given = self._derived(self.backend.vjp, x)
-        low = self.lower(outputs)
-        value, cotangents = self._cotangents(outputs, low)
-        grad = self.regions.join(pullback(tuple(getattr(cotangents, name) for name in given)))
-        return Local(self._total(value, outputs, low), grad, array_namespace(x).zeros_like(value), low.deficient)
-
-    def second(self, x: Array) -> Local:
-        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
-        xp = array_namespace(x)
-        outputs, push, given = self._derived(self.backend.linearise, x)
+        values, push = self.backend.linearise(flat, leaves, self._constants)
+        outputs = Outputs(**dict(zip(given, values, strict=True)))
         low = self.lower(outputs)
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
         tangents = []
@@ -149,7 +137,7 @@ class Batch:
             lost = xp.zeros_like(lost)
         return Lower(f, _small.solve_upper(f.R, along), -_small.rest(f, y, along), lost)
 
-    def _judged(self, outputs: Outputs, low: Lower) -> Array:
+    def _upper_residual(self, outputs: Outputs, low: Lower) -> Array:
         """Residual of the upper level, the rows of its ridge last."""
         level: Any = self.problem.upper
         r = low.w @ outputs.M_U.mT - rows(level.y if outputs.y_U is None else outputs.y_U)
@@ -182,7 +170,7 @@ class Batch:
         dw = -_small.solve_upper(f.R, _small.solve_adjoint(f.R, C) + _small.coefficients(f, X))
         own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
         J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
-        r = self._judged(outputs, low)
+        r = self._upper_residual(outputs, low)
         J = _grouped(J, len(tangents))
         return _half_squares(r), _products(J, r), J
 
@@ -193,37 +181,10 @@ class Batch:
         C = [r @ _conj(t.M_L) for t in tangents]
         return xp.concat(X, axis=1), xp.concat(C, axis=1)
 
-    def _cotangents(self, outputs: Outputs, low: Lower) -> tuple[Array, Outputs]:
-        """Values, and the derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions return."""
-        f, w, r, _ = low
-        m = outputs.M_L.shape[1]
-        level: Any = self.problem.upper
-        top = r[..., :m]
-        R = None if outputs.R is None else array_namespace(r).full_like(outputs.R, 0.5 * self.problem.mu)
-        if level is None:
-            return _half_squares(r), Outputs(top.mT @ _conj(w), _shaped(-top, outputs.y_L), None, None, R)
-        judged = self._judged(outputs, low)
-        r_U = judged[..., : outputs.M_U.shape[1]]
-        c = r_U @ _conj(outputs.M_U)
-        if trees.is_array(level.lam) or level.lam:
-            Ow = w if level.Omega is None else (w @ level.Omega.mT) @ _conj(level.Omega)
-            lam: Any = level.lam
-            c = c + (lam[:, None, None] if trees.is_array(lam) else lam) * Ow
-        z = _small.solve_adjoint(f.R, c)
-        v, q = _small.solve_upper(f.R, z), z @ f.Q[..., :m]
-        M_L = -(q.mT @ _conj(w)) - top.mT @ _conj(v)
-        parts = (M_L, _shaped(q, outputs.y_L), r_U.mT @ _conj(w), _shaped(-r_U, outputs.y_U), R)
-        return _half_squares(judged), Outputs(*parts)
-
 
 def rows(y: Array) -> Array:
     """Targets (b, m) or (b, m, k) as (b, k, m)."""
     return array_namespace(y).expand_dims(y, axis=1) if y.ndim == 2 else y.mT
-
-
-def _shaped(s: Array, y: Array | None) -> Array | None:
-    """The inverse of `rows`, in the shape of `y`."""
-    return None if y is None else s[:, 0, :] if y.ndim == 2 else s.mT
 
 
 def _less(x: Array, y: Array | None) -> Array:

@@ -106,23 +106,21 @@ def prepare(
     leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype)
     b = _batch_size(leaves, names)
     with to.scope(work):
-        theta = [exchange.move(x, to, dtype=work, device=place) for x in leaves]
+        tally = exchange.Tally()
+        transfer = Transfer(to, work, place, tally=tally)
+        theta = transfer.theta(leaves, names)
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
         region = resolve(over, trees.unflatten(layout.treedef, one))
-        tally = exchange.Tally()
-        region = trees.map_arrays(lambda x: exchange.move(x, to, dtype=work, device=place, tally=tally), region)
+        region = trees.map_arrays(transfer.plain, region)
         regions = Regions(region, tuple(tuple(x.shape) for x in one))
         if not regions.size:
             raise ProblemError("theta0 has no entries: every leaf needs shape (b, ...), one entry per problem or more")
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch are measured in norms.L2(), got {ball.norm!r}")
-        x = to.xp.asarray(regions.join(tuple(theta)), copy=True)
-        for leaf in leaves:
-            tally.add(leaf, x)
-        _check_start(to, regions, x)
-        moved, vector = _moved(problem, Transfer(to, work, place, tally=tally), b)
-        prepared = Prepared(moved, to, work, x, regions, layout, vector, tally)
+        x = regions.join(theta)
+        _check_feasible(regions, x)
+        prepared = Prepared(_moved(problem, transfer, b), to, work, x, regions, layout, True, tally)
         vector = _check_model(prepared)
         _check_independence(prepared)
     return replace(prepared, vector=vector)
@@ -136,17 +134,16 @@ def _batch_size(leaves: list[Any], names: list[str]) -> int:
     return sizes.pop()
 
 
-def _check_start(backend: Backend, regions: Regions, x: Array) -> None:
-    if not bool(backend.xp.all(backend.xp.isfinite(x))):
-        raise ProblemError("theta0 contains NaN or inf")
+def _check_feasible(regions: Regions, x: Array) -> None:
     violation = float(regions.violation(x))
-    if not violation <= 1e3 * backend.xp.finfo(x.dtype).eps:
+    if not violation <= 1e3 * trees.array_namespace(x).finfo(x.dtype).eps:
         raise ProblemError(
-            f"theta0 is infeasible: some problem violates its set by {violation:.3g}, relative to the set's size"
+            f"theta0 must be feasible; got one in which some problem violates its set by {violation:.3g}, relative to "
+            "the set's size. Start from points of the set"
         )
 
 
-def _moved(problem: Problem, transfer: Transfer, b: int) -> tuple[Problem, bool]:
+def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     """The problem with arrays of the backend; NaN in it is its own problem's."""
     flat, treedef = trees.flatten(problem.data)
     names = trees.paths(problem.data, "data")
@@ -182,13 +179,12 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> tuple[Problem, bool]
             own["Omega"] = transfer(Omega, f"{name}Omega", real=True)
         return replace(level, **own)
 
-    moved = replace(
+    return replace(
         problem,
         lower=level(problem.lower, "" if single else "lower."),
         upper=level(problem.upper, "upper."),
         data=data,
     )
-    return moved, True
 
 
 def _check_each(x: Any, b: int) -> Any:

@@ -51,6 +51,11 @@ class Regions(Struct):
         """Whether every set describes its faces."""
         return all(C.has_faces for _, C in self.region.constrained)
 
+    @property
+    def has_projection(self) -> bool:
+        """Whether every set offers a projection."""
+        return not self.region.without_projection
+
     def split(self, x: Array) -> Leaves:
         """Leaves (b, ...) of vectors (b, p)."""
         xp, out, at = array_namespace(x), [], 0
@@ -74,13 +79,12 @@ class Regions(Struct):
         ahead = x.ndim - len(self.shapes[i])
         return array_namespace(x).reshape(x, (*x.shape[:ahead], math.prod(self.shapes[i])))
 
-    def project(self, x: Array) -> Array:
-        """Nearest feasible points; free leaves stay."""
-        if not self.constrained:
-            return x
-        out = list(self.split(x))
+    def nearest(self, x: Array, slope: Array) -> Array:
+        """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
+        out, slopes = list(self.split(x)), self.split(slope)
         for i, C in self.region.constrained:
-            out[i] = array_namespace(x).reshape(C.project(self._event(C, out[i], i)), out[i].shape)
+            point = C.project(self._event(C, out[i], i)) if C.has_projection else C.lmo(self._event(C, slopes[i], i))
+            out[i] = array_namespace(x).reshape(point, out[i].shape)
         return self.join(tuple(out))
 
     def tangents(self, x: Array) -> Array:

@@ -98,7 +98,7 @@ def with_status(state: Any, tol: Array, floor: Array) -> Any:
     """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
     it = state.iterate
     xp = array_namespace(it.value)
-    small = _small(it, tol, floor)
+    small = negligible_gap(it.value, tol, floor)
     code = xp.where(
         (it.gap_A + it.slack <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
     )
@@ -134,15 +134,15 @@ def _certified(f: Any, region: Any, state: Any) -> Any:
     return state._replace(iterate=at(it, point, direction, 1, 1)._replace(status=0 * it.status))
 
 
-def _small(it: Any, tol: Array, floor: Array) -> Array:
+def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
     """The gap that counts as none: it is known to rounding of the data, however small the objective has become."""
-    xp = array_namespace(it.value)
-    return xp.maximum(tol * xp.abs(it.value), (10 * xp.finfo(it.value.dtype).eps) * floor)
+    xp = array_namespace(value)
+    return xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * floor)
 
 
 def _tied(f: Objective, state: Any, tol: Array, floor: Array) -> Objective:
     """The objective as a step from this state wants it: an inexact lower level follows the gap."""
-    return f if f.exact else f.tied(state.iterate, _small(state.iterate, tol, floor))
+    return f if f.exact else f.tied(state.iterate, negligible_gap(state.iterate.value, tol, floor))
 
 
 def running(state: Any) -> Array:
