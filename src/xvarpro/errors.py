@@ -8,15 +8,15 @@ _PACKAGE = str(Path(__file__).parent)
 
 
 class XvarproError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of the errors of this package."""
 
 
 class ProblemError(XvarproError, ValueError):
-    """The problem, the start or the sets do not fit together; the message says which, and what to do."""
+    """The problem, the start, the sets or an option are invalid or do not fit together."""
 
 
 class ModelError(XvarproError, TypeError):
-    """A model function returned the wrong thing, or left the array namespace it was given."""
+    """A model function returned something invalid, or computed outside of the array namespace of its arguments."""
 
 
 class ExchangeError(XvarproError, TypeError):
@@ -24,23 +24,23 @@ class ExchangeError(XvarproError, TypeError):
 
 
 class UnknownBackendError(XvarproError, ValueError):
-    """No backend of that name, or none that owns an array of that type."""
+    """No registered backend has the name, or owns arrays of the type."""
 
 
 class BackendNotInstalledError(XvarproError, ImportError):
-    """The backend is known but its framework is not installed."""
+    """The framework of a known backend is not installed; the message gives the pip command."""
 
 
 class PluginError(XvarproError, TypeError):
-    """A backend from another package does not keep to what `xvarpro.backends.Backend` promises."""
+    """A backend of another package does not implement `xvarpro.backends.Backend`."""
 
 
 class UnsupportedError(XvarproError, NotImplementedError):
-    """The framework has no such thing, for instance no complex numbers of a precision; the message says what."""
+    """The framework lacks something, such as complex numbers of a precision."""
 
 
 class UnsupportedDtypeError(ExchangeError, UnsupportedError):
-    """An array could not be moved because the other framework has nothing of its dtype."""
+    """An array could not be moved because the other framework lacks its dtype."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:

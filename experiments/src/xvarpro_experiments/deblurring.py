@@ -12,7 +12,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Result
-from xvarpro.core.progress import Pass
+from xvarpro.core.progress import Bar
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import deconvolution, race
 from xvarpro_experiments.datasets import Photograph, scene
@@ -130,7 +130,7 @@ def photographs_table(photographs: Sequence[Photograph], size: int = 27, **optio
     ['blurred', 'deblurred', 'known', 'match', 'name', 'seconds', 'trust']
     """
     rows = []
-    with Pass(len(photographs), None, "photographs", "photograph") as bar:
+    with Bar(len(photographs), None, "photograph", "photographs") as bar:
         for each in photographs:
             rows.append(deblur(each, size, **options))
             bar.update()

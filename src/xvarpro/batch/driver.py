@@ -196,7 +196,7 @@ class _Run:
         while True:
             running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
             ended = self.prepared.theta.shape[0] - len(running)
-            bar.update(ended - done, math.nan, math.nan)
+            bar.update(ended - done)
             done = ended
             used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
             if not len(running) or used >= max_iter:

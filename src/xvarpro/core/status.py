@@ -1,4 +1,4 @@
-"""How a solve ended, in sentences."""
+"""Outcomes of a solve."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Status(Enum):
     Attributes
     ----------
     code : int
-        What compiled loops carry.
+        For compiled loops.
     sentence : str
-        What a person reads.
+        For a reader.
     """
 
     RUNNING = 0, "The solve has not ended."
@@ -35,8 +35,8 @@ class Status(Enum):
         6,
         (
             "The lower level has no unique solution: the columns of M(theta) are linearly dependent to the precision "
-            "of its solver. Give it a ridge (lam > 0) or a larger one; solver=xv.lower.QR() where it is Cholesky(), "
-            "which has half of the digits; or solver=xv.lower.SVD() for the solution of minimum norm."
+            "of its solver. Add a ridge (lam > 0) or a larger one, use solver=xv.lower.QR() instead of Cholesky(), "
+            "which has half of the digits, or solver=xv.lower.SVD() for the solution of minimum norm."
         ),
     )
     STOPPED = 7, "The callback stopped the solve."
@@ -44,14 +44,14 @@ class Status(Enum):
         8,
         (
             "No step along the search direction lowers the objective, and a weight is at its bound with a multiplier "
-            "of zero: the objective has a kink there, and its gradient is that of one side."
+            "of zero: the objective has a kink there, where the gradient is one-sided."
         ),
     )
     LOWER_LEVEL = (
         9,
         (
-            "The iterative solver of the lower level did not reach the tolerance that the gap asks for: what it leaves "
-            "open is as large as the gap. Raise its limit, or give it a preconditioner, a ridge or more digits."
+            "The iterative solver of the lower level did not reach the tolerance that the gap needs: the gradient's "
+            "error is as large as the gap. Raise its limit, or add a preconditioner, a ridge or more digits."
         ),
     )
 

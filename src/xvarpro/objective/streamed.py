@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.progress import Pass
+from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, inner, is_complex, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ModelError, ProblemError
@@ -227,7 +227,7 @@ class Streamed(Objective):
             return self._do(fun, Problem(Level(level.M, level.y), data=self.problem.data), state, args)
         stream: Any = level.y.source
         pieces, rows, i = map(partial(_piece, level), stream()), 0, 0
-        with Pass(stream.found and stream.found[1], self.progress) as bar:
+        with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=1.0) as bar:
             while (piece := next(pieces, None)) is not None:
                 with _named(f"{stream.name}chunk {i}", self.backend.failures):
                     state, count = self._do(fun, piece, state, args)
