@@ -32,7 +32,7 @@ def ours(backend: Any, M: Any, lam: float, y: Any) -> tuple[Any, ...]:
     w = solver.argmin(backend, system, factor, y)
     r = M.residual(w, y)
     value = 0.5 * trees.inner(r, r) + 0.5 * lam * trees.inner(w, w)
-    w, r = solver.refine(backend, system, solver.condense(factor), y, w, r)
+    w, r = solver.refine(backend, system, factor, y, w, r)
     return value, *trees.partition(M.outer(r, w))[0]
 
 

@@ -259,7 +259,7 @@ def divides(kind, grid, lam, weighted, complex_, backend):
     assert np.linalg.norm(host(w) - level.w) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(level.w)
     r = times(level.A, level.w) - level.y
     q, pairs, v = level.ask(
-        "adjoint", level.system, level.factor, level.send(level.c), level.send(level.y), level.send(r)
+        "adjoint", level.system, level.factor, level.send(level.c), level.send(level.y), w, level.send(r)
     )
     want = times(level.A, level.v)
     assert np.linalg.norm(host(q) - want) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(want)
@@ -267,8 +267,9 @@ def divides(kind, grid, lam, weighted, complex_, backend):
     ((s, same),) = pairs
     assert same is v
     np.testing.assert_array_equal(host(s), r)
-    assert float(level.ask("condition", level.factor)) == pytest.approx((level.s.max(-1) / level.s.min(-1)).max())
-    assert not bool(level.ask("deficient", level.factor))
+    found = level.ask("diagnose", level.system, level.factor, level.send(level.y))
+    assert float(found.condition) == pytest.approx((level.s.max(-1) / level.s.min(-1)).max())
+    assert not bool(found.deficient)
 
 
 @pytest.mark.parametrize("complex_", [(False, False), (True, True)], ids=["real", "complex"])
@@ -310,6 +311,11 @@ def test_the_paper_s_closed_form(backend):
     assert error(printed.real, w) > 0.5  # the formula belongs to the transform without a factor
 
 
+def diagnosed(backend, M, lam):
+    solver, system = FourierDivision(), System(M, lam, None)
+    return solver.diagnose(backend, system, solver.factor(backend, system), None)
+
+
 @pytest.mark.parametrize("grid", [(64,), (65,), (8, 8), (5, 7)])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -322,8 +328,7 @@ def test_a_zero_frequency_is_seen_whatever_the_units(grid, scale, dtype, backend
         M = Circulant(send(there, x.astype(dtype)))
         with there.scope(dtype):
             for lam in (0.0, 0.1):
-                factor = FourierDivision().factor(there, System(M, lam, None))
-                deficient = bool(FourierDivision().deficient(there, factor))
+                deficient = bool(diagnosed(there, M, lam).deficient)
                 # in units of 1e30 a ridge of 0.1 is nothing
                 assert deficient == (singular and (lam == 0 or scale > 1))
 
@@ -332,8 +337,7 @@ def test_a_large_grid_in_float32_is_not_deficient(backend):
     there = interpreted(backend)
     x = (draw(3, 2**16) + 0.0).astype(np.float32)
     with there.scope("float32"):
-        factor = FourierDivision().factor(there, System(Circulant(send(there, x)), 0.0, None))
-        assert not bool(FourierDivision().deficient(there, factor))
+        assert not bool(diagnosed(there, Circulant(send(there, x)), 0.0).deficient)
 
 
 def test_nothing_is_squared(backend):
@@ -348,7 +352,8 @@ def test_nothing_is_squared(backend):
         solver = FourierDivision()
         factor = solver.factor(there, system)
         got = solver.argmin(there, system, factor, send(there, y))
-    assert float(solver.condition(there, factor)) == pytest.approx(1e7, rel=1e-6)
+        condition = solver.diagnose(there, system, factor, send(there, y)).condition
+    assert float(condition) == pytest.approx(1e7, rel=1e-6)
     assert error(got, w) <= 1e-8  # normal equations leave 1e-2
 
 
@@ -356,15 +361,14 @@ def test_nothing_is_squared(backend):
 def test_what_is_not_finite_is_deficient(bad, backend):
     there = interpreted(backend)
     with there.scope("float64"):
-        factor = FourierDivision().factor(there, System(Circulant(send(there, np.array([1.0, bad, 2.0]))), 0.1, None))
-        assert bool(FourierDivision().deficient(there, factor))
+        assert bool(diagnosed(there, Circulant(send(there, np.array([1.0, bad, 2.0]))), 0.1).deficient)
 
 
 def test_what_it_does_not_fit_goes_elsewhere(backend):
     M = Circulant(send(backend, draw(0, 4)))
-    assert isinstance(lower.choose(M, 0.1, send(backend, np.eye(4))), lower.QR)
-    assert isinstance(lower.choose(M, 0.1, Circulant(send(backend, draw(0, 2, 2)))), lower.QR)
-    assert isinstance(lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), 0.1), lower.DualQR)
+    assert isinstance(lower.choose(M, 0.1, send(backend, np.eye(4))), lower.Refined)
+    assert isinstance(lower.choose(M, 0.1, Circulant(send(backend, draw(0, 2, 2)))), lower.Refined)
+    assert isinstance(lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), 0.1), lower.Refined)
     dense = System(operators.Dense(send(backend, np.eye(4))), 0.1, None)
     with pytest.raises(ProblemError, match="circulant designs, got Dense"):
         FourierDivision().factor(backend, dense)

@@ -115,8 +115,8 @@ class Level:
             y, c = (send(backend, x, self.dtype) for x in (self.y, self.c))
             factor = solver.factor(backend, system)
             w = solver.argmin(backend, system, factor, y)
-            q, _, v = solver.adjoint(backend, system, factor, c, y, system.M.residual(w, y))
-            diagnosis = solver.diagnosis(backend, system, y)
+            q, _, v = solver.adjoint(backend, system, factor, c, y, w, system.M.residual(w, y))
+            diagnosis = solver.diagnose(backend, system, factor, y)
             return host(w), host(q), host(v), float(diagnosis.condition)
 
 
@@ -146,6 +146,11 @@ def with_singular_values(shape, s, seed=0):
     return (U * s) @ V.T
 
 
+def diagnosed(M, lam, y):
+    solver, system = lower.LSMR(), System(M, lam, None)
+    return solver.diagnose(NUMPY, system, solver.factor(NUMPY, system), y)
+
+
 SPECTRA = {
     "tall": ((30, 8), np.geomspace(1, 1e-3, 8)),
     "wide": ((8, 30), np.geomspace(1, 1e-3, 8)),
@@ -168,20 +173,20 @@ def test_condition_is_that_of_the_singular_values(kind, lam):
     for seed in range(6):
         A = with_singular_values(shape, s, seed)
         y = (np.zeros if seed == 0 else np.ones)((shape[0], 1 + seed % 3))
-        found = lower.LSMR().diagnosis(NUMPY, System(Products(A), lam, None), y)
+        found = diagnosed(Products(A), lam, y)
         assert found.condition == pytest.approx(np.max(stacked) / least, rel=1e-4)  # twice LEAK^2 / 2
 
 
 def test_condition_in_single_precision_is_a_lower_bound():
     for (shape, s), seed in product(SPECTRA.values(), range(3)):
         A = with_singular_values(shape, s, seed).astype(np.float32)
-        found = lower.LSMR().diagnosis(NUMPY, System(Products(A), 0.0, None), np.ones((shape[0], 1), np.float32))
+        found = diagnosed(Products(A), 0.0, np.ones((shape[0], 1), np.float32))
         assert 1 - 1e-4 <= found.condition <= np.max(s) / np.min(s) * (1 + 1e-4)
 
 
 def test_condition_of_many_designs_is_the_largest():
     blocks = np.stack([np.diag(np.geomspace(1, 1 / c, 4)) for c in (10, 1000, 5)])
-    found = lower.LSMR().diagnosis(NUMPY, System(ProductsOfEach(blocks), 0.0, None), np.ones((4, 3)))
+    found = diagnosed(ProductsOfEach(blocks), 0.0, np.ones((4, 3)))
     assert found.condition == pytest.approx(1000)
 
 
@@ -242,7 +247,7 @@ def test_lengths_of_columns_are_estimated_from_products():
 
 def test_a_design_known_by_its_products_is_solved_by_iteration():
     assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
-    assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.QR()
+    assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.Refined()
 
 
 @pytest.mark.parametrize("wrong", [{"tol": -1.0}, {"tol": 0.5}, {"limit": 0}, {"share": 1.0}, {"preconditioner": None}])

@@ -205,11 +205,11 @@ def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
         factor = solver.factor(there, system)
         got = solver.argmin(there, system, factor, y)
         e = M.residual(got, y)
-        refined, e = solver.refine(there, system, solver.condense(factor), y, got, e)
-        q, pairs, v_got = solver.adjoint(there, system, factor, c, y, e)
+        refined, e = solver.refine(there, system, factor, y, got, e)
+        q, pairs, v_got = solver.adjoint(there, system, factor, c, y, refined, e)
         terms = [trees.partition(M.outer(s, x))[0] for s, x in pairs]
         exact = trees.partition(M.outer(send(backend, r.astype(kind)), send(backend, v.astype(kind))))[0]
-        deficient, condition, _ = solver.diagnosis(there, system, y)
+        deficient, condition, *_ = solver.diagnose(there, system, factor, y)
     kappa = max(np.linalg.cond(h) for h in H)
     tolerance, scale = (100 if solver.exact else 1000) * EPS[kind], np.linalg.norm(level.y)
     assert backend.dtype_name(got) == kind
@@ -240,7 +240,8 @@ def test_structured_solvers_are_taken():
         if not M.explicit:
             assert solver == "LSMR"
             continue
-        fallback = "Batched" * (M.columns is not None) + ("DualQR" if M.shape[1] > M.shape[0] else "QR")
+        dual = M.shape[1] > M.shape[0]
+        fallback = ("BatchedDualQR" if dual else "BatchedQR") if M.columns is not None else "Refined"
         assert solver in own.get(type(M).__name__, fallback)
 
 
@@ -250,9 +251,10 @@ def answers(M, lam, y, c, backend=NUMPY):
     with backend.scope("float64"):
         factor = solver.factor(backend, system)
         w = solver.argmin(backend, system, factor, y)
-        w, r = solver.refine(backend, system, solver.condense(factor), y, w, M.residual(w, y))
-        q, pairs, _ = solver.adjoint(backend, system, factor, c, y, r)
-        return w, r, q, pairs, bool(solver.deficient(backend, factor)), float(solver.condition(backend, factor))
+        w, r = solver.refine(backend, system, factor, y, w, M.residual(w, y))
+        q, pairs, _ = solver.adjoint(backend, system, factor, c, y, w, r)
+        deficient, condition, *_ = solver.diagnose(backend, system, factor, y)
+        return w, r, q, pairs, bool(deficient), float(condition)
 
 
 def kronecker(mA, nA, mB, nB):

@@ -366,7 +366,7 @@ class Counting(LowerSolver):
 
     def _count(self, name, *args):
         self.tally[name] = self.tally.get(name, 0) + 1
-        return getattr(xv.lower.QR(), name)(*args)
+        return getattr(xv.lower.Refined(), name)(*args)
 
     def factor(self, *args):
         return self._count("factor", *args)
@@ -377,17 +377,11 @@ class Counting(LowerSolver):
     def adjoint(self, *args):
         return self._count("adjoint", *args)
 
-    def condense(self, factor):
-        return xv.lower.QR().condense(factor)
-
     def refine(self, *args):
-        return xv.lower.QR().refine(*args)
+        return xv.lower.Refined().refine(*args)
 
-    def deficient(self, *args):
-        return xv.lower.QR().deficient(*args)
-
-    def condition(self, *args):
-        return xv.lower.QR().condition(*args)
+    def diagnose(self, *args):
+        return xv.lower.Refined().diagnose(*args)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import condition_of
 from xvarpro.operators.convolutions import Convolution, Layout, drawn
 from xvarpro.operators.fourier import Grid, backward, fast
@@ -114,19 +114,17 @@ class Correlation(LowerSolver):
     def argmin(self, backend: Any, system: System, factor: CorrelationFactor, y: Array) -> Array:
         return _solved(backend, factor, system.M.rmatvec(y))
 
-    def adjoint(self, backend: Any, system: System, factor: CorrelationFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Any, system: System, factor: CorrelationFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         v = _solved(backend, factor, c)
         return Adjoint(system.M.matvec(v), ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: CorrelationFactor) -> Array:
+    def diagnose(self, backend: Any, system: System, factor: CorrelationFactor, y: Array) -> Diagnosis:
         xp = array_namespace(factor.L)
-        return xp.any(xp.isnan(factor.L))
-
-    def condition(self, backend: Any, factor: CorrelationFactor) -> Array:
-        xp = array_namespace(factor.L)
-        bad = self.deficient(backend, factor)
+        bad = xp.any(xp.isnan(factor.L))
         kappa = condition_of(backend, adjoint(xp.where(bad, xp.ones_like(factor.L), factor.L)))
-        return xp.where(bad, xp.full_like(kappa, xp.inf), kappa)
+        return Diagnosis.of(bad, xp.where(bad, xp.full_like(kappa, xp.inf), kappa))
 
 
 def gram(M: StackedConvolution) -> Array:

@@ -42,11 +42,10 @@ class ReducedHessian:
         system = low.system
         factor = solver.factor(backend, system)
         w = solver.argmin(backend, system, factor, low.y)
-        w, r = solver.refine(backend, system, solver.condense(factor), low.y, w, low.residual(w))
-        near = solver.near(w)
+        w, r = solver.refine(backend, system, factor, low.y, w, low.residual(w))
 
         def inverse(c: Array) -> Array:
-            v = near.adjoint(backend, system, factor, c, low.y, r).v
+            v = solver.adjoint(backend, system, factor, c, low.y, w, r).v
             if v is None:
                 raise ProblemError(f"second derivatives need a solver that returns v; got {solver!r}: use lower.QR()")
             return v
@@ -54,8 +53,7 @@ class ReducedHessian:
         upper = f.levels(parts)[1]
         self._inverse = inverse  # H_L^-1
         self._z: Leaves = (w,) if f.problem.is_separable else (w, inverse(upper.slope(w, upper.residual(w))))
-        self.kinks = solver.kinks(backend, system, factor, low.y)
-        self.truncated = solver.truncated(factor)
+        *_, self.kinks, self.truncated = solver.diagnose(backend, system, factor, low.y)
 
         data, held = trees.partition(f.problem.data)
         rest, skeleton = trees.partition(trees.changed(f.problem, data=None))

@@ -197,7 +197,7 @@ def pull(
 
     def make(operands: Leaves) -> Callable[..., tuple[Any, ...]]:
         problem, region = skeleton.fill(operands)
-        return partial(_pull, assemble(problem).sharp(), region, limit)
+        return partial(_pull, assemble(problem).with_lower_tolerance(0.0), region, limit)
 
     with prepared.backend.scope(prepared.dtype):
         run = prepared.backend.call(make, ("implicit", skeleton, prepared.layout.treedef, limit))

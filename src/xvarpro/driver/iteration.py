@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from xvarpro.algorithms.common import at
@@ -36,7 +37,7 @@ class Program:
     def start(self, rest: Leaves) -> Callable[[Leaves], Any]:
         """The state at a theta, and the scale of what the objective is a difference of."""
         problem, region, algorithm = self.skeleton.fill(rest)
-        f = self.assemble(problem).loosest()
+        f = self.assemble(problem).with_lower_tolerance(float("inf"))
         return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))
 
     def step(self, operands: Leaves) -> Callable[[Any], Any]:
@@ -44,14 +45,16 @@ class Program:
         tol, floor, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         f = self.assemble(problem, energy=floor)
-        return lambda state: with_status(algorithm.advance(_tied(f, state, tol, floor), region, state), tol, floor)
+        tied = partial(_with_tolerance, f, tol, floor)
+        return lambda state: with_status(algorithm.advance(tied(state), region, state), tol, floor)
 
     def end(self, operands: Leaves) -> Callable[[Any], Any]:
         """The certificate that an algorithm owes when the iterations have ended."""
         tol, floor, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         f = self.assemble(problem, energy=floor)
-        return lambda state: with_status(algorithm.finish(_tied(f, state, tol, floor), region, state), tol, floor)
+        tied = partial(_with_tolerance, f, tol, floor)
+        return lambda state: with_status(algorithm.finish(tied(state), region, state), tol, floor)
 
     def sharp(self, operands: Leaves) -> Callable[[Any], Any]:
         """Value and certificate anew, from an inexact lower level as tight as it can be solved."""
@@ -90,7 +93,7 @@ class Program:
         code = state.iterate.status
         code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)
         problem, _, _ = self.skeleton.fill(rest)
-        w = self.assemble(problem).sharp().solve_lower(state.iterate.theta)
+        w = self.assemble(problem).with_lower_tolerance(0.0).solve_lower(state.iterate.theta)
         return state.iterate._replace(status=code), w
 
 
@@ -140,9 +143,21 @@ def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
     return xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * floor)
 
 
-def _tied(f: Objective, state: Any, tol: Array, floor: Array) -> Objective:
-    """The objective as a step from this state wants it: an inexact lower level follows the gap."""
-    return f if f.exact else f.tied(state.iterate, negligible_gap(state.iterate.value, tol, floor))
+def _with_tolerance(f: Objective, tol: Array, floor: Array, state: Any) -> Objective:
+    """The objective as a step from this state needs it: the tolerance of an inexact lower level follows the gap.
+
+    The error of the gradient is proportional to the residual that was left: that gives the tolerance at which it is as
+    large as the gap.
+    """
+    if f.exact:
+        return f
+    it = state.iterate
+    xp = array_namespace(it.value)
+    small, error = negligible_gap(it.value, tol, floor), it.lower
+    gap = xp.maximum(xp.where(it.gap_A > 0, it.gap_A, 0 * small) + it.gap_B, small)
+    known = error.slack > 0
+    level = xp.where(known, error.residual, gap) * gap
+    return f.with_lower_tolerance(level / xp.where(known, error.slack, gap))
 
 
 def running(state: Any) -> Array:

@@ -18,6 +18,7 @@ from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.krylov import CG, LSMR, LSQR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower.qr import QR
+from xvarpro.lower.refined import Refined
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
@@ -53,6 +54,7 @@ __all__ = [
     "LowerSolver",
     "Nonnegative",
     "Preconditioner",
+    "Refined",
     "Shared",
     "WeightSet",
     "choose",
@@ -67,7 +69,7 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     diagonal plus low rank, with a ridge, by a QR of the size of the rank. These want the identity for Omega. Circulant
     designs are divided by in Fourier space, with an Omega that is the identity or circulant. Designs that differ from
     one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR,
-    or its dual where a ridged design is wide.
+    or its dual where a ridged design is wide, refined.
 
     A design that is known through its products only, and would be dear as an array, is solved by LSMR.
 
@@ -82,7 +84,7 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     --------
     >>> import numpy as np, xvarpro as xv
     >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), 1e-3)
-    DualQR()
+    Refined(solver=DualQR())
     """
     own = M.solver(lam, Omega)
     if own is None:
@@ -95,7 +97,7 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     wide = n > m and System(M, lam, Omega).ridged
     if M.columns is not None:
         return BatchedDualQR() if wide else BatchedQR()
-    return DualQR() if wide else QR()
+    return Refined(DualQR() if wide else QR())
 
 
 def _structured(M: Operator, lam: Any, Omega: Any) -> LowerSolver | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import condition_of, deficient
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.stack import condition_of, deficient, or_nan
 
 
 class BatchedFactor(NamedTuple):
@@ -24,25 +25,25 @@ class BatchedFactor(NamedTuple):
 class BatchedQR(LowerSolver):
     """QR of ``[M[j]; sqrt(lam) Omega]`` for every right-hand side j, in one call."""
 
-    def factor(self, backend: Any, system: System) -> BatchedFactor:
-        return BatchedFactor(*backend.qr(_over(system.M.dense(), system.root, system.weight)))
+    def factor(self, backend: Backend, system: System) -> BatchedFactor:
+        Q, R = backend.qr(_over(system.M.dense(), system.root, system.weight))
+        return BatchedFactor(Q, or_nan(backend, system, R, Q.shape[-2]))
 
-    def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Array:
         Q, R = factor
         return _flat(backend.solve_triangular(R, adjoint(Q[:, : y.shape[0], :]) @ _column(y)))
 
-    def adjoint(self, backend: Any, system: System, factor: BatchedFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: BatchedFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         Q, R = factor
         z = backend.solve_triangular(R, _column(c), transpose=True)
         v = _flat(backend.solve_triangular(R, z))
         return Adjoint(_flat(Q[:, : y.shape[0], :] @ z), ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: BatchedFactor) -> Array:
-        return deficient(backend, factor.R, factor.Q.shape[-2])
-
-    def condition(self, backend: Any, factor: BatchedFactor) -> Array:
-        """The largest of all."""
-        return condition_of(backend, factor.R)
+    def diagnose(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Diagnosis:
+        """The worst of all."""
+        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[-2]), condition_of(backend, factor.R))
 
 
 @final
@@ -50,27 +51,27 @@ class BatchedQR(LowerSolver):
 class BatchedDualQR(LowerSolver):
     """The dual form, as `DualQR`, for every right-hand side in one call."""
 
-    def factor(self, backend: Any, system: System) -> BatchedFactor:
+    def factor(self, backend: Backend, system: System) -> BatchedFactor:
         N_H = adjoint(system.M.dense())
         if system.weight is not None:
             N_H = array_namespace(N_H).linalg.solve(adjoint(system.weight), N_H)
-        return BatchedFactor(*backend.qr(_over(N_H, system.root, None)))
+        Q, R = backend.qr(_over(N_H, system.root, None))
+        return BatchedFactor(Q, or_nan(backend, system, R, Q.shape[-2]))
 
-    def argmin(self, backend: Any, system: System, factor: BatchedFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Array:
         Q, n = factor.Q, system.M.shape[1]
         z = backend.solve_triangular(factor.R, _column(y), transpose=True)
         return _flat(_unweighed(system, Q[:, :n, :] @ z))
 
-    def condense(self, factor: BatchedFactor) -> Array:
-        return factor.R
-
     def refine(
-        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
+        self, backend: Backend, system: System, factor: BatchedFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # the residual is of order lam: a difference would lose it
-        return w, -system.lam * _flat(_multiplier(backend, condensed, y))
+        return w, -system.lam * _flat(_multiplier(backend, factor.R, y))
 
-    def adjoint(self, backend: Any, system: System, factor: BatchedFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: BatchedFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         (Q, R), n = factor, system.M.shape[1]
         c = _column(c)
         if system.weight is not None:
@@ -81,15 +82,12 @@ class BatchedDualQR(LowerSolver):
         v = rest / system.lam if system.ridged else None
         return Adjoint(_flat(backend.solve_triangular(R, turned)), ((-a, rest),), v)
 
-    def deficient(self, backend: Any, factor: BatchedFactor) -> Array:
-        return deficient(backend, factor.R, factor.Q.shape[-2])
-
-    def condition(self, backend: Any, factor: BatchedFactor) -> Array:
-        """The largest of all."""
-        return condition_of(backend, factor.R)
+    def diagnose(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Diagnosis:
+        """The worst of all."""
+        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[-2]), condition_of(backend, factor.R))
 
 
-def _multiplier(backend: Any, R: Array, y: Array) -> Array:
+def _multiplier(backend: Backend, R: Array, y: Array) -> Array:
     """``(R^H R)^-1 y``."""
     return backend.solve_triangular(R, backend.solve_triangular(R, _column(y), transpose=True))
 

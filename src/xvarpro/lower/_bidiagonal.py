@@ -7,14 +7,12 @@ preconditioner P changes the inner product of V, so that no factor of P is neede
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.lower.normal import Normal, Stack, length, norms, plus, positive, random_signs, times
-
-if TYPE_CHECKING:
-    from xvarpro.backends.protocol import Backend
 
 
 class Basis(NamedTuple):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import condition_of, deficient, padded
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.stack import condition_of, deficient, or_nan, padded
 from xvarpro.operators import Dense, Kronecker
 
 
@@ -26,31 +27,27 @@ class Folded(LowerSolver):
 
     inner: Any = None
 
-    def factor(self, backend: Any, system: System) -> Any:
+    def factor(self, backend: Backend, system: System) -> Any:
         return self.inner.factor(backend, _left(system))
 
-    def argmin(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
         return _unfold(self.inner.argmin(backend, _left(system), factor, _fold(system, y)), y)
 
-    def condense(self, factor: Any) -> Any:
-        return self.inner.condense(factor)
-
-    def refine(self, backend: Any, system: System, condensed: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
+    def refine(
+        self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
         folded = (_fold(system, x) for x in (y, w, r))
-        w, r = self.inner.refine(backend, _left(system), condensed, *folded)
+        w, r = self.inner.refine(backend, _left(system), factor, *folded)
         return _unfold(w, y), _unfold(r, y)
 
-    def adjoint(self, backend: Any, system: System, factor: Any, c: Array, y: Array, r: Array) -> Adjoint:
-        folded = (_fold(system, x) for x in (c, y, r))
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        folded = (_fold(system, x) for x in (c, y, w, r))
         q, pairs, v = self.inner.adjoint(backend, _left(system), factor, *folded)
         unfolded = tuple((_unfold(s, y), _unfold(x, y)) for s, x in pairs)
         return Adjoint(_unfold(q, y), unfolded, None if v is None else _unfold(v, y))
 
-    def deficient(self, backend: Any, factor: Any) -> Array:
-        return self.inner.deficient(backend, factor)
-
-    def condition(self, backend: Any, factor: Any) -> Array:
-        return self.inner.condition(backend, factor)
+    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
+        return self.inner.diagnose(backend, _left(system), factor, _fold(system, y))
 
 
 def _left(system: System) -> System:
@@ -81,23 +78,26 @@ class TwoQR(NamedTuple):
 class KroneckerQR(LowerSolver):
     """``A x B`` without a ridge: ``(QA x QB) (RA x RB)``."""
 
-    def factor(self, backend: Any, system: System) -> TwoQR:
+    def factor(self, backend: Backend, system: System) -> TwoQR:
         M: Any = system.M
-        return TwoQR(*(x for A in (M.A, M.B) for x in backend.qr(padded(A, max(A.shape)))))
+        (QA, RA), (QB, RB) = (backend.qr(padded(A, max(A.shape))) for A in (M.A, M.B))
+        RA, RB = (or_nan(backend, system, R, Q.shape[0]) for Q, R in ((QA, RA), (QB, RB)))
+        return TwoQR(QA, RA, QB, RB)
 
-    def argmin(self, backend: Any, system: System, factor: TwoQR, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: TwoQR, y: Array) -> Array:
         return _triangular(backend, factor, Kronecker(*map(adjoint, _tops(system, factor))).matvec(y))
 
-    def adjoint(self, backend: Any, system: System, factor: TwoQR, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: TwoQR, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         z = _triangular(backend, factor, c, transpose=True)
         v = _triangular(backend, factor, z)
         return Adjoint(Kronecker(*_tops(system, factor)).matvec(z), ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: TwoQR) -> Array:
-        return deficient(backend, factor.RA, factor.QA.shape[0]) | deficient(backend, factor.RB, factor.QB.shape[0])
-
-    def condition(self, backend: Any, factor: TwoQR) -> Array:
-        return condition_of(backend, factor.RA) * condition_of(backend, factor.RB)
+    def diagnose(self, backend: Backend, system: System, factor: TwoQR, y: Array) -> Diagnosis:
+        QA, RA, QB, RB = factor
+        lost = deficient(backend, RA, QA.shape[0]) | deficient(backend, RB, QB.shape[0])
+        return Diagnosis.of(lost, condition_of(backend, RA) * condition_of(backend, RB))
 
 
 def _tops(system: System, factor: TwoQR) -> tuple[Array, Array]:
@@ -105,7 +105,7 @@ def _tops(system: System, factor: TwoQR) -> tuple[Array, Array]:
     return factor.QA[: M.A.shape[0], :], factor.QB[: M.B.shape[0], :]
 
 
-def _triangular(backend: Any, factor: TwoQR, x: Array, transpose: bool = False) -> Array:
+def _triangular(backend: Backend, factor: TwoQR, x: Array, transpose: bool = False) -> Array:
     """``(RA x RB)^-1 x``, or of the adjoint."""
     xp, a, b, k = array_namespace(x), factor.RA.shape[0], factor.RB.shape[0], x.shape[1]
     x = backend.solve_triangular(factor.RA, xp.reshape(x, (a, b * k)), transpose=transpose)
@@ -165,24 +165,23 @@ class KroneckerSVD(LowerSolver):
     Where every target can be fitted the dual form is taken, in which lam cancels, as in `DualQR`.
     """
 
-    def factor(self, backend: Any, system: System) -> TwoSVD:
+    def factor(self, backend: Backend, system: System) -> TwoSVD:
         M: Any = system.M
         (UA, sA, VhA), (UB, sB, VhB) = backend.svd(M.A), backend.svd(M.B)
         return TwoSVD(UA, sA, VhA, UB, sB, VhB, array_namespace(sA).zeros_like(sA[0]) + system.lam)
 
-    def argmin(self, backend: Any, system: System, factor: TwoSVD, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Array:
         return factor.right.rmatvec(factor.s / factor.damped * factor.left.rmatvec(y))
 
-    def condense(self, factor: TwoSVD) -> TwoSVD:
-        return factor
-
     def refine(
-        self, backend: Any, system: System, condensed: TwoSVD, y: Array, w: Array, r: Array
+        self, backend: Backend, system: System, factor: TwoSVD, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # of order lam: a difference would lose it
-        return w, -system.lam * _multiplier(condensed, y) if condensed.spans_rows else r
+        return w, -system.lam * _multiplier(factor, y) if factor.spans_rows else r
 
-    def adjoint(self, backend: Any, system: System, factor: TwoSVD, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: TwoSVD, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         z = factor.right.matvec(c)
         rest = factor.right.rmatvec(factor.lam / factor.damped * z)
         if not factor.spans_columns:
@@ -191,17 +190,14 @@ class KroneckerSVD(LowerSolver):
         pair = (-_multiplier(factor, y), rest) if factor.spans_rows else (r, v)
         return Adjoint(factor.left.matvec(factor.s / factor.damped * z), (pair,), v)
 
-    def deficient(self, backend: Any, factor: TwoSVD) -> Array:
+    def diagnose(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Diagnosis:
         xp = array_namespace(factor.sA)
-        return xp.any(xp.isnan(factor.sA)) | xp.any(xp.isnan(factor.sB))
-
-    def condition(self, backend: Any, factor: TwoSVD) -> Array:
-        xp = array_namespace(factor.sA)
+        lost = xp.any(xp.isnan(factor.sA)) | xp.any(xp.isnan(factor.sB))
         large = xp.max(factor.sA) * xp.max(factor.sB)
         small = xp.min(factor.sA) * xp.min(factor.sB)
         if not (factor.spans_rows or factor.spans_columns):
             small = xp.zeros_like(small)
-        return xp.sqrt(large**2 + factor.lam) / xp.sqrt(small**2 + factor.lam)
+        return Diagnosis.of(lost, xp.sqrt(large**2 + factor.lam) / xp.sqrt(small**2 + factor.lam))
 
 
 def _multiplier(factor: TwoSVD, y: Array) -> Array:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import deficient, spread
 
 
@@ -36,7 +37,7 @@ class LowRankQR(LowerSolver):
     B has r columns and is factored by QR. Nothing is squared, and the columns of the stacked matrix are scaled by E.
     """
 
-    def factor(self, backend: Any, system: System) -> LowRankFactor:
+    def factor(self, backend: Backend, system: System) -> LowRankFactor:
         M: Any = system.M
         U, V = M.U, M.V
         xp = array_namespace(U)
@@ -50,14 +51,16 @@ class LowRankQR(LowerSolver):
         B = xp.concat([xp.eye(inside.shape[0], dtype=U.dtype, device=device(U)) + inside, K2])
         return LowRankFactor(e, c, s, Q, K1 - Q @ inside, backend.qr(B))
 
-    def argmin(self, backend: Any, system: System, factor: LowRankFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: LowRankFactor, y: Array) -> Array:
         e, c, s, Q, N, (QB, RB) = factor
         above = adjoint(c).mT * y
         inside = adjoint(Q) @ above
         a = backend.solve_triangular(RB, adjoint(QB) @ array_namespace(y).concat([inside, -s * y]))
         return (Q @ a + (above - Q @ inside) - N @ a) / e
 
-    def adjoint(self, backend: Any, system: System, factor: LowRankFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: LowRankFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         e, cosine, s, Q, N, (QB, RB) = factor
         z, rank = c / e, Q.shape[1]
         inside = adjoint(Q) @ z
@@ -68,11 +71,11 @@ class LowRankQR(LowerSolver):
         v = (Q @ a + outside - N @ a) / e
         return Adjoint(q, ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: LowRankFactor) -> Array:
+    def diagnose(self, backend: Backend, system: System, factor: LowRankFactor, y: Array) -> Diagnosis:
         QB, RB = factor.B
-        return deficient(backend, RB, QB.shape[0])
+        return Diagnosis.of(deficient(backend, RB, QB.shape[0]), self._condition(backend, factor))
 
-    def condition(self, backend: Any, factor: LowRankFactor) -> Array:
+    def _condition(self, backend: Backend, factor: LowRankFactor) -> Array:
         """Of ``[M; sqrt(lam) I] E^-1``."""
         R, N = factor.B[1], factor.N
         (n, rank), xp = N.shape, array_namespace(N)

@@ -12,12 +12,15 @@ whoever multiplies them (Ozaki, Ogita, Oishi, Rump 2012).
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex, sum_
+from xvarpro.lower.interface import Adjoint, LowerSolver, System
 from xvarpro.lower.stack import padded, power_of_two, units
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
@@ -30,50 +33,78 @@ HARD_SINGLE = 30.0
 MOST = 12
 
 
-class Augmented(NamedTuple):
-    """The matrix ``A = Q R`` and the right-hand sides; None stands for zero, `f` is zero below its own rows."""
-
-    A: Array
-    Q: Array
-    R: Array
-    f: Array | None
-    g: Array | None
+# (f, g) and (a, b) of an augmented system; None stands for zero, `f` is zero below its own rows
+Targets = tuple[Array | None, Array | None]
+Pair = tuple[Array, Array]
+# of a backend, the factors Q and R of A, a function that forms A, the right-hand sides, and the solution by Q and R
+Improve = Callable[[Backend, Array, Array, Callable[[], Array], Targets, Pair], Pair]
 
 
-def refine(backend: Any, R: Array, state: Callable[[], Augmented], top: Array, b: Array) -> tuple[Array, Array]:
+def as_factored(
+    backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], targets: Targets, solution: Pair
+) -> Pair:
+    """The solution as it is."""
+    return solution
+
+
+class Refinable(LowerSolver):
+    """A solver whose answers are solutions of augmented systems which may be improved."""
+
+    @abstractmethod
+    def refine_by(
+        self, improve: Improve, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        """As `refine`, from augmented systems that `improve` has improved."""
+
+    @abstractmethod
+    def adjoint_by(
+        self, improve: Improve, backend: Backend, system: System, factor: Any, c: Array, y: Array, r: Array
+    ) -> Adjoint:
+        """As `adjoint`."""
+
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        return self.adjoint_by(as_factored, backend, system, factor, c, y, r)
+
+
+def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], targets: Targets, solution: Pair) -> Pair:
     """Improve the first rows of `a`, and `b`, as often as the conditioning asks for: not at all where it is good.
 
     Parameters
     ----------
     backend : Backend
-    R : array, shape (n, n)
-        The triangular factor, whose diagonal shows the condition.
-    state : callable
-        States the system; called only where there is something to refine.
-    top, b : arrays, shapes (m, k), (n, k)
-        The solution that the factorisation gave. Below `top`, where the ridge is, ``a = -A b``.
+    Q, R : arrays, shapes (rows, n), (n, n)
+        The factors of A. The diagonal of R shows the condition.
+    matrix : callable
+        Forms A; called only where there is something to refine.
+    targets : arrays or None, shapes (m, k), (n, k)
+        f and g.
+    solution : arrays, shapes (m, k), (n, k)
+        The first rows of a, and b. Below them, where the ridge is, ``a = -A b``.
     """
-    m = top.shape[0]
-    if not affordable(m, b):
-        return top, b
-    xp = array_namespace(b)
+    m = solution[0].shape[0]
+    if not affordable(m, solution[1]):
+        return solution
+    xp = array_namespace(R)
     steps = _steps(R)
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         n, top, b = carry
-        system = state()
-        a = top if system.A.shape[0] == m else xp.concat([top, -(system.A[m:, :] @ b)])
-        da, db = _correction(backend, system, a, b)
+        A = matrix()
+        a = top if A.shape[0] == m else xp.concat([top, -(A[m:, :] @ b)])
+        da, db = _correction(backend, A, Q, R, targets, a, b)
         return n + 1, top + da[:m, :], b + db
 
-    def improve(solution: tuple[Array, Array]) -> tuple[Array, Array]:
-        return backend.while_loop(lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution))[1:]
+    def improve(solution: Pair) -> Pair:
+        found: tuple[Array, ...] = backend.while_loop(
+            lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution)
+        )
+        return found[1], found[2]
 
-    return backend.when(steps > 0, improve, (top, b))
+    return backend.when(steps > 0, improve, solution)
 
 
 def converge(
-    backend: Any, A: Array, L: Array, f: Array | None, g: Array | None, b: Array | None = None, *, doubled: bool
+    backend: Backend, A: Array, L: Array, f: Array | None, g: Array | None, b: Array | None = None, *, doubled: bool
 ) -> tuple[Array, Array]:
     """Solve the augmented system by normal equations, ``A^T A = L L^T``, and refine as long as that helps.
 
@@ -140,13 +171,13 @@ def _steps(R: Array) -> Array:
     return xp.where(large > (HARD if eps < 1e-12 else HARD_SINGLE) * small, one, zero) + worse
 
 
-def _correction(backend: Any, system: Augmented, a: Array, b: Array) -> tuple[Array, Array]:
-    A, Q, R, f, g = system
+def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets, a: Array, b: Array) -> Pair:
+    f, g = targets
     xp = array_namespace(A)
     # the halves of a product are cut on one grid along the columns, whose units must not matter
     units = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
-    targets = [] if f is None else [padded(f, a.shape[0])]
-    ahead = _doubled([*targets, -a], A / units, b * xp.matrix_transpose(units))
+    tops = [] if f is None else [padded(f, a.shape[0])]
+    ahead = _doubled([*tops, -a], A / units, b * xp.matrix_transpose(units))
     behind = _doubled([] if g is None else [g], adjoint(A), a)
     turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import condition_of, padded, power_of_two, stacked
 
 # times eps^-1/2: the condition up to which refinement converges with certainty
@@ -40,7 +41,7 @@ class Cholesky(LowerSolver):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.Cholesky())
     """
 
-    def factor(self, backend: Any, system: System) -> CholeskyFactor:
+    def factor(self, backend: Backend, system: System) -> CholeskyFactor:
         S, units = _scaled(system)
         xp = array_namespace(S)
         L = backend.cholesky(adjoint(S) @ S)
@@ -51,37 +52,31 @@ class Cholesky(LowerSolver):
         reached = xp.sum((xp.abs(inverse) * xp.matrix_transpose(length)) ** 2) <= REACH**2 / xp.finfo(L.dtype).eps
         return CholeskyFactor(S, xp.where(reached, L, xp.full_like(L, xp.nan)), units)
 
-    def argmin(self, backend: Any, system: System, factor: CholeskyFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Array:
         S, L, units = factor
         return converge(backend, S, L, padded(y, S.shape[0]), None, doubled=False)[1] / units
 
-    def condense(self, factor: CholeskyFactor) -> Array:
-        return factor.L
-
     def refine(
-        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
+        self, backend: Backend, system: System, factor: CholeskyFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         m = y.shape[0]
         if not affordable(m, w):
             return w, r
-        S, units = _scaled(system)
-        a, b = converge(backend, S, condensed, padded(y, S.shape[0]), None, w * units, doubled=True)
+        S, L, units = factor
+        a, b = converge(backend, S, L, padded(y, S.shape[0]), None, w * units, doubled=True)
         return b / units, -a[:m, :]
 
-    def adjoint(self, backend: Any, system: System, factor: CholeskyFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: CholeskyFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         S, L, units = factor
         a, b = converge(backend, S, L, None, c / units, doubled=affordable(y.shape[0], c))
         v = -b / units
         return Adjoint(a[: y.shape[0], :], ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: CholeskyFactor) -> Array:
+    def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
         xp = array_namespace(factor.L)
-        return xp.any(xp.isnan(factor.L))
-
-    def condition(self, backend: Any, factor: CholeskyFactor) -> Array:
-        xp = array_namespace(factor.L)
-        kappa = condition_of(backend, adjoint(factor.L))
-        return xp.where(xp.isnan(kappa), xp.full_like(kappa, xp.inf), kappa)
+        return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
 
 
 def _scaled(system: System) -> tuple[Array, Array]:

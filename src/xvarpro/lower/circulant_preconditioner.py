@@ -11,7 +11,7 @@ from xvarpro.core.struct import REQUIRED, Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import as_operator
-from xvarpro.operators.circulant import Circulant
+from xvarpro.operators.circulant import as_circulant
 from xvarpro.operators.convolutions import Convolution, flat, spread
 from xvarpro.operators.fourier import Grid, backward, by_parts, complexified, fast, forward, part
 
@@ -72,7 +72,7 @@ def circulant_preconditioner(system: System) -> CirculantPreconditioner:
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro.lower.interface import System
+    >>>     from xvarpro.lower.interface import System
     >>> M = xv.operators.FullConvolution(np.array([1.0, -0.5]), (6,))
     >>> P = xv.lower.circulant_preconditioner(System(M, 0.1, None))
     >>> P.apply(np.ones((6, 1))).shape
@@ -81,14 +81,14 @@ def circulant_preconditioner(system: System) -> CirculantPreconditioner:
     M, Omega = system.M, system.Omega
     if not isinstance(M, Convolution):
         raise ProblemError(f"circulant_preconditioner needs a convolution or circulant design, got {type(M).__name__}")
-    own = isinstance(Omega, Circulant) and Omega.grid == M.grid
-    real = M.is_real and not (own and not Omega.is_real)
+    own = as_circulant(Omega, M)
+    real = M.is_real and (own is None or own.is_real)
     eigenvalues = _normal(M, real)
     xp = array_namespace(eigenvalues)
     if system.ridged:
         ridge: Any = 1.0
-        if own:
-            ridge = xp.abs(Omega.spectrum(real)) ** 2
+        if own is not None:
+            ridge = xp.abs(own.spectrum(real)) ** 2
         elif Omega is not None:
             ridge = xp.mean(xp.abs(as_operator(Omega).dense()) ** 2) * M.shape[1]
         eigenvalues = eigenvalues + system.lam * ridge

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
-from xvarpro.lower._refinement import Augmented, refine
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import condition_of, deficient, stacked
+from xvarpro.lower._refinement import Improve, Refinable, as_factored
+from xvarpro.lower.interface import Adjoint, Diagnosis, System
+from xvarpro.lower.stack import condition_of, deficient, or_nan, stacked
 
 
 class DualFactor(NamedTuple):
@@ -23,7 +24,7 @@ class DualFactor(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class DualQR(LowerSolver):
+class DualQR(Refinable):
     """QR of the m x m dual system for wide M: ``K = M M^T + lam I``, ``w = M^T K^-1 y``.
 
     In ``grad = grad_theta f_U - <dM w - dy, q> + <K^-1 y, dM (c - M^T q)>`` with ``q = K^-1 M c`` the ridge cancels
@@ -33,58 +34,55 @@ class DualQR(LowerSolver):
     --------
     >>> import numpy as np, xvarpro as xv
     >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), lam=1e-3)
-    DualQR()
+    Refined(solver=DualQR())
     """
 
-    def factor(self, backend: Any, system: System) -> DualFactor:
+    def factor(self, backend: Backend, system: System) -> DualFactor:
         Omega = system.weight
         Q, R = backend.qr(_dual(system))
-        return DualFactor(Q, R, () if Omega is None else (Omega,))
+        return DualFactor(Q, or_nan(backend, system, R, Q.shape[0]), () if Omega is None else (Omega,))
 
-    def argmin(self, backend: Any, system: System, factor: DualFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: DualFactor, y: Array) -> Array:
         n = system.M.shape[1]
         return _from_dual(factor, factor.Q[:n, :] @ backend.solve_triangular(factor.R, y, transpose=True))
 
-    def condense(self, factor: DualFactor) -> Array:
-        return factor.R
-
     def refine(
-        self, backend: Any, system: System, condensed: Array, y: Array, w: Array, r: Array
+        self, backend: Backend, system: System, factor: DualFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        Omega = system.weight
-        b = -backend.solve_triangular(condensed, backend.solve_triangular(condensed, y, transpose=True))
+        return self.refine_by(as_factored, backend, system, factor, y, w, r)
 
-        def state() -> Augmented:
-            factor = self.factor(backend, system)
-            return Augmented(_dual(system), factor.Q, factor.R, None, y)
+    def refine_by(
+        self, improve: Improve, backend: Backend, system: System, factor: DualFactor, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        # r is of order lam: a difference would lose it
+        x, a = self._multiplier(improve, backend, system, factor, y)
+        return _from_dual(factor, x), -system.lam * a
 
-        x, b = refine(backend, condensed, state, w if Omega is None else Omega @ w, b)
-        return x if Omega is None else array_namespace(x).linalg.solve(Omega, x), system.lam * b
-
-    def adjoint(self, backend: Any, system: System, factor: DualFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint_by(
+        self, improve: Improve, backend: Backend, system: System, factor: DualFactor, c: Array, y: Array, r: Array
+    ) -> Adjoint:
         Q, R = factor.Q, factor.R
         n = system.M.shape[1]
         c = array_namespace(Q).linalg.solve(adjoint(factor.Omega[0]), c) if factor.Omega else c
-        _, a = self._multiplier(backend, system, factor, y)
+        _, a = self._multiplier(improve, backend, system, factor, y)
         q = backend.solve_triangular(R, adjoint(Q[:n, :]) @ c)
         rest = c - Q[:n, :] @ (R @ q)
-        rest, q = refine(backend, R, lambda: Augmented(_dual(system), Q, R, c, None), rest, q)
+        rest, q = improve(backend, Q, R, lambda: _dual(system), (c, None), (rest, q))
         rest = _from_dual(factor, rest)
         return Adjoint(q, ((-a, rest),), rest / system.lam if system.ridged else None)
 
-    def _multiplier(self, backend: Any, system: System, factor: DualFactor, y: Array) -> tuple[Array, Array]:
-        """``N^T a`` and ``a = K^-1 y``."""
+    def _multiplier(
+        self, improve: Improve, backend: Backend, system: System, factor: DualFactor, y: Array
+    ) -> tuple[Array, Array]:
+        """``N^H a`` and ``a = K^-1 y``."""
         Q, R = factor.Q, factor.R
         z = backend.solve_triangular(R, y, transpose=True)
         x, b = Q[: system.M.shape[1], :] @ z, -backend.solve_triangular(R, z)
-        x, b = refine(backend, R, lambda: Augmented(_dual(system), Q, R, None, y), x, b)
+        x, b = improve(backend, Q, R, lambda: _dual(system), (None, y), (x, b))
         return x, -b
 
-    def deficient(self, backend: Any, factor: DualFactor) -> Array:
-        return deficient(backend, factor.R, factor.Q.shape[0])
-
-    def condition(self, backend: Any, factor: DualFactor) -> Array:
-        return condition_of(backend, factor.R)
+    def diagnose(self, backend: Backend, system: System, factor: DualFactor, y: Array) -> Diagnosis:
+        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[0]), condition_of(backend, factor.R))
 
 
 def _dual(system: System) -> Array:

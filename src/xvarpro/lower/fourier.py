@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.operators.circulant import Circulant, Periodic
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.operators.circulant import Periodic, as_circulant
 from xvarpro.operators.convolutions import flat, spread
 from xvarpro.operators.fourier import Grid, backward, by_parts, forward
 from xvarpro.operators.interface import Operator
@@ -53,7 +54,7 @@ class FourierDivision(LowerSolver):
     (2, 4)
     """
 
-    def factor(self, backend: Any, system: System) -> FourierFactor:
+    def factor(self, backend: Backend, system: System) -> FourierFactor:
         M, half = _periodic(system), _half(system)
         X = M.spectrum(half)
         xp = array_namespace(X)
@@ -68,9 +69,11 @@ class FourierDivision(LowerSolver):
         if ridge is not None:
             squares = squares + (ridge / scale) ** 2
         s = scale * xp.sqrt(squares)
+        if ridge is None:
+            s = xp.where(_singular(s), xp.full_like(s, xp.nan), s)
         return FourierFactor(X / s, s)
 
-    def argmin(self, backend: Any, system: System, factor: FourierFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: FourierFactor, y: Array) -> Array:
         half, grid = _half(system), _periodic(system).grid
 
         def divided(y: Array) -> Array:
@@ -80,7 +83,9 @@ class FourierDivision(LowerSolver):
 
         return by_parts(divided, y) if half else divided(y)
 
-    def adjoint(self, backend: Any, system: System, factor: FourierFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: FourierFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         half, grid = _half(system), _periodic(system).grid
 
         def solved(c: Array) -> tuple[Array, Array]:
@@ -90,28 +95,24 @@ class FourierDivision(LowerSolver):
         q, v = by_parts(solved, c) if half else solved(c)
         return Adjoint(q, ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: FourierFactor) -> Array:
-        """Whether a frequency is zero to the rounding of a transform, relative to the largest of its column."""
-        s = factor.s
-        xp = array_namespace(s)
-        small, large = _extremes(s)
-        rounding = 4 * xp.finfo(s.dtype).eps * (1 + math.log2(math.prod(s.shape[1:-1])))
-        # written so that NaN counts as zero
-        return ~xp.all(small > rounding * large)
-
-    def condition(self, backend: Any, factor: FourierFactor) -> Array:
-        """Largest over smallest `s`: the singular values of the stacked matrix; the worst column counts."""
+    def diagnose(self, backend: Backend, system: System, factor: FourierFactor, y: Array) -> Diagnosis:
+        """The singular values of the stacked matrix are `s`; the worst column counts."""
         small, large = _extremes(factor.s)
-        return array_namespace(small).max(large / small)
+        return Diagnosis.of(_singular(factor.s), array_namespace(small).max(large / small))
 
 
-def fits(M: Operator, lam: Any, Omega: Any) -> LowerSolver | None:
+def _singular(s: Array) -> Array:
+    """Whether a frequency is zero to the rounding of a transform, relative to the largest of its column; 0-d."""
+    small, large = _extremes(s)
+    xp = array_namespace(s)
+    rounding = 4 * xp.finfo(s.dtype).eps * (1 + math.log2(math.prod(s.shape[1:-1])))
+    # written so that NaN counts as zero
+    return ~xp.all(small > rounding * large)
+
+
+def fits(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
     """`FourierDivision` where the ridge has a spectrum too."""
-    return FourierDivision() if Omega is None or _is_circulant(Omega, M) else None
-
-
-def _is_circulant(Omega: Any, M: Any) -> bool:
-    return isinstance(Omega, Circulant) and Omega.grid == M.grid
+    return FourierDivision() if Omega is None or as_circulant(Omega, M) is not None else None
 
 
 def _periodic(system: System) -> Periodic:
@@ -120,7 +121,7 @@ def _periodic(system: System) -> Periodic:
         raise ProblemError(
             f"FourierDivision solves circulant designs, got {type(M).__name__}: leave solver= out to have one chosen"
         )
-    if Omega is not None and not _is_circulant(Omega, M):
+    if Omega is not None and as_circulant(Omega, M) is None:
         raise ProblemError(
             f"FourierDivision needs Omega None or a Circulant on the grid {M.grid} of w, got {type(Omega).__name__}"
         )
@@ -129,7 +130,8 @@ def _periodic(system: System) -> Periodic:
 
 def _half(system: System) -> bool:
     """Whether the level is real, so that the non-negative frequencies say everything."""
-    return _periodic(system).is_real and (system.Omega is None or system.Omega.is_real)
+    Omega = as_circulant(system.Omega, system.M)
+    return _periodic(system).is_real and (Omega is None or Omega.is_real)
 
 
 def _ridge(system: System, like: Array, half: bool) -> Array | None:
@@ -141,7 +143,8 @@ def _ridge(system: System, like: Array, half: bool) -> Array | None:
     root = xp.full(size, lam**0.5, dtype=like.dtype, device=device(like)) if isinstance(lam, int | float) else None
     if root is None:
         root = xp.reshape(xp.sqrt(lam), size)
-    return root if system.Omega is None else root * xp.abs(system.Omega.spectrum(half))
+    Omega = as_circulant(system.Omega, system.M)
+    return root if Omega is None else root * xp.abs(Omega.spectrum(half))
 
 
 def _signals(X: Array, grid: Grid, half: bool) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Struct
 from xvarpro.operators.interface import Operator
@@ -14,8 +15,8 @@ class System(NamedTuple):
     """What a lower level has to solve: ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``; None is the identity."""
 
     M: Operator
-    lam: Any  # a number, or a 0-d array > 0 where the upper level chooses it
-    Omega: Any  # an array, an `Operator`, or None
+    lam: float | Array  # a number, or a 0-d array > 0 where the upper level chooses it
+    Omega: Array | Operator | None
 
     @property
     def ridged(self) -> bool:
@@ -23,7 +24,7 @@ class System(NamedTuple):
         return not isinstance(self.lam, int | float) or self.lam > 0
 
     @property
-    def root(self) -> Any:
+    def root(self) -> float | Array | None:
         """``sqrt(lam)``; None without a ridge."""
         return self.lam**0.5 if self.ridged else None
 
@@ -33,82 +34,61 @@ class System(NamedTuple):
         return self.Omega.dense() if isinstance(self.Omega, Operator) else self.Omega
 
 
-class LowerSolver(Struct):
-    """Factors ``H = M^T M + lam Omega^T Omega`` once; answers every question about the lower level from that.
-
-    A factor is a tuple of arrays, so that it can cross a compiled loop.
-    """
-
-    exact: ClassVar[bool] = True  # whether answers are right to rounding; what others leave has to be estimated
-
-    @abstractmethod
-    def factor(self, backend: Any, system: System) -> Any:
-        """Factor the stacked matrix ``[M; sqrt(lam) Omega]``. Never raises: a failure shows as NaN."""
-
-    @abstractmethod
-    def argmin(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
-        """``w = H^-1 M^T y``."""
-
-    def condense(self, factor: Any) -> Any:
-        """The part of a factor that `refine` asks for: a line search carries it from trial to trial."""
-        return ()
-
-    def refine(self, backend: Any, system: System, condensed: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
-        """`w` and the residual ``r = M w - y`` to the accuracy that the gradient is to have."""
-        return w, r
-
-    def near(self, w: Array) -> LowerSolver:
-        """The same solver, told the solution or something near it: where that saves work."""
-        return self
-
-    @abstractmethod
-    def adjoint(self, backend: Any, system: System, factor: Any, c: Array, y: Array, r: Array) -> Adjoint:
-        """What the reduced gradient needs of ``v = H^-1 c``; `r` is the lower residual."""
-
-    @abstractmethod
-    def deficient(self, backend: Any, factor: Any) -> Array:
-        """0-d bool: the lower level has no unique solution to working precision."""
-
-    def truncated(self, factor: Any) -> Array | bool:
-        """Whether `argmin` chose among several solutions; its derivative is then not that of one. 0-d bool."""
-        return False
-
-    @abstractmethod
-    def condition(self, backend: Any, factor: Any) -> Array:
-        """2-norm condition number of the matrix that was factored, columns scaled to length 1 where `w` does not depend
-        on their units, 0-d.
-        """
-
-    def kinks(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
-        """Weights at which `argmin` is not differentiable, to working precision; 0-d, whole."""
-        xp = array_namespace(y)
-        return xp.zeros((), dtype=xp.int32, device=device(y))
-
-    def toward(self, level: Any, separable: bool) -> LowerSolver:
-        """The solver for an outer iterate; an inexact one chooses its tolerance by it (`lower.krylov.Iterative`)."""
-        return self
-
-    def diagnosis(self, backend: Any, system: System, y: Array) -> Diagnosis:
-        """What a report tells of the level: whoever factors nothing needs products with M for it."""
-        factor = self.factor(backend, system)
-        kinks = self.kinks(backend, system, factor, y)
-        return Diagnosis(self.deficient(backend, factor), self.condition(backend, factor), kinks)
-
-
-class Diagnosis(NamedTuple):
-    """Whether the lower level has no unique solution, the condition number, and weights at a kink; 0-d."""
-
-    deficient: Array
-    condition: Array
-    kinks: Array
-
-
 class Adjoint(NamedTuple):
     """The lower level's part of the reduced gradient: ``-<dM w - dy, q> - sum <s, dM v> over (s, v) in pairs``.
 
     A ridge that depends on theta adds ``-dlam <Omega w, Omega v>``.
     """
 
-    q: Array  # M v
-    pairs: tuple[tuple[Array, Array], ...]
-    v: Array | None = None  # H^-1 c; a solver that does not support a ridge chosen by theta leaves it out
+    q: Array  # M v, (m, k)
+    pairs: tuple[tuple[Array, Array], ...]  # of shapes (m, k) and (n, k)
+    v: Array | None = None  # H^-1 c, (n, k); a solver that does not support a ridge chosen by theta leaves it out
+
+
+class Diagnosis(NamedTuple):
+    """What a report says of a lower level; 0-d."""
+
+    deficient: Array  # bool: no unique solution to working precision
+    condition: Array  # 2-norm condition of what was factored, columns of length 1 where w does not depend on units
+    kinks: Array  # int: weights at which `argmin` is not differentiable, to working precision
+    truncated: Array  # bool: `argmin` chose among several solutions; its derivative is then not that of one
+
+    @classmethod
+    def of(cls, deficient: Array, condition: Array) -> Diagnosis:
+        """Without kinks, and nothing truncated; a condition that is no number where the rank is deficient is inf."""
+        xp = array_namespace(condition)
+        none = xp.zeros((), dtype=xp.int32, device=device(condition))
+        condition = xp.where(deficient & xp.isnan(condition), xp.full_like(condition, xp.inf), condition)
+        return cls(deficient, condition, none, none > 0)
+
+
+class LowerSolver(Struct):
+    """Factors ``H = M^H M + lam Omega^H Omega`` once per theta, and answers from that for w and for the adjoint.
+
+    M is m x n; a target y has shape (m, k), w and a right-hand side c have shape (n, k). A factor is a tree of arrays:
+    it may cross a compiled loop. Nothing raises for the values of arrays: what fails is NaN.
+    """
+
+    exact: ClassVar[bool] = True  # whether answers are right to rounding; what others leave has to be estimated
+
+    @abstractmethod
+    def factor(self, backend: Backend, system: System) -> Any:
+        """What the other methods share; NaN where a level without a ridge has no unique solution."""
+
+    @abstractmethod
+    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
+        """``w = H^-1 M^H y``."""
+
+    def refine(
+        self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        """`w` and ``r = M w - y`` to the accuracy of the gradient, which asks once; trial points of a search do not."""
+        return w, r
+
+    @abstractmethod
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        """What the reduced gradient needs of ``v = H^-1 c``; `w` and `r` as from `refine`."""
+
+    @abstractmethod
+    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
+        """Rank, condition and kinks, for the report of a solve."""

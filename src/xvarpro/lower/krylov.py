@@ -7,10 +7,11 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.struct import Array
-from xvarpro.core.trees import corner, is_complex, partition
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import corner, partition
 from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import advance, begin, condition
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -18,17 +19,10 @@ from xvarpro.lower.normal import Normal, norms, plus, positive, products, times
 from xvarpro.lower.preconditioners import Identity, Preconditioner
 
 
-class KrylovFactor(NamedTuple):
-    """Nothing is factored: a real zero beside the design, and what the preconditioner keeps per theta."""
-
-    zero: Array
-    prepared: tuple[Array, ...]
-
-
 class Task(NamedTuple):
     """``min |A x - [y; 0]|`` where there is a y, else ``H x = c``."""
 
-    backend: Any
+    backend: Backend
     normal: Normal
     y: Array | None
     c: Array | None
@@ -92,23 +86,21 @@ class Iterative(LowerSolver):
     def _solve(self, task: Task) -> Array:
         """x, shape (n, k)."""
 
-    # -- tolerances
-
-    def toward(self, level: Any, separable: bool) -> Iterative:
-        """The solver whose errors are a share of the gap where a relative residual of `level` made one of all of it.
+    def with_tolerance(self, tol: Array | float, separable: bool) -> Iterative:
+        """The solver whose errors are a share of the gap where a relative residual of `tol` made one of all of it.
 
         A value is second order in the error of w where the levels are one function, and first order where they are not:
         there w is solved for to the square of the tolerance, since steps promise a descent of the order of gap^2.
         """
-        if isinstance(level, float):
-            tol: Any = min(max(self.share * level, self.tol), self.loosest)
+        if isinstance(tol, float):
+            tol = min(max(self.share * tol, self.tol), self.loosest)
         else:
-            xp = array_namespace(level)
-            least, most = (xp.full_like(level, x) for x in (self.tol, self.loosest))
-            tol = xp.minimum(xp.maximum(self.share * level, least), most)
+            xp = array_namespace(tol)
+            least, most = (xp.full_like(tol, x) for x in (self.tol, self.loosest))
+            tol = xp.minimum(xp.maximum(self.share * tol, least), most)
         return self.to(tol, tol if separable else tol * tol)
 
-    def to(self, tol: Any, value_tol: Any) -> Iterative:
+    def to(self, tol: Array | float, value_tol: Array | float) -> Iterative:
         """The solver with other tolerances, of the adjoint and of w."""
         other = copy.copy(self)  # what a user typed was checked; this may be traced
         object.__setattr__(other, "tol", tol)
@@ -117,39 +109,32 @@ class Iterative(LowerSolver):
 
     # -- the seam
 
-    def factor(self, backend: Any, system: System) -> KrylovFactor:
-        xp = array_namespace(like := corner(partition(system.M)[0][0]))
-        zero = 0 * (xp.real(like) if is_complex(like) else like)
-        return KrylovFactor(zero, self.preconditioner.prepare(system, like))
+    def factor(self, backend: Backend, system: System) -> Leaves:
+        """Nothing is factored: what the preconditioner keeps per theta."""
+        return self.preconditioner.prepare(system, corner(partition(system.M)[0][0]))
 
-    def normal(self, system: System, factor: KrylovFactor) -> Normal:
+    def normal(self, system: System, factor: Leaves) -> Normal:
         """The normal equations as products, with the preconditioner."""
-        return Normal(system, lambda x: self.preconditioner.apply(system, factor.prepared, x))
+        return Normal(system, lambda x: self.preconditioner.apply(system, factor, x))
 
-    def argmin(self, backend: Any, system: System, factor: KrylovFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: Leaves, y: Array) -> Array:
         tol = self.tol if self.value_tol is None else self.value_tol
         return self._solve(Task(backend, self.normal(system, factor), y, None, tol, self.limit))
 
-    def condense(self, factor: KrylovFactor) -> KrylovFactor:
-        return factor
-
-    def adjoint(self, backend: Any, system: System, factor: KrylovFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: Leaves, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         v = self._solve(Task(backend, self.normal(system, factor), None, c, self.tol, self.limit))
         return Adjoint(system.M.matvec(v), ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: KrylovFactor) -> Array:
-        """Never, but for NaN: from a start at 0 the iteration finds the solution of minimum norm."""
-        return array_namespace(factor.zero).isnan(factor.zero)
+    def diagnose(self, backend: Backend, system: System, factor: Leaves, y: Array) -> Diagnosis:
+        """The condition is a lower bound, by at most 40 steps of the bidiagonalisation.
 
-    def condition(self, backend: Any, factor: KrylovFactor) -> Array:
-        """NaN: without products nothing is known; `diagnosis` has an estimate."""
-        return factor.zero + float("nan")
-
-    def diagnosis(self, backend: Any, system: System, y: Array) -> Diagnosis:
-        """The condition is a lower bound, by at most 40 steps of the bidiagonalisation."""
-        factor = self.factor(backend, system)
+        No rank is deficient, but for NaN: from a start at 0 the iteration finds the solution of minimum norm.
+        """
         found = condition(backend, Normal(system, lambda x: x), y)
-        return Diagnosis(self.deficient(backend, factor), found, self.kinks(backend, system, factor, y))
+        size = array_namespace(y).sum(products(y, y) + norms((system.M.rmatvec(y),)))
+        return Diagnosis.of(array_namespace(y).isnan(size), found)
 
 
 @final

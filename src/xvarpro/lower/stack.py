@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.backends import Backend
+from xvarpro.core.namespace import array_namespace, device, is_complex
 from xvarpro.core.struct import Array
+from xvarpro.lower.interface import System
 
 
-def stacked(A: Array, root: Any, Omega: Array | None) -> Array:
+def stacked(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
     """``[A; root Omega]``, root the square root of the ridge, None for none; the identity for `Omega` None.
 
     Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
@@ -47,7 +47,7 @@ def units(R: Array) -> Array:
     return R / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def deficient(backend: Any, R: Array, rows: int) -> Array:
+def deficient(backend: Backend, R: Array, rows: int) -> Array:
     """Whether the columns of ``A = Q R``, A with `rows` rows, are dependent to working precision; 0-d bool.
 
     Of a stack of matrices, whether those of any of them are. With columns of length 1 ``|r_jj|`` is the distance of
@@ -67,6 +67,14 @@ def deficient(backend: Any, R: Array, rows: int) -> Array:
     return backend.when(small, decide, small)
 
 
+def or_nan(backend: Backend, system: System, R: Array, rows: int) -> Array:
+    """R, or NaN where a level without a ridge has no unique solution to working precision."""
+    if system.ridged:
+        return R
+    xp = array_namespace(R)
+    return xp.where(deficient(backend, R, rows), xp.full_like(R, xp.nan), R)
+
+
 def deficient_gram(L: Array) -> Array:
     """As `deficient`, from the Cholesky factor of ``A^H A``.
 
@@ -78,13 +86,20 @@ def deficient_gram(L: Array) -> Array:
     return ~xp.all(xp.abs(xp.linalg.diagonal(L)) ** 2 > tiny * xp.sum(xp.abs(L) ** 2, axis=1))
 
 
-def condition_of(backend: Any, R: Array) -> Array:
+def condition_of(backend: Backend, R: Array) -> Array:
     """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
     return spread(backend, units(R))
 
 
-def spread(backend: Any, A: Array) -> Array:
+def spread(backend: Backend, A: Array) -> Array:
     """The largest singular value over the smallest."""
     xp = array_namespace(A)
     s = backend.svd(A)[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))
+
+
+def as_complex(x: Array, like: Array) -> Array:
+    """A real array as a complex one where it meets complex numbers: not every framework multiplies the two."""
+    if is_complex(like) and not is_complex(x):
+        return array_namespace(x).astype(x, like.dtype)
+    return x

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import stacked
 
 
@@ -47,7 +48,7 @@ class SVD(LowerSolver):
         if self.rtol is not None and not 0 <= self.rtol < 1:
             raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
 
-    def factor(self, backend: Any, system: System) -> SVDFactor:
+    def factor(self, backend: Backend, system: System) -> SVDFactor:
         A = stacked(system.M.dense(), system.root, system.weight)
         xp = array_namespace(A)
         U, s, Vh = backend.svd(A)
@@ -58,10 +59,12 @@ class SVD(LowerSolver):
         inverse = xp.astype(xp.expand_dims(inverse, axis=1), A.dtype)
         return SVDFactor(U[: system.M.shape[0], :], s, inverse, Vh)
 
-    def argmin(self, backend: Any, system: System, factor: SVDFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Array:
         return adjoint(factor.Vh) @ (factor.inverse * (adjoint(factor.U) @ y))
 
-    def adjoint(self, backend: Any, system: System, factor: SVDFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: SVDFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         U, _, inverse, Vh = factor
         xp = array_namespace(U)
         kept = xp.astype(inverse != 0, U.dtype)
@@ -72,14 +75,9 @@ class SVD(LowerSolver):
         v = adjoint(Vh) @ (inverse * z)
         return Adjoint(U @ z, ((r, v), (-a, null)), v)
 
-    def deficient(self, backend: Any, factor: SVDFactor) -> Array:
-        xp = array_namespace(factor.s)
-        return xp.any(xp.isnan(factor.s))
-
-    def truncated(self, factor: SVDFactor) -> Array:
-        return array_namespace(factor.s).any(factor.inverse == 0)
-
-    def condition(self, backend: Any, factor: SVDFactor) -> Array:
+    def diagnose(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Diagnosis:
         xp = array_namespace(factor.s)
         kept = factor.inverse[:, 0] != 0
-        return xp.max(factor.s) / xp.min(xp.where(kept, factor.s, xp.max(factor.s)))
+        condition = xp.max(factor.s) / xp.min(xp.where(kept, factor.s, xp.max(factor.s)))
+        found = Diagnosis.of(xp.any(xp.isnan(factor.s)), condition)
+        return found._replace(truncated=xp.any(factor.inverse == 0))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import rounding
 from xvarpro.problem.problem import Level, Problem
-
-if TYPE_CHECKING:
-    from xvarpro.algorithms.interface import Iterate
 
 
 class Objective(ABC):
@@ -43,20 +40,12 @@ class Objective(ABC):
         size = xp.abs(value)
         return rounding(size + xp.sqrt(size) * self.energy**0.5)
 
-    def tied(self, iterate: Iterate, small: Array) -> Objective:
-        """The objective as the next step from an iterate wants it: an inexact lower level follows the gap there.
+    def with_lower_tolerance(self, tol: Array | float) -> Objective:
+        """The objective with an inexact lower level solved to a relative residual `tol`.
 
-        The error of the gradient is proportional to the residual that was left: that says which one is needed. A gap
-        below `small` counts as `small`.
+        0 is as exact as its solver allows, which differences of gradients need; inf is enough for a first look. A
+        level that is solved directly has no tolerance.
         """
-        return self
-
-    def loosest(self) -> Objective:
-        """The objective for a first look."""
-        return self
-
-    def sharp(self) -> Objective:
-        """The objective with the lower level as exact as its solver allows: differences of gradients need it."""
         return self
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import inner, is_array, is_complex, partition, sum_
-from xvarpro.lower.interface import System
+from xvarpro.lower.interface import Adjoint, System
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
@@ -67,6 +67,15 @@ class EvaluatedLevel(NamedTuple):
 
     def _weighed(self, w: Array) -> Array:
         return w if self.Omega is None else as_operator(self.Omega).matvec(w)
+
+
+class LowerSolution(NamedTuple):
+    """What the gradient is made of: w as accurate as the gradient is to be, residuals there, and the adjoint."""
+
+    w: Array
+    r: Array  # of the lower level
+    upper_r: Array  # of the upper level: r again for a separable problem
+    adjoint: Adjoint | None  # None for a separable problem
 
 
 def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> LevelOutputs:

@@ -17,7 +17,16 @@ from xvarpro.core.trees import Skeleton, array_namespace, inner, partition, unfl
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.objective.interface import Objective
-from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, fill, like_target, outers, state
+from xvarpro.objective.least_squares import (
+    EvaluatedLevel,
+    LevelOutputs,
+    LowerSolution,
+    as_matrix,
+    fill,
+    like_target,
+    outers,
+    state,
+)
 from xvarpro.operators import Dense
 from xvarpro.problem.problem import Problem
 
@@ -49,7 +58,7 @@ class Point(NamedTuple):
     value: Array
     w: Array
     r: Array  # residual of the upper level
-    factor: Any  # of the lower level; condensed where there is no adjoint to solve for
+    factor: Any  # of the lower level
 
 
 class Reduced(Objective):
@@ -199,10 +208,7 @@ class Reduced(Objective):
         w = solver.argmin(self.backend, system, factor, low.y)
         r = upper.residual(w)
         value = self.objective(parts, upper, w, r)
-        if not system.ridged:
-            xp = array_namespace(value)
-            value = xp.where(solver.deficient(self.backend, factor), xp.asarray(xp.nan, dtype=value.dtype), value)
-        self._latest = Point(theta, value, w, r, solver.condense(factor) if self.problem.is_separable else factor)
+        self._latest = Point(theta, value, w, r, factor)
         return self._latest
 
     def objective(self, parts: Parts, upper: EvaluatedLevel, w: Array, r: Array) -> Array:
@@ -234,13 +240,13 @@ class Reduced(Objective):
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point: one VJP, and one solve with the point's factor unless the problem is separable."""
         parts, pullback = self.linearise(point.theta)
-        return pullback(self._cotangents(point, parts))
+        return pullback(self._cotangents(parts, self.lower_solution(point, parts)))
 
     def value_and_gradient(self, theta: Leaves) -> tuple[Point, Leaves]:
         """Both, from one evaluation of the user's functions."""
         parts, pullback = self.linearise(theta)
         point = self._point(theta, parts)
-        return point, pullback(self._cotangents(point, parts))
+        return point, pullback(self._cotangents(parts, self.lower_solution(point, parts)))
 
     def linearise(self, theta: Leaves) -> tuple[Parts, Any]:
         """What the user's functions return at theta, and the pull-back from `Parts` of cotangents to theta."""
@@ -272,7 +278,8 @@ class Reduced(Objective):
 
     def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
         _, solver, side = self.lower_level(theta)
-        deficient, condition, kinks = solver.diagnosis(self.backend, side.system, side.y)
+        factor = solver.factor(self.backend, side.system)
+        deficient, condition, kinks, _ = solver.diagnose(self.backend, side.system, factor, side.y)
         xp = array_namespace(condition)
         finite = [xp.all(xp.isfinite(x)) for x in partition(side.M)[0] if not xp.isdtype(x.dtype, "integral")]
         sizes, n = side.M.sizes(), side.M.shape[1]
@@ -281,24 +288,36 @@ class Reduced(Objective):
         dead = xp.sum(xp.astype(empty, xp.int32))
         return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
 
-    def _cotangents(self, point: Point, parts: Parts) -> Parts:
+    def lower_solution(self, point: Point, parts: Parts) -> LowerSolution:
+        """The solution and the adjoint of the lower level, from the factor of a point."""
+        low, upper = self.levels(parts)
+        solver, system, factor = self.solver(low), low.system, point.factor
+        if parts.upper is None:
+            w, r = solver.refine(self.backend, system, factor, low.y, point.w, point.r)
+            return LowerSolution(w, r, r, None)
+        w, r = solver.refine(self.backend, system, factor, low.y, point.w, low.residual(point.w))
+        upper_r = upper.residual(w)
+        adjoint = solver.adjoint(self.backend, system, factor, upper.slope(w, upper_r), low.y, w, r)
+        return LowerSolution(w, r, upper_r, adjoint)
+
+    def _cotangents(self, parts: Parts, solution: LowerSolution) -> Parts:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions returned."""
         low, upper = self.levels(parts)
-        solver, system = self.solver(low), low.system
+        w, adjoint = solution.w, solution.adjoint
         R = None
         if parts.R is not None:
             R = array_namespace(parts.R).full_like(parts.R, 0.5 * self.problem.mu)
-        if parts.upper is None:
-            w, r = solver.refine(self.backend, system, point.factor, low.y, point.w, point.r)
-            return Parts(low.pull(parts.lower, w, r), None, R)
-        condensed, r_L = solver.condense(point.factor), low.residual(point.w)
-        w, r_L = solver.refine(self.backend, system, condensed, low.y, point.w, r_L)
-        r = upper.residual(w)
-        q, pairs, v = solver.near(w).adjoint(self.backend, system, point.factor, upper.slope(w, r), low.y, r_L)
+        if parts.upper is None or adjoint is None:
+            return Parts(low.pull(parts.lower, w, solution.r), None, R)
+        q, pairs, v = adjoint
         M = outers(low.M, (-q, w), *((-s, x) for s, x in pairs))
         lam = None
         if parts.lower.lam is not None:
             if v is None:
-                raise ProblemError(f"{solver!r} does not support a ridge that depends on theta: use xv.lower.QR()")
+                raise ProblemError(
+                    f"a ridge that depends on theta needs a solver that supports it, got {self.solver(low)!r}: use "
+                    "xv.lower.QR()"
+                )
             lam = -low.coupling(w, v)
-        return Parts(LevelOutputs(M, like_target(q, parts.lower.y), lam), upper.pull(parts.upper, w, r), R)
+        lower = LevelOutputs(M, like_target(q, parts.lower.y), lam)
+        return Parts(lower, upper.pull(parts.upper, w, solution.upper_r), R)

@@ -8,6 +8,7 @@ from typing import final
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
+from xvarpro.operators.interface import Operator
 
 
 class Periodic(Convolution):
@@ -180,3 +181,8 @@ class CirculantPerColumn(Periodic):
         first = kernels[0, ...]
         axes = range(first.ndim - 1)
         return CirculantPerColumn(array_namespace(first).permute_dims(first, (first.ndim - 1, *axes)))
+
+
+def as_circulant(Omega: Array | Operator | None, M: Operator) -> Circulant | None:
+    """A ridge's Omega where it is a circulant on the grid of the design; None otherwise."""
+    return Omega if isinstance(Omega, Circulant) and Omega.grid == getattr(M, "grid", None) else None

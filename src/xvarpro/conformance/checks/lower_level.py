@@ -99,7 +99,8 @@ def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
     backend = reference().backend
     try:
         with reference().scope():
-            return not bool(solver.deficient(backend, solver.factor(backend, System(Dense(A), lam, None))))
+            system, y = System(Dense(A), lam, None), np.ones((A.shape[0], 1))
+            return not bool(solver.diagnose(backend, system, solver.factor(backend, system), y).deficient)
     except ProblemError:
         return False
 
@@ -181,9 +182,9 @@ def _solve(backend: Any, solver: LowerSolver, system: System, y: Array, c: Array
     """The weights and their residual, refined; M v, the adjoint's pairs as arrays of the design; rank and condition."""
     M, factor = system.M, solver.factor(backend, system)
     plain = solver.argmin(backend, system, factor, y)
-    w, r = solver.refine(backend, system, solver.condense(factor), y, plain, M.residual(plain, y))
-    q, pairs, _ = solver.adjoint(backend, system, factor, c, y, r)
-    deficient, condition, kinks = solver.diagnosis(backend, system, y)
+    w, r = solver.refine(backend, system, factor, y, plain, M.residual(plain, y))
+    q, pairs, _ = solver.adjoint(backend, system, factor, c, y, w, r)
+    deficient, condition, kinks, _ = solver.diagnose(backend, system, factor, y)
     return plain, w, r, q, deficient, condition, kinks, *_gradient(M, pairs)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import condition_of, deficient, padded, stacked
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.stack import as_complex, condition_of, deficient, or_nan, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import Box, Orthant, Solution, inverses, pivot, solve_adjoint, solve_free
 from xvarpro.lower.weight_sets.interface import one_design
 
@@ -32,44 +33,39 @@ class InBox(LowerSolver):
     Parameters
     ----------
     lower, upper : number or array, shape (n,), (n, 1) or (n, k)
-    w : array, shape (n, k), or None
-        Where to start: the solution, or something near it.
     """
 
     lower: Any = 0.0
     upper: Any = float("inf")
-    w: Array | None = None
 
-    def factor(self, backend: Any, system: System) -> BoxFactor:
-        return BoxFactor(*backend.qr(_real(stacked(one_design(system.M).dense(), system.root, system.weight))))
+    def factor(self, backend: Backend, system: System) -> BoxFactor:
+        Q, R = backend.qr(_real(stacked(one_design(system.M).dense(), system.root, system.weight)))
+        return BoxFactor(Q, or_nan(backend, system, R, Q.shape[0]))
 
-    def argmin(self, backend: Any, system: System, factor: BoxFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: BoxFactor, y: Array) -> Array:
         box, lengths = self._box(factor, _projected(factor, y))
-        return _beside(self._weights(self._solve(backend, box, lengths), lengths), y)
+        return as_complex(self._weights(self._solve(backend, box, lengths), lengths), y)
 
-    def near(self, w: Array) -> InBox:
-        return replace(self, w=w)
-
-    def adjoint(self, backend: Any, system: System, factor: BoxFactor, c: Array, y: Array, r: Array) -> Adjoint:
+    def adjoint(
+        self, backend: Backend, system: System, factor: BoxFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
         xp = array_namespace(c)
         box, lengths = self._box(factor, _projected(factor, y))
-        free = self._solve(backend, box, lengths).free
+        free = self._solve(backend, box, lengths, w).free
         c = xp.real(c) if trees.is_complex(c) else c
         c = xp.where(free, c / lengths, xp.zeros_like(c))
         X = inverses(backend, box.R, c.shape[1])(free)
         t = solve_adjoint(X, box.R, c)
-        v = _beside(solve_free(X, box.R, t) / lengths, y)
+        v = as_complex(solve_free(X, box.R, t) / lengths, y)
         q = _complex(factor.Q @ t, y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
 
-    def deficient(self, backend: Any, factor: BoxFactor) -> Array:
-        return deficient(backend, factor.R, factor.Q.shape[0])
+    def diagnose(self, backend: Backend, system: System, factor: BoxFactor, y: Array) -> Diagnosis:
+        lost, condition = deficient(backend, factor.R, factor.Q.shape[0]), condition_of(backend, factor.R)
+        return Diagnosis.of(lost, condition)._replace(kinks=self._kinks(backend, factor, y))
 
-    def condition(self, backend: Any, factor: BoxFactor) -> Array:
-        return condition_of(backend, factor.R)
-
-    def kinks(self, backend: Any, system: System, factor: BoxFactor, y: Array) -> Array:
-        """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly."""
+    def _kinks(self, backend: Backend, factor: BoxFactor, y: Array) -> Array:
+        """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly; 0-d."""
         xp = array_namespace(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
         solution = self._solve(backend, box, lengths)
@@ -80,12 +76,13 @@ class InBox(LowerSolver):
         near = (off <= condition_of(backend, box.R) * small) & (lower < upper)
         return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
 
-    def _solve(self, backend: Any, box: Box | Orthant, lengths: Array) -> Solution:
+    def _solve(self, backend: Backend, box: Box | Orthant, lengths: Array, w: Array | None = None) -> Solution:
+        """By pivoting from all entries free, or from a `w` that is the solution or near it."""
         xp = array_namespace(box.z)
         free = xp.ones_like(box.z, dtype=xp.bool)
-        if self.w is None:
+        if w is None:
             return pivot(backend, box, free, ~free)
-        w = xp.real(self.w) if trees.is_complex(self.w) else self.w
+        w = xp.real(w) if trees.is_complex(w) else w
         lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
         return pivot(backend, box, (w > lower) & (w < upper), w >= upper)
 
@@ -147,9 +144,6 @@ def _complex(x: Array, like: Array) -> Array:
     if not trees.is_complex(like):
         return x
     half = x.shape[0] // 2
-    return _beside(x[:half, :], like) + _beside(x[half:, :], like) * array_namespace(x).asarray(1j, dtype=like.dtype)
-
-
-def _beside(x: Array, like: Array) -> Array:
-    """A real array as a complex one where it meets complex numbers."""
-    return array_namespace(x).astype(x, like.dtype) if trees.is_complex(like) else x
+    return as_complex(x[:half, :], like) + as_complex(x[half:, :], like) * array_namespace(x).asarray(
+        1j, dtype=like.dtype
+    )

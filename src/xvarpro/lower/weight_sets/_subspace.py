@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
+from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import stacked
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.stack import as_complex, stacked
 from xvarpro.lower.weight_sets.interface import one_design
 from xvarpro.operators.interface import Operator
 
@@ -30,68 +31,56 @@ class InSubspace(LowerSolver):
         Orthonormal columns.
     w0 : array, shape (n, 1) or (n, k), or None
         Orthogonal to them; None is 0.
-    w : array, shape (n, k), or None
-        The solution, where it is known already.
     """
 
     inner: LowerSolver
     B: Array
     w0: Array | None = None
-    w: Array | None = None
 
-    def factor(self, backend: Any, system: System) -> Any:
+    def factor(self, backend: Backend, system: System) -> Any:
         return self.inner.factor(backend, self._reduced(system))
 
-    def argmin(self, backend: Any, system: System, factor: Any, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
         return self._whole(self.inner.argmin(backend, self._reduced(system), factor, self._target(system, y)))
 
-    def condense(self, factor: Any) -> Any:
-        return self.inner.condense(factor)
-
-    def refine(self, backend: Any, system: System, condensed: Any, y: Array, w: Array, r: Array) -> tuple[Array, Array]:
-        reduced, target = self._reduced(system), self._target(system, y)
-        a, r = self.inner.refine(
-            backend, reduced, condensed, target, trees.adjoint(_beside(self.B, y)) @ w, self._residual(system, w, r)
-        )
+    def refine(
+        self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        reduced, target, residual = self._reduced(system), self._target(system, y), self._residual(system, w, r)
+        a, r = self.inner.refine(backend, reduced, factor, target, self._coefficients(w), residual)
         return self._whole(a), r[: y.shape[0], :]
 
-    def near(self, w: Array) -> InSubspace:
-        return replace(self, w=w)
-
-    def adjoint(self, backend: Any, system: System, factor: Any, c: Array, y: Array, r: Array) -> Adjoint:
-        B, m = _beside(self.B, c), y.shape[0]
-        w = self.argmin(backend, system, factor, y) if self.w is None else self.w
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        B, m = as_complex(self.B, c), y.shape[0]
         q, pairs, v = self.inner.adjoint(
             backend,
             self._reduced(system),
             factor,
             trees.adjoint(B) @ c,
             self._target(system, y),
+            self._coefficients(w),
             self._residual(system, w, r),
         )
         return Adjoint(q[:m, :], tuple((s[:m, :], B @ b) for s, b in pairs), None if v is None else B @ v)
 
-    def deficient(self, backend: Any, factor: Any) -> Array:
-        return self.inner.deficient(backend, factor)
+    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
+        return self.inner.diagnose(backend, self._reduced(system), factor, self._target(system, y))
 
-    def truncated(self, factor: Any) -> Array | bool:
-        return self.inner.truncated(factor)
-
-    def condition(self, backend: Any, factor: Any) -> Array:
-        return self.inner.condition(backend, factor)
+    def _coefficients(self, w: Array) -> Array:
+        return trees.adjoint(as_complex(self.B, w)) @ w
 
     def _reduced(self, system: System) -> System:
         return System(_Restricted(one_design(system.M), system.lam, system.weight, self.B), 0.0, None)
 
     def _whole(self, a: Array) -> Array:
-        w = _beside(self.B, a) @ a
+        w = as_complex(self.B, a) @ a
         return w if self.w0 is None else w + self.w0
 
     def _target(self, system: System, y: Array) -> Array:
         """``[y - M w0; -sqrt(lam) Omega w0]``."""
         xp = array_namespace(y)
         w0 = xp.zeros_like(self.B[:, :1]) if self.w0 is None else self.w0
-        w0 = _beside(w0, y)
+        w0 = as_complex(w0, y)
         if self.w0 is not None:
             y = y - system.M.matvec(w0)
         if not system.ridged:
@@ -126,7 +115,7 @@ class _Restricted(Operator):
         return System(self.M, self.lam, self.Omega).ridged
 
     def matvec(self, w: Array) -> Array:
-        w = _beside(self.B, w) @ w
+        w = as_complex(self.B, w) @ w
         top = self.M.matvec(w)
         if not self._ridged:
             return top
@@ -138,23 +127,16 @@ class _Restricted(Operator):
         if self._ridged:
             below = r[m:, :]
             c = c + self.lam**0.5 * (below if self.Omega is None else trees.adjoint(self.Omega) @ below)
-        return trees.adjoint(_beside(self.B, c)) @ c
+        return trees.adjoint(as_complex(self.B, c)) @ c
 
     def outer(self, r: Array, w: Array) -> Operator:
-        return self.M.outer(r[: self.M.shape[0], :], _beside(self.B, w) @ w)
+        return self.M.outer(r[: self.M.shape[0], :], as_complex(self.B, w) @ w)
 
     def dense(self) -> Array:
-        B = _beside(self.B, next(filter(trees.is_complex, trees.partition(self.M)[0]), self.B))
+        B = as_complex(self.B, next(filter(trees.is_complex, trees.partition(self.M)[0]), self.B))
         MB = self.M.matvec(B)
         return stacked(MB, self.lam**0.5, _weighted(self.Omega, B)) if self._ridged else MB
 
 
 def _weighted(Omega: Array | None, w: Array) -> Array:
     return w if Omega is None else Omega @ w
-
-
-def _beside(x: Array, like: Array) -> Array:
-    """A real array as a complex one where it meets complex numbers."""
-    if trees.is_complex(like) and not trees.is_complex(x):
-        return array_namespace(x).astype(x, like.dtype)
-    return x

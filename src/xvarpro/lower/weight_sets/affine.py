@@ -11,7 +11,7 @@ import numpy as np
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
-from xvarpro.lower.qr import QR
+from xvarpro.lower.refined import Refined
 from xvarpro.lower.weight_sets._subspace import InSubspace
 from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, on_host, taken
 
@@ -88,7 +88,7 @@ class Affine(WeightSet):
         return self if self.w0 is None else changed(self, w0=taken(self.w0, indices, scale))
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        return InSubspace(QR() if given is None else given, self.B, self.w0)
+        return InSubspace(Refined() if given is None else given, self.B, self.w0)
 
     @classmethod
     def examples(cls, n: int) -> tuple[Affine, ...]:
