@@ -11,7 +11,9 @@ from scipy.optimize import linprog
 from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
-from xvarpro.sets import _search, region
+from xvarpro.sets import region
+from xvarpro.sets._isotonic import isotonic as isotonic_regression
+from xvarpro.sets._root_finding import root
 
 from .support import host, rng, send
 
@@ -447,7 +449,7 @@ def pool_adjacent_violators(x):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 33, 500])
 def test_isotonic_regression_pools_adjacent_violators(n, backend):
-    isotonic = compiled(backend, _search.isotonic)
+    isotonic = compiled(backend, isotonic_regression)
     draws = gradients(few(backend, 20, 2), (n,), seed=n)
     for x in [*draws, np.arange(n, 0.0, -1.0), np.arange(0.0, n), np.ones(n), np.cumsum(draws[0])]:
         y, mean = isotonic(send(backend, x), send(backend, x**2))
@@ -474,7 +476,7 @@ def test_root_of_curves_that_newton_cannot_do(backend):
 
     def solve(of):
         low = 0 * of - 10.0
-        return host(_search.root(curve(of), low, low + 20.5, low + 20.0, close=0.0, near=0.0))
+        return host(root(curve(of), low, low + 20.5, low + 20.0, close=0.0, near=0.0))
 
     got = solve(send(backend, where))
     assert np.abs(got - where).max() <= 1e-5

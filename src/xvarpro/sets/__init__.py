@@ -2,8 +2,7 @@
 
 from xvarpro.sets import norms
 from xvarpro.sets.balls import L1Ball, L2Ball, NonnegativeL2Ball
-from xvarpro.sets.between import bounds
-from xvarpro.sets.box import Box
+from xvarpro.sets.box import Box, LinfBall, bounds
 from xvarpro.sets.combinators import HullOfUnion, LinearImage, MinkowskiSum, ShiftScale
 from xvarpro.sets.ellipsoid import Ellipsoid
 from xvarpro.sets.free import Free
@@ -12,7 +11,6 @@ from xvarpro.sets.hull import ConvexHull
 from xvarpro.sets.interface import Set
 from xvarpro.sets.k_largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
 from xvarpro.sets.lanczos import Lanczos
-from xvarpro.sets.linf import LinfBall
 from xvarpro.sets.lp import LpBall
 from xvarpro.sets.oracle import Counted, Oracle
 from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron

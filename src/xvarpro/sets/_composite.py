@@ -10,9 +10,8 @@ from xvarpro import backends
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import host
+from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside
 
 
 class Around(Set):
@@ -107,7 +106,7 @@ def members(owner: Any, most: int) -> None:
 def finite(owner: Any, name: str) -> np.ndarray:
     value = getattr(owner, name)
     try:
-        numbers = host(value)
+        numbers = backends.to_numpy(value)
     except (TypeError, ValueError):
         numbers = np.asarray(None)
     if numbers.dtype.kind not in "iufc" or not np.isfinite(numbers).all():
@@ -135,15 +134,15 @@ def alongside(parameter: Any, like: Array) -> Array:
     """A parameter in the framework, device and dtype of `like`: complex where that is, so that products take it."""
     xp = array_namespace(like)
     if not xp.isdtype(like.dtype, "complex floating"):
-        return beside(parameter, like)
+        return as_like(parameter, like)
     owner = backends.of(parameter)
     kind = isinstance(parameter, complex) if owner is None else owner.dtype_name(parameter).startswith("complex")
     if not kind:
-        return xp.astype(beside(parameter, like), like.dtype)
+        return xp.astype(as_like(parameter, like), like.dtype)
     backend = backends.owner(like)
     if owner is backend:
         return xp.astype(parameter, like.dtype)
-    return backend.asarray(host(parameter), dtype=backend.dtype_name(like), device=backend.device_of(like))
+    return backend.asarray(backends.to_numpy(parameter), dtype=backend.dtype_name(like), device=backend.device_of(like))
 
 
 def one(C: Set, like: Array) -> np.ndarray:

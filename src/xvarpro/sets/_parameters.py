@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets.vectors import beside
-
-
-def host(parameter: Any) -> np.ndarray:
-    """A number or an array of any framework as a NumPy array."""
-    owner = backends.of(parameter)
-    return np.asarray(parameter if owner is None else owner.to_numpy(parameter))
+from xvarpro.sets.vectors import real_dtype
 
 
 def vector(owner: object, name: str, need: str = "", ok: Any = None) -> None:
@@ -31,7 +25,7 @@ def vector(owner: object, name: str, need: str = "", ok: Any = None) -> None:
         value = np.asarray(value, dtype=np.float64)
         object.__setattr__(owner, name, value)
     try:
-        values = host(value)
+        values = backends.to_numpy(value)
     except (TypeError, ValueError):
         values = np.asarray(None)
     numeric = values.dtype.kind in "iuf"
@@ -69,19 +63,29 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
     """Refuse a leaf whose number of entries is not the length of the fields that are vectors."""
     n = math.prod(shape)
     for name in names:
-        got = host(getattr(owner, name)).shape
+        got = backends.to_numpy(getattr(owner, name)).shape
         if got not in ((), (n,)):
             raise ProblemError(
                 f"{type(owner).__name__}: {name} has {got[0]} entries, theta's leaf of shape {shape} has {n}"
             )
 
 
+def as_like(parameter: Any, like: Array) -> Array:
+    """A parameter of a set, a number or an array of any framework, in the framework, dtype and device of `like`."""
+    xp = array_namespace(like)
+    dtype = real_dtype(like)
+    owner = backends.of(parameter)
+    if owner is not None and owner is not backends.owner(like):
+        parameter = owner.to_numpy(parameter)
+    return xp.asarray(parameter, dtype=dtype, device=device(like))
+
+
 def spread(parameter: Any, like: Array) -> Array:
     """A parameter as a vector as long as the last axis of `like`."""
     xp = array_namespace(like)
-    return xp.broadcast_to(beside(parameter, like), (like.shape[-1],))
+    return xp.broadcast_to(as_like(parameter, like), (like.shape[-1],))
 
 
 def on_host(parameter: Any, n: int) -> np.ndarray:
     """A parameter as a NumPy vector of `n` doubles."""
-    return np.broadcast_to(host(parameter).astype(np.float64), (n,))
+    return np.broadcast_to(backends.to_numpy(parameter).astype(np.float64), (n,))

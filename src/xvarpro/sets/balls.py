@@ -12,18 +12,12 @@ from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
+from xvarpro.sets._faces import negligible, tight
 from xvarpro.sets._parameters import fits, spread, vector
-from xvarpro.sets._search import excess, phase, real_part
+from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import (
-    direction,
-    negligible,
-    norm,
-    onto_simplex,
-    tight,
-    vertex,
-)
+from xvarpro.sets.vectors import direction, excess, norm, phase, real_part, vertex
 
 
 @final

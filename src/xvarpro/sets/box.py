@@ -1,18 +1,24 @@
-"""The box: bounds entry by entry."""
+"""Bounds entry by entry: the box, the linf ball, and the set that given bounds make."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
+from xvarpro.sets._parameters import as_like
+from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside, negligible, ratio_test
+from xvarpro.sets.vectors import excess, phase
 
 
 @final
@@ -46,14 +52,14 @@ class Box(Set):
     polytope = True
 
     def __post_init__(self) -> None:
-        lower, upper = _host(self.lower), _host(self.upper)
+        lower, upper = backends.to_numpy(self.lower), backends.to_numpy(self.upper)
         if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
             raise ProblemError("Box needs finite bounds, since a linear function has no minimum on an unbounded box")
         if not (lower <= upper).all():
             raise ProblemError(f"Box needs lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
 
     def check(self, shape: tuple[int, ...]) -> None:
-        got = np.broadcast_shapes(_host(self.lower).shape, _host(self.upper).shape)
+        got = np.broadcast_shapes(backends.to_numpy(self.lower).shape, backends.to_numpy(self.upper).shape)
         try:
             fits = np.broadcast_shapes(got, shape) == shape
         except ValueError:
@@ -63,7 +69,7 @@ class Box(Set):
 
     def _bounds(self, like: Array) -> tuple[Array, Array]:
         zero = array_namespace(like).zeros_like(like)
-        return zero + beside(self.lower, like), zero + beside(self.upper, like)
+        return zero + as_like(self.lower, like), zero + as_like(self.upper, like)
 
     def lmo(self, g: Array) -> Array:
         lower, upper = self._bounds(g)
@@ -75,7 +81,7 @@ class Box(Set):
         return xp.minimum(xp.maximum(x, lower), upper)
 
     def diameter(self, like: Array) -> float:
-        width = np.broadcast_to(_host(self.upper) - _host(self.lower), like.shape)
+        width = np.broadcast_to(backends.to_numpy(self.upper) - backends.to_numpy(self.lower), like.shape)
         return float(np.linalg.norm(width))
 
     def violation(self, x: Array) -> Array:
@@ -110,14 +116,148 @@ class Box(Set):
         lower, upper = self._bounds(x)
         return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
 
-    def slide(self, d: Array, x: Array) -> Array:
-        # what is at its bound stays there: the projection only ever takes from what moves
-        return self.project(x + self.tangent(d, x))
+    slide = slide_by_projection
 
 
-def _host(bound: Any) -> np.ndarray:
-    owner = backends.of(bound)
-    return np.asarray(bound if owner is None else owner.to_numpy(bound))
+@final
+@dataclass(frozen=True)
+class LinfBall(Set):
+    """Ball ``{max |x| <= radius}`` along the last axis; for complex x, the polydisc.
+
+    Parameters
+    ----------
+    radius : float
+        Radius, >= 0.
+
+    Notes
+    -----
+    LMO : ``-radius sign(g)``, ``sign(0) = 1``
+    Cost : O(n)
+    Diameter : ``2 radius sqrt(n)``
+    Projection : clip the moduli, O(n)
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> xv.sets.LinfBall(2.0).lmo(np.array([1.0, -3.0, 0.0]))
+    array([-2.,  2., -2.])
+    >>> xv.sets.LinfBall().project(np.array([3.0 + 4.0j, 0.5j]))
+    array([0.6+0.8j, 0. +0.5j])
+    """
+
+    radius: float = 1.0
+
+    polytope = True
+    takes_complex = True
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "radius")
+
+    def lmo(self, g: Array) -> Array:
+        return -self.radius * phase(g)
+
+    def support(self, g: Array) -> Array:
+        xp = array_namespace(g)
+        return self.radius * xp.sum(xp.abs(g), axis=-1)
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        return xp.where(xp.abs(x) <= self.radius, x, self.radius * phase(x) + 0 * x)
+
+    def diameter(self, like: Array) -> float:
+        return 2 * self.radius * math.sqrt(like.shape[-1])
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        return excess(xp.max(xp.abs(x), axis=-1), self.radius)
+
+    # A real point holds the entries that are at a bound; the rest of the ball is the face.
+
+    def _held(self, x: Array) -> Array:
+        return negligible(self.radius - array_namespace(x).abs(x), self.radius)
+
+    def away(self, g: Array, x: Array) -> Array:
+        return array_namespace(g).where(self._held(x), x, self.lmo(-g))
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        return xp.where(self._held(x), xp.zeros_like(d), d)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        xp = array_namespace(d)
+        return ratio_test(xp.where(d < 0, self.radius + x, self.radius - x), xp.abs(d))
+
+    slide = slide_by_projection
+
+
+def bounds(lower: Tree, upper: Tree = None) -> Any:
+    """The set of everything between two bounds: a `Box`, a `LinfBall` for one number and its negative, `Free` for none.
+
+    Parameters
+    ----------
+    lower : float, array, sequence of pairs, object with ``lb`` and ``ub``, or dict of these
+        Lower bounds; without `upper`, both: SciPy's ``[(low, high), ...]`` or ``Bounds``. None and infinities stand for
+        no bound. A dict gives a dict of sets, as ``over=`` takes it.
+    upper : as `lower`
+        Upper bounds.
+
+    Returns
+    -------
+    Box, LinfBall, Free, or a dict of them
+
+    Raises
+    ------
+    ProblemError
+        Some entries are bounded on both sides and others are not, or one side alone: a linear function has no minimum
+        there. Parts without bounds belong in a leaf of their own.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.sets.bounds(0.0, 2.0)
+    Box(lower=0.0, upper=2.0)
+    >>> xv.sets.bounds({"rate": [(0.0, 1.0), (0.0, 5.0)], "offset": None})["rate"]
+    Box(lower=array([0., 0.]), upper=array([1., 5.]))
+    """
+    if isinstance(lower, Mapping):
+        if upper is None:
+            return {key: bounds(part) for key, part in lower.items()}
+        if not isinstance(upper, Mapping) or set(upper) != set(lower):
+            raise ProblemError(f"bounds: upper must have the keys {sorted(map(str, lower))}, got {upper!r}")
+        return {key: bounds(part, _unbounded(upper[key], math.inf)) for key, part in lower.items()}
+    if upper is None and hasattr(lower, "lb") and hasattr(lower, "ub"):
+        lower, upper = lower.lb, lower.ub
+    elif upper is None and isinstance(lower, list | tuple):
+        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in lower):
+            raise ProblemError(f"bounds: without upper, lower must be pairs (low, high), got {lower!r}")
+        pairs = lower
+        lower = np.array([_unbounded(low, -math.inf) for low, _ in pairs])
+        upper = np.array([_unbounded(high, math.inf) for _, high in pairs])
+    lower, upper = _unbounded(lower, -math.inf), _unbounded(upper, math.inf)
+    low, high = _numbers(lower), _numbers(upper)
+    without = int(np.sum(np.isinf(low))) + int(np.sum(np.isinf(high)))
+    if (low == -math.inf).all() and (high == math.inf).all():
+        return Free()
+    if without:
+        raise ProblemError(
+            "bounds: every entry of a leaf needs both bounds, or none of them any, since a linear function has no "
+            f"minimum on a half-line; got lower={lower!r}, upper={upper!r}: put entries without bounds in a leaf of "
+            "their own"
+        )
+    if not low.shape and not high.shape and 0 <= high == -low:
+        return LinfBall(float(high))
+    return Box(lower, upper)
+
+
+def _unbounded(x: Any, infinity: float) -> Any:
+    return infinity if x is None else x
+
+
+def _numbers(x: Any) -> np.ndarray:
+    try:
+        return np.asarray(backends.to_numpy(x), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"bounds must be numbers or arrays of numbers, got {x!r}") from error
 
 
 def _largest(x: Array) -> Array:

@@ -9,18 +9,18 @@ from typing import final
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._composite import Around, Several, alongside, broadcasts, finite, is_set, members, one, total
-from xvarpro.sets._parameters import host
-from xvarpro.sets._search import apply
-from xvarpro.sets._separation import distance_bound
+from xvarpro.sets._nearest_point import distance_bound
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
+from xvarpro.sets.vectors import apply
 
 
 @final
@@ -205,7 +205,7 @@ class LinearImage(Around):
     def diameter(self, like: Array) -> float:
         if self.matrix is None:
             return self.inner.diameter(one(self, like))
-        return float(self._width(host(self.matrix)))
+        return float(self._width(backends.to_numpy(self.matrix)))
 
     def _width(self, A: Array) -> Array:
         return array_namespace(A).linalg.matrix_norm(A, ord=2) * self.inner.diameter(np.zeros(A.shape[1]))

@@ -8,14 +8,15 @@ from typing import Any, final
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import fits, host, spread, vector
-from xvarpro.sets._search import apply, root
+from xvarpro.sets._parameters import as_like, fits, spread, vector
+from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside, direction, norm
+from xvarpro.sets.vectors import apply, direction, norm
 
 
 @final
@@ -64,10 +65,10 @@ class Ellipsoid(Set):
         checks.nonnegative(self, "radius")
         if isinstance(self.matrix, list | tuple):
             object.__setattr__(self, "matrix", np.asarray(self.matrix, dtype=np.float64))
-        matrix = host(self.matrix)
+        matrix = backends.to_numpy(self.matrix)
         if matrix.ndim < 2:
             vector(self, "matrix", "> 0, or a positive definite matrix", lambda x: x > 0)
-            values = 1 / np.sqrt(host(self.matrix).astype(np.float64))
+            values = 1 / np.sqrt(backends.to_numpy(self.matrix).astype(np.float64))
             object.__setattr__(self, "lengths", values if values.ndim else float(values))
             return
         if matrix.ndim > 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
@@ -91,16 +92,16 @@ class Ellipsoid(Set):
 
     def check(self, shape: tuple[int, ...]) -> None:
         fits(self, shape, "offset")
-        n, got = math.prod(shape), host(self.matrix).shape
+        n, got = math.prod(shape), backends.to_numpy(self.matrix).shape
         if got and got[0] != n:
             raise ProblemError(f"Ellipsoid: matrix has shape {got}, theta's leaf of shape {shape} has {n} entries")
 
     def _along(self, x: Array) -> Array:
         """Coordinates in the principal axes."""
-        return x if self.axes is None else apply(beside(self.axes, x), x)
+        return x if self.axes is None else apply(as_like(self.axes, x), x)
 
     def _back(self, z: Array) -> Array:
-        return z if self.axes is None else apply(array_namespace(z).matrix_transpose(beside(self.axes, z)), z)
+        return z if self.axes is None else apply(array_namespace(z).matrix_transpose(as_like(self.axes, z)), z)
 
     def lmo(self, g: Array) -> Array:
         lengths, offset = spread(self.lengths, g), spread(self.offset, g)
@@ -145,7 +146,7 @@ class Ellipsoid(Set):
         return xp.where(fits, x, offset + self.radius * self._back(y))
 
     def diameter(self, like: Array) -> float:
-        return 2 * self.radius * float(np.max(host(self.lengths)))
+        return 2 * self.radius * float(np.max(backends.to_numpy(self.lengths)))
 
     def violation(self, x: Array) -> Array:
         xp = array_namespace(x)

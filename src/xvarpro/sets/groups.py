@@ -21,9 +21,10 @@ from xvarpro.sets._grouping import (
     split,
     to_parts,
 )
-from xvarpro.sets._search import excess, level, phase, root
+from xvarpro.sets._root_finding import root
+from xvarpro.sets._thresholds import level, onto_simplex
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import direction, norm, onto_simplex, scaled
+from xvarpro.sets.vectors import direction, excess, norm, phase, scaled
 
 
 @final

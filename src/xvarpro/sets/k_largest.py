@@ -13,10 +13,10 @@ from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import whole
-from xvarpro.sets._search import excess, onto_slice, phase, top
+from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
 from xvarpro.sets.ordered_weighted import OWLBall
-from xvarpro.sets.vectors import scaled, vertex
+from xvarpro.sets.vectors import excess, phase, scaled, top, vertex
 
 
 @dataclass(frozen=True)

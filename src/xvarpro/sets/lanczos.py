@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.sets._spectra import adjoint, hermitian, scaled
 from xvarpro.sets.vectors import real_dtype
+
+if TYPE_CHECKING:
+    from xvarpro.sets.semidefinite import _OfLowestEigenvector
+    from xvarpro.sets.singular_values import NuclearBall
 
 
 class Leading(NamedTuple):
@@ -27,19 +31,12 @@ class Leading(NamedTuple):
 
 
 class _Ritz(NamedTuple):
-    """What one Krylov space says of a Hermitian A: the next start, two Ritz values, residuals, the space's complement.
-
-    `rho` is the residual of the leading Ritz vector, `rest` bounds that of all the others together, `tail` the largest
-    eigenvalue of A compressed to the complement.
-    """
+    """Ritz vectors of a Krylov space of a Hermitian matrix, from which the next one starts, and the leading value."""
 
     block: Array
     radius: Array  # the largest Ritz value in size
-    first: Array
-    second: Array
-    rho: Array
-    rest: Array
-    tail: Array
+    first: Array  # the largest Ritz value
+    rho: Array  # the residual of its vector
 
 
 @final
@@ -49,16 +46,11 @@ class Lanczos(Struct):
 
     Every restart spans a Krylov space of `depth` blocks of `width` vectors from the best Ritz vectors of the last,
     until the residual or the growth of the leading Ritz value is below `tol`. It may stop short of the largest value:
-    the gap is then under-estimated, so a certificate adds what may be missing, ``bound - value``, from
-
-    - Weyl's two-by-two bound ``a/2 + b/2 + sqrt((a - b)^2/4 + rho^2)`` on the leading Ritz vector, the rest of the
-      space and its complement, where the complement is bounded by its Frobenius norm (by its trace for ``G^H G``): no
-      further pass over the matrix, and tight where the spectrum falls;
-    - otherwise a Cholesky factorisation of ``mu I - A``, which exists if and only if mu exceeds every eigenvalue: one
-      Gram matrix of the shorter side and a third of ``n^3`` operations per trial, from the Ritz value upwards.
-
-    Both hold up to the rounding of a product, for which ``eps (16 bound + 8 |G|_F^2 / sqrt(n))`` is added. A matrix
-    whose shorter side is at most ``width * depth`` is decomposed instead. Batches are taken matrix by matrix.
+    the gap is then under-estimated, so a certificate adds what may be missing, ``bound - value``. The bound comes from
+    Cholesky factorisations of ``mu I - A``, which exist if and only if mu exceeds every eigenvalue of A: one Gram
+    matrix of the shorter side and a third of ``n^3`` operations per trial mu, from the Ritz value upwards. It holds up
+    to the rounding of a product, for which ``eps (16 bound + 8 |G|_F^2 / sqrt(n))`` is added. A matrix whose shorter
+    side is at most ``width * depth`` is decomposed instead. Batches are taken matrix by matrix.
 
     Parameters
     ----------
@@ -71,13 +63,13 @@ class Lanczos(Struct):
     tol : float
         Relative accuracy aimed at, > 0; the bound holds whether it is reached or not.
     gram : bool
-        Whether the second bound may be used. Without it the memory stays that of the matrix and of the Krylov space,
-        and ``bound`` may be far above the value on a flat spectrum.
+        Whether the bound may use the Gram matrix. Without it memory stays that of the matrix and of the Krylov space,
+        and the bound is the Frobenius norm, tight for matrices of rank one only.
 
     Notes
     -----
     Finds : leading singular pair (`NuclearBall`), lowest eigenvector (`Spectraplex`, `UnitSpectrahedron`)
-    Cost : some ``2 width depth`` products a restart; a Gram matrix and factorisations where the cheap bound is loose
+    Cost : some ``2 width depth`` products a restart; a Gram matrix and a Cholesky factorisation a certificate
     When : the shorter side is far above ``width depth``; below that it decomposes
 
     References
@@ -131,20 +123,13 @@ class Lanczos(Struct):
         size = scale[0, 0] + poison[0, 0]
         wide = g.shape[0] < g.shape[1]
         G = adjoint(unit) if wide else unit  # the Krylov space lives on the shorter side
-        total = _square(G)
-
-        def tail(T: Array, _: Array) -> Array:
-            left = total - _trace(T)
-            return xp.maximum(left, xp.zeros_like(left)) + 4 * xp.finfo(total.dtype).eps * total
-
-        found = self._solve(lambda X: adjoint(G) @ (G @ X), G, G.shape[1], tail)
+        found = self._solve(lambda X: adjoint(G) @ (G @ X), G, G.shape[1])
         x = _unit(found.block[:, -1])
         there = G @ x
         value = _norm(there)
         bound = xp.full_like(value, xp.nan)
         if certify:
-            bound = self._bound(found, lambda: adjoint(G) @ G, total)
-            bound = xp.maximum(xp.sqrt(bound), value)
+            bound = xp.maximum(xp.sqrt(self._bound(found, lambda: adjoint(G) @ G, _square(G))), value)
         image = _unit(there)
         # the roles of the two sides were exchanged for a wide matrix
         v, u = (image, x) if wide else (x, image)
@@ -155,25 +140,16 @@ class Lanczos(Struct):
         unit, scale, poison = scaled(g)
         size = scale[0, 0] + poison[0, 0]
         A = hermitian(unit)
-        total = _square(A)
-
-        def tail(T: Array, AK: Array) -> Array:
-            # what cancels is rounded at the size of the whole
-            left = total - 2 * _square(AK) + _square(T)
-            return xp.sqrt(xp.maximum(left, xp.zeros_like(left)) + 16 * xp.finfo(total.dtype).eps * total)
-
-        found = self._solve(lambda X: A @ X, A, A.shape[0], tail)
+        found = self._solve(lambda X: A @ X, A, A.shape[0])
         x = _unit(found.block[:, -1])
         value = xp.sum(xp.real(xp.conj(x) * (A @ x))) if _complex(g) else xp.sum(x * (A @ x))
         bound = xp.full_like(value, xp.nan)
         if certify:
-            bound = xp.maximum(self._bound(found, lambda: A, xp.sqrt(total)), value)
+            bound = xp.maximum(self._bound(found, lambda: A, _norm(A)), value)
         x = x + poison[0, 0]
         return Leading(x, x, value * size, bound * size)
 
-    def _solve(
-        self, apply: Callable[[Array], Array], like: Array, n: int, tail: Callable[[Array, Array], Array]
-    ) -> _Ritz:
+    def _solve(self, apply: Callable[[Array], Array], like: Array, n: int) -> _Ritz:
         """Restart until the leading Ritz value has settled."""
         xp, dtype = array_namespace(like), real_dtype(like)
         start = np.random.default_rng(0).normal(size=(n, self.width))
@@ -191,10 +167,8 @@ class Lanczos(Struct):
             AK = apply(K)
             T = hermitian(adjoint(K) @ AK)
             w, Y = xp.linalg.eigh(T)
-            R = AK - K @ T
-            leading = R @ Y[:, -1:]
-            block, radius = K @ Y[:, -self.width :], xp.maximum(xp.abs(w[0]), xp.abs(w[-1]))
-            return _Ritz(block, radius, w[-1], w[-2], _norm(leading), _norm(R), tail(T, AK))
+            residual = (AK - K @ T) @ Y[:, -1:]
+            return _Ritz(K @ Y[:, -self.width :], xp.maximum(xp.abs(w[0]), xp.abs(w[-1])), w[-1], _norm(residual))
 
         def again(state: tuple[_Ritz, Array, Array]) -> tuple[_Ritz, Array, Array]:
             found, _, n = state
@@ -213,17 +187,11 @@ class Lanczos(Struct):
 
     def _bound(self, found: _Ritz, matrix: Callable[[], Array], size: Array) -> Array:
         """Upper bound on the largest eigenvalue; `size` is a norm of A that no eigenvalue exceeds."""
-        xp = array_namespace(size)
-        eps = xp.finfo(size.dtype).eps
-        n = found.block.shape[0]
-        others = _two_by_two(found.second, found.tail, found.rest)
-        bound = xp.minimum(_two_by_two(found.first, others, found.rho), size)
-        aim = found.radius * max(self.tol, 16 * float(eps))
+        eps = array_namespace(size).finfo(size.dtype).eps
+        n, bound = found.block.shape[0], size
         if self.gram:
-            bound = backends.owner(size).when(
-                bound - found.first > 2 * aim, lambda b: _by_cholesky(matrix(), found.first, aim, b), bound
-            )
-        return bound + eps * (16 * xp.abs(bound) + 8 * size / n**0.5)
+            bound = _by_cholesky(matrix(), found.first, found.radius * max(self.tol, 16 * float(eps)), size)
+        return bound + eps * (16 * abs(bound) + 8 * size / n**0.5)
 
 
 def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
@@ -245,13 +213,6 @@ def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
     step = xp.where(step > 0, step, xp.finfo(step.dtype).eps * xp.abs(ceiling) + xp.finfo(step.dtype).smallest_normal)
     _, mu, _ = backend.while_loop(lambda state: ~state[2], lambda state: trial(4 * state[0]), trial(step))
     return mu
-
-
-def _two_by_two(a: Array, b: Array, r: Array) -> Array:
-    """The larger eigenvalue of ``[[a, r], [r, b]]``."""
-    xp = array_namespace(a)
-    half = 0.5 * a - 0.5 * b
-    return 0.5 * a + 0.5 * b + xp.sqrt(half * half + r * r)
 
 
 def _each(fun: Callable[[Array], Leading], g: Array) -> Leading:
@@ -293,7 +254,7 @@ def _norm(x: Array) -> Array:
     return array_namespace(x).sqrt(_square(x))
 
 
-def _trace(T: Array) -> Array:
-    xp = array_namespace(T)
-    trace = xp.linalg.trace(T)
-    return xp.real(trace) if _complex(T) else trace
+def check_solver(owner: NuclearBall | _OfLowestEigenvector) -> None:
+    """Refuse a `solver` that is neither None nor `Lanczos`."""
+    if not (owner.solver is None or isinstance(owner.solver, Lanczos)):
+        raise ProblemError(f"{type(owner).__name__}: solver must be None or Lanczos(...), got {owner.solver!r}")

@@ -10,9 +10,9 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.sets._parameters import above
-from xvarpro.sets._search import excess, phase, root, with_phase
+from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import or_one, scaled
+from xvarpro.sets.vectors import excess, or_one, phase, scaled, with_phase
 
 
 @final

@@ -13,7 +13,7 @@ from xvarpro.core import checks
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._composite import Around, is_set
-from xvarpro.sets._separation import distance_bound
+from xvarpro.sets._nearest_point import distance_bound
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex

@@ -11,10 +11,11 @@ import numpy as np
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
+from xvarpro.sets._isotonic import antitonic
 from xvarpro.sets._parameters import fits, on_host, spread, vector
-from xvarpro.sets._search import antitonic, excess, phase, ranked, root, top
+from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import mask_at, scaled
+from xvarpro.sets.vectors import excess, mask_at, phase, ranked, scaled, top
 
 
 @final
@@ -79,7 +80,7 @@ class OWLBall(Set):
         best = xp.argmax(xp.where(extreme, value, -xp.inf), axis=-1)
         height = self.radius / xp.take(total, xp.reshape(best, (-1,)), axis=0)
         height = xp.expand_dims(xp.reshape(height, best.shape), axis=-1)
-        return xp.where(top(size, best + 1), -height * phase(g), xp.zeros_like(g))
+        return xp.where(top(size, xp.expand_dims(best, axis=-1) + 1), -height * phase(g), xp.zeros_like(g))
 
     def support(self, g: Array) -> Array:
         xp = array_namespace(g)

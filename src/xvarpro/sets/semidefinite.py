@@ -1,38 +1,130 @@
-"""Sets of positive semidefinite matrices."""
+"""Sets of positive semidefinite matrices: the eigenvalues of a point lie in a set of vectors."""
 
 from __future__ import annotations
 
-import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, final
+from typing import final
+
+import numpy as np
 
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._search import onto_slice
+from xvarpro.sets._parameters import whole
 from xvarpro.sets._spectra import adjoint, composed, eigh, hermitian, outer
 from xvarpro.sets.interface import Set
-from xvarpro.sets.lanczos import Lanczos
-from xvarpro.sets.vectors import onto_simplex
+from xvarpro.sets.k_largest import Hypersimplex
+from xvarpro.sets.lanczos import Lanczos, check_solver
+from xvarpro.sets.simplex import CappedSimplex, Simplex
 
 
-class _Semidefinite(Set):
-    """What the three sets share: square matrices on the last two axes, Hermitian points, gradients of any kind."""
+class _OfEigenvalues(Set):
+    """Symmetric or Hermitian matrices on the last two axes whose eigenvalues lie in `spectrum`.
+
+    A gradient counts by its Hermitian part.
+    """
 
     event_ndim = 2
     spectral = True
     takes_complex = True
 
+    @property
+    @abstractmethod
+    def spectrum(self) -> Set:
+        """The set of the eigenvalues, which does not depend on their order."""
+
+    @property
+    def size(self) -> float:
+        """Size of an eigenvalue, to which an asymmetry is compared."""
+        return 1.0
+
     def check(self, shape: tuple[int, ...]) -> None:
         if len(shape) < 2 or shape[-1] != shape[-2]:
             raise ProblemError(f"{type(self).__name__} constrains a square matrix, got a leaf of shape {shape}")
 
+    # Fan's trace inequality: the best matrix has the eigenvectors of the gradient, the nearest one those of the point
+
+    def lmo(self, g: Array) -> Array:
+        w, Q = eigh(g)
+        return hermitian(composed(Q, self.spectrum.lmo(w), adjoint(Q)))
+
+    def support(self, g: Array) -> Array:
+        return self.spectrum.support(eigh(g)[0])
+
+    def project(self, x: Array) -> Array:
+        w, Q = eigh(x)
+        return composed(Q, self.spectrum.project(w), adjoint(Q))
+
+    def diameter(self, like: Array) -> float:
+        return self.spectrum.diameter(np.empty(like.shape[-1]))
+
+    def violation(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        asymmetry = xp.max(xp.abs(0.5 * x - 0.5 * adjoint(x)), axis=(-2, -1)) / self.size
+        return xp.maximum(self.spectrum.violation(eigh(x)[0]), asymmetry)
+
+    def center(self, like: Array) -> Array:
+        xp = array_namespace(like)
+        entry = float(self.spectrum.center(np.empty(like.shape[-1]))[0])
+        return xp.zeros_like(like) + entry * xp.eye(like.shape[-1], dtype=like.dtype, device=device(like))
+
+
+@dataclass(frozen=True)
+class _OfLowestEigenvector(_OfEigenvalues):
+    """A set whose vertices are ``radius q q^H``: its oracle needs one eigenvector, of the smallest eigenvalue."""
+
+    radius: float = 1.0
+    solver: Lanczos | None = None
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "radius")
+        check_solver(self)
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return cls(), cls(2.5)
+
+    @property
+    def size(self) -> float:
+        return self.radius or 1.0
+
+    def _solver(self, g: Array) -> Lanczos | None:
+        return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None
+
+    def _vertex(self, value: Array, q: Array) -> Array:
+        # one eigenvalue alone stands for all: the oracle of the spectrum says whether its vertex is better than 0
+        xp = array_namespace(q)
+        weight = self.spectrum.lmo(xp.expand_dims(value, axis=-1))
+        return xp.expand_dims(weight, axis=-1) * outer(q, q)
+
+    def lmo(self, g: Array) -> Array:
+        solver = self._solver(g)
+        if solver is None:
+            return _OfEigenvalues.lmo(self, g)
+        found = solver.eigen(-g, certify=False)
+        return self._vertex(-found.value, found.vector)
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        solver = self._solver(g)
+        if solver is None:
+            return self.lmo(g), None
+        xp = array_namespace(g)
+        found = solver.eigen(-g)
+        value, bound = (xp.expand_dims(x, axis=-1) for x in (found.value, found.bound))
+        return self._vertex(-found.value, found.vector), self.spectrum.support(bound) - self.spectrum.support(value)
+
+    def support(self, g: Array) -> Array:
+        solver = self._solver(g)
+        if solver is None:
+            return _OfEigenvalues.support(self, g)
+        return self.spectrum.support(array_namespace(g).expand_dims(solver.eigen(g).bound, axis=-1))
+
 
 @final
 @dataclass(frozen=True)
-class Spectraplex(_Semidefinite):
+class Spectraplex(_OfLowestEigenvector):
     """Spectraplex ``{X positive semidefinite, trace X = radius}`` of square matrices, symmetric or Hermitian.
 
     A gradient counts by its symmetric part. The oracle's vertex is ``radius q q^H`` for an eigenvector of the smallest
@@ -65,51 +157,14 @@ class Spectraplex(_Semidefinite):
            [0., 2.]])
     """
 
-    radius: float = 1.0
-    solver: Lanczos | None = None
-
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-        _check_solver(self)
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)
-
-    def lmo(self, g: Array) -> Array:
-        return self._oracle(g, certify=False)[0]
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        return self._oracle(g, certify=True)
-
-    def _oracle(self, g: Array, certify: bool) -> tuple[Array, Array | None]:
-        q, value, bound = _lowest(self.solver, g, certify)
-        return self.radius * outer(q, q), None if bound is None else self.radius * (value - bound)
-
-    def support(self, g: Array) -> Array:
-        return self.radius * _highest(self.solver, g)
-
-    def project(self, x: Array) -> Array:
-        w, Q = eigh(x)
-        return composed(Q, onto_simplex(w, self.radius), adjoint(Q))
-
-    def diameter(self, like: Array) -> float:
-        return math.sqrt(2) * self.radius if like.shape[-1] > 1 else 0.0
-
-    def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        w, _ = eigh(x)
-        worst = xp.maximum(-xp.min(w, axis=-1), xp.abs(xp.sum(w, axis=-1) - self.radius))
-        worst = xp.maximum(worst, _asymmetry(x))
-        return xp.maximum(worst, xp.zeros_like(worst)) / (self.radius or 1.0)
-
-    def center(self, like: Array) -> Array:
-        return _identity(like, self.radius / like.shape[-1])
+    @property
+    def spectrum(self) -> Set:
+        return Simplex(self.radius)
 
 
 @final
 @dataclass(frozen=True)
-class UnitSpectrahedron(_Semidefinite):
+class UnitSpectrahedron(_OfLowestEigenvector):
     """``{X positive semidefinite, trace X <= radius}`` of square matrices, symmetric or Hermitian.
 
     A gradient counts by its symmetric part; where that has no negative eigenvalue, the oracle's point is 0.
@@ -136,62 +191,14 @@ class UnitSpectrahedron(_Semidefinite):
            [0. , 0. ]])
     """
 
-    radius: float = 1.0
-    solver: Lanczos | None = None
-
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-        _check_solver(self)
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)
-
-    def lmo(self, g: Array) -> Array:
-        return self._oracle(g, certify=False)[0]
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        return self._oracle(g, certify=True)
-
-    def _oracle(self, g: Array, certify: bool) -> tuple[Array, Array | None]:
-        xp = array_namespace(g)
-        q, value, bound = _lowest(self.solver, g, certify)
-        zero = xp.zeros_like(value)
-        # a NaN eigenvalue is not above 0
-        kept = xp.where(value >= 0, zero, zero + self.radius)
-        v = xp.expand_dims(kept, axis=(-2, -1)) * outer(q, q)
-        if bound is None:
-            return v, None
-        return v, self.radius * (xp.minimum(value, zero) - xp.minimum(bound, zero))
-
-    def support(self, g: Array) -> Array:
-        largest = _highest(self.solver, g)
-        return self.radius * array_namespace(g).maximum(largest, 0 * largest)
-
-    def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        w, Q = eigh(x)
-        clipped = xp.maximum(w, xp.zeros_like(w))
-        fits = xp.sum(clipped, axis=-1, keepdims=True) <= self.radius
-        return composed(Q, xp.where(fits, clipped, onto_simplex(w, self.radius)), adjoint(Q))
-
-    def diameter(self, like: Array) -> float:
-        return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius
-
-    def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        w, _ = eigh(x)
-        worst = xp.maximum(-xp.min(w, axis=-1), xp.sum(w, axis=-1) - self.radius)
-        worst = xp.maximum(worst, _asymmetry(x))
-        return xp.maximum(worst, xp.zeros_like(worst)) / (self.radius or 1.0)
-
-    def center(self, like: Array) -> Array:
-        return _identity(like, self.radius / (like.shape[-1] + 1))
+    @property
+    def spectrum(self) -> Set:
+        return CappedSimplex(self.radius)
 
 
 @final
 @dataclass(frozen=True)
-class Fantope(_Semidefinite):
+class Fantope(_OfEigenvalues):
     """Fantope ``{0 <= X <= I, trace X = k}``: the convex hull of the projections on subspaces of dimension k.
 
     A gradient counts by its symmetric part. The oracle's vertex projects on the eigenvectors of the k smallest
@@ -226,10 +233,7 @@ class Fantope(_Semidefinite):
     k: int = 1
 
     def __post_init__(self) -> None:
-        k: Any = self.k
-        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-            raise ProblemError(f"Fantope: k must be a whole number >= 1, got {k!r}")
-        object.__setattr__(self, "k", int(k))
+        whole(self, "k")
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -237,69 +241,10 @@ class Fantope(_Semidefinite):
         return cls(), *(cls(k) for k in sorted({2, n - 1}) if 1 < k < n)
 
     def check(self, shape: tuple[int, ...]) -> None:
-        _Semidefinite.check(self, shape)
+        _OfEigenvalues.check(self, shape)
         if self.k > shape[-1]:
             raise ProblemError(f"Fantope({self.k}) needs matrices of that size at least, got a leaf of shape {shape}")
 
-    def lmo(self, g: Array) -> Array:
-        if self.k >= g.shape[-1]:
-            return _identity(g, 1.0) + 0 * g  # the only point, and NaN for NaN
-        _, Q = eigh(g)
-        lowest = Q[..., :, : self.k]
-        return hermitian(lowest @ adjoint(lowest))
-
-    def support(self, g: Array) -> Array:
-        w, _ = eigh(g)
-        return array_namespace(g).sum(w[..., -self.k :], axis=-1)
-
-    def project(self, x: Array) -> Array:
-        if self.k >= x.shape[-1]:
-            return _identity(x, 1.0) + 0 * x
-        w, Q = eigh(x)
-        ones = array_namespace(w).ones(w.shape[-1:], dtype=w.dtype, device=device(w))
-        return composed(Q, onto_slice(w, ones, ones, float(self.k)), adjoint(Q))
-
-    def diameter(self, like: Array) -> float:
-        return math.sqrt(2 * min(self.k, max(like.shape[-1] - self.k, 0)))
-
-    def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        w, _ = eigh(x)
-        worst = xp.maximum(xp.maximum(-xp.min(w, axis=-1), xp.max(w, axis=-1) - 1), _asymmetry(x))
-        # the size of the set is that of an eigenvalue for the bounds, k for the trace
-        worst = xp.maximum(worst, xp.abs(xp.sum(w, axis=-1) - self.k) / self.k)
-        return xp.maximum(worst, xp.zeros_like(worst))
-
-    def center(self, like: Array) -> Array:
-        return _identity(like, self.k / like.shape[-1])
-
-
-def _check_solver(owner: Any) -> None:
-    if not (owner.solver is None or isinstance(owner.solver, Lanczos)):
-        raise ProblemError(f"{type(owner).__name__}: solver must be None or Lanczos(...), got {owner.solver!r}")
-
-
-def _lowest(solver: Lanczos | None, g: Array, certify: bool) -> tuple[Array, Array, Array | None]:
-    """Eigenvector near the smallest eigenvalue, its value, and a lower bound if that is not the eigenvalue itself."""
-    if solver is None or not solver.replaces(g.shape):
-        w, Q = eigh(g)
-        return Q[..., :, 0], w[..., 0], None
-    found = solver.eigen(-g, certify)
-    return found.vector, -found.value, -found.bound
-
-
-def _highest(solver: Lanczos | None, g: Array) -> Array:
-    if solver is None or not solver.replaces(g.shape):
-        return eigh(g)[0][..., -1]
-    return solver.eigen(g).bound
-
-
-def _asymmetry(x: Array) -> Array:
-    """Largest entry of ``(x - x^H) / 2``."""
-    xp = array_namespace(x)
-    return xp.max(xp.abs(0.5 * x - 0.5 * adjoint(x)), axis=(-2, -1))
-
-
-def _identity(like: Array, entry: float) -> Array:
-    xp = array_namespace(like)
-    return xp.zeros_like(like) + entry * xp.eye(like.shape[-1], dtype=like.dtype, device=device(like))
+    @property
+    def spectrum(self) -> Set:
+        return Hypersimplex(self.k)

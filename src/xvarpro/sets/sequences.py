@@ -10,10 +10,10 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import above
-from xvarpro.sets._search import excess, isotonic
+from xvarpro.sets._isotonic import isotonic
+from xvarpro.sets._parameters import above, as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside, scaled
+from xvarpro.sets.vectors import excess, scaled
 
 
 @final
@@ -180,4 +180,4 @@ def _stepped(like: Array, k: Array, low: Array | float, high: Array | float) -> 
     """The first k entries `low`, the others `high`, in the shape of `like`."""
     xp = array_namespace(like)
     places = xp.arange(like.shape[-1], dtype=k.dtype, device=device(like))
-    return xp.where(places < k, beside(low, like), beside(high, like))
+    return xp.where(places < k, as_like(low, like), as_like(high, like))

@@ -9,16 +9,10 @@ from typing import final
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
+from xvarpro.sets._faces import centred, negligible, ratio_test, slide_by_projection, tight
+from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import (
-    centred,
-    mask_at,
-    negligible,
-    onto_simplex,
-    ratio_test,
-    tight,
-    vertex,
-)
+from xvarpro.sets.vectors import mask_at, vertex
 
 
 @final
@@ -83,9 +77,7 @@ class Simplex(Set):
     def reach(self, d: Array, x: Array) -> Array:
         return ratio_test(x, -d)
 
-    def slide(self, d: Array, x: Array) -> Array:
-        # what is at its bound stays there: the projection only ever takes from what moves
-        return self.project(x + self.tangent(d, x))
+    slide = slide_by_projection
 
 
 @final
@@ -162,9 +154,7 @@ class CappedSimplex(Set):
         rise = xp.where(negligible(rise, xp.sum(xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
         return ratio_test(self._with_slack(x), xp.concat([-d, rise], axis=-1))
 
-    def slide(self, d: Array, x: Array) -> Array:
-        # what is at its bound stays there: the projection only ever takes from what moves
-        return self.project(x + self.tangent(d, x))
+    slide = slide_by_projection
 
     def _with_slack(self, x: Array) -> Array:
         """What is left of the cap as the last entry: the coordinate of the vertex 0."""

@@ -1,8 +1,9 @@
-"""Balls of matrices in norms of their singular values."""
+"""Balls of matrices in norms of their singular values, which lie in a ball of vectors."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, final
@@ -14,18 +15,28 @@ from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._spectra import composed, outer, singular_values, svd
+from xvarpro.sets.balls import L1Ball
+from xvarpro.sets.box import LinfBall
 from xvarpro.sets.interface import Set
-from xvarpro.sets.lanczos import Lanczos
+from xvarpro.sets.lanczos import Lanczos, check_solver
 from xvarpro.sets.lp import LpBall
-from xvarpro.sets.vectors import onto_simplex
 
 
-class _Spectral(Set):
-    """What the three balls share: matrices on the last two axes, real or complex."""
+class _OfSingularValues(Set):
+    """Matrices on the last two axes, real or complex, whose singular values lie in `spectrum`."""
 
     event_ndim = 2
     spectral = True
     takes_complex = True
+
+    @property
+    @abstractmethod
+    def spectrum(self) -> Set:
+        """The set of the singular values, which depends on their sizes only."""
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return cls(), cls(2.5)  # type: ignore[call-arg]
 
     def check(self, shape: tuple[int, ...]) -> None:
         if len(shape) < 2:
@@ -33,10 +44,32 @@ class _Spectral(Set):
                 f"{type(self).__name__} constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}"
             )
 
+    # von Neumann's trace inequality: the best matrix has the singular vectors of the gradient, the nearest one those
+    # of the point
+
+    def lmo(self, g: Array) -> Array:
+        U, s, Vh = svd(g)
+        return composed(U, self.spectrum.lmo(s), Vh)
+
+    def support(self, g: Array) -> Array:
+        return self.spectrum.support(singular_values(g))
+
+    def project(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        U, s, Vh = svd(x)
+        inside = xp.expand_dims(self.spectrum.violation(s) <= 0, axis=(-2, -1))
+        return xp.where(inside, x, composed(U, self.spectrum.project(s), Vh))
+
+    def diameter(self, like: Array) -> float:
+        return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
+
+    def violation(self, x: Array) -> Array:
+        return self.spectrum.violation(singular_values(x))
+
 
 @final
 @dataclass(frozen=True)
-class NuclearBall(_Spectral):
+class NuclearBall(_OfSingularValues):
     """Ball ``{sum of the singular values <= radius}`` of matrices on the last two axes, real or complex.
 
     The oracle's vertex is ``-radius u v^H`` for the leading singular pair of the gradient: one of rank one. Where the
@@ -76,50 +109,37 @@ class NuclearBall(_Spectral):
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
-        if not (self.solver is None or isinstance(self.solver, Lanczos)):
-            raise ProblemError(f"NuclearBall: solver must be None or Lanczos(...), got {self.solver!r}")
+        check_solver(self)
 
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)
+    @property
+    def spectrum(self) -> Set:
+        return L1Ball(self.radius)
+
+    def _solver(self, g: Array) -> Lanczos | None:
+        return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None
 
     def lmo(self, g: Array) -> Array:
-        return self._oracle(g, certify=False)[0]
+        solver = self._solver(g)
+        if solver is None:
+            return _OfSingularValues.lmo(self, g)
+        found = solver.singular(g, certify=False)
+        return -self.radius * outer(found.image, found.vector)
 
     def certified(self, g: Array) -> tuple[Array, Array | None]:
-        return self._oracle(g, certify=True)
-
-    def _oracle(self, g: Array, certify: bool) -> tuple[Array, Array | None]:
-        xp = array_namespace(g)
-        if self.solver is None or not self.solver.replaces(g.shape):
-            U, _, Vh = svd(g)
-            return -self.radius * (xp.expand_dims(U[..., :, 0], axis=-1) * xp.expand_dims(Vh[..., 0, :], axis=-2)), None
-        found = self.solver.singular(g, certify)
+        solver = self._solver(g)
+        if solver is None:
+            return self.lmo(g), None
+        found = solver.singular(g)
         return -self.radius * outer(found.image, found.vector), self.radius * (found.bound - found.value)
 
     def support(self, g: Array) -> Array:
-        if self.solver is None or not self.solver.replaces(g.shape):
-            return self.radius * array_namespace(g).max(singular_values(g), axis=-1)
-        return self.radius * self.solver.singular(g).bound
-
-    def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        U, s, Vh = svd(x)
-        fits = xp.sum(s, axis=-1, keepdims=True) <= self.radius
-        return xp.where(xp.expand_dims(fits, axis=-1), x, composed(U, onto_simplex(s, self.radius), Vh))
-
-    def diameter(self, like: Array) -> float:
-        return 2 * self.radius
-
-    def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        excess = xp.sum(singular_values(x), axis=-1) - self.radius
-        return xp.maximum(excess, xp.zeros_like(excess)) / (self.radius or 1.0)
+        solver = self._solver(g)
+        return _OfSingularValues.support(self, g) if solver is None else self.radius * solver.singular(g).bound
 
 
 @final
 @dataclass(frozen=True)
-class SpectralBall(_Spectral):
+class SpectralBall(_OfSingularValues):
     """Ball ``{largest singular value <= radius}`` of matrices on the last two axes, real or complex.
 
     The oracle's point is ``-radius U V^H``, minus the polar factor of the gradient. On a null direction of the
@@ -155,39 +175,20 @@ class SpectralBall(_Spectral):
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
 
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)
+    @property
+    def spectrum(self) -> Set:
+        return LinfBall(self.radius)
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
         U, s, Vh = svd(g)
-        top = xp.max(s, axis=-1, keepdims=True)
-        kept = s > top * (max(g.shape[-2:]) * xp.finfo(s.dtype).eps)
-        return -self.radius * composed(U, xp.astype(kept, s.dtype), Vh)
-
-    def support(self, g: Array) -> Array:
-        return self.radius * array_namespace(g).sum(singular_values(g), axis=-1)
-
-    def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        U, s, Vh = svd(x)
-        fits = xp.max(s, axis=-1, keepdims=True) <= self.radius
-        clipped = xp.where(s > self.radius, xp.full_like(s, self.radius), s)
-        return xp.where(xp.expand_dims(fits, axis=-1), x, composed(U, clipped, Vh))
-
-    def diameter(self, like: Array) -> float:
-        return 2 * self.radius * math.sqrt(min(like.shape[-2:]))
-
-    def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        excess = xp.max(singular_values(x), axis=-1) - self.radius
-        return xp.maximum(excess, xp.zeros_like(excess)) / (self.radius or 1.0)
+        top = array_namespace(g).max(s, axis=-1, keepdims=True)
+        kept = s > top * (max(g.shape[-2:]) * array_namespace(g).finfo(s.dtype).eps)
+        return -self.radius * composed(U, array_namespace(g).astype(kept, s.dtype), Vh)
 
 
 @final
 @dataclass(frozen=True)
-class SchattenBall(_Spectral):
+class SchattenBall(_OfSingularValues):
     """Ball ``{(sum of s^p)^(1/p) <= radius}`` in the singular values of matrices on the last two axes.
 
     Between `NuclearBall` (``p = 1``) and `SpectralBall` (``p = inf``); the Frobenius ball at ``p = 2``. Strictly
@@ -232,25 +233,5 @@ class SchattenBall(_Spectral):
         return cls(), cls(1.5), cls(4.0, 0.5)
 
     @property
-    def _spectrum(self) -> LpBall:
-        """What holds the singular values."""
+    def spectrum(self) -> Set:
         return LpBall(self.p, self.radius)
-
-    def lmo(self, g: Array) -> Array:
-        U, s, Vh = svd(g)
-        return composed(U, self._spectrum.lmo(s), Vh)
-
-    def support(self, g: Array) -> Array:
-        return self._spectrum.support(singular_values(g))
-
-    def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        U, s, Vh = svd(x)
-        fits = self._spectrum.violation(s) <= 0
-        return xp.where(xp.expand_dims(fits, axis=(-2, -1)), x, composed(U, self._spectrum.project(s), Vh))
-
-    def diameter(self, like: Array) -> float:
-        return self._spectrum.diameter(np.empty(min(like.shape[-2:])))
-
-    def violation(self, x: Array) -> Array:
-        return self._spectrum.violation(singular_values(x))

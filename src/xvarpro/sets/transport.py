@@ -14,9 +14,8 @@ from xvarpro import backends
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
-from xvarpro.sets._parameters import host
+from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import beside
 
 _TOLERANCE = 1e-10  # the least that HiGHS accepts
 
@@ -132,7 +131,7 @@ class Transport(_OnHost):
             if x is None:
                 totals.append(1.0)
                 continue
-            sums = host(x)
+            sums = backends.to_numpy(x)
             if backends.of(x) is None:
                 object.__setattr__(self, name, sums)
             if sums.ndim != 1 or not (np.isfinite(sums) & (sums >= 0)).all() or not sums.sum() > 0:
@@ -158,8 +157,8 @@ class Transport(_OnHost):
     def _sums(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """A and b in float64, with equal totals."""
         m, n = shape[-2:]
-        a = np.full(m, 1 / m) if self.a is None else host(self.a).astype(np.float64)
-        b = np.full(n, 1 / n) if self.b is None else host(self.b).astype(np.float64)
+        a = np.full(m, 1 / m) if self.a is None else backends.to_numpy(self.a).astype(np.float64)
+        b = np.full(n, 1 / n) if self.b is None else backends.to_numpy(self.b).astype(np.float64)
         return a, b * (a.sum() / b.sum())
 
     def lmo(self, g: Array) -> Array:
@@ -181,7 +180,7 @@ class Transport(_OnHost):
 
     def center(self, like: Array) -> Array:
         a, b = self._sums(like.shape)
-        return array_namespace(like).zeros_like(like) + beside(np.outer(a, b / b.sum()), like)
+        return array_namespace(like).zeros_like(like) + as_like(np.outer(a, b / b.sum()), like)
 
 
 def _onhost(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Array) -> Array:
@@ -266,8 +265,8 @@ def _flow(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _outside(x: Array, a: np.ndarray, b: np.ndarray, size: float) -> Array:
     """Largest negative entry, or error of a row or column sum, over `size`."""
     xp = array_namespace(x)
-    rows = xp.abs(xp.sum(x, axis=-1) - beside(a, x))
-    columns = xp.abs(xp.sum(x, axis=-2) - beside(b, x))
+    rows = xp.abs(xp.sum(x, axis=-1) - as_like(a, x))
+    columns = xp.abs(xp.sum(x, axis=-2) - as_like(b, x))
     worst = xp.maximum(xp.max(rows, axis=-1), xp.max(columns, axis=-1))
     worst = xp.maximum(worst, xp.max(-x, axis=(-2, -1)))
     return xp.maximum(worst, xp.zeros_like(worst)) / size

@@ -1,10 +1,9 @@
-"""Arithmetic on vectors that sets share: vertices, lengths without overflow, faces, thresholds without sorting."""
+"""Arithmetic on the last axis that sets share: vertices, lengths without overflow, phases, order."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from xvarpro import backends
 from xvarpro.core.namespace import array_namespace, device, is_complex
 from xvarpro.core.struct import Array
 
@@ -20,53 +19,16 @@ def vertex(like: Array, index: Array, entry: Array | float) -> Array:
     return xp.where(mask_at(like, index), entry, xp.zeros_like(like))
 
 
-def beside(parameter: Any, like: Array) -> Array:
-    """A parameter of a set, a number or an array of any framework, in the framework, dtype and device of `like`."""
-    xp = array_namespace(like)
-    dtype = real_dtype(like)
-    owner = backends.of(parameter)
-    if owner is not None and owner is not backends.owner(like):
-        parameter = owner.to_numpy(parameter)
-    return xp.asarray(parameter, dtype=dtype, device=device(like))
+def ranked(a: Array) -> tuple[Array, Array]:
+    """Stable order of the entries from the largest down, and the place of each entry in it."""
+    xp = array_namespace(a)
+    order = xp.argsort(-a, axis=-1, stable=True)
+    return order, xp.argsort(order, axis=-1, stable=True)
 
 
-def real_dtype(x: Array) -> Any:
-    """The dtype of the real part of `x`."""
-    xp = array_namespace(x)
-    if not is_complex(x):
-        return x.dtype
-    return xp.float32 if x.dtype == xp.complex64 else xp.float64
-
-
-def ratio_test(room: Array, d: Array) -> Array:
-    """Largest alpha with ``alpha d <= room`` along the last axis, for ``room >= 0``; inf where no entry of d rises."""
-    xp = array_namespace(d)
-    rising = d > 0
-    alpha = xp.where(rising, room / xp.where(rising, d, xp.ones_like(d)), xp.full_like(d, xp.inf))
-    return xp.maximum(xp.min(alpha, axis=-1), xp.zeros_like(alpha[..., 0]))
-
-
-def centred(d: Array, kept: Array) -> Array:
-    """`d` on the entries `kept`, less their mean there; 0 elsewhere."""
-    xp = array_namespace(d)
-    inside = xp.where(kept, d, xp.zeros_like(d))
-    count = xp.sum(xp.astype(kept, d.dtype), axis=-1, keepdims=True)
-    mean = xp.sum(inside, axis=-1, keepdims=True) / xp.maximum(count, xp.ones_like(count))
-    return xp.where(kept, d - mean, xp.zeros_like(d))
-
-
-def negligible(x: Array, size: Array | float) -> Array:
-    """Whether an entry that should be >= 0 is 0 up to the rounding of a set of that size."""
-    return x <= (16 * array_namespace(x).finfo(x.dtype).eps) * size
-
-
-def tight(slack: Array, size: Array | float) -> Array:
-    """Whether what is left of a bound on a sum is the rounding of many terms and many steps.
-
-    Wider than `negligible`: to take a point for one of the face that it all but lies in keeps it feasible, to take a
-    point of a face for one inside leaves it no way to go.
-    """
-    return slack <= (array_namespace(slack).finfo(slack.dtype).eps ** 0.75) * size
+def top(a: Array, k: Array | int) -> Array:
+    """Mask of the `k` largest entries along the last axis, the first of those that tie; k an int, or keepdims."""
+    return ranked(a)[1] < k
 
 
 def unit(x: Array, axis: int = -1) -> tuple[Array, Array]:
@@ -106,29 +68,45 @@ def or_one(size: Array) -> Array:
     return xp.where(size == 0, xp.ones_like(size), size)
 
 
-def onto_simplex(x: Array, radius: float) -> Array:
-    """Projection onto ``{x >= 0, sum x = radius}`` along the last axis.
+def excess(size: Array, radius: Any) -> Array:
+    """``max(size - radius, 0)`` relative to the radius: what a ball answers to `violation`."""
+    xp = array_namespace(size)
+    over = size - radius
+    return xp.maximum(over, xp.zeros_like(over)) / (radius or 1.0)
 
-    Newton's method on ``sum max(x - tau, 0) = radius``, from the left: the function is convex, decreasing and piecewise
-    linear, so the iterates rise to the root in finitely many steps (Michelot 1986, Condat 2016). About ten passes over
-    the data replace a sort, which is the dearer of the two on every framework.
-    """
+
+def phase(x: Array) -> Array:
+    """``x / |x|``, for real x a sign; zero counts as positive: sign(0) = 0 would be no vertex."""
     xp = array_namespace(x)
-    backend = backends.owner(x)
-    y = x - xp.max(x, axis=-1, keepdims=True)
-    smallest = xp.finfo(x.dtype).eps * radius
-    tau = xp.maximum(xp.full_like(y[..., :1], -radius), (xp.sum(y, axis=-1, keepdims=True) - radius) / x.shape[-1])
+    if not xp.isdtype(x.dtype, "complex floating"):
+        return xp.where(x < 0, -xp.ones_like(x), xp.ones_like(x))
+    # the larger part first: the modulus of what is denormal has no digits
+    size = xp.maximum(xp.abs(xp.real(x)), xp.abs(xp.imag(x)))
+    unit = x / xp.where(size == 0, xp.ones_like(size), size)
+    length = xp.abs(unit)
+    return xp.where(length == 0, xp.ones_like(x), unit / xp.where(length == 0, xp.ones_like(length), length))
 
-    def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        tau, _ = state
-        above = y - tau
-        active = above > 0
-        excess = xp.sum(xp.where(active, above, xp.zeros_like(above)), axis=-1, keepdims=True) - radius
-        count = xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
-        rise = excess / xp.maximum(count, xp.ones_like(count))
-        return xp.where(rise > 0, tau + rise, tau), rise
 
-    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.ones_like(tau)))
-    above = y - tau
-    # a NaN of x stays one
-    return xp.where(above < 0, xp.zeros_like(above), above)
+def with_phase(size: Array, x: Array) -> Array:
+    """``size x / |x|``, for ``size >= 0``."""
+    xp = array_namespace(x)
+    return size * phase(x) if xp.isdtype(x.dtype, "complex floating") else xp.copysign(size, x)
+
+
+def real_part(x: Array) -> Array:
+    """The real part, for real x the array itself."""
+    xp = array_namespace(x)
+    return xp.real(x) if xp.isdtype(x.dtype, "complex floating") else x
+
+
+def real_dtype(x: Array) -> Any:
+    """The dtype of the real part of `x`."""
+    xp = array_namespace(x)
+    if not is_complex(x):
+        return x.dtype
+    return xp.float32 if x.dtype == xp.complex64 else xp.float64
+
+
+def apply(matrix: Array, x: Array) -> Array:
+    """``matrix @ x`` for every vector x on the last axis."""
+    return x @ array_namespace(x).matrix_transpose(matrix)

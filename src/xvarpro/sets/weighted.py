@@ -8,21 +8,16 @@ from typing import final
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import above, fits, host, on_host, spread, vector
-from xvarpro.sets._search import onto_slice, phase, real_part
+from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
+from xvarpro.sets._parameters import above, fits, on_host, spread, vector
+from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import (
-    mask_at,
-    negligible,
-    or_one,
-    ratio_test,
-    scaled,
-    vertex,
-)
+from xvarpro.sets.vectors import mask_at, or_one, phase, real_part, scaled, vertex
 
 
 @final
@@ -66,8 +61,8 @@ class WeightedSimplex(Set):
         vector(self, "weights", "> 0", lambda x: x > 0)
         vector(self, "lower")
         above(self, "bound", -math.inf)
-        n = max(host(self.weights).size, host(self.lower).size)
-        if host(self.weights).ndim or host(self.lower).ndim:
+        n = max(backends.to_numpy(self.weights).size, backends.to_numpy(self.lower).size)
+        if backends.to_numpy(self.weights).ndim or backends.to_numpy(self.lower).ndim:
             self._room(n)
 
     @classmethod
@@ -82,7 +77,7 @@ class WeightedSimplex(Set):
 
     def _room(self, n: int) -> float:
         """What the lower bounds leave of the bound, on the host."""
-        a, low = host(self.weights), host(self.lower)
+        a, low = backends.to_numpy(self.weights), backends.to_numpy(self.lower)
         if {a.shape, low.shape} - {(), (n,)}:
             raise ProblemError(f"WeightedSimplex: weights and lower must be of one length, got {a.size} and {low.size}")
         room = float(self.bound - np.sum(on_host(self.weights, n) * on_host(self.lower, n)))
@@ -181,9 +176,7 @@ class WeightedSimplex(Set):
         slack = room - xp.sum(a * (x - low), axis=-1, keepdims=True)
         return ratio_test(xp.concat([x - low, slack], axis=-1), xp.concat([-d, rise], axis=-1))
 
-    def slide(self, d: Array, x: Array) -> Array:
-        # what is at its bound stays there: the projection only ever takes from what moves
-        return self.project(x + self.tangent(d, x))
+    slide = slide_by_projection
 
 
 @final
@@ -260,7 +253,7 @@ class WeightedL1Ball(Set):
         return offset + xp.where(wide & (near == xp.abs(z)), z, xp.where(wide, near, 0 * near) * phase(z))
 
     def diameter(self, like: Array) -> float:
-        return 2 * float(np.max(host(self.widths)))
+        return 2 * float(np.max(backends.to_numpy(self.widths)))
 
     def violation(self, x: Array) -> Array:
         xp = array_namespace(x)

@@ -1,0 +1,60 @@
+"""Roots of monotone functions, one per entry of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from xvarpro import backends
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array
+
+Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a function that does not rise
+
+
+def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | float, near: Array) -> Array:
+    """Where a continuous function that does not rise crosses 0, one per entry of `low`.
+
+    Newton's method inside a bracket; a step that leaves the bracket, or that is not half as long as the step before
+    last, is replaced by a bisection (Brent's safeguard), so a function of any shape takes O(log 1/eps) evaluations and
+    a piecewise linear one ends on the exact root of its last piece. Entries are independent of one another: one that is
+    done rests, so that a batch gives the bits of a loop.
+
+    Parameters
+    ----------
+    fun : callable
+        t -> value and slope there, in the shape of t.
+    low, high : arrays
+        ``fun(low) >= 0 >= fun(high)``.
+    start : array
+        First trial.
+    close, near : arrays or floats
+        A step at most `close` (or one rounding of t) long ends the search; so does a value of at most `near`.
+    """
+    xp = array_namespace(low)
+    backend = backends.owner(low)
+    eps = xp.finfo(low.dtype).eps
+    budget = -4 * round(math.log2(eps))
+    State = tuple[Array, Array, Array, Array, Array, Array, Array]
+
+    def body(state: State) -> State:
+        t, low, high, last, before, active, k = state
+        value, slope = fun(t)
+        low = xp.where(value > 0, t, low)
+        high = xp.where(value < 0, t, high)
+        # no division unless its result is short enough to be taken
+        steep = (slope < 0) & (2 * xp.abs(value) <= -slope * before)
+        step = xp.where(steep, value, xp.zeros_like(value)) / xp.where(steep, -slope, xp.ones_like(slope))
+        newton = steep & (t + step >= low) & (t + step <= high)
+        new = xp.where(newton, t + step, low + 0.5 * (high - low))
+        moved = xp.abs(new - t)
+        found = ~(xp.abs(value) > near)  # a NaN ends the search and stays
+        settled = ~(moved > xp.maximum(close + xp.zeros_like(t), eps * xp.abs(t)))
+        t = xp.where(active & ~found, new, t)
+        return t, low, high, moved, last, active & ~found & ~settled, k + 1
+
+    far = xp.abs(high - low) + xp.abs(start)
+    far = 4 * xp.where(far > 0, far, xp.ones_like(far))
+    count = xp.zeros((), dtype=xp.int32, device=device(low))
+    state = (start, low, high, far, far, low < high, count)
+    return backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]

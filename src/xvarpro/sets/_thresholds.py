@@ -1,0 +1,78 @@
+"""Projections onto a simplex and onto slices of a box: one threshold, found without sorting."""
+
+from __future__ import annotations
+
+from xvarpro import backends
+from xvarpro.core.namespace import array_namespace
+from xvarpro.core.struct import Array
+from xvarpro.sets._root_finding import root
+
+
+def onto_simplex(x: Array, radius: float) -> Array:
+    """Projection onto ``{x >= 0, sum x = radius}`` along the last axis.
+
+    Newton's method on ``sum max(x - tau, 0) = radius``, from the left: the function is convex, decreasing and piecewise
+    linear, so the iterates rise to the root in finitely many steps (Michelot 1986, Condat 2016). About ten passes over
+    the data replace a sort, which is the dearer of the two on every framework.
+    """
+    xp = array_namespace(x)
+    backend = backends.owner(x)
+    y = x - xp.max(x, axis=-1, keepdims=True)
+    smallest = xp.finfo(x.dtype).eps * radius
+    tau = xp.maximum(xp.full_like(y[..., :1], -radius), (xp.sum(y, axis=-1, keepdims=True) - radius) / x.shape[-1])
+
+    def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        tau, _ = state
+        above = y - tau
+        active = above > 0
+        excess = xp.sum(xp.where(active, above, xp.zeros_like(above)), axis=-1, keepdims=True) - radius
+        count = xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
+        rise = excess / xp.maximum(count, xp.ones_like(count))
+        return xp.where(rise > 0, tau + rise, tau), rise
+
+    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.ones_like(tau)))
+    above = y - tau
+    # a NaN of x stays one
+    return xp.where(above < 0, xp.zeros_like(above), above)
+
+
+def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | float) -> Array:
+    """Projection onto ``{0 <= x <= upper, <weights, x> = total}`` along the last axis.
+
+    For ``weights > 0`` and ``0 <= total <= <weights, upper>``. The level is sought again from what the first search
+    leaves, so that the result adds up to the rounding of the set however far `y` was: every search takes the digits of
+    the dtype off the distance.
+    """
+    xp = array_namespace(y)
+    y = y - level(y, weights, upper, total) * weights
+    for _ in range(1 if xp.finfo(y.dtype).eps < 1e-10 else 2):
+        y = y - level(y, weights, upper, total, xp.zeros_like(y[..., :1])) * weights
+    y = xp.where(y < 0, xp.zeros_like(y), y)
+    return y if upper is None else xp.where(y > upper, xp.zeros_like(y) + upper, y)
+
+
+def level(y: Array, weights: Array, upper: Array | None, total: Array | float, start: Array | None = None) -> Array:
+    """The t with ``<weights, clip(y - t weights, 0, upper)> = total``, keepdims."""
+    xp = array_namespace(y)
+    weights = xp.broadcast_to(weights, (y.shape[-1],))
+    squares = weights * weights
+    total = xp.zeros_like(y[..., :1]) + total
+    near = xp.finfo(y.dtype).eps * total
+    high = xp.max(y / weights, axis=-1, keepdims=True)
+    if upper is None:
+        low = xp.max((y - total / weights) / weights, axis=-1, keepdims=True)
+        first = low
+    else:
+        low = xp.min((y - upper) / weights, axis=-1, keepdims=True)
+        first = low + 0.5 * (high - low)
+
+    def surplus(t: Array) -> tuple[Array, Array]:
+        z = y - t * weights
+        inside = z > 0 if upper is None else (z > 0) & (z < upper)
+        z = xp.where(z < 0, xp.zeros_like(z), z)
+        z = z if upper is None else xp.where(z > upper, xp.zeros_like(z) + upper, z)
+        rate = xp.sum(xp.where(inside, squares, xp.zeros_like(z)), axis=-1, keepdims=True)
+        return xp.sum(weights * z, axis=-1, keepdims=True) - total, -rate
+
+    first = first if start is None else xp.minimum(xp.maximum(start, low), high)
+    return root(surplus, low, high, first, close=near / xp.sum(squares), near=near)
