@@ -122,10 +122,9 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         ("sets.free", "sets.norms"),
         ("sets.k_largest", "sets.ordered_weighted"),
         ("sets.region", "sets.free"),
-        ("sets.singular_values", "sets.lanczos"),
-        ("sets.singular_values", "sets.lp"),
-        ("sets.semidefinite", "sets.lanczos"),
-        *(("sets.between", f"sets.{name}") for name in ("box", "free", "linf")),
+        ("sets.box", "sets.free"),
+        *(("sets.singular_values", f"sets.{name}") for name in ("balls", "box", "lanczos", "lp")),
+        *(("sets.semidefinite", f"sets.{name}") for name in ("k_largest", "lanczos", "simplex")),
         *(
             (f"sets.{made}", f"sets.{name}")
             for made in ("combinators", "products")

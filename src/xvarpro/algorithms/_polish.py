@@ -88,11 +88,11 @@ class InFace(FirstOrder):
         return tuple(0 * x if i in without else x for i, x in enumerate(d))
 
     def toward(self, f: Objective, region: Region, d: Leaves, theta: Leaves) -> Leaves:
-        return sub(region.slide(f.backend, d, theta), theta)
+        return sub(region.slide(d, theta), theta)
 
     def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
         def slid(theta: Leaves, n: Array) -> _Slid:
-            end = region.slide(f.backend, sub(goal, theta), theta)
+            end = region.slide(sub(goal, theta), theta)
             ahead = region.blmo(end, region.block(sub(end, goal), free=False))
             return _Slid(end, region.block(ahead.d, free=False), ahead.gap_A, n)
 

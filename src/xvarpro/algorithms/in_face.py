@@ -157,7 +157,7 @@ def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -
     """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets."""
     xp = array_namespace(*theta)
     length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
-    end = region.slide(f.backend, tuple(-length * g for g in grad), theta)
+    end = region.slide(tuple(-length * g for g in grad), theta)
     none = tuple(xp.zeros_like(x) for x in theta)
     return none, region.block(sub(end, theta), free=False)
 

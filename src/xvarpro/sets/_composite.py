@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
 
 
-class Around(Set):
+class WrappedSet(Set):
     """A set made of another one, `inner`, whose properties it has where it has the methods that they speak of."""
 
     inner: Set
@@ -51,7 +48,7 @@ class Around(Set):
         self.inner.check(shape)
 
 
-class Several(Set):
+class CompositeSet(Set):
     """A set made of several, `sets`, that has a property where all of them do and it has the methods."""
 
     sets: tuple[Set, ...]
@@ -101,48 +98,6 @@ def members(owner: Any, most: int) -> None:
     if len(kinds) > 1 or max(kinds, default=1) > most:
         what = "sets of vectors" if most == 1 else "sets of vectors or sets of matrices, not both"
         raise ProblemError(f"{type(owner).__name__} needs {what}, got {owner.sets!r}")
-
-
-def finite(owner: Any, name: str) -> np.ndarray:
-    value = getattr(owner, name)
-    try:
-        numbers = backends.to_numpy(value)
-    except (TypeError, ValueError):
-        numbers = np.asarray(None)
-    if numbers.dtype.kind not in "iufc" or not np.isfinite(numbers).all():
-        raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {value!r}")
-    if numbers.ndim == 0:
-        object.__setattr__(owner, name, numbers.item())
-    elif backends.of(value) is None:
-        object.__setattr__(owner, name, numbers)
-    return numbers
-
-
-def broadcasts(owner: object, name: str, value: Any, shape: tuple[int, ...]) -> None:
-    got = tuple(getattr(value, "shape", ()))
-    try:
-        fits = np.broadcast_shapes(got, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ProblemError(
-            f"{type(owner).__name__}: {name} of shape {got} does not broadcast to a point of shape {shape}"
-        )
-
-
-def alongside(parameter: Any, like: Array) -> Array:
-    """A parameter in the framework, device and dtype of `like`: complex where that is, so that products take it."""
-    xp = array_namespace(like)
-    if not xp.isdtype(like.dtype, "complex floating"):
-        return as_like(parameter, like)
-    owner = backends.of(parameter)
-    kind = isinstance(parameter, complex) if owner is None else owner.dtype_name(parameter).startswith("complex")
-    if not kind:
-        return xp.astype(as_like(parameter, like), like.dtype)
-    backend = backends.owner(like)
-    if owner is backend:
-        return xp.astype(parameter, like.dtype)
-    return backend.asarray(backends.to_numpy(parameter), dtype=backend.dtype_name(like), device=backend.device_of(like))
 
 
 def one(C: Set, like: Array) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device, is_complex
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets.vectors import real_dtype
@@ -70,13 +70,44 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
             )
 
 
+def finite(owner: Any, name: str) -> np.ndarray:
+    value = getattr(owner, name)
+    try:
+        numbers = backends.to_numpy(value)
+    except (TypeError, ValueError):
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "iufc" or not np.isfinite(numbers).all():
+        raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {value!r}")
+    if numbers.ndim == 0:
+        object.__setattr__(owner, name, numbers.item())
+    elif backends.of(value) is None:
+        object.__setattr__(owner, name, numbers)
+    return numbers
+
+
+def broadcasts(owner: object, name: str, value: Any, shape: tuple[int, ...]) -> None:
+    got = tuple(getattr(value, "shape", ()))
+    try:
+        fits = np.broadcast_shapes(got, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ProblemError(
+            f"{type(owner).__name__}: {name} of shape {got} does not broadcast to a point of shape {shape}"
+        )
+
+
 def as_like(parameter: Any, like: Array) -> Array:
-    """A parameter of a set, a number or an array of any framework, in the framework, dtype and device of `like`."""
-    xp = array_namespace(like)
-    dtype = real_dtype(like)
-    owner = backends.of(parameter)
-    if owner is not None and owner is not backends.owner(like):
+    """A parameter of a set, a number or an array of any framework, in the framework, device and precision of `like`.
+
+    A real one stays real, a complex one complex.
+    """
+    xp, owner, backend = array_namespace(like), backends.of(parameter), backends.owner(like)
+    if owner is not None and owner is not backend:
         parameter = owner.to_numpy(parameter)
+    dtype = real_dtype(like)
+    if isinstance(parameter, complex) or (owner is not None and is_complex(parameter)):
+        dtype = xp.complex64 if dtype == xp.float32 else xp.complex128
     return xp.asarray(parameter, dtype=dtype, device=device(like))
 
 

@@ -11,11 +11,13 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import checks
+from xvarpro.core.namespace import adjoint as conjugate_transpose
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import Around, Several, alongside, broadcasts, finite, is_set, members, one, total
+from xvarpro.sets._composite import CompositeSet, WrappedSet, is_set, members, one, total
 from xvarpro.sets._nearest_point import distance_bound
+from xvarpro.sets._parameters import as_like, broadcasts, finite
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set
@@ -25,7 +27,7 @@ from xvarpro.sets.vectors import apply
 
 @final
 @dataclass(frozen=True)
-class ShiftScale(Around):
+class ShiftScale(WrappedSet):
     """``{scale z + shift : z in inner}``.
 
     Parameters
@@ -76,10 +78,10 @@ class ShiftScale(Around):
         return self.inner.strictly_convex
 
     def _out(self, z: Array) -> Array:
-        return self.scale * z + alongside(self.shift, z)
+        return self.scale * z + as_like(self.shift, z)
 
     def _in(self, x: Array) -> Array:
-        return (x - alongside(self.shift, x)) / self.scale
+        return (x - as_like(self.shift, x)) / self.scale
 
     def lmo(self, g: Array) -> Array:
         return self._out(self.inner.lmo(g))
@@ -116,7 +118,7 @@ class ShiftScale(Around):
 
 @final
 @dataclass(frozen=True)
-class LinearImage(Around):
+class LinearImage(WrappedSet):
     """``{matrix z + shift : z in inner}``, vectors on the last axis.
 
     It has an oracle, ``matrix lmo(matrix^H g) + shift``, and no projection. `violation` is a lower bound on the
@@ -179,17 +181,14 @@ class LinearImage(Around):
         broadcasts(self, "shift", self.shift, (m,))
 
     def _out(self, z: Array) -> Array:
-        return self._times(z, adjoint=False) + alongside(self.shift, z)
+        return self._times(z, adjoint=False) + as_like(self.shift, z)
 
     def _times(self, z: Array, adjoint: bool) -> Array:
         if self.matrix is None:
             return z
         xp = array_namespace(z)
-        A = alongside(self.matrix, z)
-        if adjoint:
-            A = xp.matrix_transpose(A)
-            A = xp.conj(A) if xp.isdtype(A.dtype, "complex floating") else A
-        return apply(A, z)
+        A = xp.astype(as_like(self.matrix, z), z.dtype, copy=False)
+        return apply(conjugate_transpose(A) if adjoint else A, z)
 
     def lmo(self, g: Array) -> Array:
         return self._out(self.inner.lmo(self._times(g, adjoint=True)))
@@ -213,7 +212,7 @@ class LinearImage(Around):
     def violation(self, x: Array) -> Array:
         if self.matrix is None:
             return distance_bound(self, x) / (self.diameter(x) or 1.0)
-        D = self._width(alongside(self.matrix, x))  # where a program is traced the matrix has no values yet
+        D = self._width(as_like(self.matrix, x))  # where a program is traced the matrix has no values yet
         return distance_bound(self, x) / array_namespace(x).where(D > 0, D, 1.0)
 
     def center(self, like: Array) -> Array:
@@ -222,7 +221,7 @@ class LinearImage(Around):
 
 @final
 @dataclass(frozen=True)
-class MinkowskiSum(Several):
+class MinkowskiSum(CompositeSet):
     """``{z_1 + ... + z_k : z_i in sets[i]}``.
 
     It has an oracle, the sum of the oracles, and no projection. `violation` is a lower bound on the distance over the
@@ -277,7 +276,7 @@ class MinkowskiSum(Several):
 
 @final
 @dataclass(frozen=True)
-class HullOfUnion(Several):
+class HullOfUnion(CompositeSet):
     """Convex hull of the union of sets.
 
     It has an oracle, the best of the oracles with ties to the first set, and no projection. `violation` is a lower

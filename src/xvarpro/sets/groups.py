@@ -27,9 +27,28 @@ from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import direction, excess, norm, phase, scaled
 
 
+@dataclass(frozen=True)
+class _GroupBall(Set):
+    """A ball in a sum of norms of groups of entries."""
+
+    groups: Grouping = 2
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        grouping(self)
+        checks.nonnegative(self, "radius")
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return (cls(), *(cls(groups, 2.0) for groups in groupings(shape)))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        fitting(self, shape)
+
+
 @final
 @dataclass(frozen=True)
-class GroupL12Ball(Set):
+class GroupL12Ball(_GroupBall):
     """Ball of the group lasso, ``{sum over groups of |x_G|_2 <= radius}``, along the last axis.
 
     Parameters
@@ -56,21 +75,7 @@ class GroupL12Ball(Set):
     array([-0.6,  0.8,  0. ,  0. ])
     """
 
-    groups: Grouping = 2
-    radius: float = 1.0
-
     takes_complex = True
-
-    def __post_init__(self) -> None:
-        grouping(self)
-        checks.nonnegative(self, "radius")
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return (cls(), *(cls(groups, 2.0) for groups in groupings(shape)))
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        fitting(self, shape)
 
     def _norms(self, x: Array) -> Array:
         return by_group(self.groups, [norm(part)[..., 0] for part in split(self.groups, x)], x.shape[-1])
@@ -99,7 +104,7 @@ class GroupL12Ball(Set):
 
 @final
 @dataclass(frozen=True)
-class GroupL1InfBall(Set):
+class GroupL1InfBall(_GroupBall):
     """Ball ``{sum over groups of max |x_G| <= radius}`` along the last axis.
 
     Parameters
@@ -127,21 +132,7 @@ class GroupL1InfBall(Set):
     array([-1.,  1.,  0.,  0.])
     """
 
-    groups: Grouping = 2
-    radius: float = 1.0
-
     polytope = True
-
-    def __post_init__(self) -> None:
-        grouping(self)
-        checks.nonnegative(self, "radius")
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return (cls(), *(cls(groups, 2.0) for groups in groupings(shape)))
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        fitting(self, shape)
 
     def _over(self, reduce: str, x: Array) -> Array:
         """``|x_G|_1`` or ``|x_G|_inf``, one per group."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
@@ -35,8 +34,7 @@ class LpBall(Set):
     Projection : two root searches, one inside the other, O(n) a pass
 
     The linear oracle is the equality case of Hoelder's inequality. The projection solves ``y + t y^(p-1) = |x|`` entry
-    by entry, Newton's method on whichever of y and ``y^(p-1)`` makes it convex, inside a search for the t at which y is
-    as long as the radius.
+    by entry, inside a search for the t at which y is as long as the radius.
 
     Examples
     --------
@@ -104,33 +102,17 @@ class LpBall(Set):
         return xp.where(fits, x, self.radius * phase(x) * y)
 
     def _shrunk(self, b: Array, t: Array) -> Array:
-        """The y with ``y + t y^(p-1) = b``: Newton's method from the right, on a convex function that rises."""
+        """The y in [0, b] with ``y + t y^(p-1) = b``, entry by entry."""
         xp = array_namespace(b)
-        eps = xp.finfo(b.dtype).eps
-        sharp = self.p < 2
-        m = 1 / (self.p - 1) if sharp else self.p - 1
-        # y + t y^m, or z^m + t z for z = y^(p-1)
-        one, many = (t, xp.ones_like(t)) if sharp else (xp.ones_like(t), t)
-        safe = xp.where(t > 0, t, xp.ones_like(t))
-        start = xp.where(t > 0, b / safe, b) if sharp else b
-        other = b ** (1 / m) if sharp else xp.where(t > 0, (b / safe) ** (1 / m), b)
-        start = xp.where(t > 0, xp.minimum(start, other), other if sharp else b)
+        some = t > 0
+        alone = (b / xp.where(some, t, xp.ones_like(t))) ** (1 / (self.p - 1))  # without the first term
+        high = xp.where(some, xp.minimum(b, alone), b)
 
-        def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
-            z, active = state
-            last = z ** (m - 1)
-            slope = one + many * m * last
-            drop = (z * (one + many * last) - b) / xp.where(slope > 0, slope, xp.ones_like(slope))
-            active = active & (drop > 0.5 * eps * z)
-            return xp.where(active, z - drop, z), active
+        def rest(y: Array) -> tuple[Array, Array]:
+            second = t * y ** (self.p - 1)
+            return b - y - second, -1 - (self.p - 1) * second / or_one(y)
 
-        z, _ = backends.owner(b).while_loop(lambda state: xp.any(state[1]), body, (start, start == start))
-        if not sharp:
-            return z
-        # a high power multiplies the rounding of z: there y is what z leaves of b
-        left = b - t * z
-        y = z**m
-        return xp.where((m * y > b) & (left > 0), left, y)
+        return root(rest, xp.zeros_like(high), high, high, close=0.0, near=xp.finfo(b.dtype).eps * b)
 
     def diameter(self, like: Array) -> float:
         return 2 * self.radius * max(1.0, like.shape[-1] ** (0.5 - 1 / self.p))

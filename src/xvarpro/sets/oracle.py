@@ -12,7 +12,7 @@ import numpy as np
 from xvarpro.core import checks
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import Around, is_set
+from xvarpro.sets._composite import WrappedSet, is_set
 from xvarpro.sets._nearest_point import distance_bound
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.interface import Set
@@ -31,7 +31,7 @@ class Calls:
 
 @final
 @dataclass(frozen=True)
-class Counted(Around):
+class Counted(WrappedSet):
     """A set that counts the calls of its oracle and of its projection, in ``calls.lmo`` and ``calls.project``.
 
     The counts are kept on the host: a compiled loop calls once per compilation, whatever the number of its iterations,

@@ -13,17 +13,17 @@ from typing import Any, final
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import Around, Several, members, one, total
+from xvarpro.sets._composite import CompositeSet, WrappedSet, members, one, total
 from xvarpro.sets._grouping import Grouping, fitting, grouping, groupings, join, split
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.simplex import Simplex
 
 
 @final
 @dataclass(frozen=True)
-class Product(Several):
+class Product(CompositeSet):
     """Product of sets over consecutive blocks of the last axis.
 
     For blocks that are arrays of their own no set is needed: ``over=`` takes a tree of sets beside a tree of arrays.
@@ -130,7 +130,7 @@ class Product(Several):
         return array_namespace(x).concat(there, axis=-1) if len(there) == len(parts) else None
 
 
-class Repeated(Around):
+class Repeated(WrappedSet):
     """The product of one `inner` per vector that a point is made of."""
 
     def __post_init__(self) -> None:
@@ -222,7 +222,7 @@ class Columns(Repeated):
     event_ndim = 2
 
     def check(self, shape: tuple[int, ...]) -> None:
-        _is_matrix(self, shape)
+        check_matrix(self, shape)
         self.inner.check((shape[-2],))
 
     def _vectors(self, x: Array) -> list[Array]:
@@ -262,7 +262,7 @@ class Rows(Repeated):
     event_ndim = 2
 
     def check(self, shape: tuple[int, ...]) -> None:
-        _is_matrix(self, shape)
+        check_matrix(self, shape)
         self.inner.check((shape[-1],))
 
     def _vectors(self, x: Array) -> list[Array]:
@@ -326,12 +326,6 @@ class Groups(Repeated):
 
 def _is_length(n: Any) -> bool:
     return isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= 1
-
-
-def _is_matrix(owner: Set, shape: tuple[int, ...]) -> None:
-    if len(shape) < 2:
-        name = type(owner).__name__
-        raise ProblemError(f"{name} constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}")
 
 
 def _by_event(C: Set, method: str, *arrays: Array) -> Array:

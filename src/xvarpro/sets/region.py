@@ -5,32 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
+from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import real_dtype
 
-BENDS = 128  # faces that one way may run into
+if TYPE_CHECKING:
+    from xvarpro.objective.interface import LowerError
+
+BENDS = 128  # faces that one path may meet
 
 
 class Direction(NamedTuple):
-    """``d = BLMO(theta, grad) - theta``, the two parts of ``-<grad, d>``, and what inexact oracles may hide of them."""
+    """The Frank-Wolfe direction ``d = BLMO(theta, grad) - theta`` and its certificate; all but d are 0-d arrays."""
 
     d: Leaves
-    gap_A: Array
-    gap_B: Array
-    slack: Array
-    lower: Any = ()  # `LowerError`, where an inexact lower level is part of the slack
+    gap_A: Array  # -<grad, d> of block A
+    gap_B: Array  # -<grad, d> of block B
+    slack: Array  # the most by which inexact oracles under-estimate the gap
+    lower: LowerError | tuple[()] = ()  # where an inexact lower level is part of the slack
 
 
 @final
 @dataclass(frozen=True)
 class Region(Struct):
-    """Sets by leaf.
+    """The set of each leaf of theta. `Leaves` are tuples of arrays in the order of theta's leaves.
 
     Parameters
     ----------
@@ -39,7 +44,7 @@ class Region(Struct):
     free : tuple of (tuple of int, Free)
         Block B: groups of leaves, each with the norm of its ball.
     diameters : tuple of arrays, 0-d
-        Of the constrained leaves' sets, where an inexact lower level asks for them; see `measured`.
+        Those of the constrained leaves, where an inexact lower level needs them; see `measured`.
     """
 
     constrained: tuple[tuple[int, Set], ...] = ()
@@ -47,7 +52,7 @@ class Region(Struct):
     diameters: tuple[Array, ...] = ()
 
     def measured(self, theta: Leaves) -> Region:
-        """The region with the diameters of its sets: sets measure themselves on the host, before a loop is compiled."""
+        """The region with its `diameters`, computed on the host before a loop is compiled."""
         widths = [(theta[i], C.diameter(event(C, theta[i]))) for i, C in self.constrained]
         return replace(self, diameters=tuple(array_namespace(x).full_like(trees.corner(x), d) for x, d in widths))
 
@@ -59,22 +64,21 @@ class Region(Struct):
     def blmo(self, theta: Leaves, grad: Leaves) -> Direction:
         """Algorithm 2: a vertex of block A, a point on the ball around the iterate for block B."""
         d = list(theta)
-        gap_A = gap_B = slack = None
+        gap_A = gap_B = slack = _zero(theta)
         for i, C in self.constrained:
             v, hidden = C.certified(event(C, grad[i]))
             d[i] = array_namespace(v).reshape(v, theta[i].shape) - theta[i]
-            slack = slack if hidden is None else _add(slack, array_namespace(v).sum(hidden))
-            gap_A = _add(gap_A, -trees.inner(grad[i], d[i]))
+            slack = slack if hidden is None else slack + array_namespace(v).sum(hidden)
+            gap_A = gap_A - trees.inner(grad[i], d[i])
         for group, ball in self.free:
             u, size = ball.norm.dual(tuple(grad[i] for i in group))
             for i, x in zip(group, u, strict=True):
                 d[i] = -ball.radius * x
-            gap_B = _add(gap_B, ball.radius * size)
-        zero = _zero(theta)
-        return Direction(tuple(d), *(zero if part is None else part for part in (gap_A, gap_B, slack)))
+            gap_B = gap_B + ball.radius * size
+        return Direction(tuple(d), gap_A, gap_B, slack)
 
     def hidden(self, theta: Leaves, error: Leaves) -> Array:
-        """By how much both parts of the gap may change with a gradient that changes by as much as `error`.
+        """The most by which both parts of the gap change if the gradient changes by `error`, 0-d.
 
         Of the constrained leaves only the length of the error counts, not its direction: an estimate is not known to
         more than that.
@@ -96,7 +100,7 @@ class Region(Struct):
         """Nearest feasible point; free leaves stay."""
         out = list(theta)
         for i, C in self.constrained:
-            out[i] = _on_event(C.project, C, theta[i])
+            out[i] = array_namespace(theta[i]).reshape(C.project(event(C, theta[i])), theta[i].shape)
         return tuple(out)
 
     def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
@@ -113,10 +117,11 @@ class Region(Struct):
                 out[i] = xp.reshape(C.tangent(rows, x), v.shape)
         return tuple(out)
 
-    def slide(self, backend: Any, d: Leaves, theta: Leaves) -> Leaves:
-        """Where a way of length 1 along `d` ends that turns into each face it meets; leaves without faces stay.
+    def slide(self, d: Leaves, theta: Leaves) -> Leaves:
+        """End of the path ``theta + t d``, t in [0, 1], that turns into each face it meets; see `Set.slide`.
 
-        One evaluation of the objective then pays for all the faces that end sooner, of which dense points have many.
+        Leaves without faces stay. One evaluation of the objective then pays for all faces on the path, of which a dense
+        point meets many.
         """
         out = [x + v for x, v in zip(theta, d, strict=True)]
         for i, C in self.constrained:
@@ -124,7 +129,7 @@ class Region(Struct):
             if C.has_faces:
                 x, v = event(C, theta[i]), event(C, d[i])
                 end = C.slide(v, x)
-                out[i] = array_namespace(x).reshape(_walk(backend, C, v, x) if end is None else end, theta[i].shape)
+                out[i] = array_namespace(x).reshape(_walk(C, v, x) if end is None else end, theta[i].shape)
         return tuple(out)
 
     def violation(self, theta: Leaves) -> Array:
@@ -142,11 +147,11 @@ class Region(Struct):
 
 
 def event(C: Set, x: Array) -> Array:
-    """A leaf as its set sees it: one vector, for a vector set."""
+    """A leaf in the shape that its set takes: flattened for a vector set."""
     return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
 
 
-def _walk(backend: Any, C: Set, d: Array, x: Array) -> Array:
+def _walk(C: Set, d: Array, x: Array) -> Array:
     """`Set.slide`, face by face."""
     xp = array_namespace(x)
 
@@ -161,22 +166,11 @@ def _walk(backend: Any, C: Set, d: Array, x: Array) -> Array:
         return x + step * along, left - step, xp.any(along != 0), n + 1
 
     one = xp.ones((), dtype=x.dtype, device=device(x))
-    return backend.while_loop(going, bend, (x, one, one > 0, 0 * one))[0]
-
-
-def _on_event(fun: Any, C: Set, x: Array) -> Array:
-    if C.event_ndim != 1 or x.ndim == 1:
-        return fun(x)
-    xp = array_namespace(x)
-    return xp.reshape(fun(xp.reshape(x, (-1,))), x.shape)
+    return backends.owner(x).while_loop(going, bend, (x, one, one > 0, 0 * one))[0]
 
 
 def _zero(theta: Leaves) -> Array:
-    return array_namespace(theta[0]).zeros((), dtype=theta[0].dtype, device=device(theta[0]))
-
-
-def _add(total: Array | None, term: Array) -> Array:
-    return term if total is None else total + term
+    return array_namespace(theta[0]).zeros((), dtype=real_dtype(theta[0]), device=device(theta[0]))
 
 
 def resolve(over: Tree, theta: Tree) -> Region:

@@ -14,7 +14,7 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import whole
 from xvarpro.sets._spectra import adjoint, composed, eigh, hermitian, outer
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.k_largest import Hypersimplex
 from xvarpro.sets.lanczos import Lanczos, check_solver
 from xvarpro.sets.simplex import CappedSimplex, Simplex
@@ -41,8 +41,7 @@ class _OfEigenvalues(Set):
         return 1.0
 
     def check(self, shape: tuple[int, ...]) -> None:
-        if len(shape) < 2 or shape[-1] != shape[-2]:
-            raise ProblemError(f"{type(self).__name__} constrains a square matrix, got a leaf of shape {shape}")
+        check_matrix(self, shape, square=True)
 
     # Fan's trace inequality: the best matrix has the eigenvectors of the gradient, the nearest one those of the point
 

@@ -17,7 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets._spectra import composed, outer, singular_values, svd
 from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.box import LinfBall
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.lanczos import Lanczos, check_solver
 from xvarpro.sets.lp import LpBall
 
@@ -39,10 +39,7 @@ class _OfSingularValues(Set):
         return cls(), cls(2.5)  # type: ignore[call-arg]
 
     def check(self, shape: tuple[int, ...]) -> None:
-        if len(shape) < 2:
-            raise ProblemError(
-                f"{type(self).__name__} constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}"
-            )
+        check_matrix(self, shape)
 
     # von Neumann's trace inequality: the best matrix has the singular vectors of the gradient, the nearest one those
     # of the point

@@ -15,23 +15,20 @@ from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._parameters import as_like
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import Set, check_matrix
 
 _TOLERANCE = 1e-10  # the least that HiGHS accepts
 
 
 class _OnHost(Set):
-    """What both share: matrices on the last two axes, an oracle that leaves the framework."""
+    """Matrices on the last two axes, with an oracle that is a solver of SciPy."""
 
     event_ndim = 2
     polytope = True
     compiles = False
 
     def check(self, shape: tuple[int, ...]) -> None:
-        if len(shape) < 2:
-            raise ProblemError(
-                f"{type(self).__name__} constrains a matrix: theta's leaf must have 2 or more axes, got shape {shape}"
-            )
+        check_matrix(self, shape)
 
 
 @final
@@ -68,11 +65,10 @@ class Birkhoff(_OnHost):
     """
 
     def check(self, shape: tuple[int, ...]) -> None:
-        if len(shape) < 2 or shape[-1] != shape[-2]:
-            raise ProblemError(f"Birkhoff constrains a square matrix, got a leaf of shape {shape}")
+        check_matrix(self, shape, square=True)
 
     def lmo(self, g: Array) -> Array:
-        return _onhost(self, _assignment, g)
+        return _solved_on_host(self, _assignment, g)
 
     def diameter(self, like: Array) -> float:
         n = like.shape[-1]
@@ -162,7 +158,7 @@ class Transport(_OnHost):
         return a, b * (a.sum() / b.sum())
 
     def lmo(self, g: Array) -> Array:
-        return _onhost(self, lambda cost: _plan(cost, *self._sums(g.shape)), g)
+        return _solved_on_host(self, lambda cost: _plan(cost, *self._sums(g.shape)), g)
 
     def certified(self, g: Array) -> tuple[Array, Array | None]:
         a, _ = self._sums(g.shape)
@@ -183,8 +179,8 @@ class Transport(_OnHost):
         return array_namespace(like).zeros_like(like) + as_like(np.outer(a, b / b.sum()), like)
 
 
-def _onhost(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Array) -> Array:
-    """`solve` for every matrix of a batch; NaN where one is not finite."""
+def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Array) -> Array:
+    """`solve` for every matrix of g, (..., m, n), on the host; NaN where one is not finite."""
     backend = backends.owner(g)
     try:
         costs = np.asarray(backend.to_numpy(g), dtype=np.float64)
@@ -258,7 +254,7 @@ def _flow(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         neighbours[other].discard(leaf)
         if len(neighbours[other]) == 1:
             leaves.append(other)
-    # a support with a cycle is no vertex: keep what the solver said
+    # a support with a cycle is no vertex: keep the flow that the solver returned
     return x if any(neighbours) else out
 
 
