@@ -139,7 +139,7 @@ def test_float32_on_torch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (["--backend", "foo"], "numpy, torch, jax, cupy"),
         (["--compare", "numpy,foo"], "unknown backend 'foo'"),
@@ -159,13 +159,13 @@ def test_float32_on_torch(tmp_path):
         (["--units", "0"], "units must be"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_before_any_work(tmp_path, args, told):
+def test_a_mistake_is_one_line_before_any_work(tmp_path, args, message):
     result = invoke(*SMALL, "--out", tmp_path / "out", *args)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
-    assert told in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -282,14 +282,14 @@ def test_a_problem_of_the_users_is_compared_between_backends(tmp_path, off):
     (tmp_path / "mine.py").write_text(PROBLEM + f"\nOFF = {off}\n")
     result = invoke(*COMPARE, f"{tmp_path}/mine.py:decays", "--out", tmp_path)
     assert result.exit_code == int(off > 0), result.output
-    told = json.loads((tmp_path / "comparison.json").read_text())
-    assert told["agree"] is (off == 0)
-    assert " ".join(told["verdict"].split()) in " ".join(result.stdout.split())
+    record = json.loads((tmp_path / "comparison.json").read_text())
+    assert record["agree"] is (off == 0)
+    assert " ".join(record["verdict"].split()) in " ".join(result.stdout.split())
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("nothing", "file.py:function"),
         ("nowhere.at.all:decays", "no module nowhere.at.all"),
@@ -298,11 +298,11 @@ def test_a_problem_of_the_users_is_compared_between_backends(tmp_path, off):
         ("{0}/mine.py:wrong", "must return (problem, theta0)"),
     ],
 )
-def test_a_problem_that_is_none_is_told_in_one_line(tmp_path, name, told):
+def test_a_name_that_is_no_problem_is_one_line(tmp_path, name, message):
     (tmp_path / "mine.py").write_text(PROBLEM)
     result = invoke(*COMPARE, name.format(tmp_path))
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -74,7 +74,7 @@ def encode(obj: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def decode(stored: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Decode what `encode` returned, with NumPy arrays; `Opaque` stands for what could not be stored or found.
+    """Decode what `encode` returned, with NumPy arrays; `Opaque` in place of what was not stored or not found.
 
     Classes are looked up among those that are imported: no code named by a file is run.
     """
