@@ -1,0 +1,95 @@
+"""The examples of docs/extending.md keep every promise of their seams."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import conformance
+from xvarpro.conformance.checks import lower_level, sets, steps
+
+from .support import HOST_BACKENDS, Quadratic, rng, states
+
+PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+
+
+def example(heading):
+    """The module that the block below a heading makes."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"^```python\n(.*?)^```$", section, flags=re.DOTALL | re.MULTILINE)
+    module = ModuleType(f"extending_{heading.split()[-1]}")
+    sys.modules[module.__name__] = module  # where a dataclass looks up its annotations
+    exec(block, vars(module))
+    return module
+
+
+PARTS = {heading: example(heading) for heading in ("A set", "A step rule", "A lower solver", "An algorithm")}
+
+
+@pytest.mark.parametrize("heading", PARTS)
+def test_the_solve_of_an_example_converges(heading):
+    assert PARTS[heading].fit.success
+
+
+@pytest.mark.parametrize(
+    ("heading", "room", "name", "found"),
+    [
+        ("A set", xv.sets, "TruncatedCone", sets.cases),
+        ("A step rule", xv.steps, "Doubling", steps.rules),
+        ("A lower solver", xv.lower, "TextbookQR", lower_level.levels),
+    ],
+)
+def test_an_example_passes_the_suite_once_it_is_exported(heading, room, name, found, monkeypatch):
+    cached = [f for f in (found, lower_level.solvers, lower_level.dependent) if hasattr(f, "cache_clear")]
+    monkeypatch.setattr(room, name, getattr(PARTS[heading], name), raising=False)
+    monkeypatch.setattr(room, "__all__", [*room.__all__, name])
+    for f in cached:
+        f.cache_clear()
+    try:
+        report = conformance.run(["numpy", "array-api-strict"], only=f"*/{name}*")
+    finally:
+        for f in cached:
+            f.cache_clear()
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("C", [xv.sets.ShiftScale, lambda C: C], ids=["shifted", "plain"])
+def test_a_projection_satisfies_the_variational_inequality(C):
+    """``<x - P(x), v - P(x)> <= 0`` for all v of the set: its vertices suffice."""
+    cone = C(PARTS["A set"].TruncatedCone(2.0))
+    x = 5 * rng().normal(size=(200, 4))
+    p = cone.project(x)
+    assert float(np.max(cone.violation(p))) <= 1e-15
+    v = cone.lmo(p - x)
+    assert float(np.max(np.sum((x - p) * (v - p), axis=-1))) <= 1e-12
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_the_algorithm_runs_on_every_backend(name):
+    example = PARTS["An algorithm"]
+    fit = xv.solve(
+        example.problem, example.start_at, over=example.over, algorithm=example.ProjectedGradient(), max_iter=2000,
+        tol=1e-4, backend=name, dtype="float64",
+    )  # fmt: skip
+    assert fit.success
+    np.testing.assert_allclose(fit.theta, example.fit.theta, rtol=1e-5)
+
+
+def test_the_algorithm_certifies_counts_and_descends():
+    f = Quadratic(np.diag(np.linspace(1.0, 9.0, 6)), rng().normal(size=6))
+    region, theta = xv.sets.region.resolve(xv.sets.Simplex(), np.full(6, 1 / 6)), (np.full(6, 1 / 6),)
+    iterates = list(states(PARTS["An algorithm"].ProjectedGradient(), f, region, theta, 30))
+    for iterate in iterates:
+        (x,) = iterate.theta
+        g = f.H @ x - f.b
+        assert float(iterate.gap_A) == pytest.approx(g @ x - g.min(), rel=1e-9, abs=1e-12)
+        assert float(region.violation(iterate.theta)) <= 1e-14
+    values = [float(iterate.value) for iterate in iterates]
+    assert (np.diff(values) <= 1e-15).all()
+    assert int(iterates[-1].counts.values) == f.values
+    assert int(iterates[-1].counts.gradients) == f.gradients
+    assert float(iterates[-1].gap_A) <= 1e-3 * float(iterates[0].gap_A)
