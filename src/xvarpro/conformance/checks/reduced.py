@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ import xvarpro as xv
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.evaluation import Evaluated
 from xvarpro.conformance.problems import Reference
+from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.suite import Measured, Target, alternate, check
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
@@ -117,63 +118,27 @@ def graded(case: Graded) -> Reference:
     return Reference(xv.bilevel(lower=lower, upper=upper, data=data), THETA, None)
 
 
-def _rational(x: np.ndarray) -> Any:
-    return [Fraction(float(v)) for v in x] if x.ndim == 1 else [_rational(row) for row in x]
-
-
-def _design(parts: Any, theta: list[Fraction]) -> list[list[Fraction]]:
-    factors = [Fraction(1), *theta, theta[0] * theta[1]]
-    rows, columns = len(parts[0]), len(parts[0][0])
-    return [
-        [sum(f * P[i][j] for f, P in zip(factors, parts, strict=True)) for j in range(columns)] for i in range(rows)
-    ]
-
-
-def _solved(H: list[list[Fraction]], b: list[Fraction]) -> list[Fraction]:
-    """``H^-1 b`` by elimination; H is positive definite."""
-    rows = [[*row, x] for row, x in zip(H, b, strict=True)]
-    for i, pivot in enumerate(rows):
-        for row in rows[i + 1 :]:
-            factor = row[i] / pivot[i]
-            row[i:] = [x - factor * p for x, p in zip(row[i:], pivot[i:], strict=True)]
-    w: list[Fraction] = []
-    for i in reversed(range(len(rows))):
-        known = sum(x * v for x, v in zip(rows[i][i + 1 : -1], w, strict=True))
-        w = [(rows[i][-1] - known) / rows[i][i], *w]
-    return w
-
-
-def _product(M: list[list[Fraction]], w: list[Fraction]) -> list[Fraction]:
-    return [sum((a * b for a, b in zip(row, w, strict=True)), Fraction(0)) for row in M]
-
-
 @cache
 def exact(case: Graded) -> Evaluated:
     """Value and gradient by rational arithmetic: no rounding, and central differences with a step of 2^-100."""
-    problem: Any = graded(case).problem
-    parts = {name: _rational(x) for name, x in problem.data.items()}
-    y, lam = _rational(problem.lower.y), Fraction(LAM)
+    problem = graded(case).problem
+    parts = {name: fractions(x) for name, x in problem.data.items()}
+    y, lam = fractions(np.asarray(problem.lower.y)), Fraction(LAM)
 
-    def value(theta: list[Fraction]) -> Fraction:
-        M = _design(parts["lower"], theta)
-        columns = list(zip(*M, strict=True))
-        H = [[sum(a * b for a, b in zip(p, q, strict=True)) + lam * (i == j) for j, q in enumerate(columns)]
-             for i, p in enumerate(columns)]  # fmt: skip
-        w = _solved(H, _product([list(c) for c in columns], y))
-        if problem.upper is None:
-            upper, target, ridge = M, y, lam
-        else:
-            upper, target, ridge = _design(parts["upper"], theta), _rational(problem.upper.y), Fraction(0)
-        r = [a - b for a, b in zip(_product(upper, w), target, strict=True)]
-        return (sum(x * x for x in r) + ridge * sum(x * x for x in w)) / 2
+    def value(theta: np.ndarray) -> Fraction:
+        M: Any = moved(theta, parts["lower"])
+        w = solution(M.T @ M + lam * np.eye(M.shape[1], dtype=object), M.T @ y)
+        M_U, y_U, ridge = M, y, lam
+        if problem.upper is not None:
+            M_U, y_U, ridge = moved(theta, parts["upper"]), fractions(np.asarray(problem.upper.y)), Fraction(0)
+        r = M_U @ w - y_U
+        found: Fraction = (r @ r + ridge * (w @ w)) / 2
+        return found
 
-    theta = _rational(THETA)
-
-    def slope(i: int) -> float:
-        ahead, back = ([x + sign * TINY * (i == j) for j, x in enumerate(theta)] for sign in (1, -1))
-        return float((value(ahead) - value(back)) / (2 * TINY))
-
-    return Evaluated(np.asarray(float(value(theta))), np.array([slope(i) for i in range(THETA.size)]))
+    theta = fractions(THETA)
+    steps = [TINY * row for row in np.eye(THETA.size, dtype=object)]
+    slopes = [float((value(theta + h) - value(theta - h)) / (2 * TINY)) for h in steps]
+    return Evaluated(np.asarray(float(value(theta))), np.array(slopes))
 
 
 @check("reduced gradient", lambda: {"separable": 1, "two levels": 2})
