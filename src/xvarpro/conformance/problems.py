@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,6 +12,8 @@ import numpy as np
 import xvarpro as xv
 from xvarpro.conformance.suite import named
 from xvarpro.core.struct import Array, Tree
+
+Data = Mapping[str, Array]  # arrays by name
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Reference:
     over: Any
 
 
-def held(x: Any) -> np.ndarray:
+def held(x: np.ndarray) -> np.ndarray:
     """The nearest numbers that float32 holds too: what is compared is the arithmetic, not the rounding of the data."""
     x = np.asarray(x)
     return x.astype(np.complex64 if np.iscomplexobj(x) else np.float32).astype(x.dtype)
@@ -42,7 +44,7 @@ def decays(theta: Array, t: Array) -> Array:
     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
-def itself(theta: Array, data: Any) -> Array:
+def itself(theta: Array, data: object) -> Array:
     """``M(theta) = theta``."""
     return theta
 
@@ -78,22 +80,22 @@ def dictionary() -> Reference:
     return Reference(xv.separable(itself, held(X), lam=1e-3), D, xv.sets.L1Ball(1.0))
 
 
-def hidden(theta: Tree, X: Array) -> Array:
+def hidden(theta: Data, X: Array) -> Array:
     """Units of a small network, each with a gain that is never zero: the paper's first full step kills all of them."""
     return xv.array_namespace(X).tanh(X @ theta["A"]) * (theta["s"] + 0.1)
 
 
-def trained(theta: Tree, data: Tree) -> Array:
+def trained(theta: Data, data: Data) -> Array:
     """The units on the samples of the lower level."""
     return hidden(theta, data["train"])
 
 
-def validated(theta: Tree, data: Tree) -> Array:
+def validated(theta: Data, data: Data) -> Array:
     """The units on the samples of the upper level."""
     return hidden(theta, data["validation"])
 
 
-def spread(theta: Tree) -> Array:
+def spread(theta: Data) -> Array:
     """``|A|^2``."""
     return xv.array_namespace(theta["A"]).sum(theta["A"] * theta["A"])
 
@@ -150,29 +152,29 @@ MANY = {"lower": _draw(24, 4, seed=6), "upper": _draw(12, 4, seed=7)}
 OMEGA = held(np.eye(3) + 0.3 * np.random.default_rng(8).normal(size=(3, 3)))
 
 
-def lower_decays(theta: Array, data: Tree) -> Array:
+def lower_decays(theta: Array, data: Data) -> Array:
     """Decays at the times of the lower level."""
     return decays(theta, data["lower"])
 
 
-def upper_decays(theta: Array, data: Tree) -> Array:
+def upper_decays(theta: Array, data: Data) -> Array:
     """Decays at the times of the upper level."""
     return decays(theta, data["upper"])
 
 
-def moving(theta: Array, data: Tree) -> Array:
+def moving(theta: Array, data: Data) -> Array:
     """A target that depends on theta."""
     xp = xv.array_namespace(theta)
     return xp.sin(data["lower"] * xp.sum(theta))
 
 
-def moving_above(theta: Array, data: Tree) -> Array:
+def moving_above(theta: Array, data: Data) -> Array:
     """Another one, of the upper level."""
     xp = xv.array_namespace(theta)
     return xp.cos(data["upper"] * theta[0])
 
 
-def _separable(y: Any = Y["lower"], **keywords: Any) -> Reference:
+def _separable(y: np.ndarray | Callable[..., Array] = Y["lower"], **keywords: Any) -> Reference:
     return Reference(xv.separable(lower_decays, y, data=T, **keywords), RATES, BOX)
 
 
@@ -187,7 +189,7 @@ def smoothed() -> Reference:
     return _separable(moving, lam=0.1, Omega=OMEGA, R=energy, mu=0.02)
 
 
-def ridge_by_theta(theta: Array, data: Tree) -> Array:
+def ridge_by_theta(theta: Array, data: Data) -> Array:
     """``exp(-theta_0)``."""
     return xv.array_namespace(theta).exp(-theta[0])
 
@@ -225,7 +227,7 @@ def two_ridges() -> Reference:
     return _bilevel({"y": moving, "Omega": OMEGA}, {"y": moving_above, "lam": 0.4}, R=energy, mu=0.02)
 
 
-def waves(theta: Array, data: Tree) -> Array:
+def waves(theta: Array, data: Data) -> Array:
     """``exp((i omega - rate) t)`` for rates 0.5, 1, 1.5."""
     xp = xv.array_namespace(theta)
     t = xp.expand_dims(data["lower"], axis=1)
@@ -240,13 +242,13 @@ def complex_waves() -> Reference:
     return Reference(problem, RATES, BOX)
 
 
-def wide_above(theta: Array, data: Tree) -> Array:
+def wide_above(theta: Array, data: Data) -> Array:
     """The upper level of `wide_levels`."""
     xp = xv.array_namespace(theta)
     return xp.cos(data["upper"] * xp.sum(theta))
 
 
-def wide_below(theta: Array, data: Tree) -> Array:
+def wide_below(theta: Array, data: Data) -> Array:
     """The lower level of `wide_levels`: every entry moves with theta."""
     xp = xv.array_namespace(theta)
     return xp.sin(data["lower"] * xp.expand_dims(theta, axis=1))
@@ -262,7 +264,7 @@ def wide_levels() -> Reference:
     return Reference(problem, np.array([0.5, 1.0, 1.5, 2.0]), BOX)
 
 
-def periodic(theta: Array, data: Any) -> xv.operators.Circulant:
+def periodic(theta: Array, data: object) -> xv.operators.Circulant:
     """Convolution with theta."""
     return xv.operators.Circulant(theta)
 
@@ -274,7 +276,7 @@ def circulant() -> Reference:
     return Reference(problem, held(0.9 * theta / np.linalg.norm(theta)), xv.sets.L2Ball(1.0))
 
 
-def product(theta: Array, data: Tree) -> xv.operators.Kronecker:
+def product(theta: Array, data: Data) -> xv.operators.Kronecker:
     """``A(theta) x B(theta)``: decays at two sets of times."""
     return xv.operators.Kronecker(decays(theta, data["left"]), decays(2.0 * theta, data["right"]))
 

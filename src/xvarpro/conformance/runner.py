@@ -139,7 +139,7 @@ def _may_match(check: str, pattern: str) -> bool:
     return check.startswith(head) or head.startswith(check)
 
 
-def run_case(target: Target, check: Check, case: str, given: Any) -> Outcome:
+def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
     """One case; whatever it raises becomes part of the outcome."""
     began = time.perf_counter()
     where = address(check.area, check.name, case)

@@ -90,7 +90,7 @@ class Target:
         """The backend's numerics scope: arrays are made and used inside."""
         return self.backend.scope(self.dtype)
 
-    def send(self, x: Any) -> Array:
+    def send(self, x: np.ndarray) -> Array:
         """A NumPy array on the target: floats in its precision, everything else in its own dtype."""
         x = np.asarray(x)
         dtype = x.dtype.name
@@ -108,7 +108,7 @@ class Target:
         y = np.array(self.backend.to_numpy(x))
         return y.astype({"f": np.float64, "c": np.complex128}.get(y.dtype.kind, y.dtype))
 
-    def held(self, x: Any) -> np.ndarray:
+    def held(self, x: np.ndarray) -> np.ndarray:
         """A NumPy array as the target holds it: rounded to its precision."""
         with self.scope():
             return self.host(self.send(x))
@@ -136,10 +136,10 @@ class Target:
             self._compiled[key] = self.backend.call(lambda arrays: lambda: fun(*skeleton.fill(arrays)), key)
         return self._compiled[key](operands)
 
-    def _returned(self, out: Any) -> Any:
+    def _returned(self, out: Array | tuple[Array, ...]) -> Any:
         return tuple(self.host(x) for x in out) if isinstance(out, tuple) else self.host(out)
 
-    def once(self, fun: Callable[..., Any], *given: Any) -> Any:
+    def once(self, fun: Callable[..., Any], *given: object) -> Any:
         """``fun(self, *given)``, computed once in a run: what several checks of one case look at."""
         key = (fun, *given)
         if key not in self._known:

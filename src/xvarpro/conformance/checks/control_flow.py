@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
 
 SQUARES = np.array([2.0, 1.0, 1e4, 9.0, 0.25, 3.0, 5.0])
@@ -35,11 +35,11 @@ def newton(backend: Backend, most: int) -> Callable[..., Any]:
         xp = array_namespace(a)
         close = 8 * xp.finfo(a.dtype).eps
 
-        def cond(state: Any) -> Array:
+        def cond(state: Leaves) -> Array:
             x, n = state
             return (xp.abs(x * x - a) > close * a) & (n < most)
 
-        def body(state: Any) -> Any:
+        def body(state: Leaves) -> Leaves:
             x, n = state
             return 0.5 * (x + a / x), n + 1
 
@@ -67,11 +67,11 @@ def columns(backend: Backend) -> Callable[..., Any]:
         xp = array_namespace(squares)
         close = 8 * xp.finfo(squares.dtype).eps
 
-        def running(state: Any) -> Array:
+        def running(state: Leaves) -> Array:
             x, n, a = state
             return (xp.abs(x * x - a) > close * a)[0, :] & (n < 40)
 
-        def advance(state: Any, given: Any) -> Any:
+        def advance(state: Leaves, given: Leaves) -> Leaves:
             x, n, a = state
             on = running(state)
             return xp.where(on, 0.5 * (x + given[0] / x), x), n + xp.astype(on, n.dtype), a
@@ -205,10 +205,10 @@ def nested(backend: Backend) -> Callable[..., Any]:
         xp = array_namespace(n)
         zero = xp.zeros((), dtype=n.dtype)
 
-        def outer(state: Any) -> Any:
+        def outer(state: Leaves) -> Leaves:
             i, total = state
 
-            def inner(state: Any) -> Any:
+            def inner(state: Leaves) -> Leaves:
                 j, total = state
                 return j + 1, backend.when(i > 2, lambda t: (t[0] + i * j,), (total,))[0]
 

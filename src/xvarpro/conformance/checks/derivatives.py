@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -14,7 +14,7 @@ from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
 from xvarpro.conformance.functions import CASES, Case
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
 
 STEP = 2e-4  # extrapolated once, the differences keep eleven digits; a longer step would meet more kinks
@@ -131,7 +131,7 @@ def derived(backend: Backend, dtype: str, function: Callable[..., Any]) -> Calla
         xp = array_namespace(*xs)
         return flat(function(Single(xp) if dtype == "float32" else xp, *xs))
 
-    def fun(args: Any, u: Any, v: Any) -> tuple[Array, ...]:
+    def fun(args: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
         values, pullback = backend.vjp(outputs, args)
         return *values, *pullback(u), *backend.jvp(outputs, args, v)[1], *backend.linearise(outputs, args)[1](v)
 
@@ -146,22 +146,22 @@ def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
 @check("derivatives", cases, dtypes=("float64",))
 def functions(target: Target, draw: Draw) -> Iterator[Measured]:
     """Gradients are limits of differences and NumPy's to rounding; the push-forward is the pull-back's transpose."""
-    yield from _judged(target, draw)
+    yield from _compared(target, draw)
 
 
 @check("derivatives", complex_cases, dtypes=("float64",))
 def complex_functions(target: Target, draw: Draw) -> Iterator[Measured]:
     """The same of complex arrays: gradients are dL/dRe + i dL/dIm."""
-    yield from _judged(target, draw)
+    yield from _compared(target, draw)
 
 
 @check("derivatives", short_cases, dtypes=("float32",))
 def single_precision(target: Target, draw: Draw) -> Iterator[Measured]:
     """The same in single precision, which no rule leaves."""
-    yield from _judged(target, draw)
+    yield from _compared(target, draw)
 
 
-def _judged(target: Target, draw: Draw) -> Iterator[Measured]:
+def _compared(target: Target, draw: Draw) -> Iterator[Measured]:
     if reason := draw.case.refused(target.backend.name, target.backend.xp):
         raise Inapplicable(reason)
     reference, given = target.reference, (draw.args, draw.u, draw.v)
@@ -181,7 +181,9 @@ def _judged(target: Target, draw: Draw) -> Iterator[Measured]:
     yield from _each("push-forward of linearise, of jvp", got[linear], got[pushed], rounding, size(got[pushed]))
 
 
-def _each(what: str, got: Any, want: Any, tolerance: float, scale: float) -> Iterator[Measured]:
+def _each(
+    what: str, got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: float, scale: float
+) -> Iterator[Measured]:
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         yield Measured(f"{what}, {i}", x, y, tolerance, scale)
 
@@ -226,7 +228,7 @@ def edges(target: Target, function: Callable[..., tuple[Array, ...]]) -> Iterato
 def both(backend: Backend, function: Callable[..., tuple[Array, ...]]) -> Callable[..., Any]:
     """Gradients, and push-forwards of both kinds."""
 
-    def fun(primals: Any, constants: Any, u: Any, v: Any) -> tuple[Array, ...]:
+    def fun(primals: Leaves, constants: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
         _, pullback = backend.vjp(function, primals, constants)
         linear = backend.linearise(function, primals, constants)[1]
         return *pullback(u), *backend.jvp(function, primals, v, constants)[1], *linear(v)
@@ -234,7 +236,15 @@ def both(backend: Backend, function: Callable[..., tuple[Array, ...]]) -> Callab
     return fun
 
 
-def _by_hand(function: Any, x: Any, Z: Any, c: Any, u: Any, dx: Any, dZ: Any) -> tuple[np.ndarray, ...]:
+def _by_hand(
+    function: Callable[..., object],
+    x: np.ndarray,
+    Z: np.ndarray,
+    c: np.ndarray,
+    u: Sequence[np.ndarray],
+    dx: np.ndarray,
+    dZ: np.ndarray,
+) -> tuple[np.ndarray, ...]:
     if function is of_none:
         return np.zeros_like(x), np.zeros_like(Z), np.zeros_like(x), np.zeros_like(x)
     if function is of_one:

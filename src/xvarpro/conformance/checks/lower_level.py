@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import lower, operators
+from xvarpro.backends import Backend
 from xvarpro.conformance.checks.operators import cases as designs
 from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
@@ -183,7 +184,7 @@ def exact(level: Level) -> tuple[np.ndarray, np.ndarray]:
 # -- what solvers say --------------------------------------------------------------------------------------------------
 
 
-def _solve(backend: Any, solver: LowerSolver, system: System, y: Array, c: Array) -> tuple[Array, ...]:
+def _solve(backend: Backend, solver: LowerSolver, system: System, y: Array, c: Array) -> tuple[Array, ...]:
     """The weights and their residual, refined; M v, the adjoint's pairs as arrays of the design; rank and condition."""
     M, factor = system.M, solver.factor(backend, system)
     plain = solver.argmin(backend, system, factor, y)
@@ -193,7 +194,7 @@ def _solve(backend: Any, solver: LowerSolver, system: System, y: Array, c: Array
     return plain, w, r, q, deficient, condition, kinks, *_gradient(M, pairs)
 
 
-def _gradient(M: Operator, pairs: Any) -> list[Array]:
+def _gradient(M: Operator, pairs: Sequence[tuple[Array, Array]]) -> list[Array]:
     """``sum s v^H`` over the pairs, in the arrays of the design."""
     terms = [_moving(M.outer(s, v)) for s, v in pairs]
     return [trees.sum_(parts) for parts in zip(*terms, strict=True)]

@@ -13,7 +13,7 @@ from xvarpro.backends import exchange
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.solve import solve
@@ -86,12 +86,12 @@ class Interruption(Exception):  # noqa: N818 - what a user's own code may raise
     """Raised inside, to see that a scope gives back what it took."""
 
 
-def product(theta: Array, data: Tree) -> Array:
+def product(theta: Array, data: object) -> Array:
     """A design that is the parameter."""
     return theta
 
 
-def fails(theta: Array, data: Tree) -> Array:
+def fails(theta: Array, data: object) -> Array:
     """A model that is interrupted."""
     raise Interruption
 

@@ -12,9 +12,9 @@ import numpy as np
 import xvarpro as xv
 from xvarpro.algorithms import FrankWolfe, cr_varpro
 from xvarpro.conformance import evaluation, problems
-from xvarpro.conformance.problems import Reference
+from xvarpro.conformance.problems import Data, Reference
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Array
 from xvarpro.sets.region import resolve
 
 ITERATIONS = 40
@@ -44,17 +44,17 @@ class Quadratic(NamedTuple):
     lowest: float
 
 
-def still(theta: Tree, data: Tree) -> Array:
+def still(theta: Data, data: Data) -> Array:
     """A design that does not depend on theta."""
     return data["A"] + 0 * theta["x"][0]
 
 
-def linear(theta: Tree, data: Tree) -> Array:
+def linear(theta: Data, data: Data) -> Array:
     """``B theta - c``."""
     return data["B"] @ theta["s"] + data["F"] @ theta["x"] - data["c"]
 
 
-def saddle(theta: Tree) -> Array:
+def saddle(theta: Data) -> Array:
     """``<theta, K theta>`` with K = -1 on the bounded block: the objective is not convex."""
     xp = xv.array_namespace(theta["s"])
     return -xp.sum(theta["s"] * theta["s"])
@@ -116,7 +116,7 @@ def theorem_1(target: Target, rule: tuple[FrankWolfe, float]) -> Iterator[Measur
 # -- two levels --------------------------------------------------------------------------------------------------------
 
 
-def once_more(theta: Array, data: Tree) -> Array:
+def once_more(theta: Array, data: Data) -> Array:
     """The design of the lower level, as another function: nothing tells that the levels are equal."""
     return problems.lower_decays(theta, data)
 
@@ -135,14 +135,14 @@ def collapsed() -> Reference:
 
 
 @check("paper")
-def collapsed_is_bilevel(target: Target, case: Any) -> Iterator[Measured]:
+def collapsed_is_bilevel(target: Target, case: None) -> Iterator[Measured]:
     """One level gives the value and the gradient of two equal ones, whose coupling term vanishes."""
     got, want = (evaluation.evaluate(target, reference) for reference in (collapsed(), coinciding()))
     yield from evaluation.compared(target.eps, evaluation.condition(collapsed), got, want)
 
 
 @check("paper")
-def implicit_formula(target: Target, case: Any) -> Iterator[Measured]:
+def implicit_formula(target: Target, case: None) -> Iterator[Measured]:
     """w, value and gradient are those of equation (3), written out with dense matrices and their derivatives."""
     reference = problems.unequal_splits()
     w, want = written_out(reference)

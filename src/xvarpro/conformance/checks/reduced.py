@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.evaluation import Evaluated
-from xvarpro.conformance.problems import Reference
+from xvarpro.conformance.problems import Data, Reference
 from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.suite import Measured, Target, alternate, check
 from xvarpro.core import trees
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Array
 
 Make = Callable[[], Reference]
 
@@ -76,18 +76,18 @@ class Graded(NamedTuple):
         return float(self.eps ** (-1 / 3))
 
 
-def moved(theta: Array, parts: Array) -> Array:
+def moved(theta: Array, parts: Array) -> Any:
     """The design of a level."""
     A, B, C, D, E = (parts[i, ...] for i in range(5))
     return A + theta[0] * B + theta[1] * C + theta[2] * D + (theta[0] * theta[1]) * E
 
 
-def moved_below(theta: Array, data: Tree) -> Array:
+def moved_below(theta: Array, data: Data) -> Array:
     """The lower design."""
     return moved(theta, data["lower"])
 
 
-def moved_above(theta: Array, data: Tree) -> Array:
+def moved_above(theta: Array, data: Data) -> Array:
     """The upper design."""
     return moved(theta, data["upper"])
 
@@ -126,7 +126,7 @@ def exact(case: Graded) -> Evaluated:
     y, lam = fractions(np.asarray(problem.lower.y)), Fraction(LAM)
 
     def value(theta: np.ndarray) -> Fraction:
-        M: Any = moved(theta, parts["lower"])
+        M: np.ndarray = moved(theta, parts["lower"])
         w = solution(M.T @ M + lam * np.eye(M.shape[1], dtype=object), M.T @ y)
         M_U, y_U, ridge = M, y, lam
         if problem.upper is not None:

@@ -103,7 +103,7 @@ class Decision(NamedTuple):
     gradients: int
 
 
-def walk(target: Target, rule: Any, scale: float = 1.0) -> dict[str, Decision]:
+def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decision]:
     """A search on each line, from the memory that the last one left; of ``scale f``."""
     if (L := getattr(rule, "L", None)) is not None:
         rule = trees.changed(rule, L=scale * L)
