@@ -65,17 +65,17 @@ def agreement(screen: Console, found: Comparison) -> Table:
     return out
 
 
-def versions(described: Mapping[str, Any]) -> str:
+def versions(described: Mapping[str, object]) -> str:
     """Names and versions in one line."""
     return ", ".join(f"{name} {value}" for name, value in described.items())
 
 
-def write_summary(path: Path, content: Mapping[str, Any]) -> None:
+def write_summary(path: Path, content: Mapping[str, object]) -> None:
     """Write strict JSON; a number that is not finite becomes null."""
     path.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: object) -> object:
     if isinstance(x, Mapping):
         return {str(key): _plain(value) for key, value in x.items()}
     if isinstance(x, list | tuple):

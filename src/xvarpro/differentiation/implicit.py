@@ -176,13 +176,21 @@ def gradient(
     return Sensitivity(data, bool(flags[0]), bool(flags[1]), flags[2], int(flags[3]))
 
 
-def ready(problem: Problem, theta: Tree, **options: Any) -> Prepared:
+def ready(
+    problem: Problem,
+    theta: Tree,
+    *,
+    over: Tree = None,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Prepared:
     """`prepare` a problem whose solution is to be differentiated: uncompressed, since w is needed by column."""
     if isinstance(problem, Problem):
         if problem.in_rows or any(isinstance(level.y, ColumnChunks) for level in problem.levels):
             raise ProblemError("derivatives need y in memory; a level has it in chunks: pass one array")
         problem = trees.changed(problem, compress=False)
-    return prepare(problem, theta, **options)
+    return prepare(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
 
 
 def pull(

@@ -17,7 +17,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUBLA
 _CPUS = Path("/proc/cpuinfo")
 
 
-def provenance(backend: Backend, theta: Array, **more: Any) -> dict[str, Any]:
+def provenance(backend: Backend, theta: Array, **more: object) -> dict[str, Any]:
     """Describe backend, device, dtype, versions, processor and threads as JSON types.
 
     Parameters

@@ -80,7 +80,7 @@ def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:
     return {name: _hash(x) for name, x in found if trees.is_array(x) or isinstance(x, bool | int | float | str)}
 
 
-def _hash(x: Any) -> str:
+def _hash(x: object) -> str:
     if not trees.is_array(x):
         return hashlib.sha256(repr(x).encode()).hexdigest()[:32]
     host = np.ascontiguousarray(to_numpy(x))

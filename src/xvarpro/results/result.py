@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.serialization import decode, encode, opaque
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMAT = 3  # of the files
 
@@ -205,13 +208,13 @@ class Result:
             lines.insert(-2, f"              {v.kinks} weights at a bound have a multiplier of zero")
         return "\n".join(lines)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Objective and gap against iterations, log scale.
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw objective and gap against iterations, log scale.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure if None.
+            Default: those of a new figure.
 
         Returns
         -------

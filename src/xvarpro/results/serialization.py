@@ -32,7 +32,7 @@ class Opaque:
     what: str
 
 
-def encode(obj: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """Encode sets, algorithms, or a tree of them, as JSON; their arrays are added to `arrays`.
 
     Parameters
@@ -60,7 +60,7 @@ def encode(obj: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"struct": _name(type(obj)), "fields": {k: encode(x, name, arrays) for k, x in fields.items()}}
     if isinstance(obj, Mapping) and all(isinstance(key, str) for key in obj):
         return {"dict": {key: encode(x, name, arrays) for key, x in obj.items()}}
-    if type(obj) in (list, tuple):
+    if isinstance(obj, list | tuple) and type(obj) in (list, tuple):  # a named tuple would lose its class
         return {type(obj).__name__: [encode(x, name, arrays) for x in obj]}
     if obj is None or isinstance(obj, bool | np.bool_ | str):
         return {"value": obj.item() if isinstance(obj, np.bool_) else obj}

@@ -138,11 +138,11 @@ class _Layer:
             iterate, w = run((self.tol, *rest), start)
         return iterate.theta, w, iterate.value, iterate.status
 
-    def _forward(self, arrays: Leaves, start: Leaves) -> Any:
+    def _forward(self, arrays: Leaves, start: Leaves) -> tuple[Any, tuple[Leaves, Leaves]]:
         found = self._solved(arrays, start)
         return found, (arrays, found[0])
 
-    def _backward(self, saved: Any, bars: Any) -> Any:
+    def _backward(self, saved: tuple[Leaves, Leaves], bars: tuple[Any, ...]) -> tuple[Leaves, Leaves]:
         arrays, theta = saved
         *theta_bar, w_bar, value_bar = map(_strong, (*bars[0], *bars[1:3]))
         # JAX's complex cotangents are the conjugates of this package's

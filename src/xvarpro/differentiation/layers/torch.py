@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from optree import PyTreeSpec
 
 from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import exchange
 from xvarpro.core import trees
-from xvarpro.core.struct import Tree
+from xvarpro.core.struct import Leaves, Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution
 from xvarpro.driver.solve import solve
@@ -109,7 +110,9 @@ class _Solved(torch.autograd.Function):
     """The solution, as a function of the tensors of the data."""
 
     @staticmethod
-    def forward(ctx: Any, layer: Solve, problem: Problem, treedef: Any, found: Any, *tensors: Any) -> Any:
+    def forward(
+        ctx: Any, layer: Solve, problem: Problem, treedef: PyTreeSpec, found: Leaves, *tensors: torch.Tensor
+    ) -> Leaves:
         ctx.layer, ctx.treedef, ctx.problem = layer, treedef, replace(problem, data=None)
         leaves, ctx.structure = trees.flatten(problem.data)
         ctx.others = [None if isinstance(x, torch.Tensor) else x for x in leaves]
@@ -118,7 +121,7 @@ class _Solved(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, *bars: Any) -> Any:
+    def backward(ctx: Any, *bars: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         saved = list(ctx.saved_tensors)
         count = len(saved) - ctx.treedef.num_leaves
         supply = iter(saved[:count])
