@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
@@ -11,7 +11,7 @@ from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import as_complex, condition_of, deficient, or_nan, padded, stacked
-from xvarpro.lower.weight_sets._pivoting import Box, Orthant, Solution, inverses, pivot, solve_adjoint, solve_free
+from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, pivot
 from xvarpro.lower.weight_sets.interface import one_design
 
 
@@ -33,10 +33,13 @@ class InBox(LowerSolver):
     Parameters
     ----------
     lower, upper : number or array, shape (n,), (n, 1) or (n, k)
+    limit : int or None
+        Exchanges after which a column that is not solved is NaN; None for ``100 + 10 n``.
     """
 
-    lower: Any = 0.0
-    upper: Any = float("inf")
+    lower: Array | float = 0.0
+    upper: Array | float = float("inf")
+    limit: int | None = None
 
     def factor(self, backend: Backend, system: System) -> BoxFactor:
         Q, R = backend.qr(_real(stacked(one_design(system.M).dense(), system.root, system.weight)))
@@ -54,9 +57,9 @@ class InBox(LowerSolver):
         free = self._solve(backend, box, lengths, w).free
         c = xp.real(c) if trees.is_complex(c) else c
         c = xp.where(free, c / lengths, xp.zeros_like(c))
-        X = inverses(backend, box.R, c.shape[1])(free)
-        t = solve_adjoint(X, box.R, c)
-        v = as_complex(solve_free(X, box.R, t) / lengths, y)
+        X = Inverter(backend, box.R)(free)
+        t = X.adjoint(c)
+        v = as_complex(X.solve(t) / lengths, y)
         q = _complex(factor.Q @ t, y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
 
@@ -76,48 +79,38 @@ class InBox(LowerSolver):
         near = (off <= condition_of(backend, box.R) * small) & (lower < upper)
         return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
 
-    def _solve(self, backend: Backend, box: Box | Orthant, lengths: Array, w: Array | None = None) -> Solution:
+    def _solve(self, backend: Backend, box: Box, lengths: Array, w: Array | None = None) -> Solution:
         """By pivoting from all entries free, or from a `w` that is the solution or near it."""
         xp = array_namespace(box.z)
         free = xp.ones_like(box.z, dtype=xp.bool)
         if w is None:
-            return pivot(backend, box, free, ~free)
+            return pivot(backend, box, free, ~free, self.limit)
         w = xp.real(w) if trees.is_complex(w) else w
         lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
-        return pivot(backend, box, (w > lower) & (w < upper), w >= upper)
+        return pivot(backend, box, (w > lower) & (w < upper), w >= upper, self.limit)
 
-    def _box(self, factor: BoxFactor, z: Array) -> tuple[Box | Orthant, Array]:
+    def _box(self, factor: BoxFactor, z: Array) -> tuple[Box, Array]:
         """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
         R = factor.R
         xp = array_namespace(R)
         lengths = xp.sqrt(xp.sum(R * R, axis=0))
         lengths = xp.where(lengths > 0, lengths, xp.ones_like(lengths))
         column = xp.expand_dims(lengths, axis=1)
-        if self._positive:
-            return Orthant(R / lengths, z), column
         bounds = (xp.broadcast_to(column * _column(bound, column), z.shape) for bound in (self.lower, self.upper))
         return Box(R / lengths, z, *bounds), column
-
-    @property
-    def _positive(self) -> bool:
-        bounds = (self.lower, self.upper)
-        return all(isinstance(bound, float) for bound in bounds) and bounds == (0.0, float("inf"))
 
     def _weights(self, solution: Solution, lengths: Array) -> Array:
         """w, with entries at a bound exactly there, and NaN where pivoting has not ended."""
         xp = array_namespace(lengths)
         w = solution.x / lengths
-        if self._positive:
-            w = xp.where(solution.free & (w > 0), w, xp.zeros_like(w))
-        else:
-            lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
-            held = xp.where(solution.high, upper, lower)
-            w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
+        lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
+        held = xp.where(solution.high, upper, lower)
+        w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
         unsolved = solution.running | ~xp.all(xp.isfinite(solution.x), axis=0)
         return xp.where(unsolved, xp.asarray(xp.nan, dtype=w.dtype, device=device(w)), w)
 
 
-def _column(bound: Any, like: Array) -> Array:
+def _column(bound: Array | float, like: Array) -> Array:
     """A bound as (n, 1) or (n, k)."""
     if isinstance(bound, int | float):
         return array_namespace(like).full_like(like, bound)
