@@ -120,7 +120,7 @@ VARIANTS = {
         {},
     ),
     "normal equations": (separable(lam=1e-3, solver=xv.lower.Cholesky()), {}),
-    "an iterative solver": (bilevel(lam=1e-2, solver=xv.lower.CG(tol=1e-13)), {}),
+    "an iterative solver": (bilevel(lam=1e-2, solver=xv.lower.LSMR(tol=1e-13)), {}),
     "complex": (separable(M=turned, lam=1e-3), {"Y": DATA["Y"] * np.exp(2.1j * T)[:, None]}),
 }
 

@@ -470,7 +470,7 @@ def test_an_inexact_lower_level_is_verified():
     y = rng(2).normal(size=60)
     A = rng(3).normal(size=(60, 5))
     problem = xv.separable(lambda theta, A: A * xv.array_namespace(theta).exp(theta), y, data=A, lam=0.1,
-                           solver=xv.lower.LSQR())  # fmt: skip
+                           solver=xv.lower.LSMR())  # fmt: skip
     fit = xv.solve(problem, np.zeros(5), over=Box(-1.0, 1.0), max_iter=20)
     found = xv.verify(fit, problem)
     assert found.ok, str(found)

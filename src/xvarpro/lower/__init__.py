@@ -15,7 +15,7 @@ from xvarpro.lower.circulant_preconditioner import circulant_preconditioner
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
 from xvarpro.lower.interface import LowerSolver, System
-from xvarpro.lower.krylov import CG, LSMR, LSQR
+from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower.qr import QR
 from xvarpro.lower.refined import Refined
@@ -36,9 +36,7 @@ from xvarpro.operators import (
 from xvarpro.operators.interface import Operator
 
 __all__ = [
-    "CG",
     "LSMR",
-    "LSQR",
     "QR",
     "SVD",
     "Affine",

@@ -1,11 +1,10 @@
-"""Iterative solvers of the lower level, for designs that are known through their products: inexact by nature."""
+"""LSMR (Fong, Saunders 2011): the lower level by iteration, for designs that are known through their products."""
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import checks
@@ -15,49 +14,37 @@ from xvarpro.core.trees import corner, partition
 from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import advance, begin, condition
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.normal import Normal, norms, plus, positive, products, times
+from xvarpro.lower.normal import Normal, norms, products, times
 from xvarpro.lower.preconditioners import Identity, Preconditioner
 
 
-class Task(NamedTuple):
-    """``min |A x - [y; 0]|`` where there is a y, else ``H x = c``."""
-
-    backend: Backend
-    normal: Normal
-    y: Array | None
-    c: Array | None
-    tol: Any
-    limit: int
-
-    def run(self, size: Array, step: Any, start: tuple[Any, ...]) -> Array:
-        """Iterate ``step(active, state) -> state`` until the norms that states begin with have fallen; x follows them.
-
-        Columns that have got there are not active: their x and their norm must stay. NaN ends a column, and shows in x.
-        """
-        xp = array_namespace(size)
-        eps = xp.finfo(size.dtype).eps
-        least = xp.full_like(size, self.tol) if isinstance(self.tol, float) else self.tol + 0 * size
-        target = xp.maximum(least, xp.full_like(size, eps)) * size
-
-        def going(state: tuple[Any, ...]) -> Array:
-            return xp.any(state[1] > target) & (state[0] < self.limit)
-
-        def again(state: tuple[Any, ...]) -> tuple[Any, ...]:
-            return state[0] + 1, *step(state[1] > target, state[1:])
-
-        clock = xp.zeros((), dtype=xp.int32, device=device(size))
-        _, norm, x, *_ = self.backend.while_loop(going, again, (clock, size, *start))
-        sound = xp.isfinite(norm) & xp.isfinite(size)
-        return xp.where(sound, x, xp.full_like(x, float("nan")))
-
-
+@final
 @dataclass(frozen=True)
-class Iterative(LowerSolver):
-    """What the iterative solvers share: products only, a tolerance, a limit, a preconditioner.
+class LSMR(LowerSolver):
+    """Golub-Kahan bidiagonalisation with the least ``|A^H r|`` at every step: the choice for designs known by products.
 
-    A column ends where ``|M^H (y - M w) - lam Omega^H Omega w|``, in the norm of the preconditioner, has fallen by
-    `tol`; the adjoint where ``|c - H v|`` has. By themselves solvers take `tol`. Inside a solve the tolerance follows
-    the outer gap: as loose as leaves the gradient with an error of `share` of the gap, between `tol` and `loosest`.
+    One product with M and one with M^H per step. A column ends where ``|M^H (y - M w) - lam Omega^H Omega w|``, in the
+    norm of the preconditioner, has fallen by `tol`; the adjoint where ``|c - H v|`` has. By itself the solver takes
+    `tol`. Inside a solve the tolerance follows the outer gap: as loose as leaves the gradient with an error of `share`
+    of the gap, between `tol` and `loosest`.
+
+    Parameters
+    ----------
+    tol : float
+        Relative residual that the solver takes by itself, and the tightest inside a solve; >= 0.
+    limit : int
+        Steps at most. A solve that needs more ends with the status `LOWER_LEVEL`.
+    preconditioner : Preconditioner
+        `Identity`, `Jacobi`, or `Given` for one of the user's.
+    loosest : float
+        The largest relative residual inside a solve, < 1.
+    share : float
+        The part of the outer gap that the error of the lower level may have, in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSMR())
     """
 
     exact: ClassVar[bool] = False
@@ -82,11 +69,7 @@ class Iterative(LowerSolver):
                 f"{name}: preconditioner must be one such as xv.lower.Jacobi(), got {self.preconditioner!r}"
             )
 
-    @abstractmethod
-    def _solve(self, task: Task) -> Array:
-        """x, shape (n, k)."""
-
-    def with_tolerance(self, tol: Array | float, separable: bool) -> Iterative:
+    def with_tolerance(self, tol: Array | float, separable: bool) -> LSMR:
         """The solver whose errors are a share of the gap where a relative residual of `tol` made one of all of it.
 
         A value is second order in the error of w where the levels are one function, and first order where they are not:
@@ -100,14 +83,12 @@ class Iterative(LowerSolver):
             tol = xp.minimum(xp.maximum(self.share * tol, least), most)
         return self.to(tol, tol if separable else tol * tol)
 
-    def to(self, tol: Array | float, value_tol: Array | float) -> Iterative:
+    def to(self, tol: Array | float, value_tol: Array | float) -> LSMR:
         """The solver with other tolerances, of the adjoint and of w."""
         other = copy.copy(self)  # what a user typed was checked; this may be traced
         object.__setattr__(other, "tol", tol)
         object.__setattr__(other, "value_tol", value_tol)
         return other
-
-    # -- the seam
 
     def factor(self, backend: Backend, system: System) -> Leaves:
         """Nothing is factored: what the preconditioner keeps per theta."""
@@ -119,12 +100,12 @@ class Iterative(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: Leaves, y: Array) -> Array:
         tol = self.tol if self.value_tol is None else self.value_tol
-        return self._solve(Task(backend, self.normal(system, factor), y, None, tol, self.limit))
+        return self._solve(backend, self.normal(system, factor), y, None, tol)
 
     def adjoint(
         self, backend: Backend, system: System, factor: Leaves, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        v = self._solve(Task(backend, self.normal(system, factor), None, c, self.tol, self.limit))
+        v = self._solve(backend, self.normal(system, factor), None, c, self.tol)
         return Adjoint(system.M.matvec(v), ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: Leaves, y: Array) -> Diagnosis:
@@ -136,122 +117,25 @@ class Iterative(LowerSolver):
         size = array_namespace(y).sum(products(y, y) + norms((system.M.rmatvec(y),)))
         return Diagnosis.of(array_namespace(y).isnan(size), found)
 
+    def _solve(self, backend: Backend, normal: Normal, y: Array | None, c: Array | None, tol: Array | float) -> Array:
+        """``min |A x - [y; 0]|`` where there is a y, else ``H x = c``; x has shape (n, k).
 
-@final
-@dataclass(frozen=True)
-class CG(Iterative):
-    """Conjugate gradients on the normal equations, in the form that keeps the residual of the least squares (CGLS).
-
-    The energy norm of the error falls at every step. One product with M and one with M^H per step.
-
-    Parameters
-    ----------
-    tol : float
-        Relative residual that the solver takes by itself, and the tightest inside a solve; >= 0.
-    limit : int
-        Steps at most. A solve that asks for more ends with the status `LOWER_LEVEL`.
-    preconditioner : Preconditioner
-        `Identity`, `Jacobi`, or `Given` for one of the user's.
-    loosest : float
-        The largest relative residual inside a solve, < 1.
-    share : float
-        The part of the outer gap that the error of the lower level may have, in (0, 1).
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.CG())
-    """
-
-    def _solve(self, task: Task) -> Array:
-        normal, y = task.normal, task.y
-        u: Any = () if y is None else normal.target(y)
-        s: Any = task.c if y is None else normal.back(u)
-        xp = array_namespace(s)
-        d = normal.precondition(s)
-        gamma = products(s, d)
-
-        def step(active: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            norm, x, u, s, d, gamma = state
-            q = normal.forward(d)
-            square = norms(q) ** 2
-            alpha = xp.where(active, gamma / xp.where(active, square, xp.ones_like(square)), 0 * gamma)
-            x = xp.where(active, x + times(alpha, d), x)
-            if y is None:
-                s = s - times(alpha, normal.back(q))
-            else:
-                u = plus(u, -alpha, q)
-                s = normal.back(u)
-            z = normal.precondition(s)
-            new = products(s, z)
-            d = xp.where(active, z + times(new / positive(gamma), d), d)
-            norm = xp.where(active, xp.sqrt(xp.where(new < 0, 0 * new, new)), norm)
-            return norm, x, u, s, d, xp.where(active, new, gamma)
-
-        size = xp.sqrt(xp.where(gamma < 0, 0 * gamma, gamma))
-        return task.run(size, step, (xp.zeros_like(s), u, s, d, gamma))
-
-
-@final
-@dataclass(frozen=True)
-class LSQR(Iterative):
-    """Golub-Kahan bidiagonalisation, the least residual at every step (Paige, Saunders 1982).
-
-    In exact arithmetic the iterates of `CG`; in floating point it holds out longer on ill-conditioned designs.
-
-    Parameters
-    ----------
-    tol, limit, preconditioner, loosest, share
-        As in `CG`.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSQR())
-    """
-
-    def _solve(self, task: Task) -> Array:
-        normal, fits = task.normal, task.y is not None
-        basis, size = begin(normal, task.y, task.c)
+        Columns that have reached the tolerance stay as they are. NaN ends a column, and shows in x.
+        """
+        basis, size = begin(normal, y, c)
         xp = array_namespace(size)
+        eps = xp.finfo(size.dtype).eps
+        least = xp.full_like(size, tol) if isinstance(tol, float) else tol + 0 * size
+        target = xp.maximum(least, xp.full_like(size, eps)) * size
 
-        def step(active: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            norm, x, d, basis = state
-            basis, row = advance(normal, basis, fits)
-            x = xp.where(active, x + times(row.phi / row.rho, d), x)
-            norm = xp.where(active, xp.abs(row.phi * row.theta), norm)
-            return norm, x, basis.v - times(row.theta / row.rho, d), basis
+        def going(state: tuple[Any, ...]) -> Array:
+            return xp.any(state[1] > target) & (state[0] < self.limit)
 
-        return task.run(size, step, (xp.zeros_like(basis.v), basis.v, basis))
-
-
-@final
-@dataclass(frozen=True)
-class LSMR(Iterative):
-    """Golub-Kahan bidiagonalisation, the least ``|A^H r|`` at every step (Fong, Saunders 2011).
-
-    What the tolerance is about falls at every step, so that it stops first: the choice for designs that are known
-    through their products only.
-
-    Parameters
-    ----------
-    tol, limit, preconditioner, loosest, share
-        As in `CG`.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.LSMR())
-    """
-
-    def _solve(self, task: Task) -> Array:
-        normal, fits = task.normal, task.y is not None
-        basis, size = begin(normal, task.y, task.c)
-        xp = array_namespace(size)
-
-        def step(active: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            norm, x, h, hbar, basis, last, cbar, sbar, zetabar = state
-            basis, row = advance(normal, basis, fits)
+        def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+            n, norm, x, h, hbar, basis, last, cbar, sbar, zetabar = state
+            active = norm > target
+            basis, row = advance(normal, basis, y is not None)
+            # the second rotation, of R^H: the letters of Fong and Saunders, whose alphabar is `turned`
             turned = cbar * row.rho
             rhobar = xp.sqrt(turned * turned + row.theta * row.theta)
             hbar = h - times(sbar * row.rho * row.rho / last, hbar)
@@ -260,8 +144,11 @@ class LSMR(Iterative):
             x = xp.where(active, x + times(zeta / (row.rho * rhobar), hbar), x)
             norm = xp.where(active, xp.abs(zetabar), norm)
             h = basis.v - times(row.theta / row.rho, h)
-            return norm, x, h, hbar, basis, row.rho * rhobar, cbar, sbar, zetabar
+            return n + 1, norm, x, h, hbar, basis, row.rho * rhobar, cbar, sbar, zetabar
 
-        zero, one = xp.zeros_like(size), xp.ones_like(size)
-        x = xp.zeros_like(basis.v)
-        return task.run(size, step, (x, basis.v, x, basis, one, one, zero, size))
+        zero, one, x = xp.zeros_like(size), xp.ones_like(size), xp.zeros_like(basis.v)
+        clock = xp.zeros((), dtype=xp.int32, device=device(size))
+        start = (clock, size, x, basis.v, x, basis, one, one, zero, size)
+        _, norm, x, *_ = backend.while_loop(going, step, start)
+        sound = xp.isfinite(norm) & xp.isfinite(size)
+        return xp.where(sound, x, xp.full_like(x, float("nan")))

@@ -36,7 +36,7 @@ class Identity(Preconditioner):
     Examples
     --------
     >>> import xvarpro as xv
-    >>> xv.lower.CG(preconditioner=xv.lower.Identity()) == xv.lower.CG()
+    >>> xv.lower.LSMR(preconditioner=xv.lower.Identity()) == xv.lower.LSMR()
     True
     """
 
@@ -107,7 +107,7 @@ class Given(Preconditioner):
     --------
     >>> import numpy as np, xvarpro as xv
     >>> P = xv.lower.Given(lambda M, scale, x: scale * x, np.full((2, 1), 0.5))
-    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), solver=xv.lower.CG(preconditioner=P))
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), solver=xv.lower.LSMR(preconditioner=P))
     """
 
     fun: Callable[[Operator, Any, Array], Array] | None = None

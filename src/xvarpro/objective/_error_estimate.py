@@ -9,7 +9,7 @@ from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.krylov import Iterative
+from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.normal import norms
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 
@@ -26,7 +26,7 @@ class Remainder(NamedTuple):
 
 
 def corrected(
-    backend: Backend, solver: Iterative, low: EvaluatedLevel, upper: EvaluatedLevel, factor: Any, first: LowerSolution
+    backend: Backend, solver: LSMR, low: EvaluatedLevel, upper: EvaluatedLevel, factor: Any, first: LowerSolution
 ) -> tuple[LowerSolution, Remainder]:
     """A solution of the lower level, and its adjoint, with errors thirty times smaller.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sub
-from xvarpro.lower.krylov import Iterative
+from xvarpro.lower.krylov import LSMR
 from xvarpro.objective._error_estimate import corrected
 from xvarpro.objective.interface import LowerError
 from xvarpro.objective.least_squares import EvaluatedLevel
@@ -26,7 +26,7 @@ class Assessed(NamedTuple):
 
 
 class Inexact(Reduced):
-    """As `Reduced`, for a lower level whose solver is `lower.krylov.Iterative`.
+    """As `Reduced`, for a lower level whose solver is `lower.LSMR`.
 
     `level` is the relative residual that the next step asks for: 0 for the tightest, inf for the loosest.
     """
@@ -37,9 +37,9 @@ class Inexact(Reduced):
         super().__init__(*args, **options)
         self.level: Array | float = 0.0
 
-    def solver(self, side: EvaluatedLevel) -> Iterative:
+    def solver(self, side: EvaluatedLevel) -> LSMR:
         solver = super().solver(side)
-        assert isinstance(solver, Iterative)
+        assert isinstance(solver, LSMR)
         return solver.with_tolerance(self.level, self.problem.is_separable)
 
     def with_lower_tolerance(self, tol: Array | float) -> Inexact:

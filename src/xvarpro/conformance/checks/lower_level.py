@@ -107,10 +107,10 @@ def _graded() -> np.ndarray:
 
 @cache
 def solvers() -> dict[str, LowerSolver]:
-    """Every solver for arrays, and CG with every preconditioner; a newcomer is found by its export."""
+    """Every solver for arrays, and LSMR with every preconditioner; a newcomer is found by its export."""
     found = {x.__name__: x() for x in exported(lower, LowerSolver) if _solves(x(), np.eye(2), RIDGE)}
     preconditioners = [x for x in exported(lower, lower.Preconditioner) if x is not lower.Identity]
-    return found | {f"CG, {x.__name__}": lower.CG(preconditioner=x()) for x in preconditioners}
+    return found | {f"LSMR, {x.__name__}": lower.LSMR(preconditioner=x()) for x in preconditioners}
 
 
 def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
