@@ -88,22 +88,6 @@ def test_the_oracle_picks_the_best_vertex(name, backend):
             assert min(np.abs(host(v) - w).max() for w in vertices) <= 4 * close
 
 
-@each
-def test_a_batch_is_a_loop_bit_for_bit(name, backend):
-    C, _ = VERTICES[name]
-    if C.event_ndim == 0:
-        return  # an elementwise set has no batch axes
-    x = gradients(6)
-    for method in ("lmo", "support", "violation"):
-        fun = getattr(C, method)
-        one = np.array([host(fun(send(backend, v))) for v in x])
-        got = host(fun(send(backend, x.reshape(2, 3, 4))))
-        if method == "lmo":
-            assert (got == one.reshape(got.shape)).all()
-        else:
-            assert np.abs(got - one.reshape(got.shape)).max() <= 1e-9
-
-
 def distance(vertices, x):
     """From the hull of the vertices, by nonnegative least squares with a heavy row for the sum of the weights."""
     heavy = 1e5
@@ -134,25 +118,6 @@ def test_violation_sees_a_small_distance():
         for step in (1e-2, 1e-4, 1e-6):
             outside = v - step * g / np.linalg.norm(g)
             assert C.violation(outside) * C.diameter(v) == pytest.approx(step, rel=1e-2)
-
-
-@each
-def test_the_diameter_bounds_all_distances(name):
-    C, vertices = VERTICES[name]
-    far = max(np.linalg.norm(v - w) for v in vertices for w in vertices)
-    D = C.diameter(np.zeros(4))
-    assert far <= D * (1 + 1e-12)
-    if not isinstance(C, sets.LinearImage | sets.MinkowskiSum | sets.HullOfUnion):
-        assert pytest.approx(far) == D
-
-
-@each
-def test_the_center_is_inside(name):
-    C, vertices = VERTICES[name]
-    center = C.center(np.zeros(4))
-    assert distance(vertices, center) <= 1e-6
-    for g in gradients(20, seed=4):
-        assert (np.asarray(vertices) @ g).min() <= center @ g + 1e-12
 
 
 @pytest.mark.parametrize(

@@ -65,23 +65,6 @@ def test_balls_reach_the_dual_norm(name, kind, backend):
         assert float(C.violation(send(backend, v))) <= 20 * EPS
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("name", DUAL)
-def test_one_call_certifies_a_projection_on_a_ball(name, dtype, backend):
-    C, _ = DUAL[name]
-    eps = np.finfo(dtype).eps
-    for x in matrices(6, kind=complex if "complex" in dtype else float).astype(dtype):
-        for scale in (1e-3, 1.0, 1e3):
-            there = send(backend, (scale * x).astype(dtype))
-            p = C.project(there)
-            y = host(C.lmo(p - there)).astype(complex)
-            assert backend.dtype_name(p) == dtype
-            assert backend.dtype_name(C.violation(p)) == ("float32" if eps > 1e-10 else "float64")
-            assert float(C.violation(p)) <= 40 * eps
-            away, along = host(there).astype(complex) - host(p), y - host(p)
-            assert inner(away, along) <= 200 * eps * (1 + np.linalg.norm(scale * x))
-
-
 def test_diagonal_matrices_are_vectors():
     """Nuclear is l1, spectral is linf, Schatten is lp."""
     pairs = (
@@ -94,14 +77,6 @@ def test_diagonal_matrices_are_vectors():
             assert np.diag(of_matrices.lmo(np.diag(x))) == pytest.approx(of_vectors.lmo(x), abs=1e-12)
             assert of_matrices.project(np.diag(x)) == pytest.approx(np.diag(of_vectors.project(x)), abs=1e-12)
             assert of_matrices.violation(np.diag(x)) == pytest.approx(of_vectors.violation(x), abs=1e-13)
-
-
-def test_schatten_is_the_frobenius_ball_at_two_and_nears_its_neighbours():
-    for g in matrices(20):
-        v = sets.L2Ball(2.0).lmo(g.ravel()).reshape(g.shape)
-        assert sets.SchattenBall(2.0, 2.0).lmo(g) == pytest.approx(v, abs=1e-14)
-        assert sets.SchattenBall(1.001).support(g) == pytest.approx(sets.NuclearBall().support(g), rel=1e-2)
-        assert sets.SchattenBall(1e4).support(g) == pytest.approx(sets.SpectralBall().support(g), rel=1e-3)
 
 
 def test_the_polar_factor_leaves_out_null_directions(backend):
@@ -150,12 +125,12 @@ def test_semidefinite_sets_reach_the_lowest_eigenvalues(name, kind, backend):
             assert np.abs(v - v.conj().T).max() <= 4 * EPS
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("name", LOWEST)
-def test_one_call_certifies_a_projection_on_a_semidefinite_set(name, dtype, backend):
-    C, _ = LOWEST[name]
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", [*DUAL, *LOWEST])
+def test_one_call_certifies_a_complex_projection(name, dtype, backend):
+    C, _ = {**DUAL, **LOWEST}[name]
     eps = np.finfo(dtype).eps
-    for x in matrices(6, (4, 4), kind=complex if "complex" in dtype else float).astype(dtype):
+    for x in matrices(6, (4, 4), kind=complex).astype(dtype):
         for scale in (1e-3, 1.0, 1e3):
             there = send(backend, (scale * x).astype(dtype))
             p = C.project(there)
@@ -165,13 +140,6 @@ def test_one_call_certifies_a_projection_on_a_semidefinite_set(name, dtype, back
             assert float(C.violation(p)) <= 40 * eps * (1 + scale)
             away, along = host(there).astype(complex) - host(p), y - host(p)
             assert inner(away, along) <= 200 * eps * (1 + np.linalg.norm(scale * x)) ** 2
-
-
-def test_the_first_fantope_is_the_spectraplex():
-    for x in matrices(20, (4, 4)):
-        assert sets.Fantope().lmo(x) == pytest.approx(sets.Spectraplex().lmo(x), abs=1e-12)
-        assert sets.Fantope().project(x) == pytest.approx(sets.Spectraplex().project(x), abs=1e-12)
-        assert sets.Fantope().support(x) == pytest.approx(sets.Spectraplex().support(x), rel=1e-13)
 
 
 def test_diagonal_semidefinite_matrices_are_vectors():
@@ -239,14 +207,13 @@ def test_uniform_transport_is_birkhoff():
         assert inner(g, 4 * sets.Transport().lmo(g)) == pytest.approx(inner(g, v), abs=1e-12)
 
 
-def test_host_solvers_do_not_compile():
+@pytest.mark.parametrize("C", [sets.Birkhoff(), sets.Transport()], ids=repr)
+def test_host_solvers_do_not_compile(C):
     import jax
 
-    for C in (sets.Birkhoff(), sets.Transport()):
-        assert not C.compiles
-        assert not C.has_projection
-        with pytest.raises(ProblemError, match=f"{type(C).__name__} calls a solver on the host and cannot be compiled"):
-            jax.jit(C.lmo)(np.ones((2, 2)))
+    assert not C.compiles
+    with pytest.raises(ProblemError, match=f"{type(C).__name__} calls a solver on the host and cannot be compiled"):
+        jax.jit(C.lmo)(np.ones((2, 2)))
 
 
 def test_without_scipy_the_error_says_what_to_install(monkeypatch):
@@ -278,16 +245,6 @@ SQUARE = [
     sets.Transport(),
 ]
 each = pytest.mark.parametrize("C", SQUARE, ids=lambda C: f"{type(C).__name__}-{bool(getattr(C, 'solver', None))}")
-
-
-@each
-def test_a_batch_is_a_loop(C, backend):
-    g = matrices(6, (6, 6), seed=4)
-    for method in ("lmo", "support", "violation", *(["project"] if C.has_projection else [])):
-        fun = getattr(C, method)
-        one = np.array([host(fun(send(backend, x))) for x in g])
-        got = host(fun(send(backend, g.reshape(2, 3, 6, 6))))
-        assert np.abs(got - one.reshape(got.shape)).max() <= 1e-12 * (1 + np.abs(one).max())
 
 
 @each

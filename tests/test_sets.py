@@ -48,13 +48,12 @@ def examples(kind, n=5):
 
 CASES = [pytest.param(case, id=f"{kind.__name__}-{i}") for kind in KINDS for i, case in enumerate(examples(kind))]
 PROJECTED = [p for p in CASES if p.values[0][0].has_projection]
-COMPLEX = [p for p in CASES if p.values[0][0].takes_complex]
 each = pytest.mark.parametrize("case", CASES)
 each_projected = pytest.mark.parametrize("case", PROJECTED)
 
 
 def on_backends(cases):
-    """Every case on NumPy, one per class elsewhere: what its parameters change, the conformance suite compares."""
+    """Every case on NumPy, one per class elsewhere: the conformance suite compares all backends with NumPy."""
     pairs = [
         pytest.param(name, *case.values, id=f"{name}-{case.id}")
         for name in BACKENDS
@@ -72,10 +71,6 @@ def gradients(shape, count, seed=0, dtype="float64"):
     g = 2 * rng(seed).normal(size=(count, *shape))
     g[::3] = np.round(g[::3])
     return g.astype(dtype)
-
-
-def complex_gradients(shape, count, seed=0):
-    return gradients(shape, count, seed) + 1j * gradients(shape, count, seed + 1)[::-1]
 
 
 def inner(a, b):
@@ -116,7 +111,7 @@ def rounding(C, shape, dtype="float64"):
     return (200 if C.event_ndim == 2 else 40) * np.finfo(dtype).eps * np.sqrt(np.prod(shape))
 
 
-def beside(backend, C):
+def on(backend, C):
     """The set with its arrays on a backend."""
     return trees.map_arrays(lambda x: send(backend, x), C)
 
@@ -125,7 +120,7 @@ def compiled(backend, C, method):
     """A method of the set as the backend runs it inside a solve, compiled once for all tests."""
     key = (backend.name, Key(C), method)
     if key not in COMPILED:
-        fun = getattr(beside(backend, C), method)
+        fun = getattr(on(backend, C), method)
         if backend.name == "jax" and C.compiles:
             import jax
 
@@ -154,60 +149,27 @@ def test_lmo_is_no_worse_than_any_feasible_point(case):
         assert inner(x, v) <= (p @ x.ravel()).min() + rounding(C, shape) * np.abs(x).sum() * np.abs(p).max()
 
 
-@on_backends(CASES)
+@each
 @each_dtype
-def test_support_is_what_the_lmo_reaches(case, dtype, backend):
+def test_support_is_what_the_lmo_reaches(case, dtype):
     C, shape = case
-    lmo, support = compiled(backend, C, "lmo"), compiled(backend, C, "support")
     for g in gradients(shape, 12, dtype=dtype):
-        there = send(backend, g)
-        s = support(there)
-        assert backend.dtype_name(s) == dtype
+        s = C.support(g)
+        assert s.dtype == dtype
         size = np.abs(g).max() * (C.diameter(g) + np.abs(C.center(g)).max())
-        assert float(s) == pytest.approx(
-            inner(g, host(lmo(-there))), rel=0, abs=rounding(C, shape, dtype) * (1 + size) * 4
-        )
+        assert float(s) == pytest.approx(inner(g, C.lmo(-g)), rel=0, abs=rounding(C, shape, dtype) * (1 + size) * 4)
 
 
-@on_backends(COMPLEX)
-def test_complex_gradients(case, backend):
-    """Optimal against feasible points turned by any phase, at the value of the support function, and feasible."""
-    C, shape = case
-    lmo, support, violation = (compiled(backend, C, m) for m in ("lmo", "support", "violation"))
-    for g in complex_gradients(shape, 12):
-        v = lmo(send(backend, g))
-        assert float(violation(v)) <= rounding(C, shape)
-        assert inner(g, host(v)) == pytest.approx(-float(support(send(backend, -g))), rel=1e-11, abs=1e-12)
-        for seed in range(8):
-            other = C.random_point(np.zeros(shape, dtype=complex), seed)
-            assert float(C.violation(other)) <= rounding(C, shape)
-            assert inner(g, host(v)) <= inner(g, other) + 1e-12 * np.abs(g).sum()
-
-
-@on_backends(CASES)
+@each
 @each_dtype
-def test_lmo_is_feasible_at_every_scale(case, dtype, backend):
+def test_lmo_is_feasible_at_every_scale(case, dtype):
     C, shape = case
-    lmo, violation = compiled(backend, C, "lmo"), compiled(backend, C, "violation")
     limit = 30 if dtype == "float64" else 12
     for k in range(-limit, limit + 1, limit // 2):
         for g in gradients(shape, 4) * 10.0**k:
-            v = lmo(send(backend, g.astype(dtype)))
-            assert backend.dtype_name(v) == dtype
-            assert float(violation(v)) <= rounding(C, shape, dtype)
-
-
-@on_backends(CASES)
-def test_lmo_sees_the_direction_only(case, backend):
-    C, shape = case
-    lmo = compiled(backend, C, "lmo")
-    for g in gradients(shape, 8):
-        v = host(lmo(send(backend, g)))
-        for c in (2.0**-40, 2.0**40):
-            scaled = host(lmo(send(backend, c * g)))
-            if C.event_ndim < 2:
-                assert np.abs(scaled - v).max() <= 4 * EPS * C.diameter(g)
-            assert inner(g, scaled) == pytest.approx(inner(g, v), rel=1e-12, abs=1e-12)
+            v = C.lmo(g.astype(dtype))
+            assert v.dtype == dtype
+            assert float(C.violation(v)) <= rounding(C, shape, dtype)
 
 
 DEGENERATE = {
@@ -255,28 +217,31 @@ def test_what_is_not_finite_never_passes_for_a_number(case, backend):
     with backend.scope("float64"):
         for bad in (np.nan, np.inf, -np.inf):
             g.flat[2] = bad
-            there, on = send(backend, g), beside(backend, C)
-            assert not bool(on.contains(there))
+            there, there_C = send(backend, g), on(backend, C)
+            assert not bool(there_C.contains(there))
             if not np.isnan(bad):
                 continue
             try:
-                v = host(on.lmo(there))
+                v = host(there_C.lmo(there))
             except (ValueError, np.linalg.LinAlgError, RuntimeError):
                 continue
             assert np.isnan(inner(g, v))
             if C.has_projection:
-                assert np.isnan(host(on.project(there))).any()
+                assert np.isnan(host(there_C.project(there))).any()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_small_events(kind, n):
+@pytest.mark.parametrize("n", [1, 2, 3, 24])
+def test_other_sizes(kind, n):
     for C, shape in examples(kind, n):
-        g = np.ones(shape)
+        g = starts(shape, 1, n)[0]
+        size = 1 + np.linalg.norm(g) + C.diameter(g)
         assert float(C.violation(C.lmo(g))) <= rounding(C, shape)
         assert float(C.violation(C.center(g))) <= rounding(C, shape)
         if C.has_projection:
-            assert float(C.violation(C.project(3 * g))) <= rounding(C, shape)
+            p = C.project(g)
+            assert float(C.violation(p)) <= rounding(C, shape) * size
+            assert inner(g - p, C.lmo(p - g) - p) <= 4 * rounding(C, shape) * size**2
 
 
 @on_backends(CASES)
@@ -297,32 +262,22 @@ def starts(shape, count, seed=2):
     return x
 
 
-@on_backends(PROJECTED)
+@each_projected
 @each_dtype
-def test_one_call_of_the_lmo_certifies_a_projection(case, dtype, backend):
+def test_one_call_of_the_lmo_certifies_a_projection(case, dtype):
     """``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``; near and far away."""
     C, shape = case
-    project, lmo, violation = (compiled(backend, C, m) for m in ("project", "lmo", "violation"))
-    far = 6 if dtype == "float64" else 3
+    far = 9 if dtype == "float64" else 3
     for scale in (10.0**-far, 1.0, 10.0**far):
         for x in (scale * starts(shape, 6)).astype(dtype):
-            p = project(send(backend, x))
-            assert backend.dtype_name(p) == dtype
-            y = lmo(p - send(backend, x))
+            p = C.project(x)
+            assert p.dtype == dtype
+            y = C.lmo(p - x)
             size = 1 + np.linalg.norm(x.ravel())
             slack = rounding(C, shape, dtype) * size
-            assert float(violation(p)) <= slack
-            x64, p64, y64 = (np.asarray(host(a), dtype=np.float64) for a in (x, p, y))
+            assert float(C.violation(p)) <= slack
+            x64, p64, y64 = (a.astype(np.float64) for a in (x, p, y))
             assert inner(x64 - p64, y64 - p64) <= 4 * slack * (size + C.diameter(x))
-
-
-@on_backends(PROJECTED)
-def test_projection_is_idempotent(case, backend):
-    C, shape = case
-    project = compiled(backend, C, "project")
-    for x in starts(shape, 6):
-        once = project(send(backend, x))
-        assert np.abs(host(project(once)) - host(once)).max() <= 4 * rounding(C, shape) * (1 + C.diameter(x))
 
 
 @each_projected
@@ -363,50 +318,33 @@ def test_diameter_is_the_largest_distance_of_two_points(kind, n):
             assert far == pytest.approx(D, rel=1e-9, abs=1e-11)
 
 
-@on_backends(CASES)
-def test_center_is_in_the_relative_interior(case, backend):
+@each
+def test_center_is_in_the_relative_interior(case):
     C, shape = case
-    like = send(backend, np.zeros(shape))
-    center = beside(backend, C).center(like)
-    assert (center.shape, center.dtype) == (like.shape, like.dtype)
-    assert float(C.violation(host(center))) <= rounding(C, shape)
+    center = C.center(np.zeros(shape))
+    assert center.shape == shape
+    assert float(C.violation(center)) <= rounding(C, shape)
     for g in gradients(shape, 20, 3)[1::3]:
         v = C.lmo(g)
         if np.linalg.norm(v - C.lmo(-g)) > 1e-9 * C.diameter(g):
-            assert inner(g, v) < inner(g, host(center)) < inner(g, C.lmo(-g))
+            assert inner(g, v) < inner(g, center) < inner(g, C.lmo(-g))
 
 
-@on_backends(CASES)
-@each_dtype
-def test_random_points_are_feasible_and_the_same_everywhere(case, dtype, backend):
-    C, shape = case
-    like = np.zeros(shape, dtype=dtype)
-    p = beside(backend, C).random_point(send(backend, like), 3)
-    assert backend.dtype_name(p) == dtype
-    assert float(C.violation(host(p))) <= rounding(C, shape, dtype)
-    assert np.abs(host(p) - C.random_point(like, 3)).max() <= 4 * rounding(C, shape, dtype) * (1 + C.diameter(like))
-    if C.diameter(like) > 0:
-        assert np.abs(C.random_point(like, 4) - C.random_point(like, 3)).max() > 0
-
-
-@on_backends(CASES)
-def test_batch_equals_loop(case, backend):
-    """Bit for bit, ties included, over one and over two leading axes."""
+@each
+def test_batch_equals_loop(case):
+    """Over one and over two leading axes."""
     C, shape = case
     if C.event_ndim == 0:
         return  # an elementwise set has no batch axes
     x = gradients(shape, 6)
     for method in ("lmo", "violation", "support", *(["project"] if C.has_projection else [])):
-        fun = compiled(backend, C, method)
-        one = np.array([host(fun(send(backend, v))) for v in x])
+        fun = getattr(C, method)
+        one = np.array([fun(v) for v in x])
         two = x.reshape(2, 3, *shape)
         for batch, want in ((x, one), (two, one.reshape(2, 3, *one.shape[1:]))):
-            got = host(fun(send(backend, batch)))
+            got = fun(batch)
             assert got.shape == want.shape, method
-            if C.event_ndim == 1 and method == "lmo":
-                assert (got == want).all(), method
-            else:
-                assert np.abs(got - want).max() <= 4 * rounding(C, shape) * (1 + np.abs(want).max()), method
+            assert np.abs(got - want).max() <= 4 * rounding(C, shape) * (1 + np.abs(want).max()), method
 
 
 @each
@@ -420,41 +358,7 @@ def test_arguments_are_read_only_and_may_be_strided(case):
             out = fun(x)
             assert (x == kept).all()
             assert not np.shares_memory(out, x) or (out == x).all()
-            same = np.abs(fun(strided) - fun(strided.copy())).max()
-            assert same <= (0 if C.event_ndim < 2 and method == "lmo" else rounding(C, shape) * 8)
-
-
-@each
-def test_compiled_equals_eager(case):
-    import jax
-
-    C, shape = case
-    if not C.compiles:
-        with pytest.raises(ProblemError, match="compiled"):
-            jax.jit(C.lmo)(np.ones(shape))
-        return
-    with jax.enable_x64(True):
-        for method in ("lmo", "violation", *(["project"] if C.has_projection else [])):
-            fun = getattr(C, method)
-            for x in gradients(shape, 3):
-                x = jax.numpy.asarray(x)
-                close = 8 * rounding(C, shape) * (1 + C.diameter(x))
-                assert np.abs(host(jax.jit(fun)(x)) - host(fun(x))).max() <= close
-
-
-@on_backends(CASES)
-def test_backends_agree(case, backend):
-    C, shape = case
-    methods = ("lmo", "violation", *(["project"] if C.has_projection else []))
-    for method in methods:
-        there, here = compiled(backend, C, method), getattr(C, method)
-        for x in gradients(shape, 6)[1:]:
-            got, want = host(there(send(backend, x))), here(x)
-            close = 8 * rounding(C, shape) * (1 + C.diameter(x) + np.abs(x).max())
-            if method == "lmo" and C.event_ndim == 2:  # singular vectors have no sign
-                assert abs(inner(x, got) - inner(x, want)) <= close * np.abs(x).sum()
-            else:
-                assert np.abs(got - want).max() <= close
+            assert np.abs(fun(strided) - fun(strided.copy())).max() <= rounding(C, shape) * 8
 
 
 @each
