@@ -45,16 +45,17 @@ def test_a_page_is_what_the_docstrings_make_it(file):
 
 
 def test_check_writes_nothing_and_fails_if_a_page_is_stale(tmp_path, monkeypatch, capsys):
+    pages = {file: (ROOT / "docs" / file).read_text(encoding="utf-8") for file in tables.PAGES}
+    stale = {**pages, "steps.md": "Mine.\n" + pages["steps.md"].replace("Armijo", "Amijo")}
+    for file, text in stale.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
     monkeypatch.setattr(tables, "HERE", tmp_path)
     assert tables.main(["--check"]) == 1
-    assert not list(tmp_path.iterdir())
+    assert {file: (tmp_path / file).read_text(encoding="utf-8") for file in pages} == stale
     assert tables.main([]) == 0
     assert tables.main(["--check"]) == 0
-    page = tmp_path / "steps.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("Armijo", "Amijo"), encoding="utf-8")
-    capsys.readouterr()
-    assert tables.main(["--check"]) == 1
-    assert capsys.readouterr().out == "stale: steps.md\n"
+    assert capsys.readouterr().out == "stale: steps.md\nwritten: steps.md\n"
+    assert (tmp_path / "steps.md").read_text(encoding="utf-8") == "Mine.\n" + pages["steps.md"]
 
 
 @every_class
