@@ -148,6 +148,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
     common = (
         f"{seam}.interface",
         f"{seam}.stack",
+        f"{seam}.accumulation",
         f"{seam}.preconditioners",
         f"{seam}.vectors",
         f"{seam}.common",

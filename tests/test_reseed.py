@@ -171,13 +171,13 @@ class Counted:
         counter = self.counts = dict.fromkeys(("values", "gradients", "lmos", "projections"), 0)
 
         class Objective(Reduced):
-            def _point(self, *args):
+            def point_of(self, *args):
                 counter["values"] += 1
-                return super()._point(*args)
+                return super().point_of(*args)
 
-            def _cotangents(self, *args):
+            def cotangents(self, *args):
                 counter["gradients"] += 1
-                return super()._cotangents(*args)
+                return super().cotangents(*args)
 
         class Sets(type(ready.region)):
             def blmo(self, *args):

@@ -130,7 +130,7 @@ def test_rows_of_an_operator_are_refused():
     ready = prepare(CASES["rows, two levels"][0], RATES)
     stated = xv.bilevel(lower=LOWER, upper=xv.Level(implicit, DATA["z"]), data=DATA)
     part = ready.assemble(stated).restricted(np.array([0], np.int32))
-    with pytest.raises(ProblemError, match="mini-batches of rows need M as an array, got Implicit"):
+    with pytest.raises(ProblemError, match="where mini-batches are drawn from rows; got Implicit"):
         part.value_and_gradient((RATES,))
 
 

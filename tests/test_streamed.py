@@ -421,7 +421,7 @@ def test_wider_data_warns_once(recwarn):
 
 @pytest.mark.parametrize("show", [True, False])
 def test_a_long_pass_shows_its_chunks(show, capsys, monkeypatch):
-    monkeypatch.setattr(sys.modules["xvarpro.core.progress"].Pass, "after", 0.0)
+    monkeypatch.setattr(sys.modules["xvarpro.objective.streamed"], "BAR_DELAY", 0.0)
     _, part = separable(rows=2)
     xv.solve(part, RATES, max_iter=1, progress=show)
     assert ("rows:" in capsys.readouterr().err) == show
@@ -472,10 +472,10 @@ def test_a_source_without_chunks():
         (T[60:], r"chunk 2 must be a pair \(data, y\); got an array of shape \(30,\)"),
         ((T[60:], None), r"chunk 2: y must be an array of shape \(rows,\) or \(rows, k\); got NoneType"),
         ((T[60:], SIGNAL[60:, None]), r"chunk 2: y must have shape \(rows,\), .* got \(30, 1\)"),
-        ((T[60:], SIGNAL[60:80]), r"chunk 2: M\(theta, data\) has 30 rows and y has 20"),
-        ((T[60:].astype("float32"), SIGNAL[60:]), r"chunk 2: data is float32, and it is float64 in chunk 0"),
+        ((T[60:], SIGNAL[60:80]), r"chunk 2: M\(theta, data\) and y must have the same number of rows; got 30 and 20"),
+        ((T[60:].astype("float32"), SIGNAL[60:]), r"chunk 2: data must be float64, as in chunk 0; got float32"),
         ((T[60:], SIGNAL[60:].astype("float32")), r"chunk 2: y is float32, and it is float64 in chunk 0"),
-        (({"t": T[60:]}, SIGNAL[60:]), r"chunk 2: data has another structure than in chunk 0: \[\"data\['t'\]\""),
+        (({"t": T[60:]}, SIGNAL[60:]), r"chunk 2: data must have the structure of chunk 0, .* got \[\"data\['t'\]\""),
         ((np.where(T[60:] > 1.5, np.nan, T[60:]), SIGNAL[60:]), r"data, chunk 2, must be finite"),
         ((T[60:], np.where(T[60:] > 1.5, np.inf, SIGNAL[60:])), r"y, chunk 2, must be finite"),
         ((T[60:, None, None], SIGNAL[60:]), r"chunk 2: .*"),
@@ -492,7 +492,7 @@ def test_a_design_of_another_width(backend):
 
     X = rng(0).normal(size=(30, 4))
     chunks = [(X, SIGNAL[:30]), (X[:, :3], SIGNAL[:30])]
-    with pytest.raises(ProblemError, match=r"chunk 1: M\(theta, data\) has shape \(30, 3\), expected \(rows, 4\)"):
+    with pytest.raises(ProblemError, match=r"chunk 1: M\(theta, data\) must have shape \(rows, 4\); got \(30, 3\)"):
         xv.value_and_gradient(xv.separable(M, xv.RowChunks(chunks)), START, backend=backend.name)
 
 
@@ -558,7 +558,7 @@ def test_what_rows_do_not_go_with():
         xv.bilevel(
             lower=xv.Level(decays, xv.ColumnChunks([np.ones((3, 2))])), upper=xv.Level(decays, xv.RowChunks(GOOD))
         )
-    with pytest.raises(ProblemError, match="rows come in chunks"):
+    with pytest.raises(ProblemError, match="must be given as an array where mini-batches"):
         xv.solve(
             xv.separable(decays, xv.RowChunks(GOOD)), START, over=BOX, algorithm=xv.algorithms.StochasticFrankWolfe()
         )

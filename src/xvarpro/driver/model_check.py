@@ -13,8 +13,9 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import QR
+from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
-from xvarpro.objective.reduced import ModelStructure, Parts, Reduced
+from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
@@ -67,7 +68,7 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs))
 
 
-def _structure(reduced: Reduced, parts: Parts, skeleton: trees.Skeleton) -> ModelStructure:
+def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) -> ModelStructure:
     level, M = reduced.problem.lower, parts.lower.M
     y: Any = level.y if parts.lower.y is None else parts.lower.y
     lam = level.lam if parts.lower.lam is None else parts.lower.lam
@@ -105,12 +106,12 @@ def _of_level(fun: Callable[..., Any], i: int, theta: Tree, data: tuple[Tree, ..
     return fun(theta, data[i])
 
 
-def outputs_of(parts: Parts) -> list[LevelOutputs]:
+def outputs_of(parts: ModelOutputs) -> list[LevelOutputs]:
     """What each level's functions returned."""
     return [parts.lower] + ([] if parts.upper is None else [parts.upper])
 
 
-def _check_parts(parts: Parts, problem: Problem, theta: Array, dtype: str) -> None:
+def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str) -> None:
     unknowns: dict[str, int] = {}
     columns: dict[str, int | None] = {}
     prefixes = ("",) if problem.is_separable else ("lower ", "upper ")

@@ -15,9 +15,10 @@ from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ProblemError
+from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
-from xvarpro.objective.reduced import ModelStructure, Reduced
+from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, compress

@@ -10,6 +10,7 @@ from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
+from xvarpro.lower.accumulation import Accumulation, Gram
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import condition_of, padded, power_of_two, stacked
 
@@ -77,6 +78,9 @@ class Cholesky(LowerSolver):
     def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
         xp = array_namespace(factor.L)
         return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
+
+    def accumulation(self) -> Accumulation:
+        return Gram()
 
 
 def _scaled(system: System) -> tuple[Array, Array]:

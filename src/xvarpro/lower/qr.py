@@ -9,6 +9,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, affordable
+from xvarpro.lower.accumulation import Accumulation, Triangle
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
 from xvarpro.lower.stack import condition_of, deficient, or_nan, stacked
 
@@ -61,6 +62,9 @@ class QR(Refinable):
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[0]), condition_of(backend, factor.R))
+
+    def accumulation(self) -> Accumulation:
+        return Triangle()
 
 
 def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:

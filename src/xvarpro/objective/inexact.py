@@ -44,7 +44,6 @@ class Inexact(Reduced):
 
     def with_lower_tolerance(self, tol: Array | float) -> Inexact:
         other = copy.copy(self)
-        other._latest = other._ahead = None
         other.level = tol
         return other
 
@@ -70,15 +69,15 @@ class Inexact(Reduced):
         The answers of the lower level are improved thirtyfold, and the gradients of both are compared: the change is
         about the error of the first, and the second is returned.
         """
-        parts, pullback = self.linearise(theta)
-        point = self._point(theta, parts) if point is None else point
+        parts, pullback = self.linearise(theta) if point is None else self.linearised(point)
+        point = self.point_of(theta, parts) if point is None else point
         first = self.lower_solution(point, parts)
-        rough = pullback(self._cotangents(parts, first))
+        rough = pullback(self.cotangents(parts, first))
         parts, pullback = self.linearise(theta)
         low, upper = self.levels(parts)
         solver = self.solver(low)
         better, left = corrected(self.backend, solver, low, upper, point.factor, first)
-        gradient = pullback(self._cotangents(parts, better))
+        gradient = pullback(self.cotangents(parts, better))
         value = self.objective(parts, upper, better.w, better.upper_r)
         # without the error that is of first order
         value = value if left.excess is None else value - left.excess

@@ -87,8 +87,8 @@ class Objective(ABC):
         """The objective in which the terms at `indices`, scaled up, stand for all."""
 
 
-def units(top: Array) -> tuple[Array, Array]:
-    """Columns that are exactly zero, and all columns, from the largest absolute entry of each."""
+def zero_columns(top: Array) -> tuple[Array, Array]:
+    """Numbers of columns that are exactly zero and of all columns, from the largest absolute entry of each."""
     xp = array_namespace(top)
     dead = xp.sum(xp.astype(top == 0, xp.int32))
     return dead, xp.full_like(dead, top.shape[0])

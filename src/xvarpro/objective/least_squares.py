@@ -1,4 +1,4 @@
-"""One least-squares level at one theta, ``1/2 |M w - y|^2 + lam/2 |Omega w|^2``: what both objectives are made of."""
+"""One least-squares level at one theta, ``f(w) = 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, and its derivatives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import inner, is_array, is_complex, partition, sum_
+from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, System
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
@@ -14,72 +15,95 @@ from xvarpro.problem.problem import Level
 
 
 class LevelOutputs(NamedTuple):
-    """What a level's functions returned, or the gradient with respect to it; None for what is constant."""
+    """What a level's functions return, or cotangents of that; None for what is constant."""
 
-    M: Any
+    M: Any  # an `Operator`; in cotangents the same class, of cotangents of its arrays
     y: Array | None
     lam: Array | None
 
 
 class EvaluatedLevel(NamedTuple):
-    """A level with its constants filled in; `y` is a matrix."""
+    """A level at one theta, constants included: M is m x n, `w` has shape (n, k)."""
 
     M: Operator
-    y: Array
-    lam: Any
-    Omega: Any  # an array, an Operator, or None
+    y: Array  # (m, k)
+    lam: Any  # a number, or an array, 0-d
+    Omega: Any  # an array, an `Operator`, or None
 
     @property
     def system(self) -> System:
-        """What a lower-level solver is asked to solve."""
+        """The level without its target, as a `LowerSolver` takes it."""
         return System(self.M, self.lam, self.Omega)
 
     def residual(self, w: Array) -> Array:
-        """``M w - y``."""
+        """``r = M w - y``, (m, k)."""
         return self.M.residual(w, self.y)
 
     def value(self, w: Array, r: Array) -> Array:
-        """The level's objective, 0-d."""
+        """``f(w)``, 0-d."""
         value = 0.5 * inner(r, r)
         return value + self.lam * self.half_ridge(w) if self.system.ridged else value
 
     def half_ridge(self, w: Array) -> Array:
-        """``1/2 |Omega w|^2``, the derivative with respect to lam."""
-        Ow = self._weighed(w)
+        """``1/2 |Omega w|^2``, 0-d: the derivative of f with respect to lam."""
+        Ow = self._times_omega(w)
         return 0.5 * inner(Ow, Ow)
 
     def slope(self, w: Array, r: Array) -> Array:
-        """The gradient in w."""
+        """``grad_w f = M^H r + lam Omega^H Omega w``, (n, k)."""
         return self.M.rmatvec(r) + self.ridge(w) if self.system.ridged else self.M.rmatvec(r)
 
     def ridge(self, w: Array) -> Array:
-        """``lam Omega^H Omega w``."""
-        return self.lam * (w if self.Omega is None else as_operator(self.Omega).rmatvec(self._weighed(w)))
+        """``lam Omega^H Omega w``, (n, k)."""
+        return self.lam * (w if self.Omega is None else as_operator(self.Omega).rmatvec(self._times_omega(w)))
+
+    def condition(self, w: Array, v: Array) -> Array:
+        """``Re <grad_w f, v> = Re <M w - y, M v> + lam Re <Omega w, Omega v>``, 0-d."""
+        value = inner(self.residual(w), self.M.matvec(v))
+        return value + self.lam * self.coupling(w, v) if self.system.ridged else value
 
     def coupling(self, w: Array, v: Array) -> Array:
-        """``Re <Omega w, Omega v>``."""
-        return inner(self._weighed(w), self._weighed(v))
+        """``Re <Omega w, Omega v>``, 0-d."""
+        return inner(self._times_omega(w), self._times_omega(v))
 
-    def pull(self, stated: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
-        """The gradient of the level's objective with respect to what its functions returned, w held."""
-        lam = None if stated.lam is None else self.half_ridge(w)
-        return LevelOutputs(self.M.outer(r, w), like_target(-r, stated.y), lam)
+    def value_cotangents(self, outputs: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
+        """Derivative of ``f(w)`` with respect to what the level's functions return, w held: ``r w^H`` for M."""
+        lam = None if outputs.lam is None else self.half_ridge(w)
+        return LevelOutputs(self.M.outer(r, w), like_target(-r, outputs.y), lam)
 
-    def _weighed(self, w: Array) -> Array:
+    def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
+        """Derivative of ``-Re <grad_w f, v>`` with respect to what the level's functions return, w and v held.
+
+        That is ``-(M v) w^H - r v^H`` for M, ``M v`` for y, and ``-Re <Omega w, Omega v>`` for lam.
+        """
+        q, pairs, v = adjoint
+        lam = None
+        if outputs.lam is not None:
+            if v is None:
+                raise ProblemError(
+                    "solver must return v where lam depends on theta; got one that returns M v only. Use xv.lower.QR()"
+                )
+            lam = -self.coupling(w, v)
+        return LevelOutputs(outers(self.M, (-q, w), *((-s, x) for s, x in pairs)), like_target(q, outputs.y), lam)
+
+    def _times_omega(self, w: Array) -> Array:
         return w if self.Omega is None else as_operator(self.Omega).matvec(w)
 
 
 class LowerSolution(NamedTuple):
-    """What the gradient is made of: w as accurate as the gradient is to be, residuals there, and the adjoint."""
+    """w to the accuracy of the gradient, the residuals there, and the adjoint."""
 
-    w: Array
-    r: Array  # of the lower level
-    upper_r: Array  # of the upper level: r again for a separable problem
+    w: Array  # (n, k)
+    r: Array  # of the lower level, (m, k)
+    upper_r: Array  # of the upper level; r again for a separable problem
     adjoint: Adjoint | None  # None for a separable problem
 
 
-def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> LevelOutputs:
-    """Call a level's functions; its weights, and a target that is complex, become part of what they return."""
+def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None) -> LevelOutputs:
+    """Call a level's functions; roots of its residual weights, (m, 1) or (m, k), scale what they return.
+
+    A real design becomes complex where the target is.
+    """
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
     lam = level.lam(theta, data) if callable(level.lam) else None
@@ -89,10 +113,10 @@ def state(level: Level, theta: Tree, data: Tree, weights: Array | None) -> Level
     if weights is None:
         return LevelOutputs(M, y, lam)
     root = array_namespace(weights).sqrt(weights)
-    return LevelOutputs(weighed(M, root), None if y is None else scaled(y, root), lam)
+    return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), lam)
 
 
-def weighed(M: Operator, root: Array) -> Operator:
+def weighted(M: Operator, root: Array) -> Operator:
     """M with its rows, or the rows of each right-hand side, scaled."""
     if isinstance(M, Dense) and root.shape[1] == 1 and M.columns is None:
         return Dense(as_kind(root, M.array) * M.array)
@@ -111,16 +135,16 @@ def as_kind(x: Array, like: Array) -> Array:
     return x if x.dtype == like.dtype else array_namespace(x).astype(x, like.dtype)
 
 
-def fill(level: Level, stated: LevelOutputs) -> EvaluatedLevel:
+def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
     """The level with the constants that its functions do not give."""
-    target: Any = level.y if stated.y is None else stated.y
+    target: Any = level.y if outputs.y is None else outputs.y
     y = as_matrix(target)
     Omega = level.Omega
-    if is_complex_design(stated.M):
+    if is_complex_design(outputs.M):
         y = y if is_complex(y) else complexified(y)
     if is_array(Omega) and is_complex(y):
         Omega = as_kind(Omega, y)
-    return EvaluatedLevel(stated.M, y, level.lam if stated.lam is None else stated.lam, Omega)
+    return EvaluatedLevel(outputs.M, y, level.lam if outputs.lam is None else outputs.lam, Omega)
 
 
 def is_complex_design(M: Operator) -> bool:

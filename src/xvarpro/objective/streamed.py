@@ -1,9 +1,10 @@
 """The reduced objective of a problem whose rows come in chunks: the same value and gradient, one chunk in memory.
 
-A value is a pass over the lower rows that leaves a triangle (`lower.accumulation`), from which w follows; where another
-level judges, a pass over its rows with w fixed. A gradient is a pass over each level with w, and the adjoint v, fixed:
-the sum over chunks of one VJP of the user's functions. The loop over chunks is Python's, and so are the loops around
-it; what is done with a chunk is one function, compiled where the framework compiles.
+A value is a pass over the lower rows that leaves a triangle (`lower.accumulation`), from which w follows, and a pass
+over the upper rows with w fixed where they are others. A gradient is a pass over each level with w, and the adjoint v,
+fixed: the sum over chunks of one VJP of the user's functions, with the cotangents of `least_squares.EvaluatedLevel`.
+The loop over chunks is Python's, and so are the loops around it; the function of one chunk is compiled where the
+framework compiles.
 """
 
 from __future__ import annotations
@@ -19,41 +20,47 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, inner, is_complex, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower import Cholesky
-from xvarpro.lower.accumulation import Accumulation, Gram, Triangle
-from xvarpro.objective.interface import Objective, units
-from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, complexified, like_target, outers
-from xvarpro.objective.reduced import ModelStructure, Parts, Reduced
+from xvarpro.lower import QR
+from xvarpro.lower.accumulation import Accumulation
+from xvarpro.lower.interface import Adjoint
+from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
+from xvarpro.objective.interface import Objective, zero_columns
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, complexified
+from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import Chunk, RowChunks
 
+BAR_DELAY = 1.0  # seconds that a pass takes before it shows a progress bar
+
 
 class StreamedPoint(NamedTuple):
-    """The reduced objective at one theta; nothing in it is as long as a chunk."""
+    """The reduced objective at one theta; nothing in it has the length of a chunk."""
 
     theta: Leaves
-    value: Array
-    w: Array
-    R: Array  # triangular factor of the lower level
-    slope: Array  # derivative of the upper level with respect to w; that of a separable problem is zero, and R again
-    energy: Array  # 1/2 |y|^2 of the upper level
+    value: Array  # 0-d
+    w: Array  # (n, k)
+    R: Array  # triangular factor of the lower level, (n, n)
+    slope: Array  # derivative of the upper level with respect to w, (n, k); R again for a separable problem
+    energy: Array  # 1/2 |y|^2 of the upper level, 0-d
+    upper_gradient: Leaves | None = None  # the upper level's part of the gradient, where it was asked for
 
 
-class Judged(NamedTuple):
+class UpperSums(NamedTuple):
     """Sums over the rows of the upper level, w fixed."""
 
     square: Array  # |M w - y|^2
     slope: Array  # M^H (M w - y)
     energy: Array  # |y|^2
 
-    def with_rows(self, M: Any, y: Array, r: Array) -> Judged:
+    def with_rows(self, level: EvaluatedLevel, r: Array) -> UpperSums:
         """With a block of rows added, of residual `r`."""
-        return Judged(self.square + inner(r, r), self.slope + M.rmatvec(r), self.energy + inner(y, y))
+        y = level.y
+        return UpperSums(self.square + inner(r, r), self.slope + level.M.rmatvec(r), self.energy + inner(y, y))
 
 
 class Streamed(Objective):
-    """The reduced objective of a prepared problem of which one level or both come in `RowChunks`.
+    """The reduced objective of a prepared problem with one level or both given as `RowChunks`.
 
     Parameters
     ----------
@@ -84,32 +91,38 @@ class Streamed(Objective):
     ) -> None:
         super().__init__(problem, backend, energy)
         self.compiler, self.treedef, self.structure, self.progress = compiler, treedef, structure, progress
-        self._way: Accumulation = Gram() if isinstance(problem.lower.solver, Cholesky) else Triangle()
-        self._latest: StreamedPoint | None = None
-        self._ahead: tuple[Leaves, Leaves] | None = None  # theta, and the upper level's part of the gradient there
+        accumulation = (problem.lower.solver or QR()).accumulation()
+        assert accumulation is not None  # `Problem` refuses other solvers
+        self._accumulation: Accumulation = accumulation
+        self._latest: StreamedPoint | None = None  # for `scale`: the energy would take another pass
 
     def rounding(self, value: Array) -> Array:
         if not self.problem.is_separable:  # the upper residual is computed, not condensed
             return super().rounding(value)
         size = array_namespace(value).abs(value)
-        return rounding(size + self._way.noise(size, self.energy))
+        return rounding(size + self._accumulation.noise(size, self.energy))
 
     @property
     def target_shape(self) -> tuple[int, int]:
-        raise ProblemError("a residual is asked for as a whole, to seed units from, and the rows come in chunks")
+        raise ProblemError(
+            "y must be given as an array where the algorithm reads the whole residual, to re-seed units from it; got "
+            "RowChunks. Pass y as an array, or use another algorithm"
+        )
 
     @property
     def samples(self) -> int:
-        raise ProblemError("mini-batches are drawn from rows in memory, and the rows come in chunks")
+        raise ProblemError(
+            "y must be given as an array where mini-batches are drawn from it; got RowChunks. Pass y as an array, or "
+            "use an algorithm that evaluates all rows"
+        )
 
     def restricted(self, indices: Array) -> Objective:
-        raise ProblemError("mini-batches are drawn from rows in memory, and the rows come in chunks")
+        raise ProblemError("y must be given as an array where mini-batches are drawn from it; got RowChunks")
 
     # -- values --------------------------------------------------------------------------------------------------------
 
     def point(self, theta: Leaves, ahead: bool = False) -> StreamedPoint:
         """Value at theta: a pass over every level. With `ahead` the upper one gives its part of the gradient too."""
-        self._ahead = None
         try:
             self._latest = self._point(theta, ahead)
         except self.backend.failures:
@@ -119,35 +132,35 @@ class Streamed(Objective):
     def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
         problem = self.problem
         state, rows = self._walk(0, _fold, self._start(theta), theta)
-        condensed = self._way.condensed(self.backend, state)
+        condensed = self._accumulation.condensed(self.backend, state)
         w = condensed.argmin(self.backend)
         if problem.upper is None:
-            value, slope, energy = 0.5 * condensed.rest, condensed.R, condensed.energy()
+            value, slope, energy, gradient = 0.5 * condensed.rest, condensed.R, condensed.energy(), None
         else:
-            value, slope, energy = self._judged(theta, w, ahead)
+            value, slope, energy, gradient = self._upper(theta, w, ahead)
         if problem.R is not None and problem.mu:
             value = value + (0.5 * problem.mu) * problem.R(unflatten(self.treedef, theta))
         if not problem.lower.lam:
             xp = array_namespace(value)
-            deficient = self._way.deficient(self.backend, condensed.R, rows)
+            deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
             value = xp.where(deficient, xp.full_like(value, xp.nan), value)
-        return StreamedPoint(theta, value, w, condensed.R, slope, energy)
+        return StreamedPoint(theta, value, w, condensed.R, slope, energy, gradient)
 
-    def _judged(self, theta: Leaves, w: Array, ahead: bool) -> tuple[Array, Array, Array]:
-        """Value of the upper level, its derivative with respect to w, and its energy."""
-        level = self.upper
-        nought = inner(w, w) * 0
-        state: Any = Judged(nought, array_namespace(w).zeros_like(w), nought)
+    def _upper(self, theta: Leaves, w: Array, ahead: bool) -> tuple[Array, Array, Array, Leaves | None]:
+        """Value of the upper level, its derivative with respect to w, its energy, and its part of the gradient."""
+        level, gradient = self.upper, None
+        zero = inner(w, w) * 0
+        state = UpperSums(zero, array_namespace(w).zeros_like(w), zero)
         if ahead:
-            (state, gradient), _ = self._walk(1, _judge_and_differentiate, (state, scaled(0.0, theta)), theta, w)
-            self._ahead = (theta, gradient)
+            start = (state, scaled(0.0, theta))
+            (state, gradient), _ = self._walk(1, _sums_and_gradient, start, theta, w)
         else:
-            state, _ = self._walk(1, _judge, state, theta, w)
+            state, _ = self._walk(1, _sums, state, theta, w)
         value, slope = 0.5 * state.square, state.slope
         if level.lam:
-            ridge = EvaluatedLevel(Dense(w), w, level.lam, level.Omega)  # of which no row is asked
+            ridge = EvaluatedLevel(Dense(w), w, level.lam, level.Omega)  # its rows are not used
             value, slope = value + level.lam * ridge.half_ridge(w), slope + ridge.ridge(w)
-        return value, slope, 0.5 * state.energy
+        return value, slope, 0.5 * state.energy, gradient
 
     def _start(self, theta: Leaves) -> Any:
         level, (n, k), like = self.problem.lower, self.structure.w_shape, theta[0]
@@ -158,18 +171,18 @@ class Streamed(Objective):
         if self.structure.complex_w:
             zero, Omega = (x if is_complex(x) else complexified(x) for x in (zero, Omega))
         lam: Any = level.lam
-        return self._way.start(lam**0.5 * Omega, zero)
+        return self._accumulation.start(lam**0.5 * Omega, zero)
 
     def _nowhere(self, theta: Leaves) -> StreamedPoint:
-        """Where the user's function inverts a singular matrix there is no value."""
-        condensed = self._way.condensed(self.backend, self._start(theta))
+        """The point where the user's function inverts a singular matrix: NaN."""
+        condensed = self._accumulation.condensed(self.backend, self._start(theta))
         R, w = (array_namespace(x).full_like(x, float("nan")) for x in (condensed.R, condensed.z))
         value = array_namespace(w).abs(corner(w))
         return StreamedPoint(theta, value, w, R, R if self.problem.is_separable else w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         state, _ = self._walk(0, _fold, self._start(theta), theta)
-        return self._way.condensed(self.backend, state).argmin(self.backend)
+        return self._accumulation.condensed(self.backend, state).argmin(self.backend)
 
     def scale(self, theta: Leaves) -> Array:
         known = self._latest is not None and _same(self._latest.theta, theta)
@@ -179,32 +192,31 @@ class Streamed(Objective):
     def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
         start = self._start(theta)
         top = array_namespace(theta[0]).zeros_like(
-            array_namespace(theta[0]).abs(self._way.condensed(self.backend, start).z[:, 0])
+            array_namespace(theta[0]).abs(self._accumulation.condensed(self.backend, start).z[:, 0])
         )
         (state, top), rows = self._walk(0, _survey, (start, top), theta)
-        R = self._way.condensed(self.backend, state).R
-        deficient = self._way.deficient(self.backend, R, rows)
+        R = self._accumulation.condensed(self.backend, state).R
+        deficient = self._accumulation.deficient(self.backend, R, rows)
         xp = array_namespace(top)
-        dead, columns = units(top)
+        dead, columns = zero_columns(top)
         kinks = xp.zeros_like(dead)
-        return deficient, xp.all(xp.isfinite(top)), self._way.condition(self.backend, R), dead, columns, kinks
+        return deficient, xp.all(xp.isfinite(top)), self._accumulation.condition(self.backend, R), dead, columns, kinks
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
     def gradient(self, point: StreamedPoint) -> Leaves:
-        """Gradient at a point: a pass over every level, or over the lower alone where the upper's part is at hand."""
+        """Gradient at a point: a pass over every level, or over the lower alone where the upper's part is known."""
         theta, w = point.theta, point.w
         total = self._penalty(theta)
         if self.problem.upper is None:
-            return self._walk(0, _differentiate, total, theta, w)[0]
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and _same(ahead[0], theta):
-            total = plus(total, ahead[1])
+            return self._walk(0, _value_gradient, total, theta, w)[0]
+        if point.upper_gradient is None:
+            total, _ = self._walk(1, _value_gradient, total, theta, w)
         else:
-            total, _ = self._walk(1, _differentiate, total, theta, w)
+            total = plus(total, point.upper_gradient)
         solve = self.backend.solve_triangular
         v = solve(point.R, solve(point.R, point.slope, transpose=True))
-        return self._walk(0, _differentiate_lower, total, theta, w, v)[0]
+        return self._walk(0, _condition_gradient, total, theta, w, v)[0]
 
     def value_and_gradient(self, theta: Leaves) -> tuple[StreamedPoint, Leaves]:
         point = self.point(theta, ahead=True)
@@ -227,7 +239,7 @@ class Streamed(Objective):
             return self._do(fun, Problem(Level(level.M, level.y), data=self.problem.data), state, args)
         stream: Any = level.y.source
         pieces, rows, i = map(partial(_piece, level), stream()), 0, 0
-        with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=1.0) as bar:
+        with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY) as bar:
             while (piece := next(pieces, None)) is not None:
                 with _named(f"{stream.name}chunk {i}", self.backend.failures):
                     state, count = self._do(fun, piece, state, args)
@@ -241,10 +253,10 @@ class Streamed(Objective):
     def _do(self, fun: Callable[..., Any], piece: Problem, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
         """What `fun` makes of the state with one block of rows, and how many these are."""
         held, skeleton = partition(piece)
-        treedef, compiler, n, way = self.treedef, self.compiler, self.structure.w_shape[0], self._way
+        treedef, compiler, n, accumulation = self.treedef, self.compiler, self.structure.w_shape[0], self._accumulation
 
         def make(arrays: Leaves) -> Callable[..., Any]:
-            block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, way)
+            block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, accumulation)
 
             def do(state: Any, *args: Any) -> tuple[Any, Array]:
                 state = fun(block, state, *args)
@@ -254,9 +266,9 @@ class Streamed(Objective):
 
             return do
 
-        run = self.compiler.call(make, (fun, way, n, skeleton, treedef))
+        run = self.compiler.call(make, (fun, accumulation, n, skeleton, treedef))
         state, count = run(held, state, *args)
-        # read here: a framework that computes behind our back would let chunks pile up
+        # read here: a framework that computes asynchronously would let chunks pile up
         return state, round(self.backend.to_floats([count])[0])
 
 
@@ -268,7 +280,7 @@ def _piece(level: Level, chunk: Chunk) -> Problem:
 
 @contextmanager
 def _named(chunk: str, failures: tuple[type[Exception], ...]) -> Iterator[None]:
-    """An error says which chunk it is about; what a framework raises on a singular matrix is a value, not an error."""
+    """Name the chunk in errors; what a framework raises on a singular matrix is a value, not an error."""
     try:
         yield
     except failures:
@@ -283,82 +295,76 @@ def _same(theta: Leaves, other: Leaves) -> bool:
     return all(x is y for x, y in zip(theta, other, strict=True))
 
 
-# -- what is done with one block of rows: functions of a module, since compiled ones are kept by name ------------------
+# -- functions of one block of rows: functions of the module, since compiled ones are kept by name ---------------------
 
 
 class _Block:
     """The user's functions on one block of rows."""
 
-    def __init__(self, reduced: Reduced, n: int, way: Accumulation) -> None:
-        self._reduced, self._n = reduced, n
-        self.backend, self.way, self.rows = reduced.backend, way, 0
+    def __init__(self, objective: InMemory, n: int, accumulation: Accumulation) -> None:
+        self._objective, self._n = objective, n
+        self.backend, self.accumulation, self.rows = objective.backend, accumulation, 0
 
-    def evaluate(self, theta: Leaves) -> tuple[Any, Array]:
-        """M and y."""
-        side = self._side(self._reduced.evaluate_or_nan(theta))
-        return side.M, side.y
+    def evaluate(self, theta: Leaves) -> EvaluatedLevel:
+        """The block's rows of the level."""
+        return self._level(self._objective.evaluate_or_nan(theta)[0])
 
-    def linearise(self, theta: Leaves) -> tuple[Any, Array, Callable[..., Leaves]]:
-        """M, y, and the gradient of ``sum of <r, M w> over (r, w) in pairs, plus <s, y>`` as a function of both."""
-        parts, pullback = self._reduced.linearise(theta)
-        side = self._side(parts)
+    def linearise(self, theta: Leaves) -> tuple[EvaluatedLevel, LevelOutputs, Callable[[LevelOutputs], Leaves]]:
+        """The block's rows of the level, the outputs of its functions, and the pull-back from these to theta."""
+        outputs, pullback = self._objective.linearise(theta)
+        return self._level(outputs), outputs.lower, lambda cotangents: pullback(ModelOutputs(cotangents, None, None))
 
-        def gradient(s: Array, *pairs: tuple[Array, Array]) -> Leaves:
-            return pullback(
-                Parts(LevelOutputs(outers(side.M, *pairs), like_target(s, parts.lower.y), None), None, None)
-            )
-
-        return side.M, side.y, gradient
-
-    def _side(self, parts: Parts) -> EvaluatedLevel:
-        side, _ = self._reduced.levels(parts)
-        M, y = side.M, side.y
-        m, n = M.shape
+    def _level(self, outputs: ModelOutputs) -> EvaluatedLevel:
+        level, _ = self._objective.levels(outputs)
+        (m, n), rows = level.M.shape, level.y.shape[0]
         if n != self._n:
-            raise ProblemError(f"M(theta, data) has shape {(m, n)}, expected (rows, {self._n})")
-        if M.columns is not None:
-            raise ProblemError(f"{type(M).__name__} has a matrix per column of y, and rows in chunks need one for all")
-        if y.shape[0] != m:
-            raise ProblemError(f"M(theta, data) has {m} rows and y has {y.shape[0]}: they need the same number")
+            raise ProblemError(f"M(theta, data) must have shape (rows, {self._n}); got {(m, n)}")
+        if level.M.columns is not None:
+            raise ProblemError(
+                f"M(theta, data) must be one matrix for all columns of y where rows come in chunks; got "
+                f"{type(level.M).__name__} with one per column"
+            )
+        if rows != m:
+            raise ProblemError(f"M(theta, data) and y must have the same number of rows; got {m} and {rows}")
         self.rows = m
-        return side
+        return level
 
 
 def _fold(block: _Block, state: Any, theta: Leaves) -> Any:
-    M, y = block.evaluate(theta)
-    return block.way.fold(block.backend, state, M.dense(), y)
+    level = block.evaluate(theta)
+    return block.accumulation.fold(block.backend, state, level.M.dense(), level.y)
 
 
 def _survey(block: _Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any, Array]:
     """As `_fold`, with the largest absolute entry of every column."""
-    M, y = block.evaluate(theta)
-    A = M.dense()
+    level = block.evaluate(theta)
+    A = level.M.dense()
     xp = array_namespace(A)
-    return block.way.fold(block.backend, state[0], A, y), xp.maximum(state[1], xp.max(xp.abs(A), axis=0))
+    folded = block.accumulation.fold(block.backend, state[0], A, level.y)
+    return folded, xp.maximum(state[1], xp.max(xp.abs(A), axis=0))
 
 
-def _judge(block: _Block, state: Judged, theta: Leaves, w: Array) -> Judged:
-    M, y = block.evaluate(theta)
-    return state.with_rows(M, y, M.residual(w, y))
+def _sums(block: _Block, state: UpperSums, theta: Leaves, w: Array) -> UpperSums:
+    level = block.evaluate(theta)
+    return state.with_rows(level, level.residual(w))
 
 
-def _judge_and_differentiate(
-    block: _Block, state: tuple[Judged, Leaves], theta: Leaves, w: Array
-) -> tuple[Judged, Leaves]:
-    M, y, gradient = block.linearise(theta)
-    r = M.residual(w, y)
-    return state[0].with_rows(M, y, r), plus(state[1], gradient(-r, (r, w)))
+def _sums_and_gradient(
+    block: _Block, state: tuple[UpperSums, Leaves], theta: Leaves, w: Array
+) -> tuple[UpperSums, Leaves]:
+    level, outputs, pullback = block.linearise(theta)
+    r = level.residual(w)
+    return state[0].with_rows(level, r), plus(state[1], pullback(level.value_cotangents(outputs, w, r)))
 
 
-def _differentiate(block: _Block, total: Leaves, theta: Leaves, w: Array) -> Leaves:
-    """Of ``1/2 |M w - y|^2`` with w held fixed."""
-    M, y, gradient = block.linearise(theta)
-    r = M.residual(w, y)
-    return plus(total, gradient(-r, (r, w)))
+def _value_gradient(block: _Block, total: Leaves, theta: Leaves, w: Array) -> Leaves:
+    """With the gradient of ``1/2 |M w - y|^2`` added, w held."""
+    level, outputs, pullback = block.linearise(theta)
+    return plus(total, pullback(level.value_cotangents(outputs, w, level.residual(w))))
 
 
-def _differentiate_lower(block: _Block, total: Leaves, theta: Leaves, w: Array, v: Array) -> Leaves:
-    """Of ``-<M w - y, M v>`` with w and v held fixed."""
-    M, y, gradient = block.linearise(theta)
-    q = M.matvec(v)
-    return plus(total, gradient(q, (-q, w), (-M.residual(w, y), v)))
+def _condition_gradient(block: _Block, total: Leaves, theta: Leaves, w: Array, v: Array) -> Leaves:
+    """With the gradient of ``-<M w - y, M v>`` added, w and v held."""
+    level, outputs, pullback = block.linearise(theta)
+    adjoint = Adjoint(level.M.matvec(v), ((level.residual(w), v),), v)
+    return plus(total, pullback(level.condition_cotangents(outputs, w, adjoint)))

@@ -15,8 +15,9 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import adjoint, inner, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
+from xvarpro.objective.in_memory import ModelOutputs
 from xvarpro.objective.least_squares import EvaluatedLevel
-from xvarpro.objective.reduced import Parts, Reduced
+from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense
 from xvarpro.operators.convolutions import Convolution, spread
 from xvarpro.operators.fourier import forward
@@ -30,6 +31,7 @@ class Point(NamedTuple):
     theta: Leaves  # w included, as the last leaf
     value: Array
     r: tuple[Array, ...]
+    recorded: Any = ()  # as that of `objective.reduced.Point`
 
 
 class Joint:
@@ -54,11 +56,13 @@ class Joint:
 
     def point(self, z: Leaves, ahead: bool = False) -> Point:
         """J at `z`."""
-        return self._point(self.f.evaluate_or_nan(z[:-1], ahead), z)
+        parts, recorded = self.f.evaluate_or_nan(z[:-1], ahead)
+        return self._point(parts, z)._replace(recorded=recorded)
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point: one VJP of the user's functions, and products with M for w."""
-        return self._gradient(*self.f.linearise(point.theta[:-1]), point.theta[-1], point.r)
+        parts, pullback = point.recorded.pop() if point.recorded else self.f.linearise(point.theta[:-1])
+        return self._gradient(parts, pullback, point.theta[-1], point.r)
 
     def value_and_gradient(self, z: Leaves) -> tuple[Point, Leaves]:
         """Both, from one evaluation of the user's functions."""
@@ -161,11 +165,11 @@ class Joint:
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
-    def _sides(self, parts: Parts) -> list[EvaluatedLevel]:
+    def _sides(self, parts: ModelOutputs) -> list[EvaluatedLevel]:
         low, upper = self.f.levels(parts)
         return [low] if upper is low else [low, upper]
 
-    def _point(self, parts: Parts, z: Leaves) -> Point:
+    def _point(self, parts: ModelOutputs, z: Leaves) -> Point:
         sides, w = self._sides(parts), z[-1]
         r = self._residuals(parts, w)
         value = sum_(side.value(w, x) for side, x in zip(sides, r, strict=True))
@@ -173,24 +177,24 @@ class Joint:
             value = value + (0.5 * self.problem.mu) * parts.R
         return Point(z, value, r)
 
-    def _residuals(self, parts: Parts, w: Array) -> tuple[Array, ...]:
+    def _residuals(self, parts: ModelOutputs, w: Array) -> tuple[Array, ...]:
         return tuple(side.residual(w) for side in self._sides(parts))
 
-    def _gradient(self, parts: Parts, pullback: Any, w: Array, r: tuple[Array, ...]) -> Leaves:
+    def _gradient(self, parts: ModelOutputs, pullback: Any, w: Array, r: tuple[Array, ...]) -> Leaves:
         return (*pullback(self._cotangents(parts, w, r)), self._slope(parts, w, r))
 
-    def _slope(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
+    def _slope(self, parts: ModelOutputs, w: Array, r: tuple[Array, ...]) -> Array:
         return sum_(side.slope(w, x) for side, x in zip(self._sides(parts), r, strict=True))
 
-    def _cotangents(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Parts:
+    def _cotangents(self, parts: ModelOutputs, w: Array, r: tuple[Array, ...]) -> ModelOutputs:
         stated = [parts.lower] + ([] if parts.upper is None else [parts.upper])
-        pulled = [side.pull(own, w, x) for side, own, x in zip(self._sides(parts), stated, r, strict=True)]
+        pulled = [side.value_cotangents(own, w, x) for side, own, x in zip(self._sides(parts), stated, r, strict=True)]
         R = parts.R
         if R is not None:
             R = array_namespace(R).full_like(R, 0.5 * self.problem.mu)
-        return Parts(pulled[0], pulled[1] if len(pulled) > 1 else None, R)
+        return ModelOutputs(pulled[0], pulled[1] if len(pulled) > 1 else None, R)
 
-    def _curvature(self, parts: Parts) -> Array:
+    def _curvature(self, parts: ModelOutputs) -> Array:
         """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
         sides = self._sides(parts)
         flat = sum_(side.lam for side in sides if side.Omega is None) if any(s.Omega is None for s in sides) else 0.0
@@ -207,7 +211,7 @@ class Joint:
         grams += [lam * (adjoint(weight) @ weight) for lam, weight in weights]
         return top(sum_(grams)) + flat
 
-    def _pooled(self, parts: Parts) -> tuple[System, Array]:
+    def _pooled(self, parts: ModelOutputs) -> tuple[System, Array]:
         """The least-squares problem of w at one theta, both levels and both ridges stacked."""
         sides = self._sides(parts)
         xp = array_namespace(sides[0].y)

@@ -1,0 +1,184 @@
+"""Objectives with all rows in memory: the user's functions at one theta, their pull-back, and what is read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from xvarpro import lower
+from xvarpro.backends import Backend
+from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import Skeleton, inner, partition, unflatten
+from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.objective.interface import Objective
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
+from xvarpro.objective.mini_batch import mini_batch
+from xvarpro.problem.problem import Problem
+
+
+class ModelOutputs(NamedTuple):
+    """What the user's functions return at one theta. A separable problem has no upper part; constants are None."""
+
+    lower: LevelOutputs
+    upper: LevelOutputs | None
+    R: Array | None
+
+
+class ModelStructure(NamedTuple):
+    """Shapes, dtypes and tree structure of the model's outputs, without values."""
+
+    skeleton: Skeleton
+    arrays: tuple[tuple[tuple[int, ...], Any], ...]  # shape and dtype of each
+    y_ndim: int  # axes of the lower target
+    columns: int | None  # number of right-hand sides that have a design each; None where all share one
+    w_shape: tuple[int, int]
+    complex_w: bool
+    exact: bool  # whether the lower level is solved directly
+
+
+Pullback: TypeAlias = Callable[[ModelOutputs], Leaves]
+
+
+class InMemory(Objective):
+    """A reduced objective that evaluates the user's functions for all rows at once.
+
+    Parameters
+    ----------
+    problem : Problem
+        With arrays of `backend`, targets of shape (m, k).
+    backend : Backend
+    treedef : optree.PyTreeSpec
+        Structure of theta.
+    structure : ModelStructure, optional
+        Of what the user's functions return; None before they have been called.
+    energy : array, 0-d
+        ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        backend: Backend,
+        treedef: Any,
+        structure: ModelStructure | None = None,
+        energy: Array | float = 0.0,
+    ) -> None:
+        super().__init__(problem, backend, energy)
+        self.treedef, self.structure = treedef, structure
+        weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
+        self.constants, self._held = partition((problem.data, weights))
+
+    # -- the user's functions
+
+    def evaluate(self, theta: Leaves, constants: Leaves) -> ModelOutputs:
+        """Call the user's functions; `theta` and `constants` may be traced."""
+        problem, tree = self.problem, unflatten(self.treedef, theta)
+        data, (low, high) = self._held.fill(constants)
+        R = problem.R(tree) if problem.R is not None and problem.mu else None
+        upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
+        return ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R)
+
+    def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
+        """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""
+        structure: Any = None
+
+        def flat(*arrays: Array) -> Leaves:
+            nonlocal structure
+            outputs, structure = partition(self.evaluate(arrays[: len(theta)], arrays[len(theta) :]))
+            return outputs
+
+        outputs, pullback = self.backend.vjp(flat, theta, self.constants)
+        return structure.fill(outputs), lambda cotangents: pullback(partition(cotangents)[0])
+
+    def evaluate_or_nan(self, theta: Leaves, ahead: bool = False) -> tuple[ModelOutputs, list[Any] | tuple[()]]:
+        """Outputs at theta, NaN where a framework raises because a model inverts a singular matrix.
+
+        With `ahead`, unless a loop is compiled, also what `linearise` returns, in a list: it can be used once.
+        """
+        try:
+            if ahead and not self.backend.compiled:
+                recorded = self.linearise(theta)
+                return recorded[0], [recorded]
+            return self.evaluate(theta, self.constants), ()
+        except self.backend.failures:
+            if self.structure is None:
+                raise
+            xp, nan = array_namespace(theta[0]), float("nan")
+            where = device(theta[0])
+            arrays = [xp.full(s, nan, dtype=t, device=where) for s, t in self.structure.arrays]
+            return self.structure.skeleton.fill(arrays), ()
+
+    # -- the levels
+
+    def levels(self, outputs: ModelOutputs) -> tuple[EvaluatedLevel, EvaluatedLevel]:
+        """The lower and the upper level, which are the same for a separable problem."""
+        low = fill(self.problem.lower, outputs.lower)
+        upper = self.problem.upper
+        return low, low if upper is None or outputs.upper is None else fill(upper, outputs.upper)
+
+    def solver(self, low: EvaluatedLevel) -> LowerSolver:
+        """The solver of the lower level: the user's, or the one that fits its structure and shape."""
+        level = self.problem.lower
+        if level.W is not None:
+            return level.W.solver(level.solver)
+        return level.solver or lower.choose(low.M, low.lam, low.Omega)
+
+    def lower_level(self, theta: Leaves) -> tuple[ModelOutputs, LowerSolver, EvaluatedLevel]:
+        """Outputs at theta, and the lower level there with its solver."""
+        outputs = self.evaluate(theta, self.constants)
+        low, _ = self.levels(outputs)
+        return outputs, self.solver(low), low
+
+    def solve_lower(self, theta: Leaves, *y: Array) -> Array:
+        _, solver, low = self.lower_level(theta)
+        factor = solver.factor(self.backend, low.system)
+        return solver.argmin(self.backend, low.system, factor, y[0] if y else low.y)
+
+    def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
+        _, solver, low = self.lower_level(theta)
+        factor = solver.factor(self.backend, low.system)
+        deficient, condition, kinks, _ = solver.diagnose(self.backend, low.system, factor, low.y)
+        xp = array_namespace(condition)
+        finite = [xp.all(xp.isfinite(x)) for x in partition(low.M)[0] if not xp.isdtype(x.dtype, "integral")]
+        sizes, n = low.M.sizes(), low.M.shape[1]
+        # an operator whose column sizes are unknown has no column that is known to be zero
+        zero = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
+        dead = xp.sum(xp.astype(zero, xp.int32))
+        return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
+
+    # -- the upper target
+
+    def scale(self, theta: Leaves) -> Array:
+        y: Any = self.upper.y
+        if callable(y):
+            outputs = self.evaluate(theta, self.constants)
+            y = (outputs.upper or outputs.lower).y
+        return 0.5 * inner(y, y)
+
+    @property
+    def target_shape(self) -> tuple[int, int]:
+        y: Any = self.upper.y
+        if not callable(y):
+            shape = y.shape
+        elif self.structure is None:
+            raise ProblemError("target_shape needs a prepared problem where y is a function of theta")
+        else:
+            outputs = self.structure.skeleton.fill(self.structure.arrays)  # each array as its shape and dtype
+            shape, _ = (outputs.upper or outputs.lower).y
+        return (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
+
+    @property
+    def samples(self) -> int:
+        """Terms of the upper level: right-hand sides where a separable problem has several, else rows.
+
+        The right-hand sides of a compressed target count as they are after compression.
+        """
+        rows, columns = self.target_shape
+        return columns if self.problem.is_separable and columns > 1 else rows
+
+    def restricted(self, indices: Array) -> InMemory:
+        by_column = self.problem.is_separable and self.target_shape[1] > 1
+        problem = mini_batch(self.problem, indices, self.samples, by_column)
+        return type(self)(problem, self.backend, self.treedef)
