@@ -17,20 +17,20 @@ TARGETS = runner.targets(USABLE)
 ABSENT = [name for name in backends.known() if name not in USABLE]
 
 
-def dear(target, check):
-    """What compiles, what takes hundreds of iterations, and for all but NumPy a precision of two."""
+def slow(target, check):
+    """Whether one case is enough: programs that compile, hundreds of iterations, one precision of two but for NumPy."""
     again = (target.backend.name, target.dtype) in (("array-api-strict", "float32"), ("torch", "float64"))
     return target.backend.compiled or check.name == "step decisions" or again
 
 
 def cases():
-    """A target, a check, and its cases: the first of them, or the rest, where every one is dear."""
+    """A target, a check, and its cases: the first of them, or the rest, where each one is slow."""
     for target in TARGETS:
         for check in CHECKS:
             if target.dtype not in check.dtypes:
                 continue
             names, where = list(check.cases()), f"{target}: {check.area}: {check.name}"
-            if not dear(target, check):
+            if not slow(target, check):
                 yield pytest.param(target, check, names, id=where)
                 continue
             cut = 1 if target.dtype == "float64" else 0
@@ -38,12 +38,12 @@ def cases():
                 if part:
                     yield pytest.param(target, check, part, id=f"{where}{': rest' if marks else ''}", marks=marks)
     for name in ABSENT:
-        reason = f"{name} is not installed here, or has no device"
+        reason = f"{name} is not installed, or has no device"
         yield pytest.param(None, None, [], id=name, marks=pytest.mark.skip(reason=reason))
 
 
-def told(outcome):
-    """What was off by how much, both values, and the command that shows it again."""
+def described(outcome):
+    """Both values of everything that is off, by how much, and the command that runs it again."""
     lines = [f"{outcome.backend} {outcome.device} {outcome.dtype}: {outcome.address}: {outcome.state}"]
     for m in outcome.failures:
         lines += [
@@ -58,6 +58,6 @@ def told(outcome):
 def test_suite(target, check, names):
     given = check.cases()
     outcomes = [runner.run_case(target, check, name, given[name]) for name in names]
-    assert all(o.ok for o in outcomes), "\n" + "\n".join(told(o) for o in outcomes if not o.ok)
+    assert all(o.ok for o in outcomes), "\n" + "\n".join(described(o) for o in outcomes if not o.ok)
     if all(o.state == "inapplicable" for o in outcomes):
         pytest.skip(outcomes[0].note)

@@ -138,12 +138,12 @@ def test_the_command_runs_paths_and_reports_them(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--path", "numpy/default/1"], "--path needs --processors"),
-        (["--processors", "--device", "cuda:0"], "--processors runs on the processor: omit --device"),
+        (["--path", "numpy/default/1"], "--path requires --processors"),
+        (["--processors", "--device", "cuda:0"], "--processors requires the cpu; got --device cuda:0"),
         (["--processors", "--backend", "numpy", "--path", "numpy/9"], "must name a processor path; got 'numpy/9'"),
         (
             ["--processors", "--dtype", "float32", "--only", "solves/step*"],
-            "--only must name a check of the precisions",
+            "only must select a check of the precisions",
         ),
     ],
 )

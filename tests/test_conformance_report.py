@@ -165,9 +165,9 @@ def test_errors_of_booleans_counts_and_infinities(got, want, error):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "must be JSON"),
-        ("[1]", "is not a conformance report"),
-        ('{"targets": [], "format": 0}', "reads reports of format 2; .* has format 0"),
+        ("{", "a report must be JSON"),
+        ("[1]", "a conformance report is required"),
+        ('{"targets": [], "format": 0}', "a report of format 2 is required; .* has format 0"),
     ],
 )
 def test_a_file_that_is_no_report_is_refused(tmp_path, text, message):

@@ -45,7 +45,7 @@ def command(
         Path | None, typer.Option("--from", metavar="FILE.json", help="Run nothing: show a report that was written.")
     ] = None,
     thorough: Annotated[
-        bool, typer.Option(help="Compile every example in both precisions, where one stands for its class.")
+        bool, typer.Option(help="Compile every example in both precisions; by default one of its class.")
     ] = False,
     processors: Annotated[
         bool, typer.Option("--processors", help="Run on every kernel that the libraries have for this processor.")
@@ -67,7 +67,7 @@ def command(
     """Check that backends give the right answers. Exit status 0: all pass; 1: something fails; 2: wrong use."""
     screen = tables.console()
     if path and not processors:
-        raise ProblemError("--path needs --processors: add it")
+        raise ProblemError("--path requires --processors; got --path alone: add --processors")
     if listed:
         if processors:
             there = usable() if backend is None else _split(backend)
@@ -81,7 +81,7 @@ def command(
     if source is not None:
         if backend or device or only or processors:
             raise ProblemError(
-                "--from shows a report as it was written: omit --backend, --device, --only, --processors"
+                "--from shows a report as it was written; omit --backend, --device, --only and --processors"
             )
         record = read(source)
     else:
@@ -89,7 +89,7 @@ def command(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         names = None if backend is None else _split(backend)
         if processors and device is not None:
-            raise ProblemError(f"--processors runs on the processor: omit --device; got --device {device}")
+            raise ProblemError(f"--processors requires the cpu; got --device {device}: omit it")
         devices = ["cpu"] if processors else None if device is None else _split(device)
         among = targets(names, devices, _split(dtype), thorough)
         found = _prove(among, only or (), path or (), jobs) if processors else _run(among, only or (), jobs)
@@ -106,7 +106,7 @@ def command(
 def _split(names: str) -> list[str]:
     found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not found:
-        raise ProblemError(f"a name is needed, or several with commas; got {names!r}")
+        raise ProblemError(f"a name, or several with commas, is required; got {names!r}")
     return found
 
 
@@ -133,7 +133,9 @@ def _run(among: Sequence[Target], only: Sequence[str], jobs: int | None) -> Repo
 def _prove(among: Sequence[Target], only: Sequence[str], path: Sequence[str], jobs: int | None) -> Report:
     """The suite on every processor path of the backends, with a bar where there is a terminal."""
     if not (total := _total(among, only)):
-        raise ProblemError(f"--only must name a check of the precisions asked for; got {', '.join(only)}")
+        raise ProblemError(
+            f"--only must select a check of the precisions; got {', '.join(only)}; add the other precision"
+        )
     jobs = _jobs(among, total) if jobs is None else jobs
     dtypes = tuple(dict.fromkeys(target.dtype for target in among))
     chosen = paths(dict.fromkeys(target.backend.name for target in among), path)

@@ -1,4 +1,4 @@
-"""Where a framework is known to be less exact than the rest, and why: wider tolerances, one by one, never for all."""
+"""Exemptions: wider tolerances where a framework is known to be less exact, each with its reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Exemption:
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
-            raise ValueError(f"an exemption has to name its reason: {self.backend} {self.address}")
+            raise ValueError(
+                f"an exemption must have a reason; got {self.reason!r} for {self.backend} {self.address}; state one"
+            )
 
     def covers(self, backend: str, address: str, dtype: str) -> bool:
         return self.backend == backend and fnmatchcase(dtype, self.dtype) and fnmatchcase(address, self.address)

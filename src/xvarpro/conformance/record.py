@@ -61,13 +61,14 @@ def read(path: str | Path) -> dict[str, Any]:
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ProblemError(f"{path} must be JSON: {error}") from error
+        raise ProblemError(f"a report must be JSON; got {path}: {error}; write one with --report FILE.json") from error
     if not isinstance(record, dict) or "targets" not in record:
-        raise ProblemError(f"{path} is not a conformance report; write one with --report {Path(path).stem}.json")
+        raise ProblemError(
+            f"a conformance report is required; got {path}; write one with --report {Path(path).stem}.json"
+        )
     if record.get("format") != FORMAT:
         raise ProblemError(
-            f"this version reads reports of format {FORMAT}; {path} has format {record.get('format')!r}; "
-            "run the suite again"
+            f"a report of format {FORMAT} is required; {path} has format {record.get('format')!r}; run the suite again"
         )
     return record
 

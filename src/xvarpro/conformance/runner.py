@@ -38,16 +38,16 @@ def targets(
         As ``"cpu"``, ``"cuda:1"``, or ``"cuda"``; a backend runs on those that it has.
     dtypes : sequence of str
     thorough : bool
-        Whether every example is compiled, where one in one precision stands for its class otherwise.
+        Whether every example is compiled; by default one represents its class, in one precision.
 
     Raises
     ------
     ProblemError
-        A precision that there is not, a backend that has no device, or a device that none of the backends has.
+        An unknown precision, a backend without a device, or a device that none of the backends has.
     PluginError
         A backend whose arrays do not come back as they went, or are not known to be its own.
     UnknownBackendError, BackendNotInstalledError
-        There is no such backend, or its framework is missing.
+        An unknown backend, or one whose framework is not installed.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def targets(
     ['numpy cpu float64', 'numpy cpu float32']
     """
     if wrong := [d for d in dtypes if d not in DTYPES]:
-        raise ProblemError(f"dtype must be float64 or float32, got {wrong[0]!r}")
+        raise ProblemError(f"dtype must be float64 or float32; got {wrong[0]!r}")
     found = []
     for name in backends if backends is not None else usable():
         backend = registry.get(name) if isinstance(name, str) else name
@@ -65,7 +65,9 @@ def targets(
         wanted = there[:1] if devices is None else [d for d in devices if _has(there, d)]
         found += [Target(backend, device, dtype, thorough) for device in wanted for dtype in dtypes]
     if not found:
-        raise ProblemError(f"no backend has a device {', '.join(devices or ())}: see `xvarpro backends`")
+        raise ProblemError(
+            f"device must be one of a backend's; got {', '.join(devices or ())}; `xvarpro backends` lists them"
+        )
     return found
 
 
@@ -95,7 +97,7 @@ def _devices(backend: Backend) -> list[str]:
     except Exception as error:  # as CuPy without a driver
         there, why = [], f"{type(error).__name__}: {error}".partition("\n")[0]
     if not there:
-        raise ProblemError(f"backend {backend.name!r} has no device to compute on: {why}")
+        raise ProblemError(f"a backend must have a device; {backend.name!r} has none: {why}")
     return there
 
 
@@ -125,7 +127,9 @@ def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]
         if cases:
             found.append((check, cases))
     if unmet := [p for p in only if p not in met]:
-        raise ProblemError(f"no check has the address {unmet[0]!r}: areas are {', '.join(AREAS)}; --list has the rest")
+        raise ProblemError(
+            f"only must be the address of a check; got {unmet[0]!r}; areas are {', '.join(AREAS)}, --list has the rest"
+        )
     return found
 
 
@@ -209,8 +213,8 @@ def run(
     Raises
     ------
     ProblemError
-        Nothing has such an address, no process at all, or several for a backend that is not registered; and what
-        `targets` raises. A check that fails or raises is an outcome.
+        `only` is no address, `jobs` is below 1, or above 1 for a backend that is not registered; and what `targets`
+        raises. A check that fails or raises is an outcome.
 
     Examples
     --------
@@ -221,7 +225,7 @@ def run(
     """
     only = (only,) if isinstance(only, str) else tuple(only)
     if jobs < 1:
-        raise ProblemError(f"jobs must be at least 1, got {jobs}")
+        raise ProblemError(f"jobs must be at least 1; got {jobs}")
     chosen, wanted = selection(only), _targets(among)
     outcomes: list[Outcome] = []
 
@@ -241,7 +245,9 @@ def run(
             for piece in pieces:
                 collect(piece)
     if not outcomes:
-        raise ProblemError(f"no check that was asked for speaks about this precision: {', '.join(only)}")
+        raise ProblemError(
+            f"only must select a check of the precisions; got {', '.join(only)}; add the other precision"
+        )
     facts = {target.backend.name: target.backend.describe() for target in wanted}
     return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)
 

@@ -38,7 +38,7 @@ AREAS = (
 
 
 class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
-    """Raised by a check that has nothing to say about a target; the message says why."""
+    """Raised by a check that does not apply to a target; the message is the reason."""
 
 
 class Typed(NamedTuple):
@@ -59,7 +59,7 @@ class Target:
     dtype : str
         ``"float64"`` or ``"float32"``.
     thorough : bool
-        Whether every example is compiled, where one in one precision stands for its class otherwise.
+        Whether every example is compiled; by default one represents its class, in one precision.
     """
 
     backend: Backend
@@ -150,13 +150,15 @@ class Target:
     def represent(self, turn: tuple[str, ...]) -> None:
         """Raise `Inapplicable` where each example would be compiled, for seconds, and it is not the turn of this one.
 
-        `turn` are the precisions in which an example stands for its class: parameters change little in a program.
+        `turn` are the precisions in which this example represents its class: parameters change little in a program.
         """
         if self.backend.compiled and not self.thorough and self.dtype not in turn:
-            raise Inapplicable("not compiled in this precision: other examples stand for it; --thorough has it")
+            raise Inapplicable(
+                "not compiled in this precision: other examples of its class are; --thorough compiles it"
+            )
 
     def forget(self) -> None:
-        """Let go of programs and of what `once` computed."""
+        """Drop compiled programs and what `once` computed."""
         self._compiled.clear()
         self._known.clear()
 
@@ -242,11 +244,11 @@ class Check:
     ----------
     area, name : str
     fun : callable
-        ``fun(target, case)`` yields `Measured`; it raises `Inapplicable` where it has nothing to say.
+        ``fun(target, case)`` yields `Measured`; it raises `Inapplicable` where it does not apply.
     cases : callable
         Without arguments, to a mapping from the name of a case to what `fun` is given.
     dtypes : tuple of str
-        The precisions that it speaks about.
+        The precisions that it applies to.
     """
 
     area: str
@@ -285,7 +287,7 @@ def _once() -> Mapping[str, Any]:
 
 
 def turns(count: int) -> list[tuple[str, ...]]:
-    """The precisions in which each of `count` examples stands for their class: the first in double, the last in single.
+    """The precisions in which each of `count` examples represents their class: the first in double, the last in single.
 
     Examples
     --------

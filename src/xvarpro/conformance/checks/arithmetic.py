@@ -75,7 +75,7 @@ def _dtype(target: Target, want: np.ndarray) -> str:
 
 @check("arithmetic", lambda: {name: name for name in DOMAINS})
 def elementwise_functions(target: Target, name: str) -> Iterator[Measured]:
-    """Within 8 eps of what longer numbers give, at every point, in the dtype of what went in."""
+    """Every value is within 8 eps of extended precision, in the dtype of the argument."""
     points = drawn(DOMAINS[name])
     (got,), (kind,) = target.typed(function(name), *points)
     want = np.asarray(function(name)(*(x.astype(np.longdouble) for x in points)))
@@ -85,7 +85,7 @@ def elementwise_functions(target: Target, name: str) -> Iterator[Measured]:
 
 @check("arithmetic", lambda: {name: name for name in COMPLEX})
 def complex_functions(target: Target, name: str) -> Iterator[Measured]:
-    """Within 32 eps of what longer numbers give: a complex function is made of several real ones."""
+    """Every value is within 32 eps of extended precision: a complex function is a composition of real ones."""
     x, y = drawn(((-3.0, 3.0), (0.1, 1.4)))  # no zeros of sine or cosine, where any rounding is a large part
     (got,), (kind,) = target.typed(function(name), x + 1j * y)
     want = np.asarray(function(name)((x + 1j * y).astype(np.clongdouble)))
@@ -122,7 +122,7 @@ def reduction(name: str) -> Callable[[Array], Array]:
 
 @check("arithmetic", lambda: {name: name for name in REDUCTIONS})
 def reductions(target: Target, name: str) -> Iterator[Measured]:
-    """Within 8 sqrt(n) eps of the sum of magnitudes, in the dtype of what went in."""
+    """Sums and products are within 8 sqrt(n) eps of extended precision, relative to the sum of magnitudes."""
     x = np.random.default_rng(1).normal(size=(6, 500)).astype(np.float32)
     (got,), (kind,) = target.typed(reduction(name), x)
     want = _double(np.asarray(reduction(name)(x.astype(np.longdouble))))
@@ -151,7 +151,7 @@ def transform(name: str) -> Callable[[Array], Array]:
 
 @check("arithmetic", lambda: {name: name for name in TRANSFORMS})
 def fourier_transforms(target: Target, name: str) -> Iterator[Measured]:
-    """Within 8 log2(n) eps of what longer numbers give, in the precision of what went in."""
+    """Transforms are within 8 log2(n) eps of extended precision, in the precision of the argument."""
     if not hasattr(target.backend.xp, "fft"):
         raise Inapplicable("the namespace has no Fourier transforms, which the standard allows")
     rng = np.random.default_rng(3)

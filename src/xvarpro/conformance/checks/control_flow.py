@@ -50,7 +50,7 @@ def newton(backend: Backend, most: int) -> Callable[..., Any]:
 
 @check("control flow", lambda: {"until it converges": 40, "for three steps": 3, "not at all": 0})
 def while_loops(target: Target, most: int) -> Iterator[Measured]:
-    """As long as the condition holds and not a step longer, on a state of floats and integers."""
+    """A loop runs while its condition holds, not one step longer, on a state of floats and integers."""
     a, root, steps = 2.0, 2.0, 0
     while abs(root * root - a) > 8 * target.eps * a and steps < most:
         root, steps = 0.5 * (root + a / root), steps + 1
@@ -84,7 +84,7 @@ def columns(backend: Backend) -> Callable[..., Any]:
 
 @check("control flow")
 def columns_that_settle(target: Target, case: None) -> Iterator[Measured]:
-    """Every column runs until it has ended, as if it were alone, NaN included; what is given is not written to."""
+    """Every column iterates until it ends, as if it were alone, NaN included; arguments are not overwritten."""
     squares = np.array([[*SQUARES, np.nan]])
     alone = [target.compute(columns(target.backend), np.array([[a, a]])) for a in (2.0, 1e4)]
     for how, (x, n) in compiled_or_not(target, columns(target.backend), squares).items():
@@ -111,7 +111,7 @@ def branch(backend: Backend) -> Callable[..., Any]:
 
 @check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan})
 def branches(target: Target, x: float) -> Iterator[Measured]:
-    """The function where the condition holds, the state as it was elsewhere."""
+    """A function is applied where the condition holds; elsewhere the state is unchanged."""
     y = np.array([1.0, -3.0])
     sign = -1.0 if x < 0 else 1.0
     for how, (left, right) in compiled_or_not(target, branch(target.backend), np.array(x), y).items():
@@ -178,7 +178,7 @@ def running(state: State) -> Array:
 
 @check("control flow", lambda: {"cut off": 5, "to its end": 50, "no steps": 0})
 def loops(target: Target, n: int) -> Iterator[Measured]:
-    """So many steps at most while it runs, a row of the record for each; it goes on from where it was."""
+    """A loop takes at most n steps, records a row for each, and continues from the state that it returned."""
     backend = target.backend
     want = [[1.0 + 4.0 * 0.5**i, float(i)] for i in range(1, 9)]
     with target.scope():
@@ -221,7 +221,7 @@ def nested(backend: Backend) -> Callable[..., Any]:
 
 @check("control flow")
 def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
-    """A loop and a branch inside a loop see the variables around them."""
+    """Loops and branches nest, and see the variables of the scopes around them."""
     want = sum(i * j for i in range(3, 6) for j in range(i))
     for how, (total,) in compiled_or_not(target, nested(target.backend), np.array(6.0)).items():
         yield Measured(f"sum, {how}", total, np.array(float(want)))
@@ -229,7 +229,7 @@ def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
 
 @check("control flow")
 def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
-    """`trace` gives shapes and dtypes, and raises what the function raises; `uncompiled` computes the same."""
+    """`trace` gives shapes and dtypes, and raises what the function raises; `uncompiled` computes the same values."""
     backend = target.backend
     with target.scope():
         x = target.send(np.arange(6.0).reshape(2, 3))

@@ -145,19 +145,19 @@ def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
 
 @check("derivatives", cases, dtypes=("float64",))
 def functions(target: Target, draw: Draw) -> Iterator[Measured]:
-    """Gradients are limits of differences and NumPy's to rounding; the push-forward is the pull-back's transpose."""
+    """Gradients equal limits of differences and NumPy's gradients; the push-forward is the pull-back's transpose."""
     yield from _compared(target, draw)
 
 
 @check("derivatives", complex_cases, dtypes=("float64",))
 def complex_functions(target: Target, draw: Draw) -> Iterator[Measured]:
-    """The same of complex arrays: gradients are dL/dRe + i dL/dIm."""
+    """The same holds for complex arrays, with gradients dL/dRe + i dL/dIm."""
     yield from _compared(target, draw)
 
 
 @check("derivatives", short_cases, dtypes=("float32",))
 def single_precision(target: Target, draw: Draw) -> Iterator[Measured]:
-    """The same in single precision, which no rule leaves."""
+    """The same holds in single precision, and gradients have the dtype of their argument."""
     yield from _compared(target, draw)
 
 
@@ -214,7 +214,7 @@ EDGES = {"several outputs and constants": of_two, "an argument that is not used"
 
 @check("derivatives", lambda: EDGES)
 def edges(target: Target, function: Callable[..., tuple[Array, ...]]) -> Iterator[Measured]:
-    """What does not depend on something has gradient zero, in its shape; constants are not differentiated."""
+    """The gradient of an argument that is not used is zero, in its shape; constants are not differentiated."""
     rng = np.random.default_rng(0)
     x, Z, c, dx, dZ = (rng.normal(size=shape) for shape in ((3,), (4, 3), (3,), (3,), (4, 3)))
     n = len(function(x, Z, c))

@@ -60,14 +60,14 @@ def cases() -> dict[str, Given]:
 def taken(given: Given) -> tuple[Array, np.ndarray, Backend]:
     """The array, its values, and the backend that owns it."""
     if given.make is None:
-        raise Inapplicable(f"{given.owner} is not installed here, or has no device")
+        raise Inapplicable(f"{given.owner} is not installed, or has no device")
     x, values = given.make()
     return x, values, backends.get(given.owner)
 
 
 @check("exchange", cases)
 def arrays(target: Target, given: Given) -> Iterator[Measured]:
-    """Every array arrives with its values and its dtype, or an error says what to do; its source stays as it is."""
+    """Every array arrives with its values and dtype, or an error names a remedy; its source is unchanged."""
     x, values, owner = taken(given)
     kind = exchange.dtype_name(x)
     with target.scope():
@@ -118,7 +118,7 @@ def owners() -> dict[str, str]:
 def examples(name: str) -> dict[str, tuple[Array, np.ndarray]]:
     """Every array that a backend offers as an example, with its values."""
     if name not in usable():
-        raise Inapplicable(f"{name} is not installed here, or has no device")
+        raise Inapplicable(f"{name} is not installed, or has no device")
     return {what: make() for what, make in backends.get(name).awkward().items()}
 
 
@@ -137,7 +137,7 @@ def shifted(theta: Tree, data: Tree) -> Array:
 
 @check("exchange", owners)
 def results(target: Target, name: str) -> Iterator[Measured]:
-    """A solve returns to where it came from: framework, device, dtype and shape of the start, in memory of its own."""
+    """A solve returns arrays in the framework, device, dtype and shape of theta0, in memory of their own."""
     given, owner = examples(name), backends.get(name)
     problem = separable(shifted, Y, data=DESIGN, lam=0.1)
     start, values = {}, {}
@@ -181,7 +181,7 @@ def product(theta: Array, data: Tree) -> Array:
 
 @check("exchange", owners)
 def data(target: Target, name: str) -> Iterator[Measured]:
-    """Data of any framework, dtype and layout, all at once, gives the objective that the same numbers give on NumPy."""
+    """Data of any framework, dtype and layout gives the objective that the same numbers give on NumPy."""
     given = examples(name)
     long = {LONGEST, "int64"} if target.dtype == "float32" else {LONGEST}
     kept, right = {}, {}
@@ -201,7 +201,7 @@ def data(target: Target, name: str) -> Iterator[Measured]:
 
 @check("exchange")
 def mixtures(target: Target, case: None) -> Iterator[Measured]:
-    """A start of one framework, data of all of them at once, lists, and a callback that sees the caller's arrays."""
+    """theta0 and data may come from different frameworks; a callback receives arrays of theta0's framework."""
     here = [backends.get(name) for name in usable()]
     data = {"number": 1.5, "list": [1.0, 2.0]}
     pieces = {backend.name: np.full((2,), 1.0 + i) for i, backend in enumerate(here)}
@@ -232,7 +232,7 @@ def mixed(theta: Tree, data: Tree) -> Array:
 
 @check("exchange")
 def copies(target: Target, case: None) -> Iterator[Measured]:
-    """What is said to be shared is seen to change with its source, and what is said to be copied is not."""
+    """Arrays that are reported as shared change with their source, and arrays that are reported as copied do not."""
     for kind in (target.dtype, "int32"):
         for what, x in (("plain", np.zeros(64, kind)), ("every other entry", np.zeros(128, kind)[::2])):
             tally = exchange.Tally()

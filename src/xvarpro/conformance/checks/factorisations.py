@@ -70,7 +70,7 @@ def _unitary(what: str, Q: np.ndarray, tolerance: float) -> Measured:
 
 @check("factorisations", matrices)
 def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
-    """Q has orthonormal columns, R is triangular, their product is the matrix; R alone has the same Gram matrix."""
+    """Q has orthonormal columns, R is triangular, and Q R is the matrix; R alone has the same Gram matrix."""
     (Q, R), kinds = target.typed(member(target.backend, "qr"), A)
     (alone,), (kind,) = target.typed(member(target.backend, "qr_r"), A)
     A, tolerance = target.held(A), 20 * math.sqrt(A.shape[-1]) * target.eps
@@ -84,7 +84,7 @@ def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
 
 @check("factorisations", matrices)
 def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
-    """Orthonormal factors whose product is the matrix, and its singular values from the largest on."""
+    """The factors are orthonormal, their product is the matrix, and the singular values descend."""
     (U, s, Vh), kinds = target.typed(member(target.backend, "svd"), A)
     A, tolerance = target.held(A), 20 * math.sqrt(max(A.shape[-2:])) * target.eps
     yield Measured("dtypes", kinds, (_floats(target, A), target.dtype, _floats(target, A)))
@@ -97,7 +97,7 @@ def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
 
 @check("factorisations", matrices)
 def cholesky(target: Target, A: np.ndarray) -> Iterator[Measured]:
-    """A lower factor whose product with its adjoint is the matrix."""
+    """The factor is lower triangular, and its product with its adjoint is the matrix."""
     gram = A @ _adjoint(A) if A.shape[-2] < A.shape[-1] else _adjoint(A) @ A
     gram = gram + np.eye(gram.shape[-1]) / CONDITION
     (L,), (kind,) = target.typed(member(target.backend, "cholesky"), gram)
@@ -120,7 +120,7 @@ TRIANGULAR = {
 
 @check("factorisations", lambda: TRIANGULAR)
 def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measured]:
-    """The solution of a system that is a rounding away, whatever the other triangle holds."""
+    """Solutions have residuals of a rounding, whatever the other triangle holds."""
     shape, wide, lower, transpose = case
     whole = _normal(shape, wide, 0) + 3 * np.eye(shape[-1])
     B = _normal((*shape[:-1], 2), wide, 1)
@@ -155,7 +155,7 @@ def sparse(backend: Backend) -> Callable[..., Any]:
 
 @check("factorisations", lambda: {"real": False, "complex": True})
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
-    """Those of the dense matrix, with places that come twice added up; gradients are the transposes."""
+    """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
     rows, columns, entries, w, r = _sparse_parts(is_complex)
     (product, again, by_entry, by_w), kinds = target.typed(sparse(target.backend), rows, columns, entries, w, r)
     entries, w, r = (target.held(x) for x in (entries, w, r))
@@ -171,7 +171,7 @@ def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
         yield Measured(what, got, want, 20 * target.eps)
 
 
-def _beside(bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _stacks(bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([good, bad, 2 * good]), np.stack([good, good, 2 * good])
 
 
@@ -192,9 +192,9 @@ FAILING: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
 
 @check("factorisations", lambda: FAILING)
 def failures(target: Target, case: tuple[str, np.ndarray, np.ndarray, bool]) -> Iterator[Measured]:
-    """No factorisation raises: what has none shows as a number that is not finite, and its neighbours are untouched."""
+    """A factorisation that fails gives numbers that are not finite, and leaves the rest of a stack as it is."""
     name, bad, good, fails = case
-    given, sound = _beside(bad, good)
+    given, sound = _stacks(bad, good)
     extra = [np.ones((3, 3, 2))] if name == "solve_triangular" else []
     got, _ = target.typed(member(target.backend, name), given, *extra)
     want, _ = target.typed(member(target.backend, name), sound, *extra)

@@ -214,7 +214,7 @@ def solved(target: Target, level: Level) -> Typed:
 
 @check("lower level", levels)
 def weights(target: Target, level: Level) -> Iterator[Measured]:
-    """The weights are those of rational arithmetic, to eps x condition, before and after they are refined."""
+    """Weights equal those of rational arithmetic, to eps x condition, before and after refinement."""
     plain, w, r, *_ = target.once(solved, level).values
     want, tolerance = exact(level)[0], level.tolerance(target)
     yield Measured("w", plain, want, tolerance)
@@ -225,7 +225,7 @@ def weights(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level", levels)
 def adjoint(target: Target, level: Level) -> Iterator[Measured]:
-    """``M v`` and the pairs of the adjoint are those of rational arithmetic, to eps x condition."""
+    """``M v`` and the gradient of the design equal those of rational arithmetic, to eps x condition."""
     _, _, _, q, _, _, _, *got = target.once(solved, level).values
     w, v = exact(level)
     tolerance = level.tolerance(target)
@@ -240,7 +240,7 @@ def adjoint(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level", levels)
 def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
-    """The condition is that of the stacked matrix, as it is or scaled, and there is a unique solution."""
+    """The condition is that of the stacked matrix, as it is or scaled, and the solution is unique."""
     *_, deficient, condition, kinks = target.once(solved, level).values[:7]
     known = level.conditions
     if isinstance(level.M, operators.LowRankPlusDiagonal):  # it is reported of the small matrices that are solved with
@@ -253,7 +253,7 @@ def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level", levels)
 def precision(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights and ``M v`` have the precision of the target, real or complex as the design is."""
+    """Weights and ``M v`` have the precision of the target, and are real or complex as the design is."""
     found = target.once(solved, level).dtypes
     for name, kind in zip(("w", "w, refined", "M w - y", "M v"), found, strict=False):
         yield Measured(name, kind, target.complex_dtype if level.complex else target.dtype)
@@ -298,7 +298,7 @@ def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level", solvers)
 def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured]:
-    """A NaN in the design is no number in w: reported, or NaN; nothing is raised."""
+    """A NaN in the design is reported or gives NaN weights; nothing is raised."""
     A = _drawn((9, 4), 0)
     A[1, 1] = np.nan
     lam = 0.0 if _solves(solver, _drawn((9, 4), 0), 0.0) else RIDGE
@@ -321,7 +321,7 @@ def levels_in_sets() -> dict[str, Level]:
 
 @check("lower level", levels_in_sets)
 def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights, adjoint and kinks are those of NumPy in double precision, and no other weights of the set do better."""
+    """Weights, adjoint and kinks equal NumPy's, and no other weights of the set have a lower objective."""
     got, want = (solved(t, level).values for t in (target, target.reference))
     tolerance = DIRECT * target.eps * level.condition
     for name, one, other in zip(("w", "w, refined", "M w - y", "M v"), got, want, strict=False):
@@ -342,7 +342,7 @@ def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
 
 @check("lower level")
 def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured]:
-    """The circulant preconditioner is NumPy's."""
+    """The circulant preconditioner equals NumPy's."""
     M = operators.Toeplitz.examples((8, 4))[0]
     x = _drawn((4, 2), 9)
     got, want = (t.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))

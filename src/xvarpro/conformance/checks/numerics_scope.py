@@ -43,7 +43,7 @@ def beyond_single(x: Array) -> tuple[Array, ...]:
 
 @check("numerics scope", dtypes=("float64",))
 def double_is_double(target: Target, case: None) -> Iterator[Measured]:
-    """Arithmetic, products, sums and what is created inside keep all digits of float64, compiled or one by one."""
+    """Arithmetic, products, sums and new arrays keep all digits of float64, compiled or not."""
     x = np.array(TINY)
     got, kinds = target.typed(beyond_single, x)
     with target.scope():
@@ -64,7 +64,7 @@ def products(A: Array, B: Array) -> tuple[Array, ...]:
 
 @check("numerics scope")
 def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]:
-    """A product with the identity gives back every bit of the mantissa: no shorter format in between."""
+    """A product with the identity keeps every bit of the mantissa: no shorter format is used in between."""
     rng = np.random.default_rng(0)
     A, eye = rng.uniform(1.0, 2.0, (SIZE, SIZE)), np.eye(SIZE)
     held = target.held(A)
@@ -137,7 +137,7 @@ RAISES: dict[Callable[[Target], None], str] = {_leave: "Interruption", _interrup
 
 @check("numerics scope", lambda: ACTIONS)
 def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measured]:
-    """Every setting and random generator of every framework is afterwards what it was before, errors included."""
+    """A scope restores every setting and random generator of every framework, also after an error."""
     before, raised = states(), ""
     try:
         action(target)
@@ -152,7 +152,7 @@ def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measu
 
 @check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",))
 def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
-    """What is computed from a caller's array is in no graph of the caller's: it is exported as it is."""
+    """Results belong to no autograd graph of the caller's."""
     for what, make in backends.get(name).awkward().items():
         x, values = make()
         if exchange.dtype_name(x) == "float64":

@@ -25,7 +25,7 @@ class Case:
     """An example around NumPy arrays, real or complex, and something to multiply it with."""
 
     M: Operator
-    turn: tuple[str, ...]  # the precisions in which it stands for its class where designs are compiled
+    turn: tuple[str, ...]  # the precisions in which it represents its class where designs are compiled
     complex: bool = False
 
     @property
@@ -99,7 +99,7 @@ def products(target: Target, case: Case) -> Typed:
 
 @check("operators", cases)
 def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measured]:
-    """Products with the design, with its conjugate transpose and the residual are those of its dense form."""
+    """Products with the design, its conjugate transpose and the residual equal those of its dense form."""
     Mw, Mr, e, A, *_ = target.once(products, case).values
     dense, tolerance = case.A, ROUNDING * target.eps
     yield Measured("dense", A, dense if case.M.columns else dense[0], tolerance)
@@ -111,7 +111,7 @@ def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measure
 
 @check("operators", cases)
 def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
-    """`outer` is the gradient that NumPy finds, array by array, and `sizes` are the same."""
+    """`outer` and `sizes` equal NumPy's, array by array."""
     got, want = (t.once(products, case).values[4:] for t in (target, target.reference))
     yield Measured("arrays", len(got), len(want))
     for i, (one, other) in enumerate(zip(got, want, strict=True)):
@@ -126,7 +126,7 @@ def firsts() -> dict[str, Case]:
 
 @check("operators", firsts)
 def dottest(target: Target, case: Case) -> Iterator[Measured]:
-    """`dottest` certifies that products, adjoint, gradient and dense form are of one matrix."""
+    """`dottest` finds that products, adjoint, gradient and dense form belong to one matrix."""
     # it runs op by op, each compiled for seconds where ops are: there one design shows that it works
     target.represent(case.turn if isinstance(case.M, operators.Dense) else ())
     with target.scope():
@@ -138,7 +138,7 @@ def dottest(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("operators", cases)
 def precision(target: Target, case: Case) -> Iterator[Measured]:
-    """Products are of the precision of the target, real or complex as the design is."""
+    """Products have the precision of the target, and are real or complex as the design is."""
     Mw, Mr, e, A, *_ = target.once(products, case).dtypes
     for name, kind in (("matvec", Mw), ("rmatvec", Mr), ("residual", e), ("dense", A)):
         yield Measured(name, kind, target.complex_dtype if case.complex else target.dtype)

@@ -99,7 +99,7 @@ def at_most(what: str, got: np.ndarray, bound: np.ndarray, slack: float, scale: 
 
 @check("paper", rules)
 def theorem_1(target: Target, rule: tuple[FrankWolfe, float]) -> Iterator[Measured]:
-    """Steps as long and as good as its lemma says, and after T iterations a gap as small as its rate."""
+    """Steps and decreases satisfy the lemma of Theorem 1, and after T iterations the least gap satisfies its rate."""
     algorithm, rho = rule
     case = quadratic()
     trace = evaluation.solve(target, case.reference, algorithm, ITERATIONS).trace
@@ -136,14 +136,14 @@ def collapsed() -> Reference:
 
 @check("paper")
 def collapsed_is_bilevel(target: Target, case: None) -> Iterator[Measured]:
-    """One level gives the value and the gradient of two equal ones, whose coupling term vanishes."""
+    """One level has the value and the gradient of two equal ones, whose coupling term vanishes."""
     got, want = (evaluation.evaluate(target, reference) for reference in (collapsed(), coinciding()))
     yield from evaluation.compared(target.eps, evaluation.condition(collapsed), got, want)
 
 
 @check("paper")
 def implicit_formula(target: Target, case: None) -> Iterator[Measured]:
-    """w, value and gradient are those of equation (3), written out with dense matrices and their derivatives."""
+    """w, value and gradient equal equation (3), written out with dense matrices and their derivatives."""
     reference = problems.unequal_splits()
     w, want = written_out(reference)
     cond = evaluation.condition(problems.unequal_splits)

@@ -26,7 +26,7 @@ DIRECTIONS = 2
 
 @check("reduced gradient", problems.every)
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
-    """Value and gradient of NumPy in double precision."""
+    """Value and gradient equal NumPy's in double precision."""
     if make in problems.KINDS:
         target.represent(("float64", *alternate(problems.KINDS.index(make))))
     yield from evaluation.compared(
@@ -36,7 +36,7 @@ def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
 
 @check("reduced gradient", problems.every, dtypes=("float64",))
 def derivative_of_the_value(target: Target, make: Make) -> Iterator[Measured]:
-    """The gradient is what the backend's own values change by, along random directions."""
+    """The gradient equals differences of the backend's own values along random directions."""
     reference = make()
     gradient = evaluation.evaluate(target, reference).gradient
     rng = np.random.default_rng(0)
@@ -143,7 +143,7 @@ def exact(case: Graded) -> Evaluated:
 
 @check("reduced gradient", lambda: {"separable": 1, "two levels": 2})
 def exact_arithmetic(target: Target, levels: int) -> Iterator[Measured]:
-    """Value and gradient of an ill-conditioned problem as rational arithmetic gives them, on NumPy too."""
+    """Value and gradient of an ill-conditioned problem equal those of rational arithmetic, on NumPy too."""
     case = Graded(levels, target.eps)
     got = evaluation.evaluate(target, graded(case))
     want = exact(case)

@@ -29,7 +29,7 @@ BOUND = 2e-3  # a violation may be a bound that is good to a part in a thousand
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A set, the shape of one event, and the precisions in which it stands for its class where sets are compiled."""
+    """A set, the shape of one event, and the precisions in which it represents its class where sets are compiled."""
 
     C: Set
     shape: tuple[int, ...]
@@ -216,7 +216,7 @@ def _inner(g: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 @check("sets", cases)
 def oracle(target: Target, case: Case) -> Iterator[Measured]:
-    """The vertices of NumPy in double precision, ties broken alike."""
+    """Vertices equal NumPy's in double precision, and ties are broken alike."""
     got, want = (x.vertices for x in _both(answers, target, case))
     g, tolerance = gradients(case.shape), case.rounding * target.eps
     if case.ruled:
@@ -227,7 +227,7 @@ def oracle(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def scale_of_the_gradient(target: Target, case: Case) -> Iterator[Measured]:
-    """The oracle sees a direction only: gradients from 1e-30 to 1e30 have the same vertex."""
+    """The oracle depends on the direction only: gradients from 1e-30 to 1e30 have the same vertex."""
     got = _of(answers, target, case)
     g, want, tolerance = gradients(case.shape)[SOME], got.vertices[SOME], case.rounding * target.eps
     ruled = slice(0 if case.ruled else TIED - SOME.start, None)
@@ -238,7 +238,7 @@ def scale_of_the_gradient(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def gradient_of_zero(target: Target, case: Case) -> Iterator[Measured]:
-    """A gradient that is 0 has a feasible point for an answer, the one that NumPy gives where there is a rule."""
+    """The vertex of a zero gradient is feasible, and equals NumPy's where ties have a rule."""
     got, want = _both(answers, target, case)
     yield Measured("finite", bool(np.isfinite(got.idle).all()), True)
     outside = case.C.violation(got.idle)
@@ -249,7 +249,7 @@ def gradient_of_zero(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def support(target: Target, case: Case) -> Iterator[Measured]:
-    """The support function is that of NumPy in double precision."""
+    """The support function equals NumPy's in double precision."""
     got, want = _both(answers, target, case)
     size = float(np.linalg.norm(gradients(case.shape)) * (case.diameter + np.linalg.norm(want.vertices[0])))
     yield Measured("support", got.support, want.support, case.rounding * target.eps, max(size, 1.0))
@@ -257,7 +257,7 @@ def support(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def feasibility(target: Target, case: Case) -> Iterator[Measured]:
-    """What the oracle returns violates nothing, what is far outside or not finite does."""
+    """Vertices violate nothing; points far outside and points that are not finite do."""
     got, want = _both(answers, target, case)
     tolerance = case.rounding * target.eps
     for name, some in zip(("vertices", "points inside"), got.violations, strict=False):
@@ -276,7 +276,7 @@ def precision(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def batches(target: Target, case: Case) -> Iterator[Measured]:
-    """A gradient by itself gets what it got in a batch."""
+    """A gradient alone has the vertex that it has in a batch, to rounding."""
     if case.C.event_ndim == 0:
         raise Inapplicable("an elementwise set has no batch axes")
     got = _of(answers, target, case)
@@ -285,7 +285,7 @@ def batches(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
-    """A point inside, and the largest distance, both those of NumPy."""
+    """The centre lies in the set; centre and diameter equal NumPy's."""
     got, want = _both(answers, target, case)
     tolerance = 8 * case.rounding * target.eps
     yield Measured("centre", got.center, want.center, tolerance, max(1.0, case.diameter))
@@ -296,7 +296,7 @@ def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", cases)
 def random_points(target: Target, case: Case) -> Iterator[Measured]:
-    """Drawn by NumPy and mixed on the target: everywhere the same point, which is feasible."""
+    """The same seed gives the same point on every backend, and it is feasible."""
     got, want = _both(answers, target, case)
     yield Measured("point", got.random, want.random, 8 * case.rounding * target.eps, max(1.0, case.diameter))
     with target.reference.scope():
@@ -306,7 +306,7 @@ def random_points(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", _with("has_projection"))
 def projection(target: Target, case: Case) -> Iterator[Measured]:
-    """The nearest point, as NumPy finds it in double precision, and as one call of NumPy's oracle certifies it."""
+    """Projections equal NumPy's, and NumPy's oracle certifies that they are the nearest points."""
     p, want = _both(projections, target, case)
     x, tolerance = starts(case.shape), case.rounding * target.eps
     size, n = float(np.linalg.norm(x)) + case.diameter, len(x)
@@ -331,7 +331,7 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", _with("has_faces"))
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
-    """The vertex to leave, the directions that stay in a face, how far they go and where they end: those of NumPy."""
+    """The away vertex, the directions within a face, their reach and their end equal NumPy's."""
     (away, tangent, _, *reach), (left, stays, ahead, *far) = _both(faces, target, case)
     tolerance, size = 8 * case.rounding * target.eps, max(case.diameter, 1.0)
     yield Measured("vertices to leave", away, left, tolerance)
@@ -347,7 +347,7 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("sets", _with("takes_complex"))
 def complex_gradients(target: Target, case: Case) -> Iterator[Measured]:
-    """The points of NumPy in double precision for complex gradients."""
+    """Points for complex gradients equal NumPy's in double precision."""
     target.represent(case.turn)
     g = gradients(case.shape)[TIED:]
     g = g + 1j * g[::-1]

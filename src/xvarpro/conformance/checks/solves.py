@@ -60,7 +60,7 @@ def wanted(case: Case) -> xv.Result:
 
 @check("solves", by_comparisons, dtypes=("float64",))
 def step_decisions(target: Target, case: Case) -> Iterator[Measured]:
-    """The same decisions in each of 300 iterations, and the same objective; compiled where the backend compiles."""
+    """Each of 300 iterations takes NumPy's step, compiled where the backend compiles, and the objectives agree."""
     got = evaluation.solve(target, case.make(), case.algorithm, case.iterations, compiled=True)
     want = wanted(case)
     both = xv.Comparison({"reference": want, "target": got}, np.zeros(0, int), {}, np.zeros(0))
@@ -77,7 +77,7 @@ def step_decisions(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("solves", every_method)
 def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
-    """The objective of NumPy in double precision, and a certificate that is true of the point it comes with."""
+    """The objective equals NumPy's, and value, gap and feasibility are those of the point that is returned."""
     reference = case.make()
     got, want = evaluation.solve(target, reference, case.algorithm, case.iterations), wanted(case)
     yield Measured("objective at the end", got.value, want.value, ENDS[target.dtype])

@@ -132,7 +132,7 @@ def _compared(target: Target, rule: Any) -> Iterator[Measured]:
 
 @check("steps", rules)
 def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
-    """On every line the step, the trials and the gradients of NumPy in double precision."""
+    """Step, trials and gradients on every line equal NumPy's in double precision."""
     yield from _compared(target, rule)
 
 
