@@ -370,31 +370,10 @@ def test_a_vertex_costs_a_call_of_its_own(correction):
 # -- single precision, backends, whole problems ------------------------------------------------------------------------
 
 
-def test_single_precision(correction):
-    here = case("simplex")
-    f = LeastSquares(here.f.A, here.f.y, "float32")
-    *_, last = run(ActiveSetFrankWolfe(correction), f, here.over, here.vertex.astype("float32"), 200, 1e-4)
-    assert last.iterate.theta[0].dtype == np.float32
-    assert float(last.iterate.gap_A) <= 1e-3 * float(last.iterate.value)
-    assert last.iterate.theta[0] == pytest.approx(here.best, abs=1e-3)
-    assert float(here.over.violation(last.iterate.theta[0])) <= 100 * np.finfo(np.float32).eps
-
-
 def whole(make, algorithm, backend="numpy", max_iter=40):
     reference = make()
     keywords = {"algorithm": algorithm, "tol": 0.0, "max_iter": max_iter, "backend": backend}
     return xv.solve(reference.problem, reference.theta0, over=reference.over, **keywords)
-
-
-@pytest.mark.parametrize("make", problems.ALL, ids=lambda make: make.__name__)
-def test_whole_problems_on_every_backend(make, backend):
-    """The same steps, iteration by iteration, with slots for few atoms and for many."""
-    for algorithm in (ActiveSetFrankWolfe(Pairwise(), capacity=4), ActiveSetFrankWolfe()):
-        here, there = (whole(make, algorithm, name, max_iter=20) for name in ("numpy", backend.name))
-        common = min(20, here.n_iter, there.n_iter)
-        np.testing.assert_allclose(there.trace.value[:common], here.trace.value[:common], rtol=1e-7)
-        np.testing.assert_allclose(there.trace.alpha_A[:common], here.trace.alpha_A[:common], rtol=1e-4)
-        assert abs(here.value - there.value) <= 1e-5 * here.value
 
 
 @pytest.mark.parametrize("make", problems.ALL, ids=lambda make: make.__name__)

@@ -10,9 +10,9 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import algorithms
-from xvarpro.algorithms import FrankWolfe, Separate, cr_varpro
+from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.algorithms.steps import Armijo, ShortStep
+from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, L2Ball, Simplex
@@ -48,7 +48,20 @@ VARIANTS = {
     "quasi-Newton in the face with momentum": algorithms.InFaceQuasiNewton(momentum=True),
 }
 ARMIJO = [name for name, a in VARIANTS.items() if isinstance(getattr(a, "step", None), Armijo)]
-MONOTONE = {name: a for name, a in VARIANTS.items() if getattr(a, "memory", 1) == 1}
+# every step rule with both ways of stepping the blocks, where iterates are looked at one by one
+RULES = (Armijo(warm=True), ShortStep(L=11.0), ShortStep(L=(11.0, 9.0)), ExactStep(), ExactStep(quadratic=True))
+CLOCKS = (OpenLoop(), LogAdaptive(), Constant())
+STEPWISE = VARIANTS | {
+    f"{rule!r}, {blocks!r}": FrankWolfe(rule, blocks)
+    for rule in RULES + CLOCKS
+    for blocks in (Together(), Separate())
+    if isinstance(blocks, Separate) or rule.of_block(free=True) is rule
+}
+MONOTONE = {
+    name: a
+    for name, a in STEPWISE.items()
+    if getattr(a, "memory", 1) == 1 and getattr(getattr(a, "step", None), "monotone", True)
+}
 EPS = np.finfo(np.float64).eps
 
 
@@ -61,9 +74,13 @@ def algorithm(request):
     return VARIANTS[request.param]
 
 
+@pytest.fixture(params=STEPWISE)
+def stepwise(request):
+    return STEPWISE[request.param]
+
+
 @pytest.fixture(params=[name for name, a in VARIANTS.items() if a.certifies_every_iteration])
 def descending(request):
-    """An algorithm whose every step is looked at."""
     return VARIANTS[request.param]
 
 
@@ -145,16 +162,16 @@ def test_nonmonotone_never_exceeds_its_memory():
         assert values[i] <= max(values[max(0, i - 4) : i]) + 4 * EPS * abs(values[i])
 
 
-def test_iterates_are_feasible(algorithm):
+def test_iterates_are_feasible(stepwise):
     f, region, theta = mixed()
-    for iterate in states(algorithm, f, region, theta, 40):
+    for iterate in states(stepwise, f, region, theta, 40):
         assert float(region.violation(iterate.theta)) <= 100 * EPS
 
 
-def test_certificate_belongs_to_the_iterate(algorithm):
+def test_certificate_belongs_to_the_iterate(stepwise):
     """Both parts of the gap, from the gradient at the theta that is reported with them."""
     f, region, theta = mixed()
-    for iterate in states(algorithm, f, region, theta, 25):
+    for iterate in states(stepwise, f, region, theta, 25):
         g = f.H @ vector(iterate.theta) - f.b
         x = iterate.theta[0]
         vertices = [np.zeros(4), *(2.0 * np.eye(4))]
@@ -163,7 +180,7 @@ def test_certificate_belongs_to_the_iterate(algorithm):
         assert float(iterate.value) == pytest.approx(0.5 * vector(iterate.theta) @ (g - f.b), rel=1e-12)
 
 
-def test_work_is_counted_exactly(algorithm):
+def test_work_is_counted_exactly(stepwise):
     f, region, theta = mixed()
     lmos = projections = 0
 
@@ -179,7 +196,7 @@ def test_work_is_counted_exactly(algorithm):
             return region.project(*args)
 
     counted = Counted(region.constrained, region.free)
-    for iterate in states(algorithm, f, counted, theta, 15):
+    for iterate in states(stepwise, f, counted, theta, 15):
         assert [int(n) for n in iterate.counts] == [f.values, f.gradients, lmos, projections]
 
 
@@ -191,11 +208,11 @@ def test_counts_of_the_papers_method():
         assert int(iterate.counts.projections) == 0
 
 
-def test_steps_lie_between_zero_and_one(algorithm):
+def test_steps_lie_between_zero_and_one(stepwise):
     f, region, theta = mixed()
-    if isinstance(algorithm, FrankWolfe):
-        for iterate in list(states(algorithm, f, region, theta, 30))[1:]:
-            assert 0 <= float(iterate.alpha_A) <= algorithm.cap
+    if isinstance(stepwise, FrankWolfe):
+        for iterate in list(states(stepwise, f, region, theta, 30))[1:]:
+            assert 0 <= float(iterate.alpha_A) <= stepwise.cap
             assert 0 <= float(iterate.alpha_B) <= 1
 
 
@@ -306,10 +323,10 @@ def test_a_wrong_gradient_ends_the_search(descending):
     assert vector(last.theta) == pytest.approx(vector(theta))
 
 
-def test_start_at_the_optimum_stays(algorithm):
+def test_start_at_the_optimum_stays(stepwise):
     f = Quadratic(np.eye(4), np.array([3.0, 0.0, 0.0, 0.0]))
     theta = (np.array([1.0, 0.0, 0.0, 0.0]),)
-    for iterate in states(algorithm, f, resolve(Simplex(), theta[0]), theta, 3):
+    for iterate in states(stepwise, f, resolve(Simplex(), theta[0]), theta, 3):
         assert float(iterate.gap_A) == 0
         assert (iterate.theta[0] == theta[0]).all()
 

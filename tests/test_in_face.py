@@ -181,26 +181,6 @@ def test_one_call_of_the_oracle_per_iteration(correction):
 # -- single precision, backends, whole problems ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_single_precision(name, correction):
-    here = case(name)
-    f = LeastSquares(here.f.A, here.f.y, "float32")
-    *_, last = run(InFaceFrankWolfe(correction), f, here.over, here.vertex.astype("float32"), 600, 1e-4)
-    assert last.iterate.theta[0].dtype == np.float32
-    assert float(last.iterate.gap_A) <= 5e-3 * float(last.iterate.value)
-    assert float(here.over.violation(last.iterate.theta[0])) <= 100 * np.finfo(np.float32).eps
-
-
-@pytest.mark.parametrize("make", problems.ALL, ids=lambda make: make.__name__)
-def test_whole_problems_on_every_backend(make, backend):
-    """The same steps, iteration by iteration."""
-    for algorithm in (InFaceFrankWolfe(Pairwise()), InFaceFrankWolfe()):
-        here, there = (whole(make, algorithm, name, max_iter=20) for name in ("numpy", backend.name))
-        assert there.n_iter == here.n_iter
-        np.testing.assert_allclose(there.trace.value, here.trace.value, rtol=1e-7)
-        np.testing.assert_allclose(there.trace.alpha_A, here.trace.alpha_A, rtol=1e-3)
-
-
 def test_rounding_decides_nothing(correction):
     """Starts that are a rounding of single precision apart go through the same faces."""
     for make in (problems.dictionary, problems.atoms):

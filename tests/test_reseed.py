@@ -12,8 +12,6 @@ from xvarpro.algorithms import (
     FrankWolfe,
     PrincipalDirections,
     Reseeded,
-    SpectralProjectedGradient,
-    StochasticFrankWolfe,
     WorstSamples,
     cr_varpro,
 )
@@ -24,7 +22,6 @@ from xvarpro.objective.reduced import Reduced
 from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex
 
 from .support import (
-    HOST_BACKENDS,
     central_differences,
     dictionary_problem,
     dictionary_start,
@@ -80,18 +77,6 @@ def test_backends_agree(seeds, backend):
     assert error(fit.theta, want.theta) <= 1e-8
 
 
-@pytest.mark.parametrize("name", HOST_BACKENDS)
-def test_single_precision(name):
-    """Where JAX has no 64-bit numbers at all."""
-    start = np.zeros((X.shape[0], 16), np.float32)
-    start[20, 0] = 1.0
-    problem = xv.separable(product, X.astype(np.float32), lam=LAM)
-    fit = xv.solve(problem, start, over=L1, algorithm=Reseeded(cr_varpro()), max_iter=30, tol=0.0, backend=name)
-    assert fit.theta.dtype == np.float32
-    assert fit.verified.dead_units < 15
-    assert fit.verified.violation <= 10 * np.finfo(np.float32).eps
-
-
 def test_compiled_equals_eager():
     from xvarpro.backends.jax import JaxBackend
 
@@ -109,27 +94,6 @@ def test_principal_directions_do_not_depend_on_compression():
     assert [fit.provenance["compressed"] for fit in fits] == [True, False]
     assert fits[0].verified.dead_units == fits[1].verified.dead_units < 15
     assert error(fits[1].theta, fits[0].theta) <= 1e-8
-
-
-@pytest.mark.parametrize(
-    "inner",
-    [FrankWolfe(), SpectralProjectedGradient(), AcceleratedProjectedGradient(), StochasticFrankWolfe(batch=8)],
-    ids=repr,
-)
-def test_any_method_can_run_inside(inner):
-    """From a start with one live atom of 16, where each of them alone stays."""
-    start = np.zeros((X.shape[0], 16))
-    start[20, 0] = 1.0
-    problem = xv.separable(product, X, lam=LAM)
-    plain, fit = (
-        xv.solve(problem, start, over=L1, algorithm=a, max_iter=60, tol=0.0) for a in (inner, Reseeded(inner))
-    )
-    value, g = xv.value_and_gradient(problem, fit.theta)
-    assert fit.value == pytest.approx(float(value), rel=1e-12)
-    assert fit.gap_A == pytest.approx(np.sum(g * fit.theta) + np.abs(g).max(), rel=1e-8)
-    assert plain.verified.dead_units == 15 > fit.verified.dead_units
-    assert fit.value < plain.value
-    assert fit.verified.violation <= 10 * EPS
 
 
 # -- when it is left alone ---------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from xvarpro.operators.interface import Operator
 from xvarpro.sets import L1Ball, Simplex
 
 from .support import (
-    HOST_BACKENDS,
     RATES,
     T,
     decay_problem,
@@ -339,19 +338,6 @@ def test_rows_are_the_same_on_every_backend(estimator, backend):
     fit, want = (convex_fit(estimator, 40, name) for name in (backend.name, "numpy"))
     assert np.abs(fit.trace.value / want.trace.value - 1).max() <= 1e-11
     assert error(fit.theta, want.theta) <= 1e-11
-
-
-@estimators
-@pytest.mark.parametrize("name", HOST_BACKENDS)
-def test_single_precision(estimator, name):
-    """Where JAX has no 64-bit numbers at all."""
-    problem, start = dictionary_problem(compress=False), dictionary_start().astype(np.float32)
-    single = xv.separable(problem.lower.M, problem.lower.y.astype(np.float32), lam=0.1, compress=False)
-    algorithm = StochasticFrankWolfe(batch=3, estimator=estimator, period=7)
-    fit = xv.solve(single, start, over=L1Ball(4.0), algorithm=algorithm, max_iter=20, tol=0.0, backend=name)
-    want = dictionary_fit("numpy", estimator, 20, period=7)
-    assert fit.theta.dtype == np.float32
-    assert fit.value == pytest.approx(want.value, rel=1e-4)
 
 
 @estimators
