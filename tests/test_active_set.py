@@ -177,7 +177,7 @@ def test_rates_hold_with_every_rule(correction):
 
 
 def test_agrees_with_an_independent_solver(correction):
-    """A minimiser that nobody prescribed: SciPy's SLSQP, and the projected gradient of this package."""
+    """A minimiser that is not known: SciPy's SLSQP, and the projected gradient of this package."""
     from scipy.optimize import minimize
 
     A, y = rng(3).normal(size=(12, 8)), 2 * rng(4).normal(size=12)

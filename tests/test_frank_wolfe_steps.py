@@ -226,7 +226,7 @@ def test_rate_of_theorem_1(rule, slack, over, low):
     [n for n in METHODS if n.split(",")[0] in ("short", "exact") and not isinstance(METHODS[n].blocks, Together)],
 )
 def test_converges_to_a_vertex_and_a_free_minimiser(name):
-    """The constrained leaf ends at a vertex, the free ones at the least squares solution beside it."""
+    """The constrained leaf ends at a vertex, the free ones at the least squares solution for that vertex."""
     H = np.eye(6) + 0.1 * np.ones((6, 6))
     f = Quadratic(H, np.array([9.0, 0.0, 0.0, 1.0, -2.0, 0.5]))
     theta = (np.full(3, 1 / 3), np.zeros(3))

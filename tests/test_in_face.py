@@ -70,7 +70,7 @@ def test_rates_hold_with_every_rule(correction):
 
 
 def test_agrees_with_projected_gradient(correction):
-    """A minimiser that nobody prescribed."""
+    """A minimiser that is not known."""
     A, y = rng(3).normal(size=(12, 8)), 2 * rng(4).normal(size=12)
     f, x0 = LeastSquares(A, y), np.full(8, 1 / 8)
     *_, projected = run(xv.algorithms.SpectralProjectedGradient(), f, Simplex(), x0, 300, 1e-10)

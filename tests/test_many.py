@@ -117,7 +117,7 @@ def test_a_simplex_per_problem(backend):
     assert same >= 5  # the problems are not convex: another method may end in another minimum
 
 
-# -- problems that fail, beside problems that do not -------------------------------------------------------------------
+# -- problems that fail, together with some that do not -----------------------------------------------------------------
 
 
 def test_a_status_per_problem(backend):
@@ -136,8 +136,8 @@ def test_a_status_per_problem(backend):
     assert np.isnan(host(fit.value)[list(bad)]).all()
     clean = xv.solve_many(xv.separable(decays, noisy(), data={"t": T}), start(), over=BOX, tol=1e-9, backend=backend)
     for name in ("theta", "w", "value", "gap_A", "condition"):
-        alone, beside = (host(getattr(x, name))[[0, 3, 6]] for x in (clean, fit))
-        np.testing.assert_allclose(beside, alone, rtol=1e-5, atol=1e-9)
+        alone, together = (host(getattr(x, name))[[0, 3, 6]] for x in (clean, fit))
+        np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-9)
     assert "first: 1, 4" in str(fit)
     assert repr(fit) == "ManyResult(7 problems: 4 CONVERGED, 2 NON_FINITE, 1 RANK_DEFICIENT)"
 
@@ -390,7 +390,7 @@ def coupled(theta, data):
 
 
 def test_problems_that_depend_on_one_another(backend):
-    with pytest.raises(xv.errors.ProblemError, match="changes with the other problems"):
+    with pytest.raises(xv.errors.ProblemError, match="changes with the other"):
         xv.solve_many(xv.separable(coupled, noisy(), data={"t": T}), start(), over=BOX, backend=backend)
 
 
@@ -408,7 +408,7 @@ BAD = {
     "same number of rows": lambda: {"y": noisy()[:, :5]},
     "finite numbers >= 0": lambda: {"lam": np.array([1.0, -1, 1, 1, 1, 1, 1])},
     r"lam must have shape \(b,\)": lambda: {"lam": np.ones(3)},
-    "Omega has shape": lambda: {"lam": 1.0, "Omega": np.eye(3)},
+    "Omega must have shape": lambda: {"lam": 1.0, "Omega": np.eye(3)},
     "leave out solver": lambda: {"solver": xv.lower.SVD()},
     "R must return one number per problem": lambda: {"R": lambda theta: theta * theta, "mu": 1.0},
     "first axis has b = 7": lambda: {"data": {"t": xv.Each(T)}},

@@ -1,4 +1,4 @@
-"""Mini-batches of the level that judges: what they estimate, what the method that uses them reports."""
+"""Mini-batches of the upper level: what they estimate, what the method that uses them reports."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class FirstOrder(Algorithm):
 
     @abstractmethod
     def toward(self, f: Objective, region: Region, d: Leaves, theta: Leaves) -> Leaves:
-        """The feasible direction that stands for `d`, for steps up to 1."""
+        """The feasible direction nearest to `d`, for steps up to 1."""
 
     @abstractmethod
     def length(self, state: Any) -> Array:

@@ -44,7 +44,7 @@ class ActiveSetFrankWolfe(Corrective):
 
     The LMO is the only thing asked of a set. A step removes mass from the atom with the largest ``<grad, a>`` as the
     correction says, at most until its weight is 0 and its slot empty. Every constrained leaf has atoms of its own: a
-    vertex of a product is any combination of vertices, and n leaves of k atoms each stand for k^n of the product's. One
+    vertex of a product is any combination of vertices, and n leaves of k atoms each represent k^n of the product's. One
     decision and one step length hold for all leaves. The start is the first atom.
 
     Equal vertices share a slot. When all slots are taken, the two lightest atoms become one, their mean: x stays what

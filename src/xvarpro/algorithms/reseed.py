@@ -37,7 +37,7 @@ class Seeds(Struct):
 class WorstSamples(Seeds):
     """What is left of the worst-represented columns of the target, the largest residual first.
 
-    Of a compressed target they are the columns that stand for the samples.
+    Of a compressed target they are the columns that represent the samples.
 
     Notes
     -----

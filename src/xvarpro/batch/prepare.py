@@ -1,4 +1,4 @@
-"""From what a user handed over to a batch on its backend: checked, moved once, and shown to be independent problems."""
+"""Preparation of a batch: check it, move it once, and check that its problems do not depend on one another."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def prepare(
         region = trees.map_arrays(transfer.plain, region)
         regions = Regions(region, tuple(tuple(x.shape) for x in one))
         if not regions.size:
-            raise ProblemError("theta0 has no entries: every leaf needs shape (b, ...), one entry per problem or more")
+            raise ProblemError("theta0 must have leaves of shape (b, ...) with one entry per problem or more; got none")
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
-                raise ProblemError(f"free leaves of a batch are measured in norms.L2(), got {ball.norm!r}")
+                raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
         x = regions.join(theta)
         _check_feasible(regions, x)
         prepared = Prepared(_moved(problem, transfer, b), to, work, x, regions, layout, True, tally)
@@ -130,7 +130,7 @@ def _batch_size(leaves: list[Any], names: list[str]) -> int:
     sizes = {x.shape[0] if x.ndim else -1 for x in leaves}
     if len(sizes) > 1 or -1 in sizes:
         found = ", ".join(f"{name} has shape {tuple(x.shape)}" for x, name in zip(leaves, names, strict=True))
-        raise ProblemError(f"every leaf of theta0 needs one entry per problem along its first axis: {found}")
+        raise ProblemError(f"every leaf of theta0 must have one entry per problem along its first axis; got {found}")
     return sizes.pop()
 
 
@@ -144,7 +144,7 @@ def _check_feasible(regions: Regions, x: Array) -> None:
 
 
 def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
-    """The problem with arrays of the backend; NaN in it is its own problem's."""
+    """The problem with arrays of the backend. NaN is allowed: it ends the problem that has it, and no other."""
     flat, treedef = trees.flatten(problem.data)
     names = trees.paths(problem.data, "data")
     data = trees.unflatten(
@@ -157,13 +157,15 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         if level is None:
             return None
         if isinstance(level.y, ColumnChunks | RowChunks):
-            raise ProblemError(f"{name}y is in pieces, which a batch does not take: pass an array (b, m)")
+            raise ProblemError(
+                f"{name}y of a batch must be an array or a function; got it in pieces, {type(level.y).__name__}"
+            )
         if level.weights is not None or level.W is not None or callable(level.lam):
             raise ProblemError(
-                "a batch takes no weights=, W= or lam= by theta: scale the rows of M and y by the roots of weights"
+                "a batch takes no weights=, W= or lam= by theta: scale the rows of M and y by the roots of the weights"
             )
         if level.solver is not None:
-            raise ProblemError(f"a batch factors its small designs together: leave out solver={level.solver!r}")
+            raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}
         for what, ndims in (("y", (2, 3)), ("lam", (1,))):
             x = getattr(level, what)
@@ -189,12 +191,12 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
 
 def _check_each(x: Any, b: int) -> Any:
     if isinstance(x, Each) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
-        raise ProblemError(f"xv.Each needs an array whose first axis has b = {b} entries, got {_shape(x.array)}")
+        raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got {_shape(x.array)}")
     return x
 
 
 def _check_model(prepared: Prepared) -> bool:
-    """Call the user's functions once and compare what they return; whether targets have no axis of right-hand sides."""
+    """Trace the user's functions once and check what they return; whether targets have no axis of right-hand sides."""
     backend, x = prepared.backend, prepared.theta
     f = prepared.assemble(prepared.problem, prepared.regions)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -227,28 +229,34 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
         target: Any = level.y
         M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(target.shape)
         if len(M) != 3 or M[0] != b:
-            raise ModelError(f"M must return (b, m, n) with b = {b}, one design per problem, got shape {M}")
+            raise ModelError(f"M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
         if len(y) not in (2, 3) or y[0] != b:
-            raise ModelError(f"y must be (b, m) or (b, m, k) with b = {b}, got shape {y}")
+            raise ModelError(f"y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
         if y[1] != M[1]:
-            raise ProblemError(f"M returns shape {M} and y has shape {y}: they need the same number of rows")
+            raise ProblemError(f"M(theta) and y must have the same number of rows; got shapes {M} and {y}")
         if level.Omega is not None and tuple(level.Omega.shape) != (M[2], M[2]):
-            raise ProblemError(f"Omega has shape {tuple(level.Omega.shape)}, and M {M}: it must be {(M[2], M[2])}")
+            raise ProblemError(
+                f"Omega must have shape {(M[2], M[2])}, since M(theta) has {M}; got {tuple(level.Omega.shape)}"
+            )
         vector = vector and len(y) == 2
         sides.add(1 if len(y) == 2 else y[2])
         unknowns.add(M[2])
     if len(sides) > 1 or len(unknowns) > 1:
-        raise ProblemError(f"the levels share w, but n is {sorted(unknowns)} and k is {sorted(sides)}")
+        raise ProblemError(
+            f"both levels share w and must have one n and one k; got {sorted(unknowns)} and {sorted(sides)}"
+        )
     m, n = shapes["M_L"][1:]
     if n > m and not trees.is_array(problem.lower.lam) and not problem.lower.lam:
-        raise ProblemError(f"more unknowns than rows ({n} > {m}) and no ridge, so w is not unique: pass lam > 0")
+        raise ProblemError(
+            f"w is not unique: M has more columns than rows ({n} > {m}) and there is no ridge. Pass lam > 0"
+        )
     if "R" in shapes and shapes["R"] != (b,):
-        raise ModelError(f"R must return one number per problem, shape ({b},), got {shapes['R']}")
+        raise ModelError(f"R must return one number per problem, shape ({b},); got {shapes['R']}")
     return vector
 
 
 def _check_independence(prepared: Prepared) -> None:
-    """Every second problem, by itself and beside others that have moved, must look the same."""
+    """Check that every second problem is the same alone and in a batch whose other problems have moved."""
     backend, b = prepared.backend, min(prepared.theta.shape[0], 2 * PROBED)
     if b < 2:
         return
@@ -258,20 +266,20 @@ def _check_independence(prepared: Prepared) -> None:
     probe = backend.asarray(probe, device=backend.device_of(x))
     ways = [regions.toward(x, sign * probe).d for sign in (1.0, -1.0)]
     odd = backend.asarray(np.arange(b) % 2 == 1, device=backend.device_of(x))[:, None]
-    beside = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
+    together = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
     alone = _host(prepared, x[::2, :], slice(0, b, 2))
     eps = xp.finfo(x.dtype).eps
     for name, a in alone.items():
-        other = beside[name][::2]
+        other = together[name][::2]
         if a.shape == other.shape:
             size = np.nanmax(np.abs(a), initial=0.0, axis=tuple(range(1, a.ndim)), keepdims=True)
             same = (np.abs(a - other) <= 1e3 * eps * size) | (~np.isfinite(a) & ~np.isfinite(other))
             if same.all():
                 continue
         raise ProblemError(
-            f"{name} of a problem changes with the other problems of its batch: each may depend on its own entry of "
-            "theta and data alone. No sums or means over the first axis; what has one entry per problem in data must "
-            "be marked, xv.Each(array)"
+            f"{name} of a problem must depend on its own entry of theta and data alone; it changes with the other "
+            "problems of its batch. Take no sums or means over the first axis; what has one entry per problem in data must be "
+            "marked, xv.Each(array)"
         )
 
 

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.algorithms.steps.backtracking import backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import rounding
+from xvarpro.core.trees import rounding, select
 from xvarpro.errors import ProblemError
 
 GOLDEN = 0.38196601125010515  # (3 - sqrt 5) / 2: the smaller part of an interval
 
 
-class _Bracket(NamedTuple):
-    """``left < middle < right`` with the middle lowest, for a function with one valley; n trials made so far."""
+class _Trial(NamedTuple):
+    alpha: Array
+    value: Array  # inf where the objective is not finite
 
-    left: Array
-    at_left: Array
-    middle: Array
-    at_middle: Array
-    right: Array
-    at_right: Array
+
+class _Bracket(NamedTuple):
+    """Three trials from left to right, the middle one lowest, for a function with one valley; n trials made so far."""
+
+    left: _Trial
+    middle: _Trial
+    right: _Trial
     n: Array
 
 
@@ -80,26 +82,29 @@ class ExactStep(StepRule):
     def search(self, line: Line, memory: Array) -> Search:
         value, gap = line.value, line.gap
         xp = array_namespace(value)
+        zero = rise = promised = xp.zeros_like(value)
 
-        def trial(alpha: Array) -> Array:
+        def trial(alpha: Array) -> _Trial:
             found = line.phi(alpha).value
-            return xp.where(xp.isfinite(found), found, xp.full_like(found, xp.inf))
+            return _Trial(alpha, xp.where(xp.isfinite(found), found, xp.full_like(found, xp.inf)))
 
-        right, at_right, n = self._finite(line.backend, trial, line.cap)
-        vertex = _vertex(right, at_right, value, gap)
-        best = xp.minimum(vertex, right)
-        rise = promised = xp.zeros_like(value)
+        # the largest cap / 2^j at which the objective is finite
+        right, n = line.backend.while_loop(
+            lambda state: ~xp.isfinite(state[0].value) & (state[1] < self.limit - 1),
+            lambda state: (trial(0.5 * state[0].alpha), state[1] + 1),
+            (trial(line.cap), xp.ones_like(line.cap)),
+        )
+        vertex = _vertex(right, value, gap)
+        best = xp.minimum(vertex, right.alpha)
         if not self.quadratic:
-            middle = xp.where(vertex < right, vertex, (1 - self.tol) * right)
-            zero = xp.zeros_like(value)
-            bracket = _Bracket(zero, value, middle, trial(middle), right, at_right, n + 1)
-            bracket = self._descend(line.backend, trial, bracket, gap)
-            rose = bracket.at_right - value
+            middle = trial(xp.where(vertex < right.alpha, vertex, (1 - self.tol) * right.alpha))
+            bracket = self._descend(line, trial, _Bracket(_Trial(zero, value), middle, right, n + 1))
+            rose = bracket.right.value - value
             doubtless = xp.isfinite(rose) & (rose > rounding(value))
-            rise = xp.where(doubtless, rose, rise)
-            promised = xp.where(doubtless, gap * bracket.right, promised)
-            bracket = self._narrow(line.backend, trial, bracket)
-            best, n = xp.where(at_right < bracket.at_middle, right, bracket.middle), bracket.n
+            rise = xp.where(doubtless, rose, zero)
+            promised = xp.where(doubtless, gap * bracket.right.alpha, zero)
+            bracket = self._narrow(line, trial, bracket)
+            best, n = xp.where(right.value < bracket.middle.value, right.alpha, bracket.middle.alpha), bracket.n
         return backtrack_by_slope(
             line,
             propose=lambda alpha: alpha,
@@ -112,82 +117,56 @@ class ExactStep(StepRule):
             promised=promised,
         )._replace(memory=memory)
 
-    def _finite(self, backend: Any, trial: Callable[[Array], Array], cap: Array) -> tuple[Array, Array, Array]:
-        """The largest ``cap / 2^j`` at which the objective is finite, its value there, the trials that it took."""
-        xp = array_namespace(cap)
-
-        def again(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            alpha = 0.5 * state[0]
-            return alpha, trial(alpha), state[2] + 1
-
-        first = (cap, trial(cap), xp.ones_like(cap))
-        return backend.while_loop(lambda s: ~xp.isfinite(s[1]) & (s[2] < self.limit - 1), again, first)
-
-    def _descend(self, backend: Any, trial: Callable[[Array], Array], b: _Bracket, gap: Array) -> _Bracket:
+    def _descend(self, line: Line, trial: Callable[[Array], _Trial], b: _Bracket) -> _Bracket:
         """Move the middle towards the left until it is lower than it, up to rounding."""
-        xp = array_namespace(gap)
+        xp = array_namespace(line.gap)
 
         def higher(b: _Bracket) -> Array:
-            return ~(b.at_middle <= b.at_left + rounding(b.at_left)) & (b.n < self.limit)
+            return ~(b.middle.value <= b.left.value + rounding(b.left.value)) & (b.n < self.limit)
 
         def again(b: _Bracket) -> _Bracket:
-            vertex = _vertex(b.middle, b.at_middle, b.at_left, gap)
-            middle = xp.minimum(xp.maximum(vertex, 0.1 * b.middle), 0.5 * b.middle)
-            return _Bracket(b.left, b.at_left, middle, trial(middle), b.middle, b.at_middle, b.n + 1)
+            vertex = _vertex(b.middle, b.left.value, line.gap)
+            middle = xp.minimum(xp.maximum(vertex, 0.1 * b.middle.alpha), 0.5 * b.middle.alpha)
+            return _Bracket(b.left, trial(middle), b.middle, b.n + 1)
 
-        return backend.while_loop(higher, again, b)
+        return line.backend.while_loop(higher, again, b)
 
-    def _narrow(self, backend: Any, trial: Callable[[Array], Array], b: _Bracket) -> _Bracket:
+    def _narrow(self, line: Line, trial: Callable[[Array], _Trial], b: _Bracket) -> _Bracket:
         """Shorten the bracket to ``tol`` of its place: a parabola's vertex, and a golden section every third time."""
-        xp = array_namespace(b.middle)
+        xp = array_namespace(line.gap)
 
         def wide(b: _Bracket) -> Array:
-            depth = xp.maximum(xp.abs(b.at_left - b.at_middle), xp.abs(b.at_right - b.at_middle))
-            seen = depth > rounding(b.at_middle)
-            return seen & (b.right - b.left > 2 * self.tol * b.middle) & (b.n < self.limit)
+            depth = xp.maximum(xp.abs(b.left.value - b.middle.value), xp.abs(b.right.value - b.middle.value))
+            resolved = depth > rounding(b.middle.value)
+            return resolved & (b.right.alpha - b.left.alpha > 2 * self.tol * b.middle.alpha) & (b.n < self.limit)
 
         def again(b: _Bracket) -> _Bracket:
-            below, above = b.middle - b.left, b.right - b.middle
-            golden = xp.where(above > below, b.middle + GOLDEN * above, b.middle - GOLDEN * below)
-            p, q = below * (b.at_right - b.at_middle), above * (b.at_left - b.at_middle)
-            least = 0.5 * self.tol * b.middle
+            at = b.middle.alpha
+            below, above = at - b.left.alpha, b.right.alpha - at
+            golden = xp.where(above > below, at + GOLDEN * above, at - GOLDEN * below)
+            p, q = below * (b.right.value - b.middle.value), above * (b.left.value - b.middle.value)
+            least = 0.5 * self.tol * at
             curved = p + q > 0
             shift = 0.5 * (above * q - below * p) / xp.where(curved, p + q, xp.ones_like(p))
-            # a vertex at the middle says nothing new: look just beside it, where the bracket is wider
-            beside = xp.where(above > below, least, -least)
-            shift = xp.where(xp.abs(shift) < least, beside, shift)
+            # a vertex at the middle is no new trial: take one at the least distance, where the bracket is wider
+            shift = xp.where(xp.abs(shift) < least, xp.where(above > below, least, -least), shift)
             inside = curved & (shift > 0.5 * least - below) & (shift < above - 0.5 * least)
-            edge = b.at_right < b.at_middle  # no valley in sight yet: to the right
+            edge = b.right.value < b.middle.value  # no valley in sight yet: to the right
             turn = xp.remainder(b.n, xp.full_like(b.n, 3.0)) == 0
-            new = xp.where(inside & ~turn & ~edge, b.middle + shift, golden)
-            new = xp.where(edge, b.middle + (1 - GOLDEN) * above, new)
-            return _narrower(b, new, trial(new))
+            alpha = xp.where(inside & ~turn & ~edge, at + shift, golden)
+            new = trial(xp.where(edge, at + (1 - GOLDEN) * above, alpha))
+            # the lower one of the inner two trials is the middle
+            low, high = select(new.alpha < at, (new, b.middle), (b.middle, new))
+            left, middle, right = select(high.value < low.value, (low, high, b.right), (b.left, low, high))
+            return _Bracket(left, middle, right, b.n + 1)
 
-        return backend.while_loop(wide, again, b)
+        return line.backend.while_loop(wide, again, b)
 
 
-def _vertex(alpha: Array, at: Array, value: Array, gap: Array) -> Array:
+def _vertex(trial: _Trial, value: Array, gap: Array) -> Array:
     """Minimiser of the parabola through ``value``, with the slope ``-gap`` there, and the trial; inf if it has none."""
-    xp = array_namespace(alpha)
-    excess = (at - value) + alpha * gap
+    xp = array_namespace(gap)
+    excess = (trial.value - value) + trial.alpha * gap
     curved = excess > 0
-    share = (0.5 * alpha * gap) / xp.where(curved, excess, xp.ones_like(excess))
-    return xp.where(curved, alpha * share, xp.full_like(alpha, xp.inf))
-
-
-def _narrower(b: _Bracket, new: Array, at_new: Array) -> _Bracket:
-    """The bracket with one more trial: the lower one of the inner two places is the middle."""
-    xp = array_namespace(new)
-    first = new < b.middle
-    low, at_low = xp.where(first, new, b.middle), xp.where(first, at_new, b.at_middle)
-    high, at_high = xp.where(first, b.middle, new), xp.where(first, b.at_middle, at_new)
-    up = at_high < at_low
-    return _Bracket(
-        xp.where(up, low, b.left),
-        xp.where(up, at_low, b.at_left),
-        xp.where(up, high, low),
-        xp.where(up, at_high, at_low),
-        xp.where(up, b.right, high),
-        xp.where(up, b.at_right, at_high),
-        b.n + 1,
-    )
+    share = (0.5 * trial.alpha * gap) / xp.where(curved, excess, xp.ones_like(excess))
+    return xp.where(curved, trial.alpha * share, xp.full_like(gap, xp.inf))
