@@ -117,7 +117,7 @@ def test_a_simplex_per_problem(backend):
     assert same >= 5  # the problems are not convex: another method may end in another minimum
 
 
-# -- problems that fail, together with some that do not -----------------------------------------------------------------
+# -- problems that fail, together with some that do not ----------------------------------------------------------------
 
 
 def test_a_status_per_problem(backend):
@@ -390,7 +390,7 @@ def coupled(theta, data):
 
 
 def test_problems_that_depend_on_one_another(backend):
-    with pytest.raises(xv.errors.ProblemError, match="changes with the other"):
+    with pytest.raises(xv.errors.ProblemError, match="changes with the"):
         xv.solve_many(xv.separable(coupled, noisy(), data={"t": T}), start(), over=BOX, backend=backend)
 
 

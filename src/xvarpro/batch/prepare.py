@@ -278,8 +278,8 @@ def _check_independence(prepared: Prepared) -> None:
                 continue
         raise ProblemError(
             f"{name} of a problem must depend on its own entry of theta and data alone; it changes with the other "
-            "problems of its batch. Take no sums or means over the first axis; what has one entry per problem in data must be "
-            "marked, xv.Each(array)"
+            "problems of its batch. Take no sums or means over the first axis; what has one entry per problem in data "
+            "must be marked, xv.Each(array)"
         )
 
 
