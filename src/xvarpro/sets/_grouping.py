@@ -16,31 +16,17 @@ from xvarpro.errors import ProblemError
 Grouping: TypeAlias = int | tuple[tuple[int, ...], ...]
 
 
-class Pick(NamedTuple):
-    """Entries of the last axis; of consecutive ones the first, since indices cost a pass, and one out of order."""
-
-    entries: np.ndarray
-    start: int | None
-
-    @classmethod
-    def of(cls, entries: np.ndarray) -> Pick:
-        entries = entries.astype(np.int32)
-        consecutive = entries.size and np.all(np.diff(entries) == 1)
-        return cls(entries, int(entries[0]) if consecutive else None)
-
-    def __call__(self, x: Array) -> Array:
-        if self.start is not None:
-            return x[..., self.start : self.start + self.entries.size]
-        xp = array_namespace(x)
-        return xp.take(x, xp.asarray(self.entries, device=device(x)), axis=-1)
+def _take(x: Array, entries: np.ndarray) -> Array:
+    xp = array_namespace(x)
+    return xp.take(x, xp.asarray(entries, device=device(x)), axis=-1)
 
 
 class Plan(NamedTuple):
     sizes: tuple[tuple[int, int], ...]  # of the parts, one per size of group: groups, entries in each
-    entries: tuple[Pick, ...]  # per part: which entries, group by group
-    groups: tuple[Pick, ...]  # per part: which groups
-    back: Pick  # entries in the order of the parts -> entries in their own order
-    order: Pick  # the same for groups
+    entries: tuple[np.ndarray, ...]  # per part: which entries, group by group
+    groups: tuple[np.ndarray, ...]  # per part: which groups
+    back: np.ndarray  # entries in the order of the parts -> entries in their own order
+    order: np.ndarray  # the same for groups
 
 
 @lru_cache(maxsize=256)
@@ -55,10 +41,10 @@ def plan_of(groups: Grouping, n: int) -> Plan:
         raise ProblemError(f"groups of {flat.size} entries do not hold each of {n} entries once")
     return Plan(
         tuple(part.shape for part in entries),
-        tuple(Pick.of(part.ravel()) for part in entries),
-        tuple(Pick.of(some) for some in which),
-        Pick.of(np.argsort(flat)),
-        Pick.of(np.argsort(np.concatenate(which))),
+        tuple(part.ravel().astype(np.int32) for part in entries),
+        tuple(some.astype(np.int32) for some in which),
+        np.argsort(flat).astype(np.int32),
+        np.argsort(np.concatenate(which)).astype(np.int32),
     )
 
 
@@ -67,7 +53,7 @@ def split(groups: Grouping, x: Array) -> list[Array]:
     xp = array_namespace(x)
     plan = plan_of(groups, x.shape[-1])
     parts = zip(plan.entries, plan.sizes, strict=True)
-    return [xp.reshape(entries(x), (*x.shape[:-1], *shape)) for entries, shape in parts]
+    return [xp.reshape(_take(x, entries), (*x.shape[:-1], *shape)) for entries, shape in parts]
 
 
 def join(groups: Grouping, parts: list[Array]) -> Array:
@@ -75,17 +61,17 @@ def join(groups: Grouping, parts: list[Array]) -> Array:
     xp = array_namespace(*parts)
     flat = [xp.reshape(part, (*part.shape[:-2], part.shape[-2] * part.shape[-1])) for part in parts]
     whole = flat[0] if len(flat) == 1 else xp.concat(flat, axis=-1)
-    return plan_of(groups, whole.shape[-1]).back(whole)
+    return _take(whole, plan_of(groups, whole.shape[-1]).back)
 
 
 def by_group(groups: Grouping, parts: list[Array], n: int) -> Array:
     """One number per group, in the order of the groups."""
-    return plan_of(groups, n).order(array_namespace(*parts).concat(parts, axis=-1))
+    return _take(array_namespace(*parts).concat(parts, axis=-1), plan_of(groups, n).order)
 
 
 def to_parts(groups: Grouping, numbers: Array, n: int) -> list[Array]:
     """Inverse of `by_group`."""
-    return [some(numbers) for some in plan_of(groups, n).groups]
+    return [_take(numbers, some) for some in plan_of(groups, n).groups]
 
 
 def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]) -> Array:
@@ -93,7 +79,7 @@ def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]
     xp = array_namespace(x)
     out = []
     for some, part in zip(plan_of(groups, x.shape[-1]).groups, split(groups, x), strict=True):
-        chosen = xp.asarray(some.entries, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
+        chosen = xp.asarray(some, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
         out.append(xp.where(xp.expand_dims(chosen, axis=-1), fun(part), xp.zeros_like(part)))
     return join(groups, out)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from numbers import Integral
@@ -21,9 +20,71 @@ from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.simplex import Simplex
 
 
+class _Blockwise(Set):
+    """A product of sets of vectors: each block of a point lies in a set of its own."""
+
+    @abstractmethod
+    def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
+        """The blocks of x, (*batch, *event), each (*batch, vectors, length), with the set of its vectors."""
+
+    @abstractmethod
+    def _whole(self, parts: list[Array]) -> Array:
+        """Inverse of `_blocks`, without the sets."""
+
+    def _each(self, method: str, *arrays: Array) -> list[Any]:
+        """A method of every set on its block of the arrays."""
+        blocks = [self._blocks(x) for x in arrays]
+        return [getattr(row[0][0], method)(*(x for _, x in row)) for row in zip(*blocks, strict=True)]
+
+    def _made(self, method: str, *arrays: Array) -> Array:
+        return self._whole(self._each(method, *arrays))
+
+    def _reduced(self, reduce: str, method: str, *arrays: Array) -> Array:
+        """One number per point from one per vector."""
+        blocks, batch = [self._blocks(x) for x in arrays], arrays[0].ndim - self.event_ndim
+        numbers = [_by_point(row[0][0], method, batch, *(x for _, x in row)) for row in zip(*blocks, strict=True)]
+        xp = array_namespace(*arrays)
+        return getattr(xp, reduce)(xp.concat(numbers, axis=-1), axis=-1)
+
+    def lmo(self, g: Array) -> Array:
+        return self._made("lmo", g)
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        parts = self._each("certified", g)
+        xp = array_namespace(g)
+        slack = [xp.sum(x, axis=-1) for _, x in parts if x is not None]
+        return self._whole([v for v, _ in parts]), total(slack)
+
+    def project(self, x: Array) -> Array:
+        return self._made("project", x)
+
+    def diameter(self, like: Array) -> float:
+        blocks = self._blocks(one(self, like))
+        return math.sqrt(sum(x.shape[-2] * C.diameter(x[..., 0, :]) ** 2 for C, x in blocks))
+
+    def violation(self, x: Array) -> Array:
+        return self._reduced("max", "violation", x)
+
+    def center(self, like: Array) -> Array:
+        return self._made("center", like)
+
+    def away(self, g: Array, x: Array) -> Array:
+        return self._made("away", g, x)
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return self._made("tangent", d, x)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        return self._reduced("min", "reach", d, x)
+
+    def slide(self, d: Array, x: Array) -> Array | None:
+        parts = self._each("slide", d, x)
+        return None if any(part is None for part in parts) else self._whole(parts)
+
+
 @final
 @dataclass(frozen=True)
-class Product(CompositeSet):
+class Product(_Blockwise, CompositeSet):
     """Product of sets over consecutive blocks of the last axis.
 
     For blocks that are arrays of their own no set is needed: ``over=`` takes a tree of sets beside a tree of arrays.
@@ -85,111 +146,19 @@ class Product(CompositeSet):
         for C, at in self._cuts(math.prod(shape)):
             C.check((at.stop - at.start,))
 
-    def _blocks(self, method: str, *arrays: Array) -> Array:
-        """A method of every set on its block of the arrays, side by side."""
-        cuts = self._cuts(arrays[0].shape[-1])
-        parts = [getattr(C, method)(*(x[..., at] for x in arrays)) for C, at in cuts]
-        return array_namespace(*arrays).concat(parts, axis=-1)
+    def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
+        return [(C, x[..., None, at]) for C, at in self._cuts(x.shape[-1])]
 
-    def lmo(self, g: Array) -> Array:
-        return self._blocks("lmo", g)
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        parts = [C.certified(g[..., at]) for C, at in self._cuts(g.shape[-1])]
-        return array_namespace(g).concat([v for v, _ in parts], axis=-1), total([slack for _, slack in parts])
-
-    def project(self, x: Array) -> Array:
-        return self._blocks("project", x)
-
-    def diameter(self, like: Array) -> float:
-        event = one(self, like)
-        return math.sqrt(sum(C.diameter(event[at]) ** 2 for C, at in self._cuts(event.shape[-1])))
-
-    def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
-        parts = [_by_event(C, "violation", x[..., at]) for C, at in self._cuts(x.shape[-1])]
-        return xp.max(xp.stack(parts), axis=0)
-
-    def center(self, like: Array) -> Array:
-        return self._blocks("center", like)
-
-    def away(self, g: Array, x: Array) -> Array:
-        return self._blocks("away", g, x)
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        return self._blocks("tangent", d, x)
-
-    def reach(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(x)
-        parts = [_by_event(C, "reach", d[..., at], x[..., at]) for C, at in self._cuts(x.shape[-1])]
-        return xp.min(xp.stack(parts), axis=0)
-
-    def slide(self, d: Array, x: Array) -> Array | None:
-        parts = [C.slide(d[..., at], x[..., at]) for C, at in self._cuts(x.shape[-1])]
-        there = [part for part in parts if part is not None]
-        return array_namespace(x).concat(there, axis=-1) if len(there) == len(parts) else None
+    def _whole(self, parts: list[Array]) -> Array:
+        return array_namespace(*parts).concat(parts, axis=-1)[..., 0, :]
 
 
-class Repeated(WrappedSet):
+class Repeated(_Blockwise, WrappedSet):
     """The product of one `inner` per vector that a point is made of."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Set) or self.inner.event_ndim > 1:
             raise ProblemError(f"{type(self).__name__} needs a set of vectors, got {self.inner!r}")
-
-    @abstractmethod
-    def _vectors(self, x: Array) -> list[Array]:
-        """The vectors of `x` on the last axis, the others before it: one array per length."""
-
-    @abstractmethod
-    def _whole(self, parts: list[Array]) -> Array:
-        """Inverse of `_vectors`."""
-
-    def _each(self, fun: Callable[..., Any], *arrays: Array) -> list[Any]:
-        return [fun(*part) for part in zip(*(self._vectors(x) for x in arrays), strict=True)]
-
-    def _reduced(self, reduce: str, numbers: list[Array]) -> Array:
-        """Of one number per vector; an elementwise `inner` has reduced all of them."""
-        xp = array_namespace(*numbers)
-        whole = xp.concat(numbers, axis=-1) if numbers[0].ndim else xp.stack(numbers)
-        return getattr(xp, reduce)(whole, axis=-1)
-
-    def lmo(self, g: Array) -> Array:
-        return self._whole(self._each(self.inner.lmo, g))
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        parts = self._each(self.inner.certified, g)
-        hidden = [slack for _, slack in parts]
-        return self._whole([v for v, _ in parts]), None if hidden[0] is None else self._reduced("sum", hidden)
-
-    def support(self, g: Array) -> Array:
-        return self._reduced("sum", self._each(self.inner.support, g))
-
-    def project(self, x: Array) -> Array:
-        return self._whole(self._each(self.inner.project, x))
-
-    def diameter(self, like: Array) -> float:
-        parts = self._vectors(like)
-        return math.sqrt(sum(part.shape[-2] * self.inner.diameter(part[..., 0, :]) ** 2 for part in parts))
-
-    def violation(self, x: Array) -> Array:
-        return self._reduced("max", self._each(self.inner.violation, x))
-
-    def center(self, like: Array) -> Array:
-        return self._whole(self._each(self.inner.center, like))
-
-    def away(self, g: Array, x: Array) -> Array:
-        return self._whole(self._each(self.inner.away, g, x))
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        return self._whole(self._each(self.inner.tangent, d, x))
-
-    def reach(self, d: Array, x: Array) -> Array:
-        return self._reduced("min", self._each(self.inner.reach, d, x))
-
-    def slide(self, d: Array, x: Array) -> Array | None:
-        parts = self._each(self.inner.slide, d, x)
-        return None if parts[0] is None else self._whole(parts)
 
 
 @final
@@ -225,8 +194,8 @@ class Columns(Repeated):
         check_matrix(self, shape)
         self.inner.check((shape[-2],))
 
-    def _vectors(self, x: Array) -> list[Array]:
-        return [array_namespace(x).matrix_transpose(x)]
+    def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
+        return [(self.inner, array_namespace(x).matrix_transpose(x))]
 
     def _whole(self, parts: list[Array]) -> Array:
         return array_namespace(*parts).matrix_transpose(parts[0])
@@ -265,8 +234,8 @@ class Rows(Repeated):
         check_matrix(self, shape)
         self.inner.check((shape[-1],))
 
-    def _vectors(self, x: Array) -> list[Array]:
-        return [x]
+    def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
+        return [(self.inner, x)]
 
     def _whole(self, parts: list[Array]) -> Array:
         return parts[0]
@@ -317,8 +286,8 @@ class Groups(Repeated):
         for _, entries in fitting(self, shape).sizes:
             self.inner.check((entries,))
 
-    def _vectors(self, x: Array) -> list[Array]:
-        return split(self.groups, x)
+    def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
+        return [(self.inner, part) for part in split(self.groups, x)]
 
     def _whole(self, parts: list[Array]) -> Array:
         return join(self.groups, parts)
@@ -328,14 +297,14 @@ def _is_length(n: Any) -> bool:
     return isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= 1
 
 
-def _by_event(C: Set, method: str, *arrays: Array) -> Array:
-    """A method that reduces vectors to numbers. An elementwise set reduces the whole array: one vector at a time."""
+def _by_point(C: Set, method: str, batch: int, *arrays: Array) -> Array:
+    """Numbers of the vectors of a block, (*batch, vectors); of an elementwise set one for all vectors of a point."""
     fun = getattr(C, method)
-    batch = arrays[0].shape[:-1]
-    if C.event_ndim or not batch:
+    if C.event_ndim:
         return fun(*arrays)
-    xp = array_namespace(*arrays)
-    if 0 in batch:
+    xp, shape = array_namespace(*arrays), arrays[0].shape[:batch]
+    if 0 in shape:
         return xp.sum(arrays[0], axis=-1)
-    rows = [xp.reshape(x, (-1, x.shape[-1])) for x in arrays]
-    return xp.reshape(xp.stack([fun(*(x[i, :] for x in rows)) for i in range(rows[0].shape[0])]), batch)
+    points = [xp.reshape(x, (-1, *x.shape[batch:])) for x in arrays]
+    numbers = xp.stack([fun(*(x[i, ...] for x in points)) for i in range(points[0].shape[0])])
+    return xp.reshape(numbers, (*shape, 1))
