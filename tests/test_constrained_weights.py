@@ -573,19 +573,25 @@ WRONG = {
     "contradiction": (lambda: lower.Equality(np.ones((2, 3)), np.array([1.0, 2.0])), "contradict each other"),
     "redundant": (lambda: lower.Equality(np.ones((2, 3)), 1.0), "linearly dependent (rank 1)"),
     "determined": (lambda: lower.Equality(np.eye(2), 1.0), "nothing is left to fit"),
-    "equations": (lambda: lower.Equality(np.ones((1, 3)), np.ones(2)), "C has 1 rows and d has 2"),
+    "equations": (
+        lambda: lower.Equality(np.ones((1, 3)), np.ones(2)),
+        "d must have 1 rows",
+    ),
     "indices": (lambda: lower.Fixed(np.array([1])), "pass n, got None"),
     "range": (lambda: lower.Fixed(np.array([1, 5]), 0.0, 3), "from 0 to 2, got [1, 5]"),
     "repeated": (lambda: lower.Fixed(np.array([1, 1]), 0.0, 3), "must be different"),
     "all": (lambda: lower.Fixed(np.ones(2, bool)), "all 2 weights are fixed"),
-    "values": (lambda: lower.Fixed(np.array([True, False]), np.ones(3)), "1 entries are fixed, and values has 3"),
+    "values": (
+        lambda: lower.Fixed(np.array([True, False]), np.ones(3)),
+        "values must have 1 rows",
+    ),
     "labels": (lambda: lower.Shared(np.ones(3)), "whole numbers"),
     "crossed": (lambda: lower.Bounded(1.0, 0.0), "at most the upper one"),
     "bound nan": (lambda: lower.Bounded(np.nan, 0.0), "none of them NaN"),
     "bound shapes": (lambda: lower.Bounded(np.zeros(2), np.ones(3)), "lower has shape (2,) and upper has shape (3,)"),
     "solver": (
         lambda: xv.Level(basis, T, solver=xv.lower.QR(), W=lower.Nonnegative()),
-        "leave out solver=QR()",
+        "got solver=QR()",
     ),
     "no set": (lambda: xv.Level(basis, T, W=xv.sets.Box(0.0, 1.0)), "W must be a set of xvarpro.lower"),
     "upper": (
@@ -610,8 +616,8 @@ def test_wrong_sets_are_refused(case):
 @pytest.mark.parametrize(
     ("W", "message"),
     [
-        (lower.Shared(np.array([0, 0])), "made for weights of length 2, and M(theta) has 3 columns"),
-        (lower.Bounded(np.zeros((3, 2)), np.inf), "made for 2 right-hand sides, and y has 3"),
+        (lower.Shared(np.array([0, 0])), "made for length 3, the number of columns of M(theta); got 2"),
+        (lower.Bounded(np.zeros((3, 2)), np.inf), "one for each of the 3 right-hand sides of y; got 2"),
     ],
 )
 def test_sets_that_do_not_fit_the_model_are_refused(W, message):

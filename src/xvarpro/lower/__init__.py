@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from xvarpro.core.struct import Array
 from xvarpro.lower import fourier
 from xvarpro.lower._batched import BatchedDualQR, BatchedQR
 from xvarpro.lower._blockwise import Blockwise
@@ -60,7 +59,7 @@ __all__ = [
 ]
 
 
-def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
+def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = None) -> LowerSolver:
     """The solver for a design: its own where it has one, else one for its structure, else QR of its dense form.
 
     A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division, and a
@@ -69,7 +68,7 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR,
     or its dual where a ridged design is wide, refined.
 
-    A design that is known through its products only, and would be dear as an array, is solved by LSMR.
+    A design that is known through its products only, and would be too large as an array, is solved by LSMR.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ def choose(M: Operator, lam: Any, Omega: Any = None) -> LowerSolver:
     return Refined(DualQR() if wide else QR())
 
 
-def _structured(M: Operator, lam: Any, Omega: Any) -> LowerSolver | None:
+def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
     if isinstance(M, Circulant | CirculantPerColumn | StackedCirculant):
         return fourier.fits(M, lam, Omega)
     if Omega is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
@@ -96,7 +96,7 @@ def _unweighed(system: System, x: Array) -> Array:
     return x if system.weight is None else array_namespace(x).linalg.solve(system.weight, x)
 
 
-def _over(A: Array, root: Any, Omega: Array | None) -> Array:
+def _over(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
     """``[A[j]; root Omega]``; rows of zeros under wide matrices without a ridge, which show the loss of rank."""
     xp, (k, m, n) = array_namespace(A), A.shape
     if root is None:

@@ -79,7 +79,7 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
 
     It is exact where A has few distinct singular values. The start is ``A^H g`` with a random g: it has a part in every
     singular vector of A that belongs to a value != 0, and the right-hand side of a user need not. Rounding errors let
-    the process go on where its space is exhausted. With a ridge A has full column rank, and whatever comes then is a
+    the process go on where its space is exhausted. With a ridge A has full column rank, and what comes then is a
     value of A too (Paige 1980: also without orthogonality). Without one the process must end before it leaves the
     range of ``A^H``, since R has then a singular value near 0 that A has not. Rounding puts a part of length
     ``10 eps |A|`` of every ``A^H u`` outside, and ``a_{k+1} v_{k+1} = A^H u_{k+1} - b_{k+1} v_k`` grows it:

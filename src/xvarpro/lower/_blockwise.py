@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, final
@@ -11,6 +11,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.operators import BlockDiagonal
 
 
 @final
@@ -30,20 +31,23 @@ class Blockwise(LowerSolver):
         return tuple(s.factor(backend, level) for s, level in self._levels(system))
 
     def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, BlockDiagonal)
         parts = zip(self._levels(system), factor, M.rows(y), strict=True)
         return _concat(s.argmin(backend, level, f, t) for (s, level), f, t in parts)
 
     def refine(
         self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, BlockDiagonal)
         parts = zip(self._levels(system), factor, M.rows(y), M.unknowns(w), M.rows(r), strict=True)
         found = [s.refine(backend, level, f, t, x, e) for (s, level), f, t, x, e in parts]
         return _concat(x for x, _ in found), _concat(e for _, e in found)
 
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, BlockDiagonal)
         xp = array_namespace(c)
         parts = zip(self._levels(system), factor, M.unknowns(c), M.rows(y), M.unknowns(w), M.rows(r), strict=True)
         found = [s.adjoint(backend, level, f, g, t, x, e) for (s, level), f, g, t, x, e in parts]
@@ -59,7 +63,8 @@ class Blockwise(LowerSolver):
 
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """The worst of the blocks: each is solved by itself, and their units do not meet."""
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, BlockDiagonal)
         parts = zip(self._levels(system), factor, M.rows(y), strict=True)
         found = [s.diagnose(backend, level, f, t) for (s, level), f, t in parts]
         xp = array_namespace(y)
@@ -67,10 +72,11 @@ class Blockwise(LowerSolver):
         return Diagnosis(xp.any(deficient), xp.max(condition), xp.sum(kinks, dtype=kinks.dtype), xp.any(truncated))
 
     def _levels(self, system: System) -> Iterator[tuple[LowerSolver, System]]:
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, BlockDiagonal)
         return ((s, System(b, system.lam, None)) for s, b in zip(self.solvers, M.blocks, strict=True))
 
 
-def _concat(parts: Any) -> Array:
+def _concat(parts: Iterable[Array]) -> Array:
     arrays = list(parts)
     return array_namespace(arrays[0]).concat(arrays)

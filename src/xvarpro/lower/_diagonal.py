@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.operators import Diagonal
 
 
 class DivisionFactor(NamedTuple):
@@ -25,7 +26,8 @@ class Division(LowerSolver):
     """A `Diagonal` design without Omega: ``w = conj(d) y / (|d|^2 + lam)``."""
 
     def factor(self, backend: Backend, system: System) -> DivisionFactor:
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, Diagonal)
         xp, d = array_namespace(M.matrix), M.matrix
         size = xp.abs(d)
         if system.ridged:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import condition_of, deficient, or_nan, padded
@@ -25,7 +25,7 @@ class Folded(LowerSolver):
         Solves the level of A.
     """
 
-    inner: Any = None
+    inner: LowerSolver = REQUIRED
 
     def factor(self, backend: Backend, system: System) -> Any:
         return self.inner.factor(backend, _left(system))
@@ -51,12 +51,14 @@ class Folded(LowerSolver):
 
 
 def _left(system: System) -> System:
-    M: Any = system.M
+    M = system.M
+    assert isinstance(M, Kronecker)
     return System(Dense(M.A), system.lam, None)
 
 
 def _fold(system: System, x: Array) -> Array:
-    M: Any = system.M
+    M = system.M
+    assert isinstance(M, Kronecker)
     return array_namespace(x).reshape(x, (x.shape[0] // M.size, M.size * x.shape[1]))
 
 
@@ -79,8 +81,7 @@ class KroneckerQR(LowerSolver):
     """``A x B`` without a ridge: ``(QA x QB) (RA x RB)``."""
 
     def factor(self, backend: Backend, system: System) -> TwoQR:
-        M: Any = system.M
-        (QA, RA), (QB, RB) = (backend.qr(padded(A, max(A.shape))) for A in (M.A, M.B))
+        (QA, RA), (QB, RB) = (backend.qr(padded(A, max(A.shape))) for A in _factors(system))
         RA, RB = (or_nan(backend, system, R, Q.shape[0]) for Q, R in ((QA, RA), (QB, RB)))
         return TwoQR(QA, RA, QB, RB)
 
@@ -101,8 +102,15 @@ class KroneckerQR(LowerSolver):
 
 
 def _tops(system: System, factor: TwoQR) -> tuple[Array, Array]:
-    M: Any = system.M
-    return factor.QA[: M.A.shape[0], :], factor.QB[: M.B.shape[0], :]
+    A, B = _factors(system)
+    return factor.QA[: A.shape[0], :], factor.QB[: B.shape[0], :]
+
+
+def _factors(system: System) -> tuple[Array, Array]:
+    M = system.M
+    assert isinstance(M, Kronecker)
+    assert M.B is not None
+    return M.A, M.B
 
 
 def _triangular(backend: Backend, factor: TwoQR, x: Array, transpose: bool = False) -> Array:
@@ -166,8 +174,7 @@ class KroneckerSVD(LowerSolver):
     """
 
     def factor(self, backend: Backend, system: System) -> TwoSVD:
-        M: Any = system.M
-        (UA, sA, VhA), (UB, sB, VhB) = backend.svd(M.A), backend.svd(M.B)
+        (UA, sA, VhA), (UB, sB, VhB) = (backend.svd(A) for A in _factors(system))
         return TwoSVD(UA, sA, VhA, UB, sB, VhB, array_namespace(sA).zeros_like(sA[0]) + system.lam)
 
     def argmin(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Array:

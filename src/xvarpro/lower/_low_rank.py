@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
@@ -11,6 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import deficient, spread
+from xvarpro.operators import LowRankPlusDiagonal
 
 
 class LowRankFactor(NamedTuple):
@@ -38,7 +39,8 @@ class LowRankQR(LowerSolver):
     """
 
     def factor(self, backend: Backend, system: System) -> LowRankFactor:
-        M: Any = system.M
+        M = system.M
+        assert isinstance(M, LowRankPlusDiagonal)
         U, V = M.U, M.V
         xp = array_namespace(U)
         d = xp.expand_dims(M.d, axis=1)

@@ -5,8 +5,11 @@ Least squares (``f = y, g = 0``: ``b = w`` and ``a`` the residual) and the adjoi
 refinement multiplies it by about ``eps cond(A)`` again. With normal equations both have the square of the condition,
 and `converge` refines until that no longer shows.
 
-That takes no new arithmetic: where both factors of a product are cut to half of their digits, the product is exact,
-whoever multiplies them (Ozaki, Ogita, Oishi, Rump 2012).
+The residuals take no wider number type. A matrix is split into a leading half of its digits, on one grid for all
+entries that a product sums over, and the rest. The product of two leading halves is then exact in working precision,
+in any order of summation (Ozaki, Ogita, Oishi, Rump, Numer. Algorithms 59, 2012); the rest of the product is smaller
+by half of the digits. Sums keep the rounding error of every addition (Knuth, The Art of Computer Programming 2, 4.2.2,
+Theorem B: ``s = a + b; t = s - a; e = (a - (s - t)) + (b - t)`` has ``s + e = a + b``).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ HARD_SINGLE = 30.0
 MOST = 12
 
 
-# (f, g) and (a, b) of an augmented system; None stands for zero, `f` is zero below its own rows
+# (f, g) and (a, b) of an augmented system; None is zero, `f` is zero below its own rows
 Targets = tuple[Array | None, Array | None]
 Pair = tuple[Array, Array]
 # of a backend, the factors Q and R of A, a function that forms A, the right-hand sides, and the solution by Q and R
@@ -115,7 +118,7 @@ def converge(
     ----------
     A, L : arrays, shapes (m, n), (n, n)
     f, g : array or None
-        The right-hand sides, shapes (m, k), (n, k); None stands for zero, for one of them.
+        The right-hand sides, shapes (m, k), (n, k); None is zero, for one of them.
     b : array, shape (n, k), optional
         Where to start from.
     """

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint, inner
@@ -20,7 +21,7 @@ class Condensed(NamedTuple):
     z: Array
     rest: Array  # 0-d
 
-    def argmin(self, backend: Any) -> Array:
+    def argmin(self, backend: Backend) -> Array:
         """``w = R^-1 z``."""
         return backend.solve_triangular(self.R, self.z)
 
@@ -37,22 +38,22 @@ class Accumulation(Struct):
         """No rows yet: `ridge` is ``sqrt(lam) Omega``, or zeros, (n, n); `zero` is zeros, (n, k)."""
 
     @abstractmethod
-    def fold(self, backend: Any, state: Any, A: Array, y: Array) -> Any:
+    def fold(self, backend: Backend, state: Any, A: Array, y: Array) -> Any:
         """With the rows `A`, (m, n), and `y`, (m, k), added."""
 
     @abstractmethod
-    def condensed(self, backend: Any, state: Any) -> Condensed:
+    def condensed(self, backend: Backend, state: Any) -> Condensed:
         """What is left when all rows are in."""
 
     @abstractmethod
-    def deficient(self, backend: Any, R: Array, rows: int) -> Array:
+    def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
         """0-d bool: the columns of the `rows` rows are dependent to working precision."""
 
     @abstractmethod
     def noise(self, value: Array, energy: Array) -> Array:
         """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
 
-    def condition(self, backend: Any, R: Array) -> Array:
+    def condition(self, backend: Backend, R: Array) -> Array:
         """2-norm condition number of ``[M; sqrt(lam) Omega]``, 0-d."""
         return condition_of(backend, R)
 
@@ -69,7 +70,7 @@ class Triangle(Accumulation):
     def start(self, ridge: Array, zero: Array) -> Condensed:
         return Condensed(ridge, zero, inner(zero, zero))
 
-    def fold(self, backend: Any, state: Condensed, A: Array, y: Array) -> Condensed:
+    def fold(self, backend: Backend, state: Condensed, A: Array, y: Array) -> Condensed:
         xp = array_namespace(A)
         Q, R = backend.qr(xp.concat([state.R, A]))
         b = xp.concat([state.z, y])
@@ -77,10 +78,10 @@ class Triangle(Accumulation):
         outside = b - Q @ z
         return Condensed(R, z, state.rest + inner(outside, outside))
 
-    def condensed(self, backend: Any, state: Condensed) -> Condensed:
+    def condensed(self, backend: Backend, state: Condensed) -> Condensed:
         return state
 
-    def deficient(self, backend: Any, R: Array, rows: int) -> Array:
+    def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
         # the errors of that many rows add up like random ones
         return deficient(backend, R, math.isqrt(rows))
 
@@ -104,17 +105,17 @@ class Gram(Accumulation):
     def start(self, ridge: Array, zero: Array) -> Moments:
         return Moments(adjoint(ridge) @ ridge, zero, inner(zero, zero))
 
-    def fold(self, backend: Any, state: Moments, A: Array, y: Array) -> Moments:
+    def fold(self, backend: Backend, state: Moments, A: Array, y: Array) -> Moments:
         return Moments(state.H + adjoint(A) @ A, state.b + adjoint(A) @ y, state.square + inner(y, y))
 
-    def condensed(self, backend: Any, state: Moments) -> Condensed:
+    def condensed(self, backend: Backend, state: Moments) -> Condensed:
         L = backend.cholesky(state.H)
         z = backend.solve_triangular(L, state.b, lower=True)
         rest = state.square - inner(z, z)
         # a square: what is below zero is rounding; NaN stays
         return Condensed(adjoint(L), z, array_namespace(rest).where(rest < 0, 0 * rest, rest))
 
-    def deficient(self, backend: Any, R: Array, rows: int) -> Array:
+    def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
         return deficient_gram(adjoint(R))
 
     def noise(self, value: Array, energy: Array) -> Array:

@@ -35,7 +35,7 @@ class FourierDivision(LowerSolver):
 
         w^ = sum_i conj(x_i^) y_i^ / (sum_i |x_i^|^2 + lam |o^|^2)
 
-    `lam` stands there as it is, since Parseval's factor 1/D belongs to both terms. Written with a unitary transform G,
+    `lam` has no factor, since Parseval's factor 1/D belongs to both terms. Written with a unitary transform G,
     ``circ(x) = sqrt(D) G^H diag(G x) G``, it is ``G w = sqrt(D) sum_i conj(G x_i) G y_i / (D sum_i |G x_i|^2 + lam)``.
 
     No quotient of squares is formed: ``s = |[x_1^; ...; sqrt(lam) o^]|`` is a length and ``U = x^ / s`` a column of

@@ -49,7 +49,7 @@ class Adjoint(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What a report says of a lower level; 0-d."""
+    """Rank, condition and kinks of a lower level; 0-d arrays."""
 
     deficient: Array  # bool: no unique solution to working precision
     condition: Array  # 2-norm condition of what was factored, columns of length 1 where w does not depend on units

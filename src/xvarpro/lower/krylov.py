@@ -49,12 +49,12 @@ class LSMR(LowerSolver):
 
     exact: ClassVar[bool] = False
 
-    tol: Any = 1e-10
+    tol: float | Array = 1e-10
     limit: int = 1000
     preconditioner: Preconditioner = field(default_factory=Identity)
     loosest: float = 1e-2
     share: float = 0.1
-    value_tol: Any = field(default=None, repr=False)
+    value_tol: float | Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ Stack = tuple[Array, ...]  # rows of M, and rows of the ridge where there is one
 
 
 class Normal(NamedTuple):
-    """``H = A^H A`` of a system, and what stands for its inverse."""
+    """``H = A^H A`` of a system, and a preconditioner: P x near H^-1 x."""
 
     system: System
     precondition: Callable[[Array], Array]
@@ -52,7 +52,7 @@ class Normal(NamedTuple):
         return length(s, self.precondition(s))
 
 
-def _root(lam: Any, like: Array) -> Any:
+def _root(lam: float | Array, like: Array) -> float | Array:
     if isinstance(lam, int | float):
         return lam**0.5
     xp = array_namespace(like)

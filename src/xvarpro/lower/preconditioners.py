@@ -1,4 +1,4 @@
-"""What stands for ``H^-1`` in an iterative solver of the lower level."""
+"""Preconditioners of the iterative solver: approximations of ``H^-1``."""
 
 from __future__ import annotations
 

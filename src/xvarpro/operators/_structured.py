@@ -30,7 +30,7 @@ class Structured(Operator):
 
         _, pullback = backends.owner(r).vjp(product, moving, (*held, w))
         gradients, rest = iter(pullback((r,))), iter(held)
-        # indices have no gradient, and stand for themselves
+        # indices have no gradient, and are returned as they are
         return skeleton.fill([next(gradients) if floating(x) else next(rest) for x in arrays])
 
 

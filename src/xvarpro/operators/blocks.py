@@ -21,7 +21,7 @@ from xvarpro.operators.interface import Operator
 class BlockDiagonal(Operator):
     """Blocks along the diagonal: data sets with weights of their own, coupled through theta alone.
 
-    For many blocks of one shape and one right-hand side, `Dense` with an array (k, m, n) says the same in one array and
+    For many blocks of one shape and one right-hand side, `Dense` with an array (k, m, n) is the same in one array and
     is solved in one batch.
 
     Parameters

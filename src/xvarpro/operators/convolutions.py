@@ -145,7 +145,7 @@ def drawn(*shape: int) -> Any:
 
 
 def check_kernel(owner: object, kernel: Any, form: str, least: int) -> None:
-    """Refuse what is no array of real or complex numbers with at least `least` axes; None stands for a missing one."""
+    """Refuse what is no array of real or complex numbers with at least `least` axes; None is a missing one."""
     if kernel is None:
         return
     name = type(owner).__name__

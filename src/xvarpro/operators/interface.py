@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Struct
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class Operator(Struct):
-    """A design ``M``, an m x n matrix that may be known through its products only. `w` and `r` are matrices.
+    """A design ``M``, an m x n matrix that may be known through its products only.
+
+    `w` has shape (n, k) and `r` shape (m, k): k right-hand sides.
 
     Arrays may be complex: then so is `w`, `rmatvec` is the conjugate transpose, and inner products are real parts. The
     arrays that make up an operator are its fields: `theta` reaches it through them alone.
@@ -31,15 +33,15 @@ class Operator(Struct):
 
     @abstractmethod
     def matvec(self, w: Array) -> Array:
-        """``M w``, column by column."""
+        """``M w``, column by column, shape (m, k)."""
 
     def residual(self, w: Array, y: Array) -> Array:
-        """``M w - y``."""
+        """``M w - y``, shape (m, k)."""
         return self.matvec(w) - y
 
     @abstractmethod
     def rmatvec(self, r: Array) -> Array:
-        """``M^H r``, column by column."""
+        """``M^H r``, column by column, shape (n, k)."""
 
     @abstractmethod
     def outer(self, r: Array, w: Array) -> Operator:
@@ -57,7 +59,7 @@ class Operator(Struct):
     def sizes(self) -> Array | None:
         """Sum of the absolute values of every column, shape (n,) or (columns, n): 0 where a unit is dead.
 
-        None where only the dense form would tell, and that is to be avoided.
+        None where that takes the dense form, and the dense form is to be avoided.
         """
         if not self.explicit:
             return None
@@ -65,7 +67,7 @@ class Operator(Struct):
         xp = array_namespace(A)
         return xp.sum(xp.abs(A), axis=-2)
 
-    def solver(self, lam: Any, Omega: Any) -> LowerSolver | None:
+    def solver(self, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
         """The solver that fits the structure, for a ridge of that kind; None leaves the choice to `lower.choose`."""
         return None
 

@@ -83,7 +83,7 @@ class MatrixFree(Structured):
     def dense(self) -> Array:
         arrays = [x for x in trees.leaves(self.p) if trees.is_array(x) and floating(x)]
         if not arrays:
-            raise ProblemError("MatrixFree has no floating-point array in p to tell its framework and dtype by")
+            raise ProblemError("MatrixFree needs a floating-point array in p, for framework and dtype; got none")
         like = next((x for x in arrays if trees.is_complex(x)), arrays[0])
         xp = array_namespace(like)
         return self.matvec(xp.eye(self.shape[1], dtype=like.dtype, device=device(like)))

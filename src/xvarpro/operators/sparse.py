@@ -15,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import alike, conj, drawn, like
 from xvarpro.operators.interface import Operator
 
-LARGEST = 2**22  # entries of a dense form that is made whatever is stored
+LARGEST = 2**22  # entries of a dense form that is made however few are stored
 
 
 @final

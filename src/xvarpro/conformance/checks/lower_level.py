@@ -206,7 +206,7 @@ def _moving(M: Operator) -> list[Array]:
 
 
 def solved(target: Target, level: Level) -> Typed:
-    """What the solver says of a level."""
+    """The answers of the solver for a level."""
     target.represent(level.turn)
     system = System(level.M, level.lam, level.Omega)
     return target.typed(_solve, target.backend, level.solver_on(target), system, level.y, level.c)

@@ -101,7 +101,7 @@ class _Restricted(Operator):
     """``[M B; sqrt(lam) Omega B]``, formed where it is asked for."""
 
     M: Operator
-    lam: Any
+    lam: float | Array
     Omega: Array | None
     B: Array
 

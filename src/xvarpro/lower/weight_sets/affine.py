@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -55,11 +55,11 @@ class Affine(WeightSet):
         B = numbers(self, "B", 2)
         if _rank(B) < B.shape[1]:
             raise ProblemError(
-                f"Affine: the {B.shape[1]} columns of B are linearly dependent (rank {_rank(B)}): leave out those that "
-                "follow from others"
+                f"Affine: the {B.shape[1]} columns of B must be linearly independent, got rank {_rank(B)}: leave out "
+                "those that follow from others"
             )
         if self.w0 is not None and (got := numbers(self, "w0", 1, 2)).shape[0] != B.shape[0]:
-            raise ProblemError(f"Affine: w0 has {got.shape[0]} rows and B has {B.shape[0]}")
+            raise ProblemError(f"Affine: w0 must have {B.shape[0]} rows, as B has; got {got.shape[0]}")
 
     @property
     def size(self) -> int:
@@ -161,7 +161,7 @@ class Equality(_Constructed):
         C, d = numbers(self, "C", 2), numbers(self, "d", 0, 1, 2)
         p, n = C.shape
         if d.ndim and d.shape[0] != p:
-            raise ProblemError(f"Equality: C has {p} rows and d has {d.shape[0]}: one for each equation")
+            raise ProblemError(f"Equality: d must have {p} rows, one for each row of C; got {d.shape[0]}")
         rank = _rank(C.T)
         if rank < p:
             solution = np.linalg.lstsq(C, np.broadcast_to(d, (p,)) if d.ndim == 0 else d)[0]
@@ -226,7 +226,9 @@ class Fixed(_Constructed):
         values = numbers(self, "values", 0, 1, 2)
         order, n = self._entries()
         if values.ndim and values.shape[0] != order.size:
-            raise ProblemError(f"Fixed: {order.size} entries are fixed, and values has {values.shape[0]} rows")
+            raise ProblemError(
+                f"Fixed: values must have {order.size} rows, one for each entry that is fixed; got {values.shape[0]}"
+            )
         if order.size == n:
             raise ProblemError(f"Fixed: all {n} weights are fixed: nothing is left to fit")
 
@@ -310,5 +312,5 @@ def _rank(A: np.ndarray) -> int:
     return int((s > max(A.shape) * _eps(A) * s[0]).sum())
 
 
-def _eps(A: Any) -> float:
+def _eps(A: np.ndarray) -> float:
     return float(np.finfo(np.result_type(A, np.float32)).eps)

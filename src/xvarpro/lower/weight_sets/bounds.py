@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, tak
 class _Box(WeightSet):
     """What the two have in common."""
 
-    def _solver(self, lower: Any, upper: Any, given: LowerSolver | None) -> LowerSolver:
+    def _solver(self, lower: Array | float, upper: Array | float, given: LowerSolver | None) -> LowerSolver:
         if given is not None:
             raise ProblemError(
-                f"{type(self).__name__} has a solver of its own, pivoting on one QR: leave out solver={given!r}"
+                f"{type(self).__name__} needs a level without solver=, since it has its own; got solver={given!r}"
             )
         return InBox(lower, upper)
 

@@ -42,14 +42,15 @@ class WeightSet(Struct):
         return n
 
     def check(self, n: int, k: int | None) -> None:
-        """Raise `ProblemError` if weights of shape (n, k) cannot lie in the set; `k` is None where nobody knows yet."""
+        """Raise `ProblemError` if weights of shape (n, k) cannot lie in the set; an unknown `k` is None."""
         name = type(self).__name__
         if self.size not in (None, n):
-            raise ProblemError(f"{name} is made for weights of length {self.size}, and M(theta) has {n} columns")
+            raise ProblemError(
+                f"{name} must be made for length {n}, the number of columns of M(theta); got {self.size}"
+            )
         if self.columns not in (None, 1) and k not in (None, self.columns):
             raise ProblemError(
-                f"{name} is made for {self.columns} right-hand sides, and y has {k}: give it one column, which stands "
-                "for all, or as many as y has"
+                f"{name} must have one column, or one for each of the {k} right-hand sides of y; got {self.columns}"
             )
 
     def resolved(self) -> WeightSet:
@@ -100,14 +101,14 @@ def one_design(M: Operator) -> Operator:
     """Refuse a design per right-hand side: a set is solved for with one factorisation."""
     if M.columns is not None:
         raise ProblemError(
-            f"W needs one design for all right-hand sides, and M(theta) has {M.columns}, one for each: solve for each "
-            "by itself, or leave out W"
+            f"W needs one design for all right-hand sides; got {M.columns}, one for each: solve for each by itself, or "
+            "leave out W"
         )
     return M
 
 
 def changed(W: Any, **fields: Any) -> Any:
-    """`W` with other arrays of the same kind, unchecked: inside of a compiled loop nobody can look at them."""
+    """`W` with other arrays of the same kind, unchecked: inside of a compiled loop values are not known."""
     new = copy(W)
     for name, value in fields.items():
         object.__setattr__(new, name, value)
@@ -115,7 +116,7 @@ def changed(W: Any, **fields: Any) -> Any:
 
 
 def taken(x: Array, indices: Array, scale: float) -> Array:
-    """``scale * x`` at some of its columns; of a single one, which stands for all, at that one."""
+    """``scale * x`` at some of its columns; of a single one, which is for all, at that one."""
     if x.ndim == 2 and x.shape[1] > 1:
         x = array_namespace(x).take(x, indices, axis=1)
     return scale * x
