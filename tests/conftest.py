@@ -36,7 +36,6 @@ class Array(np.ndarray):
 
 class {name}Backend(type(get("numpy"))):
     name = "{name}"
-    package = "{name}"
     roots = ("{name}",)
     array_types = (Array,)
 

@@ -7,7 +7,10 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, find_dtype
+from xvarpro.backends.exchange import find_device
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
 
 from .support import HOST_BACKENDS, error, host, no_cuda, rng, send
@@ -20,6 +23,12 @@ EPS = np.finfo(np.float64).eps
 
 def test_names_of_the_built_in_backends():
     assert set(HOST_BACKENDS) | {"cupy"} <= set(backends.known())
+
+
+def test_the_seam_stays_small():
+    """What an author of a backend sees: methods, properties and class attributes, counted together."""
+    members = {name for name in (*vars(Backend), *Backend.__annotations__) if not name.startswith("_")}
+    assert len(members) <= 25, sorted(members)
 
 
 def test_one_backend_per_name(backend):
@@ -90,7 +99,7 @@ def test_tracers_belong_to_jax():
 def test_arrays_to_and_fro(dtype, backend):
     x = np.arange(6).reshape(2, 3).astype(dtype)
     there = backend.asarray(x)
-    assert backend.dtype_name(there) == dtype
+    assert dtype_name(there) == dtype
     back = backend.to_numpy(there)
     assert back.dtype == x.dtype
     assert (back == x).all()
@@ -98,8 +107,8 @@ def test_arrays_to_and_fro(dtype, backend):
 
 def test_dtypes_by_name(backend):
     x = backend.asarray(np.ones(2), dtype="float32")
-    assert backend.dtype_name(x) == "float32"
-    assert x.dtype == backend.dtype("float32")
+    assert dtype_name(x) == "float32"
+    assert x.dtype == find_dtype(backend.xp, "float32")
 
 
 def test_scalars_are_read_together(backend):
@@ -118,14 +127,16 @@ def test_devices(backend):
     found = backend.devices()
     assert "cpu" in found or backend.name == "cupy"
     x = send(backend, np.ones(2))
-    parsed = backend.parse_device(found[0])
-    assert str(backend.device_of(backend.asarray(x, device=parsed))) == str(parsed)
-    assert backend.parse_device(parsed) == parsed
+    name, place = next(iter(found.items()))
+    assert find_device(backend, name) == find_device(backend, place) == place
+    assert str(device_of(backend.asarray(x, device=place))) == str(place)
+    with pytest.raises(ValueError, match=rf"device must be one of '{name}'.*got 'abacus:3'"):
+        find_device(backend, "abacus:3")
 
 
 def test_description_is_plain(backend):
     found = backend.describe()
-    assert any(name in found for name in (backend.package, backend.name))
+    assert backend.name in found
     assert all(isinstance(x, str | int | bool) for x in found.values())
 
 
@@ -146,32 +157,27 @@ def inner(a, b):
     return sum(float(np.sum(np.conj(host(x)) * host(y)).real) for x, y in zip(a, b, strict=True))
 
 
-# torch.func.jvp of torch 2.13 runs into torch's own deprecations
-JVP = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-
-
-@JVP
-def test_vjp_is_the_transpose_of_jvp(backend):
+def test_vjp_is_the_transpose_of_linearise(backend):
     """``<u, J v> = <J^T u, v>``."""
     x, Z, c = operands(backend)
     v = [send(backend, rng(1).normal(size=s)) for s in ((3,), (4, 3))]
     u = [send(backend, rng(2).normal(size=s)) for s in ((3,), (4,))]
     with backend.scope("float64"):
         outputs, pullback = backend.vjp(two_outputs, (x, Z), (c,))
-        again, pushed = backend.jvp(two_outputs, (x, Z), tuple(v), (c,))
+        again, push = backend.linearise(two_outputs, (x, Z), (c,))
+        pushed = push(tuple(v))
         pulled = pullback(tuple(u))
     assert [y.shape for y in pulled] == [(3,), (4, 3)]
     assert error(outputs, again) <= 4 * EPS
     assert inner(u, pushed) == pytest.approx(inner(pulled, v), rel=100 * EPS)
 
 
-@JVP
-def test_jvp_is_the_derivative(backend):
+def test_linearise_is_the_derivative(backend):
     x, Z, c = operands(backend)
     v = [rng(1).normal(size=s) for s in ((3,), (4, 3))]
     h = 6e-6
     with backend.scope("float64"):
-        _, pushed = backend.jvp(two_outputs, (x, Z), tuple(send(backend, d) for d in v), (c,))
+        pushed = backend.linearise(two_outputs, (x, Z), (c,))[1](tuple(send(backend, d) for d in v))
         ahead, behind = (
             two_outputs(*(send(backend, host(a) + s * h * d) for a, d in zip((x, Z), v, strict=True)), c)
             for s in (1, -1)
@@ -238,7 +244,7 @@ def test_qr(shape, backend):
     A = rng(0).normal(size=shape)
     with backend.scope("float64"):
         Q, R = (host(x) for x in backend.qr(send(backend, A)))
-        r = host(backend.qr_r(send(backend, A)))
+        r = host(backend.qr(send(backend, A), mode="r")[1])
     k = min(shape)
     assert Q.shape == (shape[0], k)
     assert R.shape == r.shape == (k, shape[1])
@@ -316,7 +322,7 @@ def test_factorisations_of_what_is_not_finite_do_not_raise(kind, backend):
     with backend.scope("float64"):
         Q, R = backend.qr(A)
         U, s, Vh = backend.svd(A)
-        r = backend.qr_r(A)
+        r = backend.qr(A, mode="r")[1]
     assert [x.shape for x in (Q, R, r, U, s, Vh)] == [(3, 3)] * 4 + [(3,), (3, 3)]
     for factor in ((Q, R), (r,), (U, s, Vh)):
         assert not all(np.isfinite(host(x)).all() for x in factor)
@@ -410,7 +416,7 @@ def test_sparse_product(kind, backend):
     with backend.scope("float64"):
         got = host(backend.sparse_product(*there[:3], (4, 3), there[3]))
     assert np.abs(got - M @ w).max() <= 1e-14
-    if backend.autodiff != "tape":
+    if backend.name in ("torch", "jax"):
         with backend.scope("float64"):
             _, pull = backend.vjp(lambda d, v: (backend.sparse_product(*there[:2], d, (4, 3), v),), tuple(there[2:]))
             in_data, in_w = (host(x) for x in pull((send(backend, r),)))
@@ -475,7 +481,7 @@ def test_columns_settle_one_by_one(backend):
 
     with backend.scope("float64"):
         start = (given, xp.zeros((6,), dtype=xp.int32), given)
-        x, *_ = backend.settle(running, advance, start, (given,))
+        x, *_ = backends.column_loop(backend, running, advance, start, (given,))
     assert np.allclose(host(x), np.sqrt(squares), rtol=1e-9, equal_nan=True)
     assert np.array_equal(host(given), squares, equal_nan=True)
 
@@ -559,8 +565,8 @@ def test_scopes_give_back_after_an_error(backend):
 
 def test_float64_inside_a_scope(backend):
     with backend.scope("float64"):
-        x = backend.xp.asarray([1.0], dtype=backend.dtype("float64")) + 1e-12
-        assert backend.dtype_name(x) == "float64"
+        x = backend.xp.asarray([1.0], dtype=find_dtype(backend.xp, "float64")) + 1e-12
+        assert dtype_name(x) == "float64"
         assert float(x[0]) != 1.0
 
 
@@ -580,7 +586,7 @@ def test_primitives_on_a_cuda_device(name):
         pytest.skip(reason)
     backend = backends.get(name)
     A = rng(0).normal(size=(7, 3))
-    device = backend.parse_device("cuda:0")
+    device = find_device(backend, "cuda:0")
     there = backend.asarray(A, device=device)
     with backend.scope("float64"):
         Q, R = backend.qr(there)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import (
     BackendNotInstalledError,
     ExchangeError,
@@ -392,7 +393,7 @@ def test_wider_data_are_rounded_with_a_warning_that_names_them(home):
     y = SIGNAL.astype("float32")
     with pytest.warns(xv.PrecisionWarning, match=r"data\['t'\] is float64 and theta0 is float32.*rounded") as caught:
         fit = xv.solve(xv.separable(decays, y, data={"t": T}), theta0, max_iter=1)
-    assert owner.dtype_name(fit.theta) == "float32"
+    assert dtype_name(fit.theta) == "float32"
     assert caught[0].filename == __file__
 
 

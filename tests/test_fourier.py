@@ -12,6 +12,7 @@ import pytest
 import xvarpro as xv
 from xvarpro import lower, operators
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
 from xvarpro.lower import FourierDivision, circulant_preconditioner
 from xvarpro.lower.interface import System
@@ -122,7 +123,7 @@ def test_products_are_those_of_the_dense_matrix(grid, complex_, backend):
         np.testing.assert_array_equal(host(M.dense()), A)
         products = M.matvec(send(backend, w)), M.rmatvec(send(backend, r))
         for got, want in zip(products, (times(A, w), times(adjoint(A), r)), strict=True):
-            assert backend.dtype_name(got) == ("complex128" if any(complex_) else "float64")
+            assert dtype_name(got) == ("complex128" if any(complex_) else "float64")
             np.testing.assert_allclose(host(got), want, rtol=0, atol=1e-14 * np.abs(A).sum(), err_msg=cls.__name__)
 
 
@@ -132,7 +133,7 @@ def test_products_in_float32(grid, complex_, backend):
     for cls, kernel, rest, A in designs(grid, complex_[0]).values():
         kernel, w = spoken("float32", kernel, draw(5, A.shape[-1], K, complex_=complex_[1]))
         got = cls(send(backend, kernel), *rest).matvec(send(backend, w))
-        assert backend.dtype_name(got) == ("complex64" if any(complex_) else "float32")
+        assert dtype_name(got) == ("complex64" if any(complex_) else "float32")
         assert np.linalg.norm(host(got) - times(A, w)) <= 20 * EPS["float32"] * np.linalg.norm(A) * np.linalg.norm(w)
 
 
@@ -146,7 +147,7 @@ def test_outer_is_the_gradient_of_the_product(grid, complex_, backend):
         assert type(gradient) is cls
         (g,), _ = trees.partition(gradient)
         assert g.shape == kernel.shape
-        assert backend.dtype_name(g) == ("complex128" if complex_[0] else "float64")
+        assert dtype_name(g) == ("complex128" if complex_[0] else "float64")
         change = draw(20, *kernel.shape, complex_=complex_[0])
         moved = host(cls(send(backend, change), *rest).matvec(send(backend, w)))
         assert np.vdot(host(g), change).real == pytest.approx(np.vdot(r, moved).real, rel=1e-11, abs=1e-11)
@@ -254,7 +255,7 @@ def divides(kind, grid, lam, weighted, complex_, backend):
     level = Level(backend, kind, grid, lam, weighted, complex_)
     assert level.solver == FourierDivision()
     w = level.ask("argmin", level.system, level.factor, level.send(level.y))
-    assert backend.dtype_name(w) == ("complex128" if any(complex_) else "float64")
+    assert dtype_name(w) == ("complex128" if any(complex_) else "float64")
     kappa = level.s.max() / level.s.min()
     assert np.linalg.norm(host(w) - level.w) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(level.w)
     r = times(level.A, level.w) - level.y
@@ -277,7 +278,7 @@ def test_division_in_float32(complex_, backend):
     for kind in PERIODIC:
         level = Level(backend, kind, (3, 4), complex_=complex_, dtype="float32")
         w = level.ask("argmin", level.system, level.factor, level.send(level.y))
-        assert backend.dtype_name(w) == level.y.dtype.name
+        assert dtype_name(w) == level.y.dtype.name
         assert np.linalg.norm(host(w) - level.w) <= 1e-5 * np.linalg.norm(level.w)
 
 

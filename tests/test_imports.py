@@ -40,12 +40,12 @@ LAYERS = [
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("interface", "tape", "_held"),
-    ("plugin",),
+    ("plugin", "columns", "factorisations", "testing"),
     ("registry",),
     ("",),
     ("exchange", "eager"),
     ("taped",),
-    ("hosted",),
+    ("hosted", "calculus"),
     ("numpy", "cupy", "strict", "torch", "jax"),
 ]
 BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}

@@ -12,6 +12,7 @@ import pytest
 import xvarpro as xv
 from xvarpro import lower, operators
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
@@ -125,7 +126,7 @@ def test_products_are_those_of_the_dense_form(case, kind, backend):
     with backend.scope("float64"):
         Mw, Mr, e, s = M.matvec(w), M.rmatvec(r), M.residual(w, y), M.sizes()
         A = M.dense()
-    assert backend.dtype_name(Mw) == backend.dtype_name(Mr) == kind
+    assert dtype_name(Mw) == dtype_name(Mr) == kind
     close(A, level.A if M.columns else level.A[0], tolerance)
     close(Mw, level.times(level.A, level.w), tolerance)
     close(Mr, level.times(hermitian(level.A), level.r), tolerance)
@@ -212,7 +213,7 @@ def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
         deficient, condition, *_ = solver.diagnose(there, system, factor, y)
     kappa = max(np.linalg.cond(h) for h in H)
     tolerance, scale = (100 if solver.exact else 1000) * EPS[kind], np.linalg.norm(level.y)
-    assert backend.dtype_name(got) == kind
+    assert dtype_name(got) == kind
     close(level.times(H, host(got)), level.times(hermitian(level.A), level.y), tolerance * kappa**0.5)
     close(refined, w, tolerance * kappa)
     close(e, r, tolerance * kappa, scale)

@@ -19,6 +19,7 @@ from xvarpro.backends._held import Held
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.cli import app
 from xvarpro.core import trees
+from xvarpro.core.namespace import device
 from xvarpro.core.struct import Struct
 from xvarpro.errors import ProblemError
 from xvarpro.results import serialization as stored
@@ -97,12 +98,12 @@ def test_the_address_of_data_does_not_count_on_torch():
 def test_a_deterministic_backend_is_one_and_computes_where_theta_is():
     for name in (*EAGER, "jax"):
         held = xv.backends.get(name).deterministic()
-        assert held.reproducible
+        assert xv.backends.is_deterministic(held)
         assert held is held.deterministic() is xv.backends.get(name).deterministic()
         x = send(xv.backends.get(name), np.ones(3), "float32")
         moved = xv.backends.exchange.move(x, held)
         assert type(moved) is type(x)
-        assert held.device_of(moved) == held.device_of(x)
+        assert device(moved) == device(x)
 
 
 def test_every_entry_takes_a_deterministic_backend():
@@ -120,9 +121,9 @@ def test_every_entry_takes_a_deterministic_backend():
 def test_a_backend_without_such_a_mode_refuses():
     class Plugin(NumPyBackend):
         name = "plugged"
-        reproducible = False
+        deterministic = xv.backends.Backend.deterministic
 
-    with pytest.raises(ProblemError, match="the plugged backend has no deterministic mode"):
+    with pytest.raises(ProblemError, match="a deterministic mode, and plugged has none"):
         solve(backend=Plugin(), deterministic=True)
     assert solve(backend=Plugin(), max_iter=1).provenance["determinism"] == {"held": False, "unpromised": []}
 
@@ -185,12 +186,12 @@ def test_solves_that_overlap_restore_what_was_there_before_the_first():
 
 def test_what_is_not_promised_is_said():
     gpu = SimpleNamespace(platform="gpu")
-    (said,) = xv.backends.get("jax").deterministic().unpromised(gpu)
+    (said,) = xv.backends.get("jax").deterministic().nondeterministic_operations(gpu)
     assert "what runs before the loop" in said
-    (said,) = xv.backends.get("jax").uncompiled().deterministic().unpromised(gpu)
+    (said,) = xv.backends.uncompiled(xv.backends.get("jax")).deterministic().nondeterministic_operations(gpu)
     assert "every operation" in said
-    assert xv.backends.get("jax").deterministic().uncompiled().reproducible
-    assert "cuSOLVER" in xv.backends.get("torch").unpromised("cuda:0")[0]
+    assert xv.backends.is_deterministic(xv.backends.uncompiled(xv.backends.get("jax").deterministic()))
+    assert "cuSOLVER" in xv.backends.get("torch").nondeterministic_operations("cuda:0")[0]
 
 
 def test_torchs_rows_are_added_as_its_sparse_product_does():

@@ -18,6 +18,7 @@ import pytest
 import xvarpro as xv
 from xvarpro import Status
 from xvarpro.core import trees
+from xvarpro.core.namespace import device, dtype_name
 from xvarpro.operators.interface import Operator
 from xvarpro.sets import Box, CappedSimplex, L1Ball
 
@@ -430,8 +431,8 @@ def test_results_go_home(home, dtype, backend):
         fit = xv.solve(problem, theta0, over={"rates": BOX}, max_iter=2, tol=0.0, backend=backend.name)
         for x in (fit.theta["rates"], fit.w):
             assert xv.backends.of(x) is owner
-            assert owner.dtype_name(x) == dtype
-            assert str(owner.device_of(x)) == str(owner.device_of(theta0["rates"]))
+            assert dtype_name(x) == dtype
+            assert str(device(x)) == str(device(theta0["rates"]))
     assert fit.provenance["backend"] == backend.name
     assert fit.provenance["dtype"] == dtype
 
@@ -803,6 +804,6 @@ def test_on_a_cuda_device(name):
     assert fit.value == pytest.approx(want.value, rel=1e-9)
     with ExitStack():
         owner = xv.backends.get(name)
-        theta0 = owner.asarray(START, device=owner.parse_device("cuda:0"))
+        theta0 = owner.asarray(START, device=xv.backends.exchange.find_device(owner, "cuda:0"))
         home = solve(theta0=theta0, max_iter=2)
-        assert str(owner.device_of(home.theta)) == str(owner.device_of(theta0))
+        assert str(device(home.theta)) == str(device(theta0))

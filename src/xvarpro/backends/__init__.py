@@ -5,49 +5,62 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from xvarpro.backends.columns import column_loop
+from xvarpro.backends.factorisations import linalg_errors
 from xvarpro.backends.interface import Backend
 from xvarpro.backends.registry import (
     ENTRY_POINT_GROUP,
     get,
     installed,
+    is_deterministic,
     known,
     of,
     owner,
     prove,
     sparse_product,
     to_numpy,
+    uncompiled,
 )
+from xvarpro.core.namespace import find_dtype
 
 if TYPE_CHECKING:
     from xvarpro.backends.eager import EagerBackend
     from xvarpro.backends.hosted import HostedBackend
     from xvarpro.backends.taped import TapedBackend
+    from xvarpro.backends.testing import SuiteHooks
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Backend",
     "EagerBackend",
     "HostedBackend",
+    "SuiteHooks",
     "TapedBackend",
+    "column_loop",
+    "find_dtype",
     "get",
     "installed",
+    "is_deterministic",
     "known",
+    "linalg_errors",
     "of",
     "owner",
     "prove",
     "sparse_product",
     "to_numpy",
+    "uncompiled",
 ]
 
 _BASES = {
     "EagerBackend": "xvarpro.backends.eager",
     "HostedBackend": "xvarpro.backends.hosted",
+    "SuiteHooks": "xvarpro.backends.testing",
     "TapedBackend": "xvarpro.backends.taped",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The classes that backends derive from: they need the registry, and most programs never ask for them."""
+    """Base classes of backends, imported on first use: they need the registry, and few programs use them."""
     if name not in _BASES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_BASES[name]), name)

@@ -8,15 +8,48 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import get, of, owner
-from xvarpro.backends.interface import Array, Backend
+from xvarpro.backends import of, owner
+from xvarpro.backends.interface import Backend
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
+from xvarpro.core.struct import Array
 from xvarpro.errors import ExchangeError, UnsupportedDtypeError, UnsupportedError
 
 
-def dtype_name(x: Any) -> str:
-    """Standard name of the dtype of an array of any known framework."""
-    backend = of(x)
-    return backend.dtype_name(x) if backend else str(x.dtype)
+def find_device(backend: Backend, device: Any) -> Any:
+    """Device of a backend by its name: one of `Backend.devices`, "gpu" for "cuda", index 0 where none is given.
+
+    An object of the framework's own is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        The backend has no such device; the message lists those that it has.
+    """
+    found = backend.devices()
+    kind, _, index = str(device).partition(":")
+    for name in (str(device), f"{'cuda' if kind == 'gpu' else kind}:{index or 0}"):
+        if name in found:
+            return found[name]
+    if isinstance(device, str) or all(isinstance(place, str) for place in found.values()):
+        raise ValueError(f"device must be one of {', '.join(map(repr, found))} on {backend.name}, got {device!r}")
+    return device
+
+
+def address(x: Array) -> int | None:
+    """Address of the first entry of an array: a copy has another. None where it cannot be found without a copy."""
+    framework: Any = x
+    if hasattr(framework, "data_ptr"):  # Torch
+        return framework.data_ptr()
+    if hasattr(framework, "addressable_shards"):  # JAX
+        return min(shard.data.unsafe_buffer_pointer() for shard in framework.addressable_shards)
+    if hasattr(framework, "__cuda_array_interface__"):  # CuPy
+        return framework.__cuda_array_interface__["data"][0]
+    try:
+        host = framework if hasattr(framework, "__array_interface__") else np.from_dlpack(framework)
+    except (AttributeError, BufferError, RuntimeError, TypeError):
+        return None
+    return host.__array_interface__["data"][0]
 
 
 @dataclass(frozen=True)
@@ -34,8 +67,8 @@ class Tally:
     def add(self, x: Array, y: Array) -> None:
         """Count an array `y` of a backend's that `x` has become."""
         source, to = of(x), owner(y)
-        start = source.address(x) if source else get("numpy").address(_host(None, x, ""))
-        shared = math.prod(y.shape) == 0 or start == to.address(y)
+        start = address(x)
+        shared = math.prod(y.shape) == 0 or (start is not None and start == address(y))
         name = f"{source.name if source else type(x).__name__} to {to.name}"
         count = self.counts.setdefault(name, {"shared": 0, "copied": 0})
         count["shared" if shared else "copied"] += 1
@@ -55,12 +88,12 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
     """
     source = of(x)
     if source is None and not hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
-        raise ExchangeError(f"expected an array of a known framework or one with __dlpack__, got {type(x).__name__}")
+        raise ExchangeError(f"an array of a known framework or with __dlpack__ is required; got {type(x).__name__}")
     want = dtype or dtype_name(x)
     try:
         if source is not None and source.name == to.name:  # one framework may be two backends, deterministic and not
             y = to.asarray(x, dtype=want, device=device)
-        elif source is not None and not _on_host(source, x) and not _on_host(to, None, device):
+        elif source is not None and not _on_host(device_of(x)) and not _on_host(device):
             y = to.asarray(to.xp.from_dlpack(x), dtype=want, device=device)
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
@@ -71,10 +104,10 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
             f"cannot move a {owner} array of dtype {dtype_name(x)} to {to.name}: {error}. "
             "Convert it to float32 or float64 first."
         ) from error
-    if to.dtype_name(y) != want:
+    if dtype_name(y) != want:
         remedy = "pass it as int32" if "int" in want else "ask for dtype='float32'"
         raise ExchangeError(
-            f"a {want} array became {to.dtype_name(y)} on {to.name}, which would lose digits"
+            f"a {want} array became {dtype_name(y)} on {to.name}, which would lose digits"
             + (f"; turn jax_enable_x64 on, or {remedy}" if to.name == "jax" else "")
         )
     if tally is not None:
@@ -84,15 +117,14 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
 
 def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:
     if source is None:
-        return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
-    kind = source.dtype_name(x)
-    # NumPy has no bfloat16: widen before leaving. Nobody else has NumPy's longest: round, where that was asked for
+        return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)  # type: ignore[arg-type]
+    kind = dtype_name(x)
+    # NumPy has no bfloat16, which is widened first; only NumPy has its longest dtype, which is rounded on request
     half, longest = kind in ("bfloat16", "float16"), kind == np.dtype(np.longdouble).name
     if (half or longest) and dtype != kind and dtype in ("float32", "float64"):
         x = source.asarray(x, dtype="float32" if half else dtype)
     return source.to_numpy(x)
 
 
-def _on_host(backend: Backend, x: Array | None, device: Any = None) -> bool:
-    where = backend.device_of(x) if x is not None else device
-    return where is None or "cpu" in str(where).lower()
+def _on_host(device: Any) -> bool:
+    return device is None or "cpu" in str(device).lower()

@@ -10,43 +10,33 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import get
-from xvarpro.backends.interface import Array
 from xvarpro.backends.taped import TapedBackend
+from xvarpro.core.namespace import dtype_name
+from xvarpro.core.struct import Array
 
 
 class HostedBackend(TapedBackend):
     """Factorisations and scattered sums by NumPy, on copies; one device, the host.
 
-    Left are `name`, `package`, `roots`, `xp`, `asarray` and `to_numpy`. Every other method may be replaced, one by one,
-    by what the framework does itself.
+    A subclass defines `name`, `roots`, `xp`, `asarray` and `to_numpy`. It may replace every other method by what the
+    framework does itself.
     """
 
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         return [float(self.to_numpy(x)) for x in scalars]
 
-    def device_of(self, x: Array) -> Any:
-        return "cpu"
-
-    def parse_device(self, device: Any) -> Any:
-        if str(device) != "cpu":
-            raise ValueError(f"the {self.name} backend computes on the host: device must be 'cpu', got {device!r}")
-        return "cpu"
-
-    def devices(self) -> list[str]:
-        return ["cpu"]
+    def devices(self) -> dict[str, Any]:
+        return {"cpu": "cpu"}
 
     def index_add(self, x: Array, key: Any, v: Array) -> Array:
         parts = key if isinstance(key, tuple) else (key,)
         host = tuple(self.to_numpy(part) if hasattr(part, "dtype") else part for part in parts)
         out = np.array(self.to_numpy(x))
         np.add.at(out, host, self.to_numpy(v))
-        return self._home(out)
+        return self._from_numpy(out)
 
-    def householder_qr(self, A: Array) -> tuple[Array, Array]:
-        return self._by_numpy("householder_qr", A)
-
-    def qr_r(self, A: Array) -> Array:
-        return self._by_numpy("qr_r", A)
+    def householder_qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        return self._by_numpy("householder_qr", A, mode=mode)
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
         return self._by_numpy("svd", A)
@@ -59,11 +49,11 @@ class HostedBackend(TapedBackend):
 
     def _by_numpy(self, method: str, *arrays: Array, **options: Any) -> Any:
         out = getattr(get("numpy"), method)(*(self.to_numpy(x) for x in arrays), **options)
-        return tuple(self._home(x) for x in out) if isinstance(out, tuple) else self._home(out)
+        return tuple(self._from_numpy(x) for x in out) if isinstance(out, tuple) else self._from_numpy(out)
 
-    def _home(self, x: np.ndarray) -> Array:
+    def _from_numpy(self, x: np.ndarray) -> Array:
         # not every framework reads strides that run backwards
-        return self.asarray(np.array(x, order="C"), dtype=x.dtype.name)
+        return self.asarray(np.array(x, order="C"), dtype=dtype_name(x))
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
@@ -71,5 +61,5 @@ class HostedBackend(TapedBackend):
             yield
 
     def describe(self) -> dict[str, Any]:
-        version = getattr(importlib.import_module(self.package), "__version__", "unknown")
+        version = getattr(importlib.import_module(self.roots[0]), "__version__", "unknown")
         return {self.name: version, **get("numpy").describe()}

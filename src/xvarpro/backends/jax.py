@@ -12,11 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as xp
 import numpy as np
+from jax import Array
 
-from xvarpro.backends.interface import Array, Backend, Pullback, Pushforward
+from xvarpro.backends.interface import Backend, Function, Linear, State
+from xvarpro.backends.testing import Fixture, SuiteHooks
+
+STEPS = 1024  # of a compiled loop per call: the rows of its record
+KEPT = 64  # compiled functions held at a time
 
 
-class JaxBackend(Backend):
+class JaxBackend(SuiteHooks, Backend):
     """JAX.
 
     Parameters
@@ -30,13 +35,8 @@ class JaxBackend(Backend):
     """
 
     name = "jax"
-    package = "jax"
     roots = ("jax", "jaxlib")
-    extra = "jax"
-    autodiff = "jax.vjp"
     xp = xp
-    chunk = 1024
-    kept = 64  # compiled functions held at a time
 
     def __init__(self, compiled: bool = True, reproducible: bool = False, inner: bool = False) -> None:
         self.compiled, self.reproducible, self.inner = compiled, reproducible, inner
@@ -59,16 +59,11 @@ class JaxBackend(Backend):
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         return [float(x) for x in jax.device_get(list(scalars))]
 
-    def dtype_name(self, x: Array) -> str:
-        return x.dtype.name
+    def devices(self) -> dict[str, Any]:
+        found = [*jax.devices(), *(jax.devices("cpu") if jax.default_backend() != "cpu" else [])]
+        return {_device_name(d): d for d in found}
 
-    def device_of(self, x: Array) -> Any:
-        return next(iter(x.devices()))
-
-    def address(self, x: Array) -> int:
-        return min(shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards)
-
-    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+    def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
         def made(values: np.ndarray, dtype: str, x64: bool = False) -> Array:
@@ -89,7 +84,7 @@ class JaxBackend(Backend):
             **{name: partial(rounded, name) for name in short},
         }
 
-    def state(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return {
             "x64": bool(jax.config.jax_enable_x64),
             "matmul precision": jax.config.jax_default_matmul_precision,
@@ -98,26 +93,13 @@ class JaxBackend(Backend):
             "nan checks": bool(jax.config.jax_debug_nans),
         }
 
-    def parse_device(self, device: Any) -> Any:
-        if not isinstance(device, str):
-            return device
-        kind, _, index = device.partition(":")
-        return jax.devices(kind)[int(index or 0)]
+    # -- derivatives. JAX conjugates complex gradients; this package does not.
 
-    def devices(self) -> list[str]:
-        names = {"gpu": "cuda"}
-        found = [*jax.devices(), *(jax.devices("cpu") if jax.default_backend() != "cpu" else [])]
-        return [d.platform if d.platform == "cpu" else f"{names.get(d.platform, d.platform)}:{d.id}" for d in found]
-
-    # -- calculus. JAX conjugates complex gradients; this package does not.
-
-    def vjp(
-        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
-    ) -> tuple[tuple[Array, ...], Pullback]:
+    def vjp(self, fun: Function, primals: tuple[Array, ...], constants: tuple[Array, ...] = ()) -> tuple[Any, Linear]:
         outputs, pull = jax.vjp(lambda *theta: fun(*theta, *constants), *primals)
 
         def seed(c: Array) -> Any:
-            # what JAX wants in place of the cotangent of an index
+            # JAX takes an array of float0 for the cotangent of an integer
             return xp.conj(c) if xp.issubdtype(c.dtype, xp.inexact) else np.zeros(c.shape, jax.dtypes.float0)
 
         def pullback(cotangents: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -125,29 +107,19 @@ class JaxBackend(Backend):
 
         return outputs, pullback
 
-    def jvp(
-        self,
-        fun: Callable[..., tuple[Array, ...]],
-        primals: tuple[Array, ...],
-        tangents: tuple[Array, ...],
-        constants: tuple[Array, ...] = (),
-    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        return jax.jvp(lambda *theta: fun(*theta, *constants), primals, tangents)
-
     def linearise(
-        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
-    ) -> tuple[tuple[Array, ...], Pushforward]:
+        self, fun: Function, primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
+    ) -> tuple[Any, Linear]:
         outputs, push = jax.linearize(lambda *theta: fun(*theta, *constants), *primals)
         return outputs, lambda tangents: push(*tangents)
 
     # -- linear algebra
 
-    def qr(self, A: Array) -> tuple[Array, Array]:
+    def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        if mode == "r":
+            return A, xp.linalg.qr(A, mode="r")
         Q, R = xp.linalg.qr(A)
         return Q, R
-
-    def qr_r(self, A: Array) -> Array:
-        return xp.linalg.qr(A, mode="r")
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
         # LAPACK's SVD may never return from an inf; from NaN it does
@@ -171,19 +143,19 @@ class JaxBackend(Backend):
     # Of a call outside of a compiled function, as a set's projection by itself, only single operations are compiled:
     # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
 
-    def while_loop(self, cond: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
+    def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
         if _tracing():
             return jax.lax.while_loop(cond, body, state)
         while bool(cond(state)):
             state = body(state)
         return state
 
-    def when(self, condition: Array, fun: Callable[[Any], Any], state: Any) -> Any:
+    def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         if _tracing():
             return jax.lax.cond(condition, fun, lambda state: state, state)
         return fun(state) if bool(condition) else state
 
-    def _compile(self, fun: Callable[..., Any], key: Any) -> Callable[..., Any]:
+    def _compile(self, fun: Callable[..., Any], key: object) -> Callable[..., Any]:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""
         if not self.compiled:
             return fun
@@ -191,24 +163,19 @@ class JaxBackend(Backend):
             # only the outermost function takes options
             options = None if self.inner else _options(self.reproducible) or None
             self._cache[key] = jax.jit(fun, compiler_options=options)
-            if len(self._cache) > self.kept:
+            if len(self._cache) > KEPT:
                 self._cache.popitem(last=False)
         self._cache.move_to_end(key)
         return self._cache[key]
 
-    def uncompiled(self) -> JaxBackend:
-        return JaxBackend(compiled=False, reproducible=self.reproducible) if self.compiled else self
-
     def embedded(self) -> JaxBackend:
+        """The backend inside a function that the caller compiles, differentiates or maps over a batch."""
         return _embedded()
 
-    def report(self, fun: Callable[..., None], *scalars: Array) -> None:
-        jax.debug.callback(lambda *x: fun(*map(float, x)), *scalars)
-
-    def trace(self, fun: Callable[..., Any], *args: Array) -> Any:
+    def eval_shape(self, fun: Callable[..., Any], *args: Array) -> Any:
         return jax.eval_shape(fun, *args)
 
-    def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: Any) -> Callable[..., Any]:
+    def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: object) -> Callable[..., Any]:
         return self._compile(lambda operands, *args: make(operands)(*args), key)
 
     def loop(
@@ -216,12 +183,12 @@ class JaxBackend(Backend):
         make: Callable[[tuple[Array, ...]], Callable[[Any], Any]],
         record: Callable[[Any], tuple[Array, ...]],
         running: Callable[[Any], Array],
-        key: Any,
+        key: object,
     ) -> Callable[[tuple[Array, ...], Any, int], tuple[Any, list[list[float]]]]:
         def iterate(operands: tuple[Array, ...], state: Any, n: Array) -> Any:
             step = make(operands)
             width = len(jax.eval_shape(record, state))
-            rows = xp.zeros((self.chunk, width), dtype=state.iterate.value.dtype)
+            rows = xp.zeros((STEPS, width), dtype=state.iterate.value.dtype)
 
             def body(carry: Any) -> Any:
                 i, state, rows = carry
@@ -236,8 +203,8 @@ class JaxBackend(Backend):
         compiled = self._compile(iterate, key)
 
         def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
-            # NumPy at both ends: a scalar or a slice made by JAX is one more dispatch, as dear as a small step
-            done, state, rows = compiled(operands, state, np.int32(min(n, self.chunk)))
+            # NumPy at both ends: a scalar or a slice of JAX's is one more dispatch, as long as a small step
+            done, state, rows = compiled(operands, state, np.int32(min(n, STEPS)))
             return state, np.asarray(rows)[: np.asarray(done)].astype(np.float64).tolist()
 
         return run
@@ -253,8 +220,8 @@ class JaxBackend(Backend):
     def deterministic(self) -> JaxBackend:
         return self if self.reproducible else _reproducible(self.compiled)
 
-    def unpromised(self, device: Any) -> tuple[str, ...]:
-        if device.platform == "cpu":
+    def nondeterministic_operations(self, device: Any) -> tuple[str, ...]:
+        if getattr(device, "platform", "") == "cpu":
             return ()
         whole = "every operation" if not self.compiled or _GPU not in _options(True) else "what runs before the loop"
         return (f"{whole} is compiled without --{_GPU}: set it in XLA_FLAGS before the start.",)
@@ -262,6 +229,7 @@ class JaxBackend(Backend):
     def describe(self) -> dict[str, Any]:
         return {
             "jax": jax.__version__,
+            "derivatives": "jax.vjp",
             "platform": jax.default_backend(),
             "x64 flag": bool(jax.config.jax_enable_x64),
             "matmul precision": "highest",
@@ -279,6 +247,12 @@ def _instructions() -> str:
     program = jax.jit(lambda x: x + x).lower(np.float32(0)).compile().runtime_executable().serialize()
     sets = {"AVX512": b"+avx512f", "AVX2": b"+avx2", "AVX": b"+avx", "SSE4_2": b"+sse4.2"}
     return next((name for name, feature in sets.items() if feature in program), "unknown")
+
+
+def _device_name(device: Any) -> str:
+    if device.platform == "cpu":
+        return "cpu"
+    return f"{'cuda' if device.platform == 'gpu' else device.platform}:{device.id}"
 
 
 def _tracing() -> bool:
@@ -301,10 +275,10 @@ _GPU = "xla_gpu_deterministic_ops"
 
 @cache
 def _options(reproducible: bool) -> dict[str, Any]:
-    """What XLA is asked for, one compilation at a time; what this version of it does not know is left out.
+    """Options of each compilation that this version of XLA knows.
 
-    On a CPU it would order a loop so that its kernels may run side by side: small ones then pay for a thread pool, up
-    to a third of an iteration, and large ones have all threads anyway.
+    By default XLA orders a loop on a CPU so that its kernels may run at the same time: small ones then pay for a thread
+    pool, up to a third of an iteration, and large ones use all threads anyway.
     """
     wanted = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED", **({_GPU: True} if reproducible else {})}
     return {name: value for name, value in wanted.items() if _known(name, value)}

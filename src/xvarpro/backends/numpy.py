@@ -1,8 +1,11 @@
 """NumPy: the reference backend and the default."""
 
+# mypy: disable-error-code="override"
+# its methods take NumPy's arrays, not those of any framework
+
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -11,48 +14,49 @@ from typing import Any
 
 import array_api_compat.numpy as xp
 import numpy as np
+from numpy import ndarray
 
-from xvarpro.backends.interface import Array
+from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
 from xvarpro.backends.taped import TapedBackend
+from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.core.namespace import adjoint
 
 
-class NumPyBackend(TapedBackend):
+class NumPyBackend(SuiteHooks, TapedBackend):
     """NumPy on the host."""
 
     name = "numpy"
-    package = "numpy"
     roots = ("numpy",)
-    extra = ""
-    failures = (np.linalg.LinAlgError,)
-    reproducible = True  # no operation of NumPy or of its BLAS depends on which thread is first
     xp = xp
 
-    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> ndarray:
         x = np.asarray(x, dtype=dtype)
         return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
-    def to_numpy(self, x: Array) -> np.ndarray:
+    def to_numpy(self, x: ndarray) -> ndarray:
         return np.asarray(x)
 
-    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+    def to_floats(self, scalars: Sequence[ndarray]) -> list[float]:
         return [float(x) for x in scalars]
 
-    def dtype_name(self, x: Array) -> str:
-        return x.dtype.name
+    def devices(self) -> dict[str, Any]:
+        return {"cpu": "cpu"}
 
-    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+    def deterministic(self) -> NumPyBackend:
+        return self  # no operation of NumPy or of its BLAS depends on which thread is first
+
+    def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
-        def frozen() -> np.ndarray:
+        def frozen() -> ndarray:
             y = x.copy()
             y.flags.writeable = False
             return y
 
-        def unaligned() -> np.ndarray:
+        def unaligned() -> ndarray:
             return np.frombuffer(bytearray(b"?" + x.tobytes()), offset=1).reshape(2, 3)
 
-        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+        def cast(dtype: str) -> tuple[ndarray, ndarray]:
             return x.astype(dtype), x.astype(dtype)
 
         casts = ("float32", "float16", "longdouble", "complex64", "complex128", "int64", "int32", "uint8", "bool")
@@ -73,47 +77,34 @@ class NumPyBackend(TapedBackend):
             **{name: partial(cast, name) for name in casts},
         }
 
-    def state(self) -> dict[str, Any]:
-        state: Any = np.random.get_state()  # noqa: NPY002 - the caller's, which is only looked at
-        # a number tells one state from another
+    def settings(self) -> dict[str, object]:
+        state: Any = np.random.get_state()  # noqa: NPY002 - the caller's, which is only read
         return {
             "errstate": np.geterr(),
             "random": hash((state[1].tobytes(), *state[2:])),
             "print options": np.get_printoptions(),
         }
 
-    def device_of(self, x: Array) -> Any:
-        return "cpu"
-
-    def parse_device(self, device: Any) -> Any:
-        if str(device) != "cpu":
-            raise ValueError(f"the numpy backend computes on the host: device must be 'cpu', got {device!r}")
-        return "cpu"
-
-    def devices(self) -> list[str]:
-        return ["cpu"]
-
-    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+    def index_add(self, x: ndarray, key: Any, v: ndarray) -> ndarray:
         out = x.copy()
         np.add.at(out, key, v)
         return out
 
-    # NumPy raises LinAlgError where this protocol promises NaN
+    def householder_qr(self, A: ndarray, mode: str = "reduced") -> tuple[ndarray, ndarray]:
+        if mode == "r":
+            R: Any = np.linalg.qr(A, mode="r")
+            return A, R
+        Q, R = np.linalg.qr(A)
+        return Q, R
 
-    def householder_qr(self, A: Array) -> tuple[Array, Array]:
-        return np.linalg.qr(A)
-
-    def qr_r(self, A: Array) -> Array:
-        return np.linalg.qr(A, mode="r")
-
-    def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = self.each(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, self.numbers(A))
+    def svd(self, A: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+        U, s, Vh = each_matrix(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, nan_if_not_finite(A))
         return U, s, Vh
 
-    def cholesky(self, A: Array) -> Array:
-        return self.each(lambda A: (np.linalg.cholesky(A),), lambda A: (np.full_like(A, np.nan),), A)[0]
+    def cholesky(self, A: ndarray) -> ndarray:
+        return each_matrix(lambda A: (np.linalg.cholesky(A),), lambda A: (np.full_like(A, np.nan),), A)[0]
 
-    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+    def solve_triangular(self, R: ndarray, B: ndarray, *, lower: bool = False, transpose: bool = False) -> ndarray:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
         # substitution is one pass of order n^2 k. SciPy brings a BLAS of its own, whose threads get in the way of
         # NumPy's: all else takes twice as long. A lower one is upper from its last row on; as it stands, rows would be
@@ -121,12 +112,14 @@ class NumPyBackend(TapedBackend):
         R = adjoint(R) if transpose else R
         if lower != transpose:
             return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
-        return self.each(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
+        return each_matrix(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
 
-    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+    def sparse_product(
+        self, rows: ndarray, columns: ndarray, data: ndarray, shape: tuple[int, int], w: ndarray
+    ) -> ndarray:
         sparse = _scipy("sparse")
         if sparse is None:
-            return super().sparse_product(rows, columns, data, shape, w)
+            return np.asarray(super().sparse_product(rows, columns, data, shape, w))
         return sparse.coo_array((data, (rows, columns)), shape=shape) @ w
 
     @contextmanager
@@ -139,17 +132,18 @@ class NumPyBackend(TapedBackend):
         blas = config.get("Build Dependencies", {}).get("blas", {})
         return {
             "numpy": np.__version__,
+            "derivatives": "tape",
             "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
             "simd": " ".join(config.get("SIMD Extensions", {}).get("found", [])[-1:]) or "baseline",
         }
 
 
-def _no_svd(A: Array) -> tuple[Array, Array, Array]:
+def _no_svd(A: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     k, nan = min(A.shape), np.full_like(A, np.nan)
     return nan[:, :k], np.full(k, np.nan, A.real.dtype), nan[:k, :]
 
 
 @cache
 def _scipy(part: str) -> Any:
-    """A module of SciPy, where that is installed; loaded when it is first asked for."""
+    """A module of SciPy, loaded on first use; None where SciPy is not installed."""
     return import_module(f"scipy.{part}") if find_spec("scipy") else None

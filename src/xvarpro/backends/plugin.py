@@ -1,23 +1,24 @@
-"""Backends from other packages: loaded by entry point, and told at once what they lack."""
+"""Backends from other packages: loaded by entry point, and checked at once."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from xvarpro.backends.interface import Backend
-from xvarpro.core import namespace as _namespace
+from xvarpro.core.namespace import adopt, dtype_name, find_dtype
 from xvarpro.errors import BackendNotInstalledError, PluginError, UnsupportedError
 
 GROUP = "xvarpro.backends"
 REQUIRED = ("float32", "float64", "int32", "int64", "bool")
 
 
-def load(entry: Any) -> Backend:
+def load(entry: EntryPoint) -> Backend:
     """The backend that an entry point names.
 
     Raises
@@ -25,7 +26,7 @@ def load(entry: Any) -> Backend:
     BackendNotInstalledError
         Its module, or the framework, cannot be imported.
     PluginError
-        It does not keep to `Backend`; the message lists what is missing or wrong.
+        It is no `Backend`; the message lists what is missing or wrong.
     """
     try:
         kind = entry.load()
@@ -34,16 +35,16 @@ def load(entry: Any) -> Backend:
             f"backend {entry.name!r} comes from a plugin, {entry.value}, which cannot be imported: {error}"
         ) from error
     except AttributeError as error:
-        raise PluginError(f"the entry point {entry.name} = {entry.value} names nothing: {error}") from error
+        raise PluginError(f"the entry point {entry.name} = {entry.value} must name a class: {error}") from error
     _check_class(entry.name, kind)
-    if find_spec(kind.package) is None:
+    if find_spec(kind.roots[0]) is None:
         raise BackendNotInstalledError(
-            f"backend {entry.name!r} needs the package {kind.package!r}, which is not installed"
+            f"backend {entry.name!r} needs the package {kind.roots[0]!r}, which is not installed"
         )
     backend: Backend = kind()
     _check_namespace(backend)
     for arrays in backend.array_types:
-        _namespace.adopt(arrays, backend.xp, backend.device_of)
+        adopt(arrays, backend.xp, next(iter(backend.devices().values())))
     return backend
 
 
@@ -57,19 +58,16 @@ def _check_class(name: str, kind: Any) -> None:
     if lacking:
         methods = "\n".join(f"  {method}{_says(getattr(kind, method))}" for method in lacking)
         raise PluginError(f"backend {name!r}: {kind.__qualname__} has to define {len(lacking)} more:\n{methods}")
-    for attribute in ("name", "package", "autodiff"):
-        value = getattr(kind, attribute, None)
-        if not isinstance(value, str):
-            raise PluginError(f"{kind.__qualname__}.{attribute} must be a string, got {value!r}")
-    if kind.name != name:
+    if getattr(kind, "name", None) != name:
         raise PluginError(
-            f"{kind.__qualname__}.name is {kind.name!r}, and its entry point is called {name!r}: they must be the same"
+            f"{kind.__qualname__}.name must be the name of its entry point, {name!r}, "
+            f"got {getattr(kind, 'name', None)!r}"
         )
     roots: Any = getattr(kind, "roots", None)
     if not (isinstance(roots, tuple) and roots and all(isinstance(root, str) for root in roots)):
         raise PluginError(
             f"{kind.__qualname__}.roots must be a tuple of the top-level modules of its array types, such as "
-            f"({kind.package!r},), got {roots!r}"
+            f"({name!r},), got {roots!r}"
         )
 
 
@@ -85,13 +83,13 @@ def _check_namespace(backend: Backend) -> None:
         raise PluginError(f"{type(backend).__qualname__}.xp must be its array-API namespace")
     for name in REQUIRED:
         try:
-            backend.dtype(name)
+            find_dtype(backend.xp, name)
         except UnsupportedError as error:
-            raise PluginError(f"backend {backend.name!r} has to have {', '.join(REQUIRED)}: {error}") from error
+            raise PluginError(f"backend {backend.name!r} must have {', '.join(REQUIRED)}: {error}") from error
 
 
 def prove(backend: Backend, of: Callable[[Any], Backend | None]) -> None:
-    """Send arrays there and back: what has to hold before anything else can.
+    """Send arrays there and back; `of` finds the backend of an array.
 
     Raises
     ------
@@ -101,8 +99,8 @@ def prove(backend: Backend, of: Callable[[Any], Backend | None]) -> None:
     for dtype in REQUIRED:
         x = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
         with backend.scope("float64"):
-            there = backend.asarray(x, dtype=dtype, device=backend.parse_device(backend.devices()[0]))
-            name, back = backend.dtype_name(there), backend.to_numpy(there)
+            there = backend.asarray(x, dtype=dtype, device=next(iter(backend.devices().values())))
+            name, back = dtype_name(there), backend.to_numpy(there)
         if of(there) is not backend:
             kind = f"{type(there).__module__}.{type(there).__qualname__}"
             raise PluginError(
@@ -112,8 +110,8 @@ def prove(backend: Backend, of: Callable[[Any], Backend | None]) -> None:
             )
         if name != dtype:
             raise PluginError(
-                f"asarray of backend {backend.name!r} made {name} of {dtype}, or dtype_name does not give the "
-                f"standard's name: both must be {dtype!r}"
+                f"asarray of backend {backend.name!r} must keep the dtype {dtype!r}, and str(x.dtype) must end in the "
+                f"standard's name: got {name!r}"
             )
         if back.dtype != x.dtype or back.shape != x.shape or not (back == x).all():
             raise PluginError(

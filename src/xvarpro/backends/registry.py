@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from functools import cache, lru_cache
@@ -13,7 +14,7 @@ import numpy as np
 
 from xvarpro.backends import plugin
 from xvarpro.backends.interface import Backend
-from xvarpro.errors import BackendNotInstalledError, UnknownBackendError
+from xvarpro.errors import BackendNotInstalledError, ProblemError, UnknownBackendError
 
 ENTRY_POINT_GROUP = plugin.GROUP
 
@@ -22,7 +23,7 @@ class _BuiltIn(NamedTuple):
     target: str  # module:class
     package: str  # what has to be importable
     roots: tuple[str, ...]  # top-level modules of its array types
-    install: str  # what to tell pip
+    install: str  # what pip installs
 
 
 _BUILT_IN = {
@@ -59,20 +60,20 @@ def get(name: str) -> Backend:
     Raises
     ------
     UnknownBackendError
-        No backend has that name; the message lists the known ones.
+        No backend has that name; the message lists those there are.
     BackendNotInstalledError
         Its framework is not installed; the message says what to install.
     PluginError
-        It comes from another package and does not keep to `Backend`; the message says where.
+        It comes from another package and its class does not implement `Backend`; the message says where.
 
     Examples
     --------
     >>> import xvarpro as xv
-    >>> xv.backends.get("numpy").devices()
+    >>> list(xv.backends.get("numpy").devices())
     ['cpu']
     """
     if name not in known():
-        raise UnknownBackendError(f"unknown backend {name!r}: the known ones are {', '.join(known())}")
+        raise UnknownBackendError(f"unknown backend {name!r}: it must be one of {', '.join(known())}")
     if name not in _BUILT_IN:
         return plugin.load(_plugins()[name])
     built_in = _BUILT_IN[name]
@@ -97,6 +98,23 @@ def owner(x: Any) -> Backend:
     if found is None:
         raise UnknownBackendError(f"no backend owns arrays of type {type(x).__module__}.{type(x).__name__}")
     return found
+
+
+def is_deterministic(backend: Backend) -> bool:
+    """Whether the `scope` of a backend gives the same bits from run to run; see `Backend.deterministic`."""
+    try:
+        return backend.deterministic() is backend
+    except ProblemError:
+        return False
+
+
+def uncompiled(backend: Backend) -> Backend:
+    """The same framework with loops that run in Python: around a function that reads from a disk, for example."""
+    if not backend.compiled:
+        return backend
+    other = copy.copy(backend)
+    other.compiled = False
+    return other
 
 
 def sparse_product(rows: Any, columns: Any, data: Any, shape: tuple[int, int], w: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,39 +10,31 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 
-from xvarpro.backends.interface import Array, Backend
+from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
 from xvarpro.backends.taped import TapedBackend
-from xvarpro.core.namespace import adjoint
+from xvarpro.backends.testing import Fixture, SuiteHooks
+from xvarpro.core.namespace import adjoint, find_dtype
+from xvarpro.core.struct import Array
 
 
-class StrictBackend(TapedBackend):
+class StrictBackend(SuiteHooks, TapedBackend):
     """array-api-strict on the host."""
 
     name = "array-api-strict"
-    package = "array_api_strict"
     roots = ("array_api_strict",)
-    extra = "test"
-    failures = (np.linalg.LinAlgError,)
-    reproducible = True
     xp = xp
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
-        kind = None if dtype is None else self.dtype(dtype)
+        kind = None if dtype is None else find_dtype(xp, dtype)
         return xp.asarray(x, dtype=kind, device=device)
 
     def to_numpy(self, x: Array) -> np.ndarray:
-        return np.from_dlpack(x)
+        return np.from_dlpack(x)  # type: ignore[arg-type]
 
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         return [float(x) for x in scalars]
 
-    def device_of(self, x: Array) -> Any:
-        return x.device
-
-    def parse_device(self, device: Any) -> Any:
-        return xp.Device("CPU_DEVICE") if device == "cpu" else device
-
-    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+    def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
         def cast(dtype: str) -> tuple[Array, np.ndarray]:
@@ -56,8 +48,11 @@ class StrictBackend(TapedBackend):
             **{name: partial(cast, name) for name in ("float32", "complex128", "int64", "bool")},
         }
 
-    def devices(self) -> list[str]:
-        return ["cpu"]
+    def devices(self) -> dict[str, Any]:
+        return {"cpu": xp.Device("CPU_DEVICE")}
+
+    def deterministic(self) -> StrictBackend:
+        return self
 
     def index_add(self, x: Array, key: Any, v: Array) -> Array:
         out = np.array(self.to_numpy(x))
@@ -66,29 +61,23 @@ class StrictBackend(TapedBackend):
         np.add.at(out, host, self.to_numpy(v))
         return xp.asarray(out)
 
-    def settle(self, running: Any, advance: Any, state: Any, given: Any) -> Any:
-        return Backend.settle(self, running, advance, state, given)  # writing at indices is not in the standard
-
-    def householder_qr(self, A: Array) -> tuple[Array, Array]:
+    def householder_qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
         Q, R = xp.linalg.qr(A)
         return Q, R
 
-    def qr_r(self, A: Array) -> Array:
-        return xp.linalg.qr(A)[1]
-
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = self.each(lambda A: xp.linalg.svd(A, full_matrices=False), _no_svd, self.numbers(A))
+        U, s, Vh = each_matrix(lambda A: xp.linalg.svd(A, full_matrices=False), _no_svd, nan_if_not_finite(A))
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:
-        return self.each(lambda A: (xp.linalg.cholesky(A),), lambda A: (xp.full_like(A, xp.nan),), A)[0]
+        return each_matrix(lambda A: (xp.linalg.cholesky(A),), lambda A: (xp.full_like(A, xp.nan),), A)[0]
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         # as in `NumPyBackend`
         R = adjoint(R) if transpose else R
         if lower != transpose:
             return xp.flip(self.solve_triangular(xp.flip(R, axis=(-2, -1)), xp.flip(B, axis=-2)), axis=-2)
-        return self.each(lambda R, B: (xp.linalg.solve(R, B),), lambda R, B: (xp.full_like(B, xp.nan),), R, B)[0]
+        return each_matrix(lambda R, B: (xp.linalg.solve(R, B),), lambda R, B: (xp.full_like(B, xp.nan),), R, B)[0]
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
@@ -96,7 +85,7 @@ class StrictBackend(TapedBackend):
             yield
 
     def describe(self) -> dict[str, Any]:
-        return {"array-api-strict": xp.__version__, "numpy": np.__version__}
+        return {"array-api-strict": xp.__version__, "numpy": np.__version__, "derivatives": "tape"}
 
 
 def _no_svd(A: Array) -> tuple[Array, ...]:

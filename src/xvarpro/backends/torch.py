@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -12,16 +12,19 @@ from typing import Any
 import array_api_compat.torch as xp
 import numpy as np
 import torch
+from torch import Tensor
 
 from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.interface import Array, Pullback, Pushforward
+from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
+from xvarpro.backends.interface import Function, Linear
+from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
 
 
-class TorchBackend(EagerBackend):
+class TorchBackend(SuiteHooks, EagerBackend):
     """PyTorch.
 
     Parameters
@@ -31,17 +34,13 @@ class TorchBackend(EagerBackend):
     """
 
     name = "torch"
-    package = "torch"
     roots = ("torch",)
-    extra = "torch"
-    autodiff = "torch.autograd"
-    failures = (torch.linalg.LinAlgError,)
     xp = xp
 
     def __init__(self, reproducible: bool = False) -> None:
         self.reproducible = reproducible
 
-    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+    def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Tensor:
         kind = None if dtype is None else getattr(torch, dtype)
         if not isinstance(x, torch.Tensor):
             x = np.asarray(x)
@@ -56,21 +55,19 @@ class TorchBackend(EagerBackend):
         # MKL adds up a product in an order that depends on the address of its arrays; PyTorch's own are in line
         return x.clone() if self.reproducible and x.data_ptr() % _LINE else x
 
-    def to_numpy(self, x: Array) -> np.ndarray:
+    def to_numpy(self, x: Tensor) -> np.ndarray:
         return x.detach().cpu().resolve_conj().resolve_neg().numpy()
 
-    def to_floats(self, scalars: Sequence[Array]) -> list[float]:
+    def to_floats(self, scalars: Sequence[Tensor]) -> list[float]:
         if any(x.is_cuda for x in scalars):
             return torch.stack([x.to(torch.float64) for x in scalars]).tolist()
         return [float(x) for x in scalars]
 
-    def device_of(self, x: Array) -> Any:
-        return x.device
+    def devices(self) -> dict[str, Any]:
+        names = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        return {name: torch.device(name) for name in names}
 
-    def address(self, x: Array) -> int:
-        return x.data_ptr()
-
-    def awkward(self) -> dict[str, Callable[[], tuple[Array, np.ndarray]]]:
+    def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
         def plain(dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -80,7 +77,7 @@ class TorchBackend(EagerBackend):
             with torch.inference_mode():
                 return plain() + 0
 
-        def cast(dtype: str) -> tuple[Array, np.ndarray]:
+        def cast(dtype: str) -> tuple[Tensor, np.ndarray]:
             y = plain(getattr(torch, dtype))
             return y, (y.float() if dtype == "bfloat16" else y).numpy()
 
@@ -101,7 +98,7 @@ class TorchBackend(EagerBackend):
             **{name: partial(cast, name) for name in casts},
         }
 
-    def state(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return {
             "default dtype": str(torch.get_default_dtype()),
             "default device": str(torch.get_default_device()),
@@ -113,106 +110,44 @@ class TorchBackend(EagerBackend):
             "random": hash(torch.get_rng_state().numpy().tobytes()),
         }
 
-    def parse_device(self, device: Any) -> Any:
-        return torch.device("cuda" if device == "gpu" else device)
-
-    def devices(self) -> list[str]:
-        return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-
-    def vjp(
-        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
-    ) -> tuple[tuple[Array, ...], Pullback]:
-        leaves = tuple(p.detach().requires_grad_() for p in primals)
+    def vjp(self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = ()) -> tuple[Any, Linear]:
+        # inside a function that is differentiated itself, what is computed here belongs to the outer graph too
+        inner = torch.is_grad_enabled() and any(x.requires_grad for x in (*primals, *constants))
+        leaves = tuple(p.view_as(p) if p.requires_grad and inner else p.detach().requires_grad_() for p in primals)
         with torch.enable_grad():
-            outputs = fun(*leaves, *constants)
+            outputs: Any = fun(*leaves, *constants)
 
-        def pullback(cotangents: tuple[Array, ...]) -> tuple[Array, ...]:
-            live = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+        def pullback(cotangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            live = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
             if not live:
                 return tuple(torch.zeros_like(p) for p in primals)
             heads, seeds = zip(*live, strict=True)
-            return torch.autograd.grad(heads, leaves, seeds, allow_unused=True, materialize_grads=True)
-
-        return tuple(o.detach() for o in outputs), pullback
-
-    def jvp(
-        self,
-        fun: Callable[..., tuple[Array, ...]],
-        primals: tuple[Array, ...],
-        tangents: tuple[Array, ...],
-        constants: tuple[Array, ...] = (),
-    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        return torch.func.jvp(lambda *theta: fun(*theta, *constants), primals, tangents)
-
-    def linearise(
-        self, fun: Callable[..., tuple[Array, ...]], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
-    ) -> tuple[tuple[Array, ...], Pushforward]:
-        # the transpose of the pull-back, which is linear: torch.func.jvp would evaluate `fun` for every tangent
-        leaves = tuple(p.detach().requires_grad_() for p in primals)
-        with torch.enable_grad():
-            outputs = fun(*leaves, *constants)
-            live = [i for i, y in enumerate(outputs) if y.requires_grad]
-            dual = [torch.zeros_like(outputs[i], requires_grad=True) for i in live]
-            back = torch.autograd.grad(
-                [outputs[i] for i in live], leaves, dual, create_graph=True, allow_unused=True, materialize_grads=True
-            ) if live else ()  # fmt: skip
-        linked = [i for i, g in enumerate(back) if g.requires_grad]
-
-        def push(tangents: tuple[Array, ...]) -> tuple[Array, ...]:
-            moved = [torch.zeros_like(y) for y in outputs]
-            if linked:
-                heads, seeds = [back[i] for i in linked], [tangents[i] for i in linked]
-                found = torch.autograd.grad(
-                    heads, dual, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
-                )
-                for i, t in zip(live, found, strict=True):
-                    moved[i] = t
-            return tuple(moved)
-
-        return tuple(y.detach() for y in outputs), push
-
-    def curvature(
-        self, fun: Callable[..., Array], primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
-    ) -> tuple[tuple[Array, ...], Pushforward]:
-        leaves = tuple(p.detach().requires_grad_() for p in primals)
-        with torch.enable_grad():
-            gradient = torch.autograd.grad(
-                fun(*leaves, *constants), leaves, create_graph=True, allow_unused=True, materialize_grads=True
-            )
-        linked = [i for i, g in enumerate(gradient) if g.requires_grad]
-
-        def product(tangents: tuple[Array, ...]) -> tuple[Array, ...]:
-            if not linked:
-                return tuple(torch.zeros_like(p) for p in primals)
-            heads, seeds = [gradient[i] for i in linked], [tangents[i] for i in linked]
-            # a Hessian is its own transpose
+            recorded = inner or (torch.is_grad_enabled() and any(c.requires_grad for c in seeds))
             return torch.autograd.grad(
-                heads, leaves, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
+                heads, leaves, seeds,
+                retain_graph=True, create_graph=recorded, allow_unused=True, materialize_grads=True,
+            )  # fmt: skip
 
-        return tuple(g.detach() for g in gradient), product
+        return tuple(y if inner else y.detach() for y in outputs), pullback
 
-    def qr(self, A: Array) -> tuple[Array, Array]:
-        Q, R = torch.linalg.qr(A)
+    def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+        Q, R = torch.linalg.qr(A, mode=mode)
         return Q, R
 
-    def qr_r(self, A: Array) -> Array:
-        return torch.linalg.qr(A, mode="r")[1]
-
-    def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        U, s, Vh = self.each(lambda A: torch.linalg.svd(A, full_matrices=False), _no_svd, self.numbers(A))
+    def svd(self, A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        U, s, Vh = each_matrix(lambda A: torch.linalg.svd(A, full_matrices=False), _no_svd, nan_if_not_finite(A))
         return U, s, Vh
 
-    def cholesky(self, A: Array) -> Array:
+    def cholesky(self, A: Tensor) -> Tensor:
         L, info = torch.linalg.cholesky_ex(A, check_errors=False)
         return torch.where((info == 0)[..., None, None], L, torch.nan)
 
-    def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
+    def solve_triangular(self, R: Tensor, B: Tensor, *, lower: bool = False, transpose: bool = False) -> Tensor:
         if transpose:
             return torch.linalg.solve_triangular(R.mH, B, upper=lower)
         return torch.linalg.solve_triangular(R, B, upper=not lower)
 
-    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+    def sparse_product(self, rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, int], w: Tensor) -> Tensor:
         if torch.are_deterministic_algorithms_enabled() and data.is_cuda:
             return _added_rows(rows, columns, data, shape, w)  # cuSPARSE adds up in the order in which threads end
         # checked: an index out of range would read or write beyond the arrays
@@ -228,14 +163,15 @@ class TorchBackend(EagerBackend):
     def deterministic(self) -> TorchBackend:
         return self if self.reproducible else _reproducible()
 
-    def unpromised(self, device: Any) -> tuple[str, ...]:
+    def nondeterministic_operations(self, device: Any) -> tuple[str, ...]:
         if torch.device(device).type == "cpu":
             return ()
-        return ("PyTorch's deterministic algorithms say nothing of cuSOLVER's factorisations and cuFFT's transforms.",)
+        return ("PyTorch's deterministic algorithms do not cover cuSOLVER's factorisations and cuFFT's transforms.",)
 
     def describe(self) -> dict[str, Any]:
         return {
             "torch": torch.__version__,
+            "derivatives": "torch.autograd",
             "threads": torch.get_num_threads(),
             "cpu capability": torch.backends.cpu.get_cpu_capability(),
             "mkl": _mkl_mode(),
@@ -254,7 +190,7 @@ def _mkl_mode() -> str:
     return "none" if chosen is None else _MKL_MODES.get(code := chosen(1), str(code))
 
 
-def _no_svd(A: Array) -> tuple[Array, Array, Array]:
+def _no_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     k, nan = min(A.shape), torch.full_like(A, torch.nan)
     return nan[:, :k], nan.real[0, :k], nan[:k, :]
 
@@ -264,7 +200,7 @@ def _reproducible() -> TorchBackend:
     return TorchBackend(reproducible=True)
 
 
-def _added_rows(rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, int], w: Tensor) -> Tensor:
     terms = data.unsqueeze(1) * w[columns]
     return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
 
@@ -279,7 +215,7 @@ _algorithms = Held(
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Deterministic algorithms while inside; what has none is an error that names it."""
+    """Deterministic algorithms while inside; an operation without one is an error that names it."""
     try:
         with _algorithms():
             yield
@@ -288,7 +224,9 @@ def _deterministic() -> Iterator[None]:
         if "deterministic" not in reason:
             raise
         reason = reason.partition(". You can turn off")[0]
-        raise ProblemError(f"deterministic=True cannot be kept: {reason}") from error
+        raise ProblemError(
+            f"deterministic=True needs deterministic algorithms of PyTorch: {reason}. Leave it out, or change the model"
+        ) from error
 
 
 @contextmanager

@@ -217,7 +217,7 @@ class _Run:
             state = self._advance(operands, state._replace(n=n), backend.xp.full_like(state.n, least))
 
     def _index(self, members: np.ndarray) -> Array:
-        return self.backend.asarray(members.astype(np.int64), device=self.backend.device_of(self.prepared.theta))
+        return self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
 
     def _restricted(self, problem: Problem, members: np.ndarray) -> Problem:
         at = self._index(members)

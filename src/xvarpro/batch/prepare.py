@@ -13,6 +13,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.batch.objective import Batch
 from xvarpro.batch.region import Regions
 from xvarpro.core import trees
+from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_array
@@ -210,7 +211,7 @@ def _check_model(prepared: Prepared) -> bool:
         return x
 
     try:
-        backend.trace(probe, x)
+        backend.eval_shape(probe, x)
     except (ProblemError, ModelError):
         raise
     except Exception as error:
@@ -263,9 +264,9 @@ def _check_independence(prepared: Prepared) -> None:
     xp, x = backend.xp, prepared.theta[:b, :]
     regions = prepared.regions
     probe = xp.broadcast_to(xp.sin(1 + xp.arange(regions.size, dtype=x.dtype)), x.shape)
-    probe = backend.asarray(probe, device=backend.device_of(x))
+    probe = backend.asarray(probe, device=device_of(x))
     ways = [regions.toward(x, sign * probe).d for sign in (1.0, -1.0)]
-    odd = backend.asarray(np.arange(b) % 2 == 1, device=backend.device_of(x))[:, None]
+    odd = backend.asarray(np.arange(b) % 2 == 1, device=device_of(x))[:, None]
     together = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
     alone = _host(prepared, x[::2, :], slice(0, b, 2))
     eps = xp.finfo(x.dtype).eps

@@ -23,6 +23,7 @@ from xvarpro import __version__, algorithms
 from xvarpro import backends as registry
 from xvarpro.cli import options, tables
 from xvarpro.cli.conformance import command as conformance
+from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.problem.loading import load
 
@@ -210,12 +211,13 @@ def _describe(name: str) -> tuple[str, ...]:
         backend = registry.get(name)
     except Exception as error:
         return (name, "broken", *absent[1:], _summary(error))
-    version = str(backend.describe().get(name, "?"))
-    row = (name, version, "{}", backend.autodiff, "yes" if backend.compiled else "no")
+    facts = backend.describe()
+    version, derivatives = str(facts.get(name, "?")), str(facts.get("derivatives", "its own"))
+    row = (name, version, "{}", derivatives, "yes" if backend.compiled else "no")
     try:
         devices = ", ".join(backend.devices())
         with backend.scope("float64"):
-            double = backend.dtype_name(backend.asarray(np.zeros(1), dtype="float64")) == "float64"
+            double = dtype_name(backend.asarray(np.zeros(1), dtype="float64")) == "float64"
     except Exception as error:
         return (*(x.format("none") for x in row), "", _summary(error))
     return (*(x.format(devices) for x in row), "yes" if double else "no", "")

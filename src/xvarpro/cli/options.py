@@ -8,6 +8,7 @@ import numpy as np
 import typer
 
 from xvarpro import backends
+from xvarpro.backends import exchange
 from xvarpro.errors import ProblemError
 
 Backend: TypeAlias = Annotated[str, typer.Option(help="Where to compute: see xvarpro backends.")]
@@ -26,7 +27,7 @@ def check_backend(name: str, device: str | None = None) -> backends.Backend:
     """
     backend = backends.get(name)
     try:
-        backend.asarray(np.zeros(1), device=None if device is None else backend.parse_device(device))
+        backend.asarray(np.zeros(1), device=None if device is None else exchange.find_device(backend, device))
         return backend
     except Exception as error:  # frameworks raise errors of their own for a missing device or driver
         reason = str(error).partition("\n")[0]

@@ -42,7 +42,7 @@ def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled:
     value, gradient = xv.value_and_gradient(
         reference.problem,
         reference.theta0 if theta is None else theta,
-        target.backend if compiled else target.backend.uncompiled(),
+        target.backend if compiled else backends.uncompiled(target.backend),
         device=target.device,
         dtype=target.dtype,
     )
@@ -65,7 +65,7 @@ def solve(
         tol=0.0,
         max_iter=max_iter,
         progress=False,
-        backend=target.backend if compiled else target.backend.uncompiled(),
+        backend=target.backend if compiled else backends.uncompiled(target.backend),
         device=target.device,
         dtype=target.dtype,
     )

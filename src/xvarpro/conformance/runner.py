@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from xvarpro import backends as registry
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, testing
 from xvarpro.conformance import exemptions, parallel
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.report import Outcome, Report, address
@@ -93,7 +93,7 @@ def absent() -> dict[str, str]:
 
 def _devices(backend: Backend) -> list[str]:
     try:
-        there, why = backend.devices(), "it sees none"
+        there, why = list(backend.devices()), "it sees none"
     except Exception as error:  # as CuPy without a driver
         there, why = [], f"{type(error).__name__}: {error}".partition("\n")[0]
     if not there:
@@ -182,7 +182,7 @@ def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
 
 
 def _exemption(target: Target, where: str) -> Exemption | None:
-    known = (*exemptions.BUILT_IN, *getattr(target.backend, "exemptions", ()))
+    known = (*exemptions.BUILT_IN, *testing.hooks(target.backend).exemptions)
     return next((e for e in known if e.covers(target.backend.name, where, target.dtype)), None)
 
 

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.backends import Backend
+from xvarpro import backends
+from xvarpro.backends import Backend, exchange
 from xvarpro.backends import get as backend_of_name
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Tree
 
 # in the order in which they build on each other: what fails first explains what fails after it
@@ -84,7 +86,7 @@ class Target:
     @cached_property
     def place(self) -> Any:
         """The device as the framework spells it."""
-        return self.backend.parse_device(self.device)
+        return exchange.find_device(self.backend, self.device)
 
     def scope(self) -> AbstractContextManager[None]:
         """The backend's numerics scope: arrays are made and used inside."""
@@ -96,7 +98,8 @@ class Target:
         dtype = x.dtype.name
         if x.dtype.kind in "fc":
             dtype = self.complex_dtype if x.dtype.kind == "c" else self.dtype
-        self.backend.dtype(dtype)  # `UnsupportedError` where the framework has none: the case does not apply
+        # UnsupportedError where the framework has none: the case does not apply
+        backends.find_dtype(self.backend.xp, dtype)
         return self.backend.asarray(np.array(x), dtype=dtype, device=self.place)
 
     def send_tree(self, tree: Tree) -> Tree:
@@ -126,7 +129,7 @@ class Target:
         with self.scope():
             out = self.call(fun, *(self.send_tree(x) for x in args))
             out = out if isinstance(out, tuple) else (out,)
-            return Typed(self._returned(out), tuple(self.backend.dtype_name(x) for x in out))
+            return Typed(self._returned(out), tuple(dtype_name(x) for x in out))
 
     def call(self, fun: Callable[..., Any], *args: Tree) -> Any:
         """As `compute`, for arguments that are on the target already, and with a result that stays there."""
@@ -165,7 +168,7 @@ class Target:
     @cached_property
     def eager(self) -> Target:
         """The same target op by op, as outside of a solve: itself where nothing is compiled."""
-        plain = self.backend.uncompiled()
+        plain = backends.uncompiled(self.backend)
         return self if plain is self.backend else replace(self, backend=plain, _compiled={}, _known={})
 
     @property

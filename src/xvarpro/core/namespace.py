@@ -1,4 +1,4 @@
-"""The array-API namespace of arrays, by `array_api_compat`, and what else small problems often ask, by type."""
+"""The array-API namespace of arrays, by `array_api_compat`, and what the package often asks of arrays, kept by type."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from typing import Any, TypeGuard
 import array_api_compat
 
 from xvarpro.core.struct import Array
+from xvarpro.errors import UnsupportedError
 
-__all__ = ["adjoint", "adopt", "array_namespace", "device", "is_array", "is_complex", "is_inexact"]
+__all__ = [
+    "adjoint",
+    "adopt",
+    "array_namespace",
+    "device",
+    "dtype_name",
+    "find_dtype",
+    "is_array",
+    "is_complex",
+    "is_inexact",
+]
 
 _known: dict[type, Any] = {}
 _devices: dict[type, Callable[[Any], Any]] = {}
@@ -39,18 +50,45 @@ def array_namespace(*arrays: Any) -> Any:
     return found
 
 
-def device(x: Any) -> Any:
-    """Where an array lives, as its framework spells it."""
+def device(x: Array) -> Any:
+    """Device of an array, as its framework spells it."""
     found = _devices.get(type(x))
     return array_api_compat.device(x) if found is None else found(x)
 
 
-def adopt(kind: type, namespace: Any, device_of: Callable[[Any], Any]) -> None:
-    """Let arrays of a class belong to `namespace`, whatever they say of themselves, and `device_of` say where they are.
+def find_dtype(xp: Any, name: str) -> Any:
+    """Dtype of a namespace by its name in the standard.
 
-    For a framework whose arrays know no namespace or one that keeps to the standard only in part.
+    Raises
+    ------
+    UnsupportedError
+        The namespace has no such dtype.
+
+    Examples
+    --------
+    >>> import array_api_strict as xp
+    >>> find_dtype(xp, "float32")
+    array_api_strict.float32
     """
-    _known[kind], _devices[kind], _arrays[kind] = namespace, device_of, True
+    found = getattr(xp, name, None)
+    if found is None:
+        raise UnsupportedError(f"dtype {name!r} is required; {xp.__name__} has none of that name")
+    return found
+
+
+def dtype_name(x: Array) -> str:
+    """Name in the standard of an array's dtype."""
+    kind = x.dtype
+    name = getattr(kind, "name", None)  # of NumPy, CuPy and JAX, whose str may name a byte order
+    return str(kind).rpartition(".")[2] if name is None else str(name)
+
+
+def adopt(kind: type, namespace: Any, place: Any) -> None:
+    """Let arrays of a class belong to `namespace`, whatever they answer, on their `device`, or on `place` without one.
+
+    For a framework whose arrays have no namespace, or one that keeps to the standard only in part.
+    """
+    _known[kind], _devices[kind], _arrays[kind] = namespace, lambda x: getattr(x, "device", place), True
 
 
 def is_complex(x: Any) -> bool:

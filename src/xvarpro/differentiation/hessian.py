@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xvarpro.backends.calculus import hessian_product
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.struct import Array, Leaves
@@ -68,7 +69,7 @@ class ReducedHessian:
             return f.over(problem).lagrangian(arrays[:p], *arrays[p + m : p + m + len(self._z)])
 
         x = (*theta, *(data[i] for i in moving))
-        slopes, self._product = backend.curvature(lagrangian, (*x, *self._z), (*still, *rest))
+        slopes, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))
         self.gradient, self.data_gradient = slopes[:p], slopes[p : p + m]
         self._p, self._m = p, m
         self.zeros: Leaves = tuple(array_namespace(y).zeros_like(y) for y in (*x, *self._z))

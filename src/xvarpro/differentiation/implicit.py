@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.hessian import ReducedHessian
@@ -240,7 +241,7 @@ def _moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Arr
         bars = tuple(prepared.to_backend(x) for x in leaves)
     n, k = structure.w_shape
     if cotangent.w is None:
-        w = xp.zeros((n, k), dtype=kind.dtype, device=prepared.backend.device_of(kind))
+        w = xp.zeros((n, k), dtype=kind.dtype, device=device_of(kind))
     elif tuple(cotangent.w.shape) in ((n, k), *([(n,)] if k == 1 else [])):
         w = xp.astype(xp.reshape(prepared.to_backend(cotangent.w), (n, k)), kind.dtype)
     else:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from xvarpro.backends import Backend
+from xvarpro.backends.calculus import directional_derivative, directional_error
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves
@@ -29,7 +30,7 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
         if _by_faces(C):
             parts[i] = _face_projector(C, event(C, _point(C, q[i], theta[i])), theta[i].shape)
         elif C.has_projection:
-            parts[i] = backend.differential(partial(_project, C), q[i])
+            parts[i] = directional_derivative(backend, partial(_project, C), q[i])
         else:
             raise ProblemError(
                 f"the derivative of a solution needs sets with a projection or with the faces of a polytope; {C!r} has "
@@ -50,7 +51,7 @@ def range_projector(region: Region, J: Callable[[Leaves], Leaves]) -> Callable[[
 
 def jacobian_error(backend: Backend, region: Region, eps: float) -> float:
     """Relative error of products with J."""
-    return eps if all(_by_faces(C) for _, C in region.constrained) else eps**backend.digits
+    return eps if all(_by_faces(C) for _, C in region.constrained) else directional_error(backend, eps)
 
 
 def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], Leaves]) -> Array:

@@ -10,6 +10,8 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
@@ -64,15 +66,15 @@ def destination(
     work = dtype or own_dtype
     if work not in FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
-    place = _parsed(to, device) if device is not None else to.device_of(leaves[0]) if to.name == source.name else None
-    layout = CallerLayout(source, work, tuple(source.device_of(x) for x in leaves), treedef)
+    place = _parsed(to, device) if device is not None else device_of(leaves[0]) if to.name == source.name else None
+    layout = CallerLayout(source, work, tuple(device_of(x) for x in leaves), treedef)
     _check_return_dtype(layout, own_dtype)
     return Destination(leaves, names, to, work, place, layout)
 
 
 def _parsed(backend: Backend, device: Any) -> Any:
     try:
-        place = backend.parse_device(device)
+        place = exchange.find_device(backend, device)
         backend.asarray(np.zeros(1, np.float32), device=place)
     except Exception as error:  # each framework has its own type for this, some an AssertionError
         raise ProblemError(
@@ -99,7 +101,7 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
 def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:
     dtypes: dict[str, str] = {}
     for x, name in zip(leaves, names, strict=True):
-        dtypes.setdefault(source.dtype_name(x), name)
+        dtypes.setdefault(dtype_name(x), name)
     for dtype, name in dtypes.items():
         if dtype not in FLOATS:
             raise ProblemError(f"{name} must be float32 or float64; got dtype {dtype}. Convert it")
@@ -114,7 +116,7 @@ def _check_return_dtype(layout: CallerLayout, own_dtype: str) -> None:
     if layout.dtype == own_dtype:
         return
     probe = layout.backend.asarray(np.zeros(1, layout.dtype))
-    if layout.backend.dtype_name(probe) != layout.dtype:
+    if dtype_name(probe) != layout.dtype:
         raise ExchangeError(
             f"dtype={layout.dtype!r} must be one that theta0's framework can hold; got theta0 as a {own_dtype} "
             f"{layout.backend.name} array while jax_enable_x64 is off. Turn it on, pass theta0 as a NumPy array, or "

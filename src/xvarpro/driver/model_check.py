@@ -9,6 +9,7 @@ from typing import Any
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError
@@ -46,7 +47,7 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
     if problem.in_rows:
         problem = stated = first_rows(problem)
     reduced = Reduced(problem, backend, treedef)
-    dtype = backend.dtype_name(theta[0])
+    dtype = dtype_name(theta[0])
     found: list[ModelStructure] = []
 
     def probe(*arrays: Array) -> Leaves:
@@ -57,7 +58,7 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
         return outputs
 
     try:
-        outputs = backend.trace(lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta)
+        outputs = backend.eval_shape(lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta)
     except (ProblemError, ModelError):
         raise
     except Exception as error:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend, exchange, uncompiled
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
@@ -121,7 +121,7 @@ def prepare(
         region = region if structure.exact else region.measured(theta)
     return Prepared(
         problem=moved,
-        backend=to.backend.uncompiled() if problem.in_rows else to.backend,  # chunks are read between compiled parts
+        backend=uncompiled(to.backend) if problem.in_rows else to.backend,  # chunks are read between compiled parts
         compiler=to.backend,
         dtype=to.dtype,
         device=to.device,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
@@ -108,7 +109,7 @@ class Run:
             batch = 1 if callback is not None else self._batch(elapsed, done, limit)
             try:
                 self.state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done))
-            except self.prepared.backend.failures:
+            except linalg_errors():
                 return Status.NON_FINITE
             now = time.perf_counter() - began
             self.rows += rows
@@ -141,9 +142,10 @@ class Run:
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
         """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
-        chunk = self.prepared.backend.chunk
+        if not self.prepared.backend.compiled:
+            return 1
         per_step = max(elapsed / done, 1e-9) if done else math.inf
-        return max(1, min(chunk, int(min(0.5, limit - elapsed) / per_step)))
+        return max(1, int(min(0.5, limit - elapsed) / per_step))
 
     def _iteration_info(self) -> IterationInfo:
         theta, layout, backend = self.state.iterate.theta, self.prepared.layout, self.prepared.backend

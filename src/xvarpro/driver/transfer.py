@@ -7,6 +7,7 @@ from typing import Any
 
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
@@ -46,13 +47,13 @@ class Transfer:
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
         """`cast`, and refuse NaN and inf unless `gaps` are allowed."""
         moved = self.cast(x, name, real)
-        if exchange.dtype_name(x) in BITS and not gaps:
+        if dtype_name(x) in BITS and not gaps:
             self._check_finite(moved, name)
         return moved
 
     def cast(self, x: Array, name: str, real: bool = False) -> Array:
         """Move in the dtype of the work; integers and booleans keep theirs unless they are `real` numbers."""
-        kind = exchange.dtype_name(x)
+        kind = dtype_name(x)
         if kind not in BITS:
             return self._move(x, self.dtype if real else None)
         want = self._work_dtype(x)
@@ -160,17 +161,17 @@ class Transfer:
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf")
 
     def _work_dtype(self, x: Array) -> str:
-        return FLOATS[self.dtype] if exchange.dtype_name(x).startswith("complex") else self.dtype
+        return FLOATS[self.dtype] if dtype_name(x).startswith("complex") else self.dtype
 
     def _move(self, x: Array, dtype: str | None) -> Array:
         return exchange.move(x, self.to, dtype=dtype, device=self.device, tally=self.tally)
 
 
 def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
-    R = backend.qr_r(Omega)
+    R = backend.qr(Omega, mode="r")[1]
     if bool(deficient(backend, R, R.shape[0])):
         raise ProblemError(
-            f"{name} must be invertible; got a matrix that is singular in {backend.dtype_name(Omega)}: its condition, "
+            f"{name} must be invertible; got a matrix that is singular in {dtype_name(Omega)}: its condition, "
             f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Add to a difference operator a row "
             "for the mean; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
         )

@@ -83,7 +83,7 @@ class LowRankQR(LowerSolver):
         (n, rank), xp = N.shape, array_namespace(N)
         if n == rank:
             return spread(backend, R)
-        coupling = backend.qr_r(N)
+        coupling = backend.qr(N, mode="r")[1]
         one = xp.eye(coupling.shape[0], dtype=N.dtype, device=device(N))
         below = xp.concat([xp.zeros((rank, one.shape[0]), dtype=N.dtype, device=device(N)), R], axis=1)
         return spread(backend, xp.concat([xp.concat([one, coupling], axis=1), below]))

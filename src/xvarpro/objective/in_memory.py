@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro import lower
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, unflatten
@@ -102,7 +102,7 @@ class InMemory(Objective):
                 recorded = self.linearise(theta)
                 return recorded[0], [recorded]
             return self.evaluate(theta, self.constants), ()
-        except self.backend.failures:
+        except linalg_errors():
             if self.structure is None:
                 raise
             xp, nan = array_namespace(theta[0]), float("nan")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
@@ -125,7 +125,7 @@ class Streamed(Objective):
         """Value at theta: a pass over every level. With `ahead` the upper one gives its part of the gradient too."""
         try:
             self._latest = self._point(theta, ahead)
-        except self.backend.failures:
+        except linalg_errors():
             self._latest = self._nowhere(theta)
         return self._latest
 
@@ -241,7 +241,7 @@ class Streamed(Objective):
         pieces, rows, i = map(partial(_piece, level), stream()), 0, 0
         with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY) as bar:
             while (piece := next(pieces, None)) is not None:
-                with _named(f"{stream.name}chunk {i}", self.backend.failures):
+                with _named(f"{stream.name}chunk {i}", linalg_errors()):
                     state, count = self._do(fun, piece, state, args)
                 rows += count
                 piece = None  # before the next one is made

@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device, dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.errors import ProblemError
@@ -79,7 +79,7 @@ def dottest(M: Operator, like: Array | None = None, *, seed: int = 0) -> DotTest
             )
         like = next((x for x in arrays if trees.is_complex(x)), arrays[0])
     backend, name = backends.owner(like), type(M).__name__
-    kind = backend.dtype_name(like)
+    kind = dtype_name(like)
     with backend.scope(_REAL.get(kind, kind)):
         return _certified(M, name, like, np.random.default_rng(seed))
 

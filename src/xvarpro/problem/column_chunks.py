@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
@@ -97,7 +97,7 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
 
 
 def _indices(backend: Any, like: Array, values: np.ndarray) -> Array:
-    return backend.asarray(values.astype(np.int32), device=backend.device_of(like))
+    return backend.asarray(values.astype(np.int32), device=device(like))
 
 
 def _fold(blocks: Iterable[Array], backend: Any) -> Array:
@@ -107,7 +107,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
         backend = backend or backends.owner(block)
         turned = adjoint(block)
         rows = turned if triangle is None else array_namespace(block).concat([triangle, turned])
-        triangle = backend.qr_r(rows)
+        triangle = backend.qr(rows, mode="r")[1]
     if triangle is None:
         raise ProblemError("source of ColumnChunks must yield at least one array; got none")
     return adjoint(triangle)

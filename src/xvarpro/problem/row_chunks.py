@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from xvarpro.backends import exchange
 from xvarpro.core import checks, trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.errors import ProblemError
 
@@ -258,7 +258,7 @@ class Stream:
 def _kind(data: Tree, y: Array | None) -> _Kind:
     leaves, treedef = trees.flatten(data)
     named = dict(zip(trees.paths(data, "data"), leaves, strict=True)) | ({} if y is None else {"y": y})
-    dtypes = {path: exchange.dtype_name(x) for path, x in named.items() if trees.is_array(x)}
+    dtypes = {path: dtype_name(x) for path, x in named.items() if trees.is_array(x)}
     return _Kind(treedef, dtypes, () if y is None else tuple(y.shape[1:]))
 
 

@@ -9,8 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from xvarpro import backends
 from xvarpro._version import __version__
 from xvarpro.backends import Backend
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
@@ -36,17 +39,18 @@ def provenance(backend: Backend, theta: Array, **more: object) -> dict[str, Any]
     >>> found["backend"], found["dtype"], found["determinism"]
     ('numpy', 'float64', {'held': True, 'unpromised': []})
     """
-    device = backend.device_of(theta)
-    unpromised = list(backend.unpromised(device)) if backend.reproducible else []
+    device = device_of(theta)
+    held = backends.is_deterministic(backend)
+    unpromised = list(backend.nondeterministic_operations(device)) if held else []
     return {
         "xvarpro": __version__,
         "backend": backend.name,
         "device": str(device),
-        "dtype": backend.dtype_name(theta),
+        "dtype": dtype_name(theta),
         **more,
         "framework": backend.describe(),
         "host": _host(),
-        "determinism": {"held": backend.reproducible, "unpromised": unpromised},
+        "determinism": {"held": held, "unpromised": unpromised},
     }
 
 

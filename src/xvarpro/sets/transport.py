@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import array_namespace, device, dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._parameters import as_like
@@ -194,7 +194,7 @@ def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Ar
         top = np.abs(costs[at]).max()
         # in units of the largest entry, for the solver's tolerances are absolute
         out[at] = solve(costs[at] / (top if top > 0 else 1.0)) if np.isfinite(top) else np.nan
-    return backend.asarray(out, dtype=backend.dtype_name(g), device=backend.device_of(g))
+    return backend.asarray(out, dtype=dtype_name(g), device=device(g))
 
 
 def _scipy(module: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from xvarpro.backends import HostedBackend
+from xvarpro.backends import HostedBackend, SuiteHooks, find_dtype
 from xvarpro.conformance import Exemption
 from xvarpro_mlx import namespace
 from xvarpro_mlx.host import to_mlx, to_numpy
@@ -17,14 +17,12 @@ from xvarpro_mlx.host import to_mlx, to_numpy
 Array = Any
 
 
-class MLXBackend(HostedBackend):
+class MLXBackend(SuiteHooks, HostedBackend):
     """MLX on the host: its GPUs know no doubles."""
 
     name = "mlx"
-    package = "mlx"
     roots = ("mlx",)
-    array_types = (mx.array,)  # their own namespace is mlx.core, and they do not say where they are
-    reproducible = True  # its kernels on processors add in one order
+    array_types = (mx.array,)  # their own namespace is mlx.core, and they have no device
     xp = namespace
     exemptions = (
         Exemption(
@@ -39,7 +37,7 @@ class MLXBackend(HostedBackend):
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         if not isinstance(x, mx.array):
             x = to_mlx(np.asarray(x, dtype=dtype))
-        return x if dtype is None else namespace.astype(x, self.dtype(dtype))
+        return x if dtype is None else namespace.astype(x, find_dtype(namespace, dtype))
 
     def to_numpy(self, x: Array) -> np.ndarray:
         return to_numpy(x)
@@ -55,6 +53,9 @@ class MLXBackend(HostedBackend):
 
     def norm(self, x: Array, order: int = 2) -> Array:
         return self._by_numpy("norm", x, order=order)  # added up piece by piece, which MLX's sums are not
+
+    def deterministic(self) -> MLXBackend:
+        return self  # its kernels on processors add in one order
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import Status
+from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
@@ -227,7 +228,7 @@ class _Steps:
             backend = self._backend
             y: Any = level.y
             lam: Any = level.lam
-            at = backend.asarray(next(draws), device=backend.device_of(y))
+            at = backend.asarray(next(draws), device=device_of(y))
             X = backend.xp.take(y, at, axis=0)
             levels.append(replace(level, y=X, lam=lam * (X.shape[0] / y.shape[0])))
             data[name] = {**problem.data[name], "X": X}

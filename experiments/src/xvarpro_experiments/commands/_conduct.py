@@ -91,7 +91,7 @@ def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: Se
         "" if budget.iterations is None else f" or {budget.iterations} iterations, whichever comes first"
     )
     starts = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    where = config.get("device") or framework.devices()[0]
+    where = config.get("device") or next(iter(framework.devices()))
     return [
         *experiment.facts.items(),
         ("budget", f"{limit}; {starts}"),

@@ -14,6 +14,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem, Result, backends
+from xvarpro.backends import exchange
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
@@ -49,7 +50,7 @@ def evaluate(
     backend, device : optional
     """
     on = backends.get(backend or "numpy")
-    place = None if device is None else on.parse_device(device)
+    place = None if device is None else exchange.find_device(on, device)
     dtype = str(X.dtype)
     with on.scope(dtype):
         moved = trees.map_arrays(lambda x: on.asarray(x, dtype=dtype, device=place), theta)

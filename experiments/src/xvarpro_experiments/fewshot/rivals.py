@@ -13,6 +13,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Result, Status, backends
+from xvarpro.backends import exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -99,7 +100,7 @@ class Clock:
 
     def bring(self, tree: Tree) -> Tree:
         """Arrays of the backend, in its device and the task's dtype."""
-        place = None if self.task.device is None else self.backend.parse_device(self.task.device)
+        place = None if self.task.device is None else exchange.find_device(self.backend, self.task.device)
         with self.backend.scope(self.dtype):
             return trees.map_arrays(lambda x: self.backend.asarray(x, dtype=self.dtype, device=place), tree)
 

@@ -10,7 +10,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.algorithms import AcceleratedProjectedGradient
 from xvarpro.algorithms.interface import Algorithm, Iterate
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import array_namespace, device, dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot
 from xvarpro.errors import ProblemError
@@ -238,4 +238,4 @@ def _one(z: Leaves) -> Array:
 def _noise(like: Array, seed: int) -> Array:
     backend = backends.owner(like)
     noise = np.random.default_rng(seed).normal(size=tuple(like.shape))
-    return backend.asarray(noise, dtype=backend.dtype_name(like), device=device(like))
+    return backend.asarray(noise, dtype=dtype_name(like), device=device(like))

@@ -31,7 +31,7 @@ def vjp(
         Arrays that no gradient is asked for. They become arrays of the same namespace as the primals, so that the
         function never mixes two. What is not an array is handed over as it is.
     xp : namespace
-        The raw array API namespace, or a traced one inside another `vjp`.
+        The raw array API namespace. Inside another `vjp`, the namespace of its traced arrays is taken.
     index_add : callable
         ``index_add(x, key, v)``: `x` with `v` added at a one-dimensional integer key of the first axis, where
         repeated indices accumulate. `x` must not be changed.
@@ -69,7 +69,8 @@ def vjp(
     >>> pullback(np.asarray(1.0))
     (array([2., 0., 6.]),)
     """
-    tape = Tape(base(xp, index_add))
+    traces = [x.tape for x in (*primals, *constants) if type(x) is TracedArray]
+    tape = Tape(max((base(xp, index_add), *traces), key=lambda below: below.level))
     leaves = [tape._input(x) for x in primals]
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
     returned = fun(*leaves, *held)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
 
@@ -77,7 +79,7 @@ def columns(backend: Backend) -> Callable[..., Any]:
             return xp.where(on, 0.5 * (x + given[0] / x), x), n + xp.astype(on, n.dtype), a
 
         start = (squares, xp.zeros((squares.shape[1],), dtype=xp.int32), squares)
-        return backend.settle(running, advance, start, (squares,))[:2]
+        return backends.column_loop(backend, running, advance, start, (squares,))[:2]
 
     return fun
 
@@ -190,7 +192,7 @@ def loops(target: Target, n: int) -> Iterator[Measured]:
         taken = len(rows)
         final = target.host(state.iterate.value)
         state, more = run(operands, state, 50)
-        kind = backend.dtype_name(state.iterate.value)
+        kind = dtype_name(state.iterate.value)
     yield Measured("rows", np.array(rows).reshape(-1, 2), np.array(want[: min(n, 8)]).reshape(-1, 2))
     yield Measured("state", final, np.array(want[taken - 1][0] if taken else 5.0))
     yield Measured("rows afterwards", np.array(more).reshape(-1, 2), np.array(want[taken:]).reshape(-1, 2))
@@ -229,19 +231,19 @@ def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
 
 @check("control flow")
 def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
-    """`trace` gives shapes and dtypes, and raises what the function raises; `uncompiled` computes the same values."""
+    """`eval_shape` gives shapes, dtypes and the errors of the function; `uncompiled` computes the same values."""
     backend = target.backend
     with target.scope():
         x = target.send(np.arange(6.0).reshape(2, 3))
-        shaped = backend.trace(lambda x: x @ backend.xp.matrix_transpose(x), x)
+        shaped = backend.eval_shape(lambda x: x @ backend.xp.matrix_transpose(x), x)
         yield Measured("shape", tuple(shaped.shape), (2, 2))
         try:
-            backend.trace(_refuses, x)
+            backend.eval_shape(_refuses, x)
             raised = ""
         except ArithmeticError as error:
             raised = str(error)
         yield Measured("error", raised, "refused")
-        plain = Target(backend.uncompiled(), target.device, target.dtype)
+        plain = Target(backends.uncompiled(backend), target.device, target.dtype)
         yield Measured("compiled", bool(plain.backend.compiled), False)
         for i, (got, want) in enumerate(
             zip(plain.compute(newton(plain.backend, 40), np.array(2.0)), _newton(target), strict=True)

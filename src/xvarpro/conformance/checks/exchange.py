@@ -11,10 +11,12 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.algorithms import FrankWolfe
 from xvarpro.algorithms.steps import OpenLoop
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend, exchange, testing
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
 from xvarpro.core import trees
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
@@ -52,7 +54,7 @@ def cases() -> dict[str, Given]:
         if name not in here:
             found[name] = Given(name, None)
             continue
-        for what, make in backends.get(name).awkward().items():
+        for what, make in testing.hooks(backends.get(name)).array_fixtures().items():
             found[f"{name}, {what}"] = Given(name, make)
     return found
 
@@ -69,7 +71,7 @@ def taken(given: Given) -> tuple[Array, np.ndarray, Backend]:
 def arrays(target: Target, given: Given) -> Iterator[Measured]:
     """Every array arrives with its values and dtype, or an error names a remedy; its source is unchanged."""
     x, values, owner = taken(given)
-    kind = exchange.dtype_name(x)
+    kind = dtype_name(x)
     with target.scope():
         try:
             y = exchange.move(x, target.backend, device=target.place)
@@ -88,14 +90,14 @@ def arrays(target: Target, given: Given) -> Iterator[Measured]:
 def _arrived(target: Target, y: Array, kind: str, values: np.ndarray) -> Iterator[Measured]:
     backend = target.backend
     yield Measured("framework", getattr(backends.of(y), "name", None), backend.name)
-    yield Measured("device", str(backend.device_of(y)), str(target.place))
-    yield Measured("dtype", backend.dtype_name(y), kind)
+    yield Measured("device", str(device_of(y)), str(target.place))
+    yield Measured("dtype", dtype_name(y), kind)
     yield Measured("values", _values(backend, y), values)
 
 
 def _values(backend: Backend, x: Array) -> np.ndarray:
     """Values as NumPy's, of a dtype that NumPy has not got as well."""
-    return np.array(exchange.move(x, backends.get("numpy"), dtype=_wide(backend.dtype_name(x))))
+    return np.array(exchange.move(x, backends.get("numpy"), dtype=_wide(dtype_name(x))))
 
 
 def _wide(kind: str) -> str:
@@ -119,7 +121,7 @@ def examples(name: str) -> dict[str, tuple[Array, np.ndarray]]:
     """Every array that a backend offers as an example, with its values."""
     if name not in usable():
         raise Inapplicable(f"{name} is not installed, or has no device")
-    return {what: make() for what, make in backends.get(name).awkward().items()}
+    return {what: make() for what, make in testing.hooks(backends.get(name)).array_fixtures().items()}
 
 
 def total(leaves: list[Array], like: Array) -> Array:
@@ -142,26 +144,31 @@ def results(target: Target, name: str) -> Iterator[Measured]:
     problem = separable(shifted, Y, data=DESIGN, lam=0.1)
     start, values = {}, {}
     for what, (x, right) in given.items():
-        if exchange.dtype_name(x) == target.dtype and right.size:
+        if dtype_name(x) == target.dtype and right.size:
             start[what], values[what] = x, np.array(right, target.dtype)
-        elif exchange.dtype_name(x) not in FLOATS:
+        elif dtype_name(x) not in FLOATS:
             yield Measured(f"{what} as a start", _refused(target, problem, x), True)
     if not start:
         return
     with owner.scope(target.dtype):
         fit = solve(
-            problem, start, backend=target.backend.uncompiled(), device=target.place, algorithm=SHORT, max_iter=1
+            problem,
+            start,
+            backend=backends.uncompiled(target.backend),
+            device=target.place,
+            algorithm=SHORT,
+            max_iter=1,
         )
         want = solve(problem, values, algorithm=SHORT, max_iter=1)
         rounding = 100 * target.eps * fit.verified.condition
         for what, x in start.items():
             theta = fit.theta[what]
             yield Measured(f"framework, {what}", getattr(backends.of(theta), "name", None), name)
-            yield Measured(f"device, {what}", str(owner.device_of(theta)), str(owner.device_of(x)))
-            yield Measured(f"dtype, {what}", owner.dtype_name(theta), target.dtype)
+            yield Measured(f"device, {what}", str(device_of(theta)), str(device_of(x)))
+            yield Measured(f"dtype, {what}", dtype_name(theta), target.dtype)
             yield Measured(f"theta, {what}", _values(owner, theta), want.theta[what], rounding)
             yield Measured(f"outside of any graph, {what}", exported(theta), True)
-            yield Measured(f"memory of its own, {what}", owner.address(theta) != owner.address(x), True)
+            yield Measured(f"memory of its own, {what}", exchange.address(theta) != exchange.address(x), True)
             yield Measured(f"the source afterwards, {what}", _values(owner, x), values[what])
         yield Measured("w", _values(owner, fit.w), want.w, rounding)
 
@@ -186,7 +193,7 @@ def data(target: Target, name: str) -> Iterator[Measured]:
     long = {LONGEST, "int64"} if target.dtype == "float32" else {LONGEST}
     kept, right = {}, {}
     for what, (x, values) in given.items():
-        if exchange.dtype_name(x) not in long:
+        if dtype_name(x) not in long:
             kept[what] = x
             right[what] = values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
     with target.scope():

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, testing
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
@@ -79,7 +80,7 @@ def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]
 
 def states() -> dict[str, dict[str, Any]]:
     """Settings of every framework that is here, by name."""
-    return {name: backends.get(name).state() for name in usable()}
+    return {name: testing.hooks(backends.get(name)).settings() for name in usable()}
 
 
 class Interruption(Exception):  # noqa: N818 - what a user's own code may raise
@@ -120,7 +121,7 @@ def _differentiate(target: Target) -> None:
     with target.scope():
         x = target.send(START)
         target.backend.vjp(lambda x: (x * x,), (x,))[1]((x,))
-        target.backend.jvp(lambda x: (x * x,), (x,), (x,))
+        target.backend.linearise(lambda x: (x * x,), (x,))[1]((x,))
 
 
 ACTIONS: dict[str, Callable[[Target], None]] = {
@@ -153,9 +154,9 @@ def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measu
 @check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",))
 def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
     """Results belong to no autograd graph of the caller's."""
-    for what, make in backends.get(name).awkward().items():
+    for what, make in testing.hooks(backends.get(name)).array_fixtures().items():
         x, values = make()
-        if exchange.dtype_name(x) == "float64":
+        if dtype_name(x) == "float64":
             with target.scope():
                 y = exchange.move(x, target.backend, device=target.place) * target.send(np.array([2.0]))
                 yield Measured(f"values, {what}", target.host(y), values * np.array([2.0]))

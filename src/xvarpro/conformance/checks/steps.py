@@ -13,7 +13,7 @@ from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check, exported
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import array_namespace, dtype_name
 from xvarpro.core.struct import Array
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
@@ -158,4 +158,4 @@ def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
             _search, target.backend, rule, target.send_tree(LINES["steep parabola"]), memory
         )
     for name, x in (("alpha", alpha), ("value", value), ("memory", memory), ("memory after a search", after)):
-        yield Measured(name, target.backend.dtype_name(x), target.dtype)
+        yield Measured(name, dtype_name(x), target.dtype)

@@ -13,6 +13,7 @@ from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import exchange
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution
@@ -78,9 +79,9 @@ def solve(
     >>> round(float(slope @ jnp.exp(-3.0 * t)), 3)
     1.0
     """
-    own = backends.get("jax")
+    own: Any = backends.get("jax")
     initial = trees.map_arrays(lambda x: exchange.move(x, own), theta0)
-    kind = own.dtype_name(trees.leaves(initial)[0])
+    kind = dtype_name(trees.leaves(initial)[0])
     built: dict[Any, _Layer] = {}
 
     def layer(data: Tree, theta0: Tree = None) -> Solution:
@@ -93,7 +94,7 @@ def solve(
                 # zeros in place of traced data: preparation checks values
                 blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
                 prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
-            inner = prepared.backend.embedded()
+            inner = own.embedded()
             method = chosen(prepared, algorithm)
             built[key] = _Layer(replace(prepared, backend=inner, compiler=inner), held, method, tol, max_iter)
         return built[key](arrays, theta0)
@@ -148,13 +149,18 @@ class _Layer:
         # JAX's complex cotangents are the conjugates of this package's
         bars = (tuple(theta_bar), jax.numpy.conj(w_bar), value_bar)
         by_data, *flags, _ = implicit.pull(self._with(arrays), theta, bars)
-        self.prepared.backend.report(implicit.warn, *flags)
+        report(*flags)
         supply = iter(by_data)
         gradients = tuple(
             jax.numpy.conj(next(supply)) if trees.is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0)
             for x in arrays
         )
         return gradients, tuple(jax.numpy.zeros_like(x) for x in theta)
+
+
+def report(*flags: Array) -> None:
+    """Warn on the host, once a compiled gradient has been computed."""
+    jax.debug.callback(lambda *x: implicit.warn(*map(float, x)), *flags)
 
 
 def _strong(x: Array) -> Array:
@@ -165,6 +171,6 @@ def _strong(x: Array) -> Array:
 def _check(data: Tree, kind: str, own: backends.Backend) -> None:
     for x, name in zip(trees.leaves(data), trees.paths(data, "data"), strict=True):
         if trees.is_array(x) and trees.is_inexact(x):
-            found = own.dtype_name(x)
+            found = dtype_name(x)
             if found not in (kind, {"float32": "complex64", "float64": "complex128"}[kind]):
                 raise ProblemError(f"data must have theta0's dtype {kind}; got {found} for {name}: cast one of them")

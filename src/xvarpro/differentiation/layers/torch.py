@@ -77,7 +77,7 @@ class Solve(torch.nn.Module):
         leaves, self._treedef = trees.flatten(theta0)
         self._names = [f"theta0_{i}" for i in range(len(leaves))]
         for name, x in zip(self._names, leaves, strict=True):
-            self.register_buffer(name, exchange.move(x, own).clone(), persistent=False)
+            self.register_buffer(name, torch.clone(exchange.move(x, own)), persistent=False)
         self.problem, self.over, self.backend = problem, over, backend
         self._options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter}
 

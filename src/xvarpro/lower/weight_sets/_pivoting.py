@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, column_loop
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 
@@ -167,7 +167,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
         high = (leaving & (state.solution.x > some.upper)) | (~leaving & high)
         return _State(_solved(invert, some, free ^ change, high), fewest, patience, state.step + 1)
 
-    return backend.settle(running, advance, state, tuple(box[1:])).solution
+    return column_loop(backend, running, advance, state, tuple(box[1:])).solution
 
 
 def _exchange(state: _State) -> tuple[Array, Array, Array]:
