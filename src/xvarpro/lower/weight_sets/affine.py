@@ -8,12 +8,13 @@ from typing import final
 
 import numpy as np
 
+from xvarpro.backends import to_numpy
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.weight_sets._subspace import InSubspace
-from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, on_host, taken
+from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, taken
 
 
 @final
@@ -71,17 +72,17 @@ class Affine(WeightSet):
 
     @property
     def linear(self) -> bool:
-        return self.w0 is None or not on_host(self.w0).any()
+        return self.w0 is None or not to_numpy(self.w0).any()
 
     def dimension(self, n: int) -> int:
         return self.B.shape[1]
 
     def resolved(self) -> Affine:
         """With orthonormal B, and the w0 nearest to 0, as a matrix."""
-        Q = np.linalg.qr(on_host(self.B))[0]
+        Q = np.linalg.qr(to_numpy(self.B))[0]
         if self.w0 is None:
             return Affine(None, Q)
-        w0 = on_host(self.w0)
+        w0 = to_numpy(self.w0)
         return _affine(w0 - Q @ (Q.conj().T @ w0) if Q.shape[1] < Q.shape[0] else 0 * w0, Q)
 
     def part(self, indices: Array, scale: float) -> Affine:
@@ -179,7 +180,7 @@ class Equality(_Constructed):
             raise ProblemError(f"Equality: {p} independent equations determine all {n} weights: nothing is left to fit")
 
     def resolved(self) -> Affine:
-        C, d = on_host(self.C), on_host(self.d)
+        C, d = to_numpy(self.C), to_numpy(self.d)
         p, _ = C.shape
         Q, R = np.linalg.qr(C.conj().T, mode="complete")
         d = np.broadcast_to(d, (p, 1)) if d.ndim == 0 else d
@@ -233,7 +234,7 @@ class Fixed(_Constructed):
             raise ProblemError(f"Fixed: all {n} weights are fixed: nothing is left to fit")
 
     def _entries(self) -> tuple[np.ndarray, int]:
-        where = on_host(self.where)
+        where = to_numpy(self.where)
         if where.ndim == 1 and where.dtype.kind == "b" and self.n in (None, where.size):
             return np.flatnonzero(where), where.size
         if where.ndim != 1 or where.dtype.kind not in "iu":
@@ -247,7 +248,7 @@ class Fixed(_Constructed):
 
     def resolved(self) -> Affine:
         order, n = self._entries()
-        values = on_host(self.values)
+        values = to_numpy(self.values)
         w0 = np.zeros((n, values.shape[1] if values.ndim == 2 else 1), np.result_type(values, np.float32))
         w0[order] = values[:, None] if values.ndim == 1 else values
         return _affine(w0, np.eye(n)[:, np.setdiff1d(np.arange(n), order)])
@@ -286,12 +287,12 @@ class Shared(_Constructed):
     groups: Array = REQUIRED
 
     def __post_init__(self) -> None:
-        groups = on_host(self.groups)
+        groups = to_numpy(self.groups)
         if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":
             raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {self.groups!r}")
 
     def resolved(self) -> Affine:
-        labels, index = np.unique(on_host(self.groups), return_inverse=True)
+        labels, index = np.unique(to_numpy(self.groups), return_inverse=True)
         members = np.eye(labels.size)[index]
         return Affine(None, members / np.sqrt(members.sum(axis=0)))
 

@@ -74,17 +74,11 @@ class WeightSet(Struct):
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
-def on_host(x: Any) -> np.ndarray:
-    """An array of any framework, or numbers that a user typed, as a NumPy array."""
-    owner = backends.of(x)
-    return np.asarray(x if owner is None else owner.to_numpy(x))
-
-
 def numbers(owner: object, name: str, *ndims: int, finite: bool = True) -> np.ndarray:
     """The values of a field; `ProblemError` for one that is no array of numbers with that many axes."""
     value: Any = getattr(owner, name)
     try:
-        values = on_host(value)
+        values = backends.to_numpy(value)
     except (TypeError, ValueError):
         values = np.asarray(None)
     bad = values.dtype.kind not in "iufc" or values.ndim not in ndims or not values.size or np.isnan(values).any()
