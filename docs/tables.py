@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from xvarpro import algorithms, sets, steps
 from xvarpro.algorithms._conditional_gradient import Blocks
 from xvarpro.algorithms._corrective import Correction
-from xvarpro.algorithms.reseed import Seeds
 from xvarpro.algorithms.stochastic import Estimator
 
 HERE = Path(__file__).parent
@@ -336,13 +335,6 @@ PAGES: dict[str, Page] = {
                 (Estimator,),
                 ("Estimate", "Per iteration", "When"),
                 "How mini-batch gradients become the one that a step is taken with.",
-            ),
-            Kind(
-                "New units",
-                "Seeds",
-                (Seeds,),
-                ("Directions", "Cost", "When"),
-                "What `Reseeded` revives a dead unit with.",
             ),
         ),
     ),

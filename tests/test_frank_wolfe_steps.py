@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import backends
 from xvarpro.algorithms import AcceleratedProjectedGradient, FrankWolfe, Separate, Together
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core import trees
@@ -310,34 +309,6 @@ def test_cap_holds_the_constrained_block_alone(blocks):
 
 
 # -- everywhere, compiled ----------------------------------------------------------------------------------------------
-
-
-PORTABLE = (
-    "warm Armijo, Separate",
-    "short, estimated, Separate",
-    "short, by block, Separate",
-    "exact, Together",
-    "exact, quadratic, Separate",
-    "open loop, Separate",
-    "log-adaptive, Together",
-    "constant, Separate",
-)
-
-
-@pytest.mark.parametrize("name", PORTABLE)
-def test_compiled_equals_eager(name):
-    import jax
-
-    method = METHODS[name]
-    here = list(states(method, *mixed(), 10))
-    with jax.enable_x64(True):
-        f, region, theta = mixed(backend=backends.get("jax"))
-        state = jax.jit(partial(method.init, f, region))(theta)
-        step = jax.jit(lambda state: method.advance(f, region, state))
-        for a in here:
-            assert vector(state.iterate.theta) == pytest.approx(vector(a.theta), rel=1e-6, abs=1e-9)
-            assert [int(n) for n in state.iterate.counts] == [int(n) for n in a.counts]
-            state = step(state)
 
 
 def shifted(theta, data):

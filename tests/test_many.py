@@ -441,13 +441,6 @@ def test_a_batch_is_refused_by_solve():
             xv.solve(problem, start())
 
 
-def test_nothing_given_is_written_to():
-    theta0, y = start(), np.array(noisy())
-    xv.solve_many(xv.separable(decays, y, data={"t": T}), theta0, over=BOX)
-    np.testing.assert_array_equal(theta0, start())
-    np.testing.assert_array_equal(y, noisy())
-
-
 @pytest.mark.parametrize("name", many.__all__)
 def test_what_is_exported_stands_without_arguments(name):
     cls = getattr(many, name)

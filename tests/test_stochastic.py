@@ -333,24 +333,6 @@ def test_iterates_are_the_same_on_every_backend(estimator, backend):
     assert fit.counts == want.counts
 
 
-@estimators
-def test_rows_are_the_same_on_every_backend(estimator, backend):
-    fit, want = (convex_fit(estimator, 40, name) for name in (backend.name, "numpy"))
-    assert np.abs(fit.trace.value / want.trace.value - 1).max() <= 1e-11
-    assert error(fit.theta, want.theta) <= 1e-11
-
-
-@estimators
-def test_compiled_equals_eager(estimator):
-    from xvarpro.backends.jax import JaxBackend
-
-    eager = dictionary_fit(JaxBackend(compiled=False), estimator, 12)
-    compiled = dictionary_fit("jax", estimator, 12)
-    assert np.abs(eager.trace.value / compiled.trace.value - 1).max() <= 1e-12
-    assert eager.counts == compiled.counts
-    assert error(eager.theta, compiled.theta) <= 1e-11
-
-
 def test_seeds_differ_and_batches_repeat_after_their_period():
     fits = [dictionary_fit("numpy", Momentum(), 20, seed=s) for s in (0, 0, 1)]
     assert (fits[0].theta == fits[1].theta).all()

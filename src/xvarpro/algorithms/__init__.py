@@ -12,7 +12,7 @@ from xvarpro.algorithms.frank_wolfe import FrankWolfe, cr_varpro
 from xvarpro.algorithms.in_face import InFaceFrankWolfe, InFaceGradient
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import InFaceQuasiNewton, ProjectedQuasiNewton
-from xvarpro.algorithms.reseed import PrincipalDirections, Reseeded, WorstSamples
+from xvarpro.algorithms.reseed import Reseeded
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
 from xvarpro.algorithms.stochastic import Momentum, StochasticFrankWolfe, VarianceReduced
 from xvarpro.sets.interface import Set
@@ -29,7 +29,6 @@ __all__ = [
     "InFaceQuasiNewton",
     "Momentum",
     "Pairwise",
-    "PrincipalDirections",
     "ProjectedQuasiNewton",
     "Reseeded",
     "Separate",
@@ -37,7 +36,6 @@ __all__ = [
     "StochasticFrankWolfe",
     "Together",
     "VarianceReduced",
-    "WorstSamples",
     "choose",
     "cr_varpro",
 ]

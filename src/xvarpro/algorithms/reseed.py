@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, NamedTuple, final
@@ -13,80 +12,13 @@ from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.core import checks
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.status import Status
-from xvarpro.core.struct import Array, Leaves, Struct
+from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner, select
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
 
 LONGEST = 2.0**20  # iterations that a wait may grow to
-
-
-class Seeds(Struct):
-    """Where new units come from."""
-
-    @abstractmethod
-    def columns(self, f: Objective, point: Any) -> Array:
-        """Directions for new units, (m, number), the best first; `point` has the residual ``r``, (m, k). A column of
-        zeros seeds nothing.
-        """
-
-
-@final
-@dataclass(frozen=True)
-class WorstSamples(Seeds):
-    """What is left of the worst-represented columns of the target, the largest residual first.
-
-    Of a compressed target they are the columns that represent the samples.
-
-    Notes
-    -----
-    Directions : columns of the residual, the longest first
-    Cost : one pass over the residual and a sort
-    When : the default; seeds that look like data
-
-    Examples
-    --------
-    >>> import xvarpro as xv
-    >>> xv.algorithms.Reseeded().seeds
-    WorstSamples()
-    """
-
-    def columns(self, f: Objective, point: Any) -> Array:
-        rest = -point.r
-        xp = array_namespace(rest)
-        return xp.take(rest, xp.argsort(-xp.sum(rest * rest, axis=0), stable=True), axis=1)
-
-
-@final
-@dataclass(frozen=True)
-class PrincipalDirections(Seeds):
-    """Principal directions of the residual, the largest first, each with its largest entry positive.
-
-    They lower the objective fastest, to first order in the squared length of a unit; they are orthogonal, so that two
-    units never get the same, and do not depend on whether the target was compressed.
-
-    Notes
-    -----
-    Directions : left singular vectors of the residual
-    Cost : an SVD on the shorter side
-    When : several units at once; compressed targets
-
-    Examples
-    --------
-    >>> import xvarpro as xv
-    >>> xv.algorithms.Reseeded(seeds=xv.algorithms.PrincipalDirections()).seeds
-    PrincipalDirections()
-    """
-
-    def columns(self, f: Objective, point: Any) -> Array:
-        r = point.r
-        xp = array_namespace(r)
-        U, s, _ = f.backend.svd(r @ r.mT if r.shape[1] > r.shape[0] else r)
-        # beyond rounding: of a Gram matrix the squares of the singular values
-        kept = s > (max(r.shape) * xp.finfo(s.dtype).eps) * xp.max(s)
-        peak = xp.take_along_axis(U, xp.expand_dims(xp.argmax(xp.abs(U), axis=0), axis=0), axis=0)
-        return xp.where(peak < 0, -U, U) * xp.astype(xp.expand_dims(kept, axis=0), U.dtype)
 
 
 class ReseededState(NamedTuple):
@@ -111,12 +43,13 @@ class Trial(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Reseeded(Algorithm):
-    """Restarts of another algorithm with its dead units revived from the data, as scikit-learn does for unused atoms.
+    """Restarts of another algorithm with its dead units revived from the residual.
 
-    A unit is a column of a matrix leaf of theta: an atom of a dictionary. Where some are dead, q of them are revived,
-    for q = all, half, a quarter, ..., 1, and the trial with the lowest objective is kept. Where the set has room, as a
-    product of sets of columns has, seeds as long as the average live unit are added. Where it has none, as a budget
-    that all units share, the point moves by ``s = q/(live + q)`` to a point of the set that is made of the seeds
+    A unit is a column of a matrix leaf of theta, with as many entries as the target has rows: an atom of a dictionary.
+    Where some are dead, q of them become principal directions of the residual, which lower the objective fastest and
+    differ from one another, for q = all, half, a quarter, ..., 1; the trial with the lowest objective is kept. Where
+    the set has room, as a product of sets of columns has, they get the length of the average live unit. Where it has
+    none, as a budget that all units share, the point moves by ``s = q/(live + q)`` to a point of the set made of them
     alone: a multiple of them, else their projection, else a vertex (LMO only). Convexity keeps that feasible.
 
     A trial that does not lower the objective is refused, so that a monotone method stays one, and units that no trial
@@ -135,8 +68,6 @@ class Reseeded(Algorithm):
         matrix among them; a theta without any has no units, and the inner algorithm runs as it is.
     axis : int
         1 where units are columns, 0 where they are rows.
-    seeds : Seeds
-        `WorstSamples` or `PrincipalDirections`.
 
     Notes
     -----
@@ -162,7 +93,6 @@ class Reseeded(Algorithm):
     every: int = 10
     leaf: int | None = None
     axis: int = 1
-    seeds: Seeds = field(default_factory=WorstSamples)
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Algorithm) or isinstance(self.inner, Reseeded):
@@ -172,8 +102,6 @@ class Reseeded(Algorithm):
             raise ProblemError(f"Reseeded: leaf must be the position of a leaf or None, got {self.leaf!r}")
         if self.axis not in (0, 1):
             raise ProblemError(f"Reseeded: axis must be 1 (units are columns) or 0 (rows), got {self.axis!r}")
-        if not isinstance(self.seeds, Seeds):
-            raise ProblemError(f"Reseeded: seeds must be WorstSamples() or PrincipalDirections(), got {self.seeds!r}")
 
     @property
     def needs_projection(self) -> bool:
@@ -252,7 +180,7 @@ class Reseeded(Algorithm):
         xp = array_namespace(D)
         one = xp.astype(_dead(D), D.dtype)
         rank = xp.cumulative_sum(one) - one  # of a dead unit among them
-        seeds = _unit_length(self.seeds.columns(f, f.point(theta)))
+        seeds = _principal_directions(f, f.point(theta).r)
         last = seeds.shape[1] - 1
         index = xp.astype(xp.minimum(rank, xp.full_like(rank, last)), xp.int32)
         seeds = xp.take(seeds, index, axis=1) * xp.expand_dims(one * xp.astype(rank <= last, D.dtype), axis=0)
@@ -291,15 +219,9 @@ class Reseeded(Algorithm):
             return added, zero, zero
         size = zero + C.diameter(xp.reshape(Z, (-1,)) if C.event_ndim == 1 else Z)
 
-        # For a norm's ball one division by 1 + violation ends on the boundary, the next ones take away its rounding.
-        def shorter(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            n, t, outside = carry
-            t = t / (1 + outside)
-            return n + 1, t, region.violation(put(t * Z))
-
-        first = (zero, size, region.violation(put(size * Z)))
-        _, t, outside = f.backend.while_loop(lambda c: ~(c[2] <= allowed) & (c[0] < 8), shorter, first)
-        feasible = room | (outside <= allowed)
+        # one division by 1 + violation ends on the boundary of a norm's ball
+        multiple = size / (1 + region.violation(put(size * Z))) * Z
+        feasible = room | (region.violation(put(multiple)) <= allowed)
 
         def otherwise(_: Array) -> Array:
             if C.has_projection:
@@ -307,7 +229,7 @@ class Reseeded(Algorithm):
             slopes = tuple(-Z if i == at else xp.zeros_like(x) for i, x in enumerate(theta))
             return theta[at] + region.blmo(theta, slopes).d[at]
 
-        made = f.backend.when(~feasible, otherwise, t * Z)
+        made = f.backend.when(~feasible, otherwise, multiple)
         there = select(room, added, put(theta[at] + share * (made - theta[at])))
         call = xp.where(feasible, zero, zero + 1)
         return (there, zero, call) if C.has_projection else (there, call, zero)
@@ -319,10 +241,11 @@ def _dead(D: Array) -> Array:
     return xp.max(xp.abs(D), axis=0) <= 0
 
 
-def _unit_length(x: Array) -> Array:
-    """Columns of Euclidean length 1; zeros stay."""
-    xp = array_namespace(x)
-    top = xp.max(xp.abs(x), axis=0, keepdims=True)
-    x = x / xp.where(top > 0, top, xp.ones_like(top))
-    length = xp.sqrt(xp.sum(x * x, axis=0, keepdims=True))
-    return x / xp.where(length > 0, length, xp.ones_like(length))
+def _principal_directions(f: Objective, r: Array) -> Array:
+    """Left singular vectors of the residual, (m, k), the largest first, 0 beyond its rank; largest entries positive."""
+    xp = array_namespace(r)
+    U, s, _ = f.backend.svd(r @ r.mT if r.shape[1] > r.shape[0] else r)
+    # beyond rounding: of a Gram matrix the squares of the singular values
+    kept = s > (max(r.shape) * xp.finfo(s.dtype).eps) * xp.max(s)
+    peak = xp.take_along_axis(U, xp.expand_dims(xp.argmax(xp.abs(U), axis=0), axis=0), axis=0)
+    return xp.where(peak < 0, -U, U) * xp.astype(xp.expand_dims(kept, axis=0), U.dtype)
