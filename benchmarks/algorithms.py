@@ -335,7 +335,7 @@ class Race:
         kept, n = {}, 1
         with prepared.backend.scope(prepared.dtype):
             run = Run(prepared, entry.algorithm, TOL)
-            run.warm_up()
+            run.start()
             while n < n_iter:
                 run.iterate(n, None, None, Bar(n, False))
                 kept[n] = prepared.layout.to_caller(run.state.iterate.theta, prepared.backend)

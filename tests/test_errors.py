@@ -206,12 +206,12 @@ def test_solve_wants_a_problem():
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"tol": -1.0}, "tol must be a finite number >= 0, got -1.0"),
+        ({"tol": -1.0}, "tol must be a finite number >= 0; got -1.0"),
         ({"tol": float("nan")}, "tol must be a finite number"),
-        ({"max_iter": -1}, "max_iter must be a whole number >= 0, got -1"),
-        ({"max_iter": 1.5}, "max_iter must be a whole number >= 0, got 1.5"),
-        ({"time_limit": -1}, "time_limit must be seconds >= 0 or None, got -1"),
-        ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None, got 'fw'"),
+        ({"max_iter": -1}, "max_iter must be a whole number >= 0; got -1"),
+        ({"max_iter": 1.5}, "max_iter must be a whole number >= 0; got 1.5"),
+        ({"time_limit": -1}, "time_limit must be seconds >= 0 or None; got -1"),
+        ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None; got 'fw'"),
         ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
         ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'; got 'float16'"),
         ({"callback": 3}, "callback must be a function"),

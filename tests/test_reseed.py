@@ -300,7 +300,7 @@ def test_projection_is_the_inner_methods_need():
     assert Reseeded(AcceleratedProjectedGradient()).needs_projection
     assert not Reseeded(FrankWolfe()).needs_projection
     algorithm = Reseeded(AcceleratedProjectedGradient())
-    with pytest.raises(ProblemError, match="projects, and WithoutProjection"):
+    with pytest.raises(ProblemError, match="projects onto every set; got WithoutProjection"):
         xv.solve(dictionary_problem(), on(Simplex()), over=WithoutProjection(), algorithm=algorithm)
 
 

@@ -1,28 +1,38 @@
-"""What runs, as functions of arrays alone: the start, a step and the end of a solve, and all of it in one loop."""
+"""A solve as functions of arrays alone, eager or compiled: its start, a step, its end, and all of it in one loop."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from xvarpro.algorithms.common import at
-from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.common import at, certified
+from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import array_namespace
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.prepare import Prepared
-from xvarpro.objective.interface import Objective
+from xvarpro.objective.interface import LowerError, Objective
+from xvarpro.sets.region import Region
+
+
+class State(Protocol):
+    """The state of an algorithm: a named tuple of arrays with a field `iterate`."""
+
+    @property
+    def iterate(self) -> Iterate: ...
+    def _replace(self, **fields: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Program:
-    """A prepared problem with its algorithm, taken apart: each function is made of arrays, and can be compiled.
+    """A prepared problem with its region and algorithm, without their arrays: compiled functions are kept under it.
 
-    The arrays are ``(tol, floor, *rest)``: the tolerance, what the objective is a small difference of, and those of the
-    problem, the region and the algorithm. It holds no array itself: compiled functions are kept under it.
+    Each method makes a function of states from the arrays ``(tol, floor, *rest)``: the tolerance, 0-d; the size of what
+    the objective is a difference of, 0-d; and the arrays of problem, region and algorithm.
     """
 
     assemble: Callable[..., Objective]
@@ -34,132 +44,135 @@ class Program:
         rest, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
         return cls(prepared.assemble, skeleton), rest
 
-    def start(self, rest: Leaves) -> Callable[[Leaves], Any]:
-        """The state at a theta, and the scale of what the objective is a difference of."""
+    def start(self, operands: Leaves) -> Callable[[Leaves], tuple[State, Array]]:
+        """The state at a theta, and the floor ``max(|f|, 1/2 |y|^2)`` there, which `operands` does not have yet."""
+        tol, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
-        f = self.assemble(problem).with_lower_tolerance(float("inf"))
-        return lambda theta: (algorithm.init(f, region, theta), f.scale(theta))
+        f = self.assemble(problem).with_lower_tolerance(math.inf)
 
-    def step(self, operands: Leaves) -> Callable[[Any], Any]:
+        def run(theta: Leaves) -> tuple[State, Array]:
+            state = algorithm.init(f, region, theta)
+            value = state.iterate.value
+            xp = array_namespace(value)
+            floor = xp.maximum(xp.abs(value), f.scale(theta))
+            return with_status(state, tol, floor), floor
+
+        return run
+
+    def step(self, operands: Leaves) -> Callable[[State], State]:
         """One iteration."""
-        tol, floor, *rest = operands
-        problem, region, algorithm = self.skeleton.fill(rest)
-        f = self.assemble(problem, energy=floor)
-        tied = partial(_with_tolerance, f, tol, floor)
-        return lambda state: with_status(algorithm.advance(tied(state), region, state), tol, floor)
+        f, region, algorithm, tol, floor = self._filled(operands)
 
-    def end(self, operands: Leaves) -> Callable[[Any], Any]:
-        """The certificate that an algorithm owes when the iterations have ended."""
-        tol, floor, *rest = operands
-        problem, region, algorithm = self.skeleton.fill(rest)
-        f = self.assemble(problem, energy=floor)
-        tied = partial(_with_tolerance, f, tol, floor)
-        return lambda state: with_status(algorithm.finish(tied(state), region, state), tol, floor)
+        def run(state: State) -> State:
+            return with_status(algorithm.advance(_for_step(f, state, tol, floor), region, state), tol, floor)
 
-    def sharp(self, operands: Leaves) -> Callable[[Any], Any]:
-        """Value and certificate anew, from an inexact lower level as tight as it can be solved."""
-        tol, floor, *rest = operands
-        problem, region, _ = self.skeleton.fill(rest)
-        f = self.assemble(problem, energy=floor)
-        return lambda state: with_status(_certified(f, region, state), tol, floor)
+        return run
 
-    def whole(self, backend: Any, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Any, Array]:
-        """A solve without a look at it in between: its last iterate and the weights there.
+    def end(self, operands: Leaves) -> Callable[[State], State]:
+        """The certificate of an algorithm that does not certify every iteration."""
+        f, region, algorithm, tol, floor = self._filled(operands)
+        return lambda state: with_status(algorithm.finish(_for_step(f, state, tol, floor), region, state), tol, floor)
 
-        For a solve inside a function that is compiled, differentiated or mapped over a batch as a whole.
-        """
-        state, energy = self.start(rest)(theta)
-        xp = array_namespace(state.iterate.value)
-        floor = xp.maximum(xp.abs(state.iterate.value), energy)
+    def recheck(self, operands: Leaves) -> Callable[[State], State]:
+        """Value and certificate anew, with an inexact lower level solved as tightly as it can be."""
+        f, region, _, tol, floor = self._filled(operands)
+
+        def run(state: State) -> State:
+            it = state.iterate
+            point, _, direction = certified(f, region, it.theta)
+            it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
+            return with_status(state._replace(iterate=it), tol, floor)
+
+        return run
+
+    def whole(self, backend: Backend, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Iterate, Array]:
+        """A solve in one loop, to compile, differentiate or map over a batch: its last iterate, and w there, (n, k)."""
+        state, floor = self.start((tol, *rest))(theta)
         operands = (tol, floor, *rest)
-        step, sharp = self.step(operands), self.sharp(operands)
+        step, recheck = self.step(operands), self.recheck(operands)
 
-        def going(carry: tuple[Any, Any]) -> Array:
+        def going(carry: tuple[Array, State]) -> Array:
             return (carry[0] < max_iter) & running(carry[1])
 
-        def iterate(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        def converge(carry: tuple[Array, State]) -> tuple[Array, State]:
             return backend.while_loop(going, lambda carry: (carry[0] + 1, step(carry[1])), carry)
 
-        def certain(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            n, state = iterate(carry)
-            return n, sharp(state)
+        def converge_and_recheck(carry: tuple[Array, State]) -> tuple[Array, State]:
+            n, state = converge(carry)
+            return n, recheck(state)
 
-        carry = (0 * state.iterate.status, with_status(state, tol, floor))
-        exact = state.iterate.lower == ()
-        _, state = iterate(carry) if exact else backend.while_loop(going, certain, carry)
-        *_, algorithm = self.skeleton.fill(rest)
+        f, _, algorithm, *_ = self._filled(operands)
+        carry = (0 * state.iterate.status, state)
+        _, state = converge(carry) if f.exact else backend.while_loop(going, converge_and_recheck, carry)
         if not algorithm.certifies_every_iteration:
             state = self.end(operands)(state)
         code = state.iterate.status
+        xp = array_namespace(code)
         code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)
-        problem, _, _ = self.skeleton.fill(rest)
-        w = self.assemble(problem).with_lower_tolerance(0.0).solve_lower(state.iterate.theta)
+        w = f.with_lower_tolerance(0.0).solve_lower(state.iterate.theta)
         return state.iterate._replace(status=code), w
 
+    def _filled(self, operands: Leaves) -> tuple[Objective, Region, Algorithm, Array, Array]:
+        tol, floor, *rest = operands
+        problem, region, algorithm = self.skeleton.fill(rest)
+        return self.assemble(problem, energy=floor), region, algorithm, tol, floor
 
-def with_status(state: Any, tol: Array, floor: Array) -> Any:
-    """The state with its status: converged and non-finite are read off the certificate, for every algorithm alike."""
+
+def running(state: State) -> Array:
+    """Whether the iterations go on, 0-d bool."""
+    return state.iterate.status == Status.RUNNING.code
+
+
+def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
+    """The gap below which a solve has converged: the tolerance, or what rounding of the data leaves open; 0-d."""
+    xp = array_namespace(value)
+    return xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * floor)
+
+
+def with_status(state: State, tol: Array, floor: Array) -> State:
+    """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
     xp = array_namespace(it.value)
     small = negligible_gap(it.value, tol, floor)
-    code = xp.where(
-        (it.gap_A + it.slack <= small) & (it.gap_B <= small), xp.full_like(it.status, Status.CONVERGED.code), it.status
-    )
-    if it.lower != ():
-        it, code = _unsettled(it, code, small)
+    converged = (it.gap_A + it.slack <= small) & (it.gap_B <= small)
+    code = xp.where(converged, xp.full_like(it.status, Status.CONVERGED.code), it.status)
+    if isinstance(it.lower, LowerError):
+        code, error = _inexact_status(it, it.lower, code, small)
+        it = it._replace(lower=error)
     finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
     code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
     return state._replace(iterate=it._replace(status=code))
 
 
-def _unsettled(it: Any, code: Array, small: Array) -> tuple[Any, Array]:
-    """The iterate with its status where the lower level is inexact.
+def _inexact_status(it: Iterate, error: LowerError, code: Array, small: Array) -> tuple[Array, LowerError]:
+    """The status where the lower level is inexact, and its error with the residual that the next step starts from.
 
     A search that finds no descent may have met the error of the values: it is tried again with a tolerance below the
-    residual that was left. A level that has not reached its tolerance, and leaves open as much as the gap, has nothing
-    more to give.
+    residual that was left. A lower level that has not reached its tolerance, and leaves open as much as the gap, has
+    failed.
     """
     xp = array_namespace(it.value)
-    error, gap = it.lower, xp.maximum(it.gap_A + it.gap_B, small)
-    stuck = code == Status.NO_DESCENT.code
-    retried = stuck & error.reached & (error.slack > 1e-3 * gap)
+    gap = xp.maximum(it.gap_A + it.gap_B, small)
+    retried = (code == Status.NO_DESCENT.code) & error.reached & (error.slack > 1e-3 * gap)
     failed = ~error.reached & (error.slack > gap) & (code != Status.CONVERGED.code)
     code = xp.where(retried, xp.full_like(code, Status.RUNNING.code), code)
     code = xp.where(failed, xp.full_like(code, Status.LOWER_LEVEL.code), code)
-    residual = xp.where(retried, error.residual * xp.minimum(error.slack, gap) / gap, error.residual)
-    return it._replace(lower=error._replace(residual=residual)), code
+    tighter = error.residual * xp.minimum(error.slack, gap) / gap
+    return code, error._replace(residual=xp.where(retried, tighter, error.residual))
 
 
-def _certified(f: Any, region: Any, state: Any) -> Any:
-    """The state with value and certificate anew, from the lower level as tight as `f` solves it."""
-    it = state.iterate
-    point, _, direction = f.certified(region, it.theta)
-    return state._replace(iterate=at(it, point, direction, 1, 1)._replace(status=0 * it.status))
-
-
-def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
-    """The gap that counts as none: it is known to rounding of the data, however small the objective has become."""
-    xp = array_namespace(value)
-    return xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * floor)
-
-
-def _with_tolerance(f: Objective, tol: Array, floor: Array, state: Any) -> Objective:
-    """The objective as a step from this state needs it: the tolerance of an inexact lower level follows the gap.
+def _for_step(f: Objective, state: State, tol: Array, floor: Array) -> Objective:
+    """The objective for a step from this state: the tolerance of an inexact lower level follows the gap.
 
     The error of the gradient is proportional to the residual that was left: that gives the tolerance at which it is as
     large as the gap.
     """
-    if f.exact:
-        return f
     it = state.iterate
-    xp = array_namespace(it.value)
-    small, error = negligible_gap(it.value, tol, floor), it.lower
+    if f.exact or not isinstance(it.lower, LowerError):
+        return f
+    xp, error = array_namespace(it.value), it.lower
+    small = negligible_gap(it.value, tol, floor)
     gap = xp.maximum(xp.where(it.gap_A > 0, it.gap_A, 0 * small) + it.gap_B, small)
     known = error.slack > 0
     level = xp.where(known, error.residual, gap) * gap
     return f.with_lower_tolerance(level / xp.where(known, error.slack, gap))
-
-
-def running(state: Any) -> Array:
-    """Whether the iterations go on."""
-    return state.iterate.status == Status.RUNNING.code

@@ -1,10 +1,9 @@
-"""One solve as it runs: its state, its trace, its clock, and what is verified when it has ended."""
+"""One solve: its state, its trace, its clock, and what is verified at the end."""
 
 from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,10 @@ from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import Program, running, with_status
+from xvarpro.driver.iteration import Program, State, running
 from xvarpro.driver.prepare import Prepared
-from xvarpro.objective.interface import Objective
+from xvarpro.errors import warn_caller
+from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
@@ -34,7 +34,7 @@ class DeadUnitsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class IterationInfo:
-    """What a callback sees after an iteration.
+    """What a callback receives after an iteration.
 
     Attributes
     ----------
@@ -55,52 +55,63 @@ class IterationInfo:
 
     @property
     def theta(self) -> Tree:
-        """The iterate, as the caller's arrays; brought over when asked for."""
+        """The iterate, as the caller's arrays; moved when it is read."""
         return self._theta()
 
 
-def _record(state: Any) -> tuple[Array, ...]:
+def _record(state: State) -> tuple[Array, ...]:
     it = state.iterate
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
 
 
 class Run:
-    """One solve: its state, its trace, its clock."""
+    """One solve of a prepared problem.
+
+    Attributes
+    ----------
+    state : State
+        Of the algorithm, once the solve is started.
+    rows : list of list of float
+        One row of `_RECORD` per iterate, the start included.
+    seconds : list of float
+        Time of each, since the iterations began.
+    """
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
         self.prepared, self.algorithm, self.tol = prepared, algorithm, float(tol)
         backend, treedef = prepared.backend, prepared.layout.treedef
-        program, whole = Program.of(prepared, algorithm)
-        like = prepared.theta[0]
-        self.operands = (backend.xp.full_like(trees.corner(like), tol), *whole)
-        self._init = backend.call(lambda operands: program.start(operands[1:]), ("init", program.skeleton, treedef))
+        program, rest = Program.of(prepared, algorithm)
+        self.operands = (backend.xp.full_like(trees.corner(prepared.theta[0]), tol), *rest)
+        self._start = backend.call(program.start, ("start", program.skeleton, treedef))
         self._end = backend.call(program.end, ("end", program.skeleton, treedef))
-        self._sharp = backend.call(program.sharp, ("sharp", program.skeleton, treedef))
+        self._recheck = backend.call(program.recheck, ("recheck", program.skeleton, treedef))
         self._loop = backend.loop(program.step, _record, running, ("step", program.skeleton, treedef))
 
-    def warm_up(self) -> None:
-        """The first state; a compiled loop compiles here, on no iterations, so that the clock does not see it."""
-        backend = self.prepared.backend
-        state, energy = self._init(self.operands, self.prepared.theta)
-        floor = backend.xp.maximum(backend.xp.abs(state.iterate.value), energy)
-        state = with_status(state, self.operands[0], floor)
+    def start(self) -> None:
+        """The first state; a compiled loop compiles here, on no iterations, so that the clock does not count it."""
+        state, floor = self._start(self.operands, self.prepared.theta)
         self.operands = (self.operands[0], floor, *self.operands[1:])
-        self.state, _ = self._loop(self.operands, state, 0)
-        self.rows = [backend.to_floats(_record(self.state))]
+        self.state: State = self._loop(self.operands, state, 0)[0]
+        self.rows = [self._row()]
         self.seconds = [0.0]
 
     @property
     def scale(self) -> float:
-        """What rounding of the objective is relative to, once the solve is warm."""
+        """What rounding of the objective is relative to, once the solve is started."""
         return self.prepared.backend.to_floats([self.operands[1]])[0]
+
+    @property
+    def status(self) -> Status:
+        """Of the last iterate."""
+        return Status.of(self.rows[-1][_RECORD.index("status")])
 
     def iterate(
         self, max_iter: int, time_limit: float | None, callback: Callable[[IterationInfo], bool | None] | None, bar: Bar
     ) -> Status:
-        status = Status.of(self.rows[-1][5])
+        """Iterate until the status, a limit or the callback ends it."""
         began = time.perf_counter() - self.seconds[-1]
         limit = math.inf if time_limit is None else time_limit
-        while status is Status.RUNNING:
+        while self.status is Status.RUNNING:
             done, elapsed = len(self.rows) - 1, self.seconds[-1]
             if done >= max_iter:
                 return Status.MAX_ITER
@@ -114,70 +125,49 @@ class Run:
             now = time.perf_counter() - began
             self.rows += rows
             self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
-            status = Status.of(self.rows[-1][5])
-            bar.update(len(rows), self.rows[-1][0], self.rows[-1][1] + self.rows[-1][2])
+            value, gap_A, gap_B = self.rows[-1][:3]
+            bar.update(len(rows), value, gap_A + gap_B)
             if callback is not None and callback(self._iteration_info()):
-                return Status.STOPPED if status is Status.RUNNING else status
-        return status
+                return Status.STOPPED if self.status is Status.RUNNING else self.status
+        return self.status
 
     def recheck_with_tight_lower_level(self) -> bool:
-        """Whether a solve that has converged goes on: its gap does not stand when an inexact level is solved tightly.
+        """Re-evaluate the gap with the lower level solved to its tightest tolerance.
 
-        A loose tolerance may leave out a direction that hardly shows in the residual: at the end that is looked at.
+        Returns True if the solve has not converged after all and must continue: a loose tolerance may leave out a
+        direction that hardly shows in the residual.
         """
-        if self.state.iterate.lower == ():
+        if self.prepared.structure.exact:
             return False
-        self.state = self._sharp(self.operands, self.state)
-        self.rows[-1] = self.prepared.backend.to_floats(_record(self.state))
-        return Status.of(self.rows[-1][5]) is Status.RUNNING
+        self.state = self._recheck(self.operands, self.state)
+        self.rows[-1] = self._row()
+        return self.status is Status.RUNNING
 
     def finish(self, status: Status) -> Status:
-        """The certificate that an algorithm owes at the end, in place of the last row of the trace."""
+        """Certify the last iterate where the algorithm does not certify every one, in place of the last row."""
         if self.algorithm.certifies_every_iteration:
             return status
         self.state = self._end(self.operands, self.state)
-        self.rows[-1] = self.prepared.backend.to_floats(_record(self.state))
-        last = Status.of(self.rows[-1][5])
-        return status if last is Status.RUNNING else last
-
-    def _batch(self, elapsed: float, done: int, limit: float) -> int:
-        """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
-        if not self.prepared.backend.compiled:
-            return 1
-        per_step = max(elapsed / done, 1e-9) if done else math.inf
-        return max(1, int(min(0.5, limit - elapsed) / per_step))
-
-    def _iteration_info(self) -> IterationInfo:
-        theta, layout, backend = self.state.iterate.theta, self.prepared.layout, self.prepared.backend
-        value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
-        return IterationInfo(
-            iteration=len(self.rows) - 1,
-            value=value,
-            gap_A=gap_A,
-            gap_B=gap_B,
-            alpha_A=alpha_A,
-            alpha_B=alpha_B,
-            seconds=self.seconds[-1],
-            # a copy: what a callback does to it must not reach the solve
-            _theta=lambda: layout.to_caller(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend),
-        )
+        self.rows[-1] = self._row()
+        return status if self.status is Status.RUNNING else self.status
 
     def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
-        prepared, iterate = self.prepared, self.state.iterate
+        """Verify the last iterate and return it to the caller."""
+        prepared, theta = self.prepared, self.state.iterate.theta
         status, verified = self._verified(status)
-        last = dict(zip(_RECORD, self.rows[-1], strict=True))
-        columns = dict(zip(_RECORD, np.asarray(self.rows, dtype=np.float64).T, strict=True))
-        columns.pop("status")
-        work = {k: int(last[k]) for k in ("values", "gradients", "lmos", "projections")}
+        table = dict(zip(_RECORD, np.asarray(self.rows, dtype=np.float64).T, strict=True))
+        table.pop("status")
+        last = {name: column[-1].item() for name, column in table.items()}
+        work = {name: int(last[name]) for name in ("values", "gradients", "lmos", "projections")}
         return Result(
-            theta=prepared.layout.to_caller(iterate.theta, prepared.backend),
+            theta=prepared.layout.to_caller(theta, prepared.backend),
             value=last["value"],
             gap_A=last["gap_A"],
             gap_B=last["gap_B"],
             status=status,
             n_iter=len(self.rows) - 1,
             counts=Counts(**work, factorisations=work["values"]),
-            trace=Trace(**columns, seconds=np.asarray(self.seconds)),
+            trace=Trace(**table, seconds=np.asarray(self.seconds)),
             verified=verified,
             algorithm=repr(self.algorithm),
             provenance=provenance(
@@ -188,63 +178,70 @@ class Run:
             ),
             seconds=self.seconds[-1],
             setup_seconds=setup,
-            _weights=lambda: coefficients(prepared, iterate.theta),
+            _weights=lambda: coefficients(prepared, theta),
             _recipe=recipe,
         )
 
+    def _row(self) -> list[float]:
+        return self.prepared.backend.to_floats(_record(self.state))
+
+    def _batch(self, elapsed: float, done: int, limit: float) -> int:
+        """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
+        if not self.prepared.backend.compiled:
+            return 1
+        per_step = max(elapsed / done, 1e-9) if done else math.inf
+        return max(1, int(min(0.5, limit - elapsed) / per_step))
+
+    def _iteration_info(self) -> IterationInfo:
+        theta, layout, backend = self.state.iterate.theta, self.prepared.layout, self.prepared.backend
+
+        def moved() -> Tree:  # a copy: what a callback does to it must not reach the solve
+            return layout.to_caller(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend)
+
+        value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
+        return IterationInfo(len(self.rows) - 1, value, gap_A, gap_B, alpha_A, alpha_B, self.seconds[-1], moved)
+
     def _verified(self, status: Status) -> tuple[Status, Verified]:
-        prepared, theta = self.prepared, self.state.iterate.theta
-        backend = prepared.backend
-        deficient, finite, condition, dead, units, kinks = prepared.call(_diagnose, theta)
-        kappa = backend.to_floats([condition])[0]
-        if status is Status.NON_FINITE and bool(deficient) and bool(finite):
+        prepared, iterate = self.prepared, self.state.iterate
+        report = prepared.call(_diagnose, iterate.theta)
+        if status is Status.NON_FINITE and bool(report.deficient) and bool(report.finite):
             status = Status.RANK_DEFICIENT
-        verified = Verified(
-            violation=float(prepared.region.violation(theta)),
-            condition=kappa,
-            units=int(units),
-            dead_units=int(dead),
-            kinks=int(kinks),
-            **self._left(),
-        )
-        # a separable objective has a gradient there as well
-        if status is Status.NO_DESCENT and verified.kinks and not prepared.problem.is_separable:
+        # a separable objective has a gradient at a kink as well
+        if status is Status.NO_DESCENT and int(report.kinks) and not prepared.problem.is_separable:
             status = Status.KINK
-        if verified.dead_units > 0:
-            warnings.warn(
-                f"{verified.dead_units} of {verified.units} columns of M(theta) are exactly zero at the result. Their "
-                "gradient is zero, so no method moves them again: start from other values, or cap the first steps",
+        dead, units = int(report.zero_columns), int(report.columns)
+        if dead:
+            warn_caller(
+                f"{dead} of {units} columns of M(theta) are exactly zero at the result. Their gradient is zero, so no "
+                "method moves them again: start from other values, or cap the first steps",
                 DeadUnitsWarning,
-                stacklevel=4,
             )
-        return status, verified
-
-    def _left(self) -> dict[str, float]:
-        """What an inexact lower level leaves open at the result."""
-        error = self.state.iterate.lower
-        if error == ():
-            return {}
-        residual, gradient = self.prepared.backend.to_floats([error.residual, error.gradient])
-        return {"lower_residual": residual, "gradient_error": gradient}
+        left = {}
+        if isinstance(iterate.lower, LowerError):
+            floats = prepared.backend.to_floats([iterate.lower.residual, iterate.lower.gradient])
+            left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
+        condition = prepared.backend.to_floats([report.condition])[0]
+        violation = float(prepared.region.violation(iterate.theta))
+        return status, Verified(violation, condition, units, dead, int(report.kinks), **left)
 
 
-def _diagnose(objective: Objective, theta: Leaves) -> tuple[Array, ...]:
+def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
     return objective.diagnose(theta)
 
 
 def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
-    """``w`` at theta, a block of columns at a time, as the caller's arrays.
+    """``w`` at theta as the caller's arrays, a block of columns (n, k_i) at a time, or (n,) for a vector target.
 
-    A compressed target stands for one that may not fit in memory: the caller's own is walked through again.
+    A compressed target stands for one that may not fit in memory, so that this is another pass over the caller's.
     """
     y = prepared.original.lower.y
     for block in _blocks(prepared, y):
-        w = prepared.call(_solve, theta, block)
+        w = prepared.call(_solve_lower, theta, block)
         yield prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
 
 
 def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
-    """Blocks of the caller's target, on the backend; empty where the level knows its own."""
+    """Blocks of the caller's target, on the backend; () where the objective has the target itself."""
     level = prepared.problem.lower
     if isinstance(y, ColumnChunks):
         yield from ((prepared.target(block),) for block in y)
@@ -254,5 +251,5 @@ def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
         yield (level.y,) if trees.is_array(level.y) else ()
 
 
-def _solve(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
+def _solve_lower(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
     return objective.solve_lower(theta, *y)

@@ -1,4 +1,4 @@
-"""The driver: prepare, choose an algorithm, run it, return."""
+"""`solve`: prepare, choose an algorithm, iterate, return."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def solve(
     theta0 : array or pytree of arrays
         Feasible start, float32 or float64, all of one framework. It is never written to.
     over : Set, Free or a tree of them, optional
-        Sets for the leaves of theta; what is not named is free.
+        Sets for the leaves of theta; leaves without one are free.
     algorithm : Algorithm, optional
-        One of `xvarpro.algorithms`; None takes the best measured for the sets at hand, and the result says which.
+        One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
     tol : float
         Both parts of the gap must fall below ``tol * |f|``.
     max_iter : int
@@ -66,12 +66,12 @@ def solve(
     progress : bool, optional
         Progress bar; None shows one on a terminal only.
     debug : bool
-        Certify the designs at theta0 by `operators.dottest` first: worth it once for an operator of your own.
+        Check the designs at theta0 by `operators.dottest` first, for an operator of your own.
     backend, device, dtype : optional
         Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
     deterministic : bool
-        Hold the backend to the same bits from run to run, for one version of everything on one kind of processor with
-        one number of threads; the result's provenance says what that does not cover.
+        Make the backend return the same bits from run to run, for one version of everything on one kind of processor
+        with one number of threads; the result's provenance names the operations for which it cannot.
 
     Returns
     -------
@@ -81,15 +81,17 @@ def solve(
     Raises
     ------
     ProblemError
-        Shapes, sets, dtypes or starts that do not fit together; NaN or inf in the data; an infeasible start; with
-        `debug`, an operator whose adjoint or gradient is not that of its products; with `deterministic`, an operation
-        that has no such algorithm.
+        Shapes, sets, dtypes or the start do not fit together; data contain NaN or inf; theta0 is infeasible; with
+        `debug`, the adjoint or gradient of an operator does not belong to its products; with `deterministic`, an
+        operation has no deterministic algorithm.
     ModelError
-        A model function returned the wrong thing or left its array namespace.
+        A model function returned no array, or one of another shape, dtype or namespace than required.
     ExchangeError
-        A result that could not be returned without losing digits.
-    UnknownBackendError, BackendNotInstalledError
-        As they say.
+        The result cannot be returned in theta0's framework without losing digits.
+    UnknownBackendError
+        `backend` names no registered backend.
+    BackendNotInstalledError
+        Its framework is not installed; the message gives the pip command.
 
     Examples
     --------
@@ -121,8 +123,8 @@ def solve(
         prepared.certify_designs()
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method, tol)
-        run.warm_up()
-        if max_iter == 0:  # theta0 is what is asked about: an inexact lower level is solved tightly there
+        run.start()
+        if max_iter == 0:  # the result is at theta0: an inexact lower level is solved tightly there
             run.recheck_with_tight_lower_level()
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
@@ -140,36 +142,39 @@ def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:
 
 
 def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
-    """The algorithm, or the default for the sets at hand.
+    """The algorithm, or the default for the sets of the problem.
 
     Raises
     ------
     ProblemError
-        It does not fit the sets, or these do not fit a compiled loop.
+        The algorithm needs a projection that a set does not have, or a set cannot run in a compiled loop.
     """
     size = sum(math.prod(x.shape) for x in prepared.theta)
     region = prepared.region
     without = region.without_projection
     method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
     if method.needs_projection and without:
-        raise ProblemError(f"{type(method).__name__} projects, and {without[0]!r} has no projection: use FrankWolfe")
+        raise ProblemError(
+            f"{type(method).__name__} projects onto every set; got {without[0]!r}, which has no projection. "
+            "Use FrankWolfe"
+        )
     hosted = [C for _, C in region.constrained if not C.compiles]
     if prepared.backend.compiled and hosted:
         raise ProblemError(
-            f"{hosted[0]!r} calls a solver on the host, which a loop compiled by {prepared.backend.name} cannot: "
-            "use another backend, or for debugging one that does not compile"
+            f"backend {prepared.backend.name} compiles its loops and needs sets that compile; got {hosted[0]!r}, which "
+            "calls a solver on the host. Use another backend"
         )
     return method
 
 
-def _check_options(tol: Any, max_iter: Any, time_limit: Any, algorithm: Any, callback: Any) -> None:
+def _check_options(tol: object, max_iter: object, time_limit: object, algorithm: object, callback: object) -> None:
     if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
-        raise ProblemError(f"tol must be a finite number >= 0, got {tol!r}")
+        raise ProblemError(f"tol must be a finite number >= 0; got {tol!r}")
     if not (isinstance(max_iter, int) and max_iter >= 0):
-        raise ProblemError(f"max_iter must be a whole number >= 0, got {max_iter!r}")
+        raise ProblemError(f"max_iter must be a whole number >= 0; got {max_iter!r}")
     if not (time_limit is None or (isinstance(time_limit, int | float) and time_limit >= 0)):
-        raise ProblemError(f"time_limit must be seconds >= 0 or None, got {time_limit!r}")
+        raise ProblemError(f"time_limit must be seconds >= 0 or None; got {time_limit!r}")
     if not (algorithm is None or isinstance(algorithm, Algorithm)):
-        raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None, got {algorithm!r}")
+        raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None; got {algorithm!r}")
     if not (callback is None or callable(callback)):
-        raise ProblemError(f"callback must be a function of an IterationInfo or None, got {callback!r}")
+        raise ProblemError(f"callback must be a function of an IterationInfo or None; got {callback!r}")

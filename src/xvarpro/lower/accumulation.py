@@ -50,7 +50,7 @@ class Accumulation(Struct):
         """0-d bool: the columns of the `rows` rows are dependent to working precision."""
 
     @abstractmethod
-    def noise(self, value: Array, energy: Array) -> Array:
+    def noise(self, value: Array, energy: Array | float) -> Array:
         """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
 
     def condition(self, backend: Backend, R: Array) -> Array:
@@ -85,7 +85,7 @@ class Triangle(Accumulation):
         # the errors of that many rows add up like random ones
         return deficient(backend, R, math.isqrt(rows))
 
-    def noise(self, value: Array, energy: Array) -> Array:
+    def noise(self, value: Array, energy: Array | float) -> Array:
         return value + array_namespace(value).sqrt(value * energy)
 
 
@@ -118,5 +118,5 @@ class Gram(Accumulation):
     def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
         return deficient_gram(adjoint(R))
 
-    def noise(self, value: Array, energy: Array) -> Array:
+    def noise(self, value: Array, energy: Array | float) -> Array:
         return value + energy

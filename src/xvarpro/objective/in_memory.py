@@ -12,7 +12,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, unflatten
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
-from xvarpro.objective.interface import Objective
+from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import mini_batch
 from xvarpro.problem.problem import Problem
@@ -136,7 +136,7 @@ class InMemory(Objective):
         factor = solver.factor(self.backend, low.system)
         return solver.argmin(self.backend, low.system, factor, y[0] if y else low.y)
 
-    def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
+    def diagnose(self, theta: Leaves) -> LowerReport:
         _, solver, low = self.lower_level(theta)
         factor = solver.factor(self.backend, low.system)
         deficient, condition, kinks, _ = solver.diagnose(self.backend, low.system, factor, low.y)
@@ -146,7 +146,7 @@ class InMemory(Objective):
         # an operator whose column sizes are unknown has no column that is known to be zero
         zero = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
         dead = xp.sum(xp.astype(zero, xp.int32))
-        return deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks
+        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks)
 
     # -- the upper target
 

@@ -1,4 +1,4 @@
-"""What an algorithm asks of a reduced objective, whether its rows are in memory or not."""
+"""The interface of a reduced objective, with all rows in memory or in chunks."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from xvarpro.problem.problem import Level, Problem
 
 
 class Objective(ABC):
-    """``f(theta) = f_U(w(theta), theta)`` on one backend.
+    """``f(theta) = f_U(w(theta), theta)`` on one backend; theta is a tuple of leaves.
 
     Parameters
     ----------
     problem : Problem
     backend : Backend
     energy : array, 0-d
-        ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
+        ``1/2 |y|^2``, of which the objective is a small difference where it fits well. 0 where it is not known yet.
     """
 
     exact = True  # whether gradients are right to rounding
 
-    def __init__(self, problem: Problem, backend: Backend, energy: Any = 0.0) -> None:
+    def __init__(self, problem: Problem, backend: Backend, energy: Array | float = 0.0) -> None:
         self.problem = problem
         self.backend = backend
         self.energy = energy
-        self.upper: Level = problem.upper or problem.lower
+        self.upper: Level = problem.upper or problem.lower  # whose residual the objective measures
 
     def rounding(self, value: Array) -> Array:
-        """What two computed objectives near `value` may differ by without meaning anything.
+        """By how much two computed objectives near `value` may differ from rounding alone, 0-d.
 
         A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
         """
@@ -50,11 +50,14 @@ class Objective(ABC):
 
     @abstractmethod
     def point(self, theta: Leaves, ahead: bool = False) -> Any:
-        """Value at theta, with what the gradient there will want again; `ahead` says that it is likely to be asked."""
+        """A point with fields `theta`, `value`, 0-d, and what the gradient there uses again.
+
+        `ahead` announces that the gradient is likely to be asked for next.
+        """
 
     @abstractmethod
     def gradient(self, point: Any) -> Leaves:
-        """Gradient at a point."""
+        """Gradient at a point, shaped like theta."""
 
     @abstractmethod
     def value_and_gradient(self, theta: Leaves) -> tuple[Any, Leaves]:
@@ -62,42 +65,46 @@ class Objective(ABC):
 
     @abstractmethod
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
-        """``w`` at theta, for the level's own target or for another one that is given, (n, k)."""
+        """``w`` at theta, (n, k), for the lower target or for another one, (m, k)."""
 
     @abstractmethod
     def scale(self, theta: Leaves) -> Array:
-        """``1/2 |y|^2`` of the upper level: the scale of everything the objective is a difference of."""
+        """``1/2 |y|^2`` of the upper level at theta, 0-d: what the objective is a difference of."""
 
     @abstractmethod
-    def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
-        """Of the lower level: whether it is deficient, whether finite, condition, zero columns, all columns, kinks."""
+    def diagnose(self, theta: Leaves) -> LowerReport:
+        """Rank, condition, zero columns and kinks of the lower level at theta."""
 
     @property
     @abstractmethod
     def target_shape(self) -> tuple[int, int]:
-        """Rows and columns of the target of the upper level."""
+        """Shape (m, k) of the upper target."""
 
     @property
     @abstractmethod
     def samples(self) -> int:
-        """Terms that the upper level is a sum of."""
+        """Number of terms of the upper level from which mini-batches are drawn."""
 
     @abstractmethod
     def restricted(self, indices: Array) -> Objective:
-        """The objective in which the terms at `indices`, scaled up, stand for all."""
+        """The objective of the terms at `indices`, int (b,), scaled up to stand for all of them (`mini_batch`)."""
 
 
-def zero_columns(top: Array) -> tuple[Array, Array]:
-    """Numbers of columns that are exactly zero and of all columns, from the largest absolute entry of each."""
-    xp = array_namespace(top)
-    dead = xp.sum(xp.astype(top == 0, xp.int32))
-    return dead, xp.full_like(dead, top.shape[0])
+class LowerReport(NamedTuple):
+    """Diagnosis of a lower level; 0-d arrays."""
+
+    deficient: Array  # bool: no unique solution
+    finite: Array  # bool: all entries of M are finite
+    condition: Array  # of the matrix that was factored
+    zero_columns: Array  # int: columns of M that are exactly zero
+    columns: Array  # int
+    kinks: Array  # int: entries of w at which it is not differentiable
 
 
 class LowerError(NamedTuple):
-    """What an inexact lower level has left of its residual, and what that does to gradient and gap; 0-d arrays."""
+    """The error that an inexact lower level leaves in gradient and gap; 0-d arrays."""
 
     residual: Array  # relative, of the system for w and of the adjoint one, whichever is larger
     gradient: Array  # estimate of the Euclidean norm of the gradient's error
-    slack: Array  # what it may hide of both parts of the gap
-    reached: Array  # whether the residual is below the tolerance that was asked for
+    slack: Array  # by how much the gap may be larger than computed
+    reached: Array  # bool: the residual is below the solver's tolerance

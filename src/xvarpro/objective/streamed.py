@@ -24,7 +24,7 @@ from xvarpro.lower import QR
 from xvarpro.lower.accumulation import Accumulation
 from xvarpro.lower.interface import Adjoint
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
-from xvarpro.objective.interface import Objective, zero_columns
+from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, complexified
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense, as_operator
@@ -189,7 +189,7 @@ class Streamed(Objective):
         point = self._latest if known and self._latest is not None else self.point(theta)
         return point.energy
 
-    def diagnose(self, theta: Leaves) -> tuple[Array, ...]:
+    def diagnose(self, theta: Leaves) -> LowerReport:
         start = self._start(theta)
         top = array_namespace(theta[0]).zeros_like(
             array_namespace(theta[0]).abs(self._accumulation.condensed(self.backend, start).z[:, 0])
@@ -198,9 +198,11 @@ class Streamed(Objective):
         R = self._accumulation.condensed(self.backend, state).R
         deficient = self._accumulation.deficient(self.backend, R, rows)
         xp = array_namespace(top)
-        dead, columns = zero_columns(top)
+        dead = xp.sum(xp.astype(top == 0, xp.int32))
+        columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
-        return deficient, xp.all(xp.isfinite(top)), self._accumulation.condition(self.backend, R), dead, columns, kinks
+        condition = self._accumulation.condition(self.backend, R)
+        return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
