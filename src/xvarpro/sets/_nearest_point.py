@@ -68,6 +68,9 @@ def nearest_point(
         rounding = 4 * eps * (1 + norm(z))
         reached = near * xp.max(xp.maximum(xp.abs(x), xp.abs(v)), axis=-1, keepdims=True) / size
         found = (gain <= xp.maximum(rel * length, rounding) * length) | (length <= xp.maximum(reached, rounding))
+        # p is the nearest point of the corral's hull: a point of the corral can only come again by rounding
+        again = held & xp.all(atoms == xp.expand_dims(v, axis=-2), axis=-1)
+        found = found | xp.any(again, axis=-1, keepdims=True)
         # into an empty place, or that of the point with the least weight
         place = mask_at(w, xp.argmin(xp.where(held, 1 + w, w), axis=-1, keepdims=True))
         entered = xp.where(xp.expand_dims(place, axis=-1), xp.expand_dims(v, axis=-2), atoms)
