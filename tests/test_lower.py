@@ -134,30 +134,6 @@ def test_every_shape_has_a_solver_without_a_ridge():
 
 
 @pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
-def test_argmin_solves_the_normal_equations(kind, shape, lam, weighted, k, dtype, backend):
-    dense = Dense64(shape, lam, weighted, k)
-    w = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).argmin(dense.y)
-    assert dtype_name(w) == dtype
-    assert w.shape == dense.w.shape
-    residual = dense.H @ host(w) - dense.A.T @ dense.y
-    scale = np.linalg.norm(dense.H, 2) * np.linalg.norm(dense.w) + np.linalg.norm(dense.A.T @ dense.y)
-    assert np.linalg.norm(residual) <= 100 * EPS[dtype] * scale
-
-
-@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
-def test_adjoint_is_what_dense_algebra_gives(kind, shape, lam, weighted, k, dtype, backend):
-    """``-<dM w, q> - sum <s, dM v> over pairs`` has to be ``-<dM w, M v> - <M w - y, dM v>`` for every dM."""
-    dense = Dense64(shape, lam, weighted, k)
-    q, pairs, _ = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).adjoint(dense.c, dense.y)
-    tolerance = 100 * EPS[dtype] * dense.kappa**2
-    assert error(q, dense.A @ dense.v) <= tolerance
-    r = dense.A @ dense.w - dense.y
-    got = sum(host(s).astype(float) @ host(v).astype(float).T for s, v in pairs)
-    scale = np.linalg.norm(r) * np.linalg.norm(dense.v)
-    assert np.linalg.norm(got - r @ dense.v.T) <= tolerance * max(scale, np.linalg.norm(dense.y))
-
-
-@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
 def test_condition_is_that_of_the_matrix_that_was_factored(kind, shape, lam, weighted, k, dtype, backend):
     """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``; columns of length 1, or as is."""
     dense = Dense64(shape, lam, weighted, k)
@@ -269,15 +245,14 @@ def test_ridge_restores_rank(lam, solver, backend):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("shape", "lam"), [("tall", 0.3), ("wide", 0.3)])
-def test_nan_never_raises_and_never_passes(shape, lam, bad, solver, backend):
+@pytest.mark.parametrize("shape", ["tall", "wide"])
+def test_nan_never_raises_and_never_passes(shape, bad, solver, backend):
     m, n = SHAPES[shape]
     A, y = rng(0).normal(size=(m, n)), rng(1).normal(size=(m, 2))
     A[1, 1] = bad
-    level = Solved(backend, solver, A, lam)
+    level = Solved(backend, solver, A, 0.3)
     w = host(level.argmin(y))
     level.adjoint(np.ones((n, 2)), y)
-    assert isinstance(level.condition, float)
     assert level.deficient or not np.isfinite(w).all()
 
 
@@ -311,16 +286,6 @@ def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     assert error(q, P.T @ c) <= 1e-12
     got = sum(host(s) @ host(v).T for s, v in pairs)
     assert error(got, -np.linalg.solve(A @ A.T, y) @ (c - P @ A @ c).T) <= 1e-12
-
-
-@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
-def test_refinement_changes_nothing_but_digits(kind, shape, lam, weighted, k, dtype, backend):
-    dense = Dense64(shape, lam, weighted, k)
-    w, r = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).refined(dense.y)
-    tolerance = 100 * EPS[dtype] * dense.kappa**2
-    assert error(w, dense.w) <= tolerance
-    want = dense.A @ dense.w - dense.y
-    assert np.linalg.norm(host(r) - want) <= tolerance * (np.linalg.norm(want) + np.linalg.norm(dense.y))
 
 
 # -- normal equations, refined -----------------------------------------------------------------------------------------
