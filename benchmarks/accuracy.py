@@ -25,10 +25,10 @@ from xvarpro.lower.interface import LowerSolver
 
 ROWS, COLUMNS, UPPER_ROWS, PARAMETERS = 24, 6, 20, 5
 DIGITS = 50
-BACKENDS = ("numpy", "array-api-strict", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax")
 CONDITIONS = {
     "float64": (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12),
-    "float32": (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e8, 1e10, 1e12),
+    "float32": (1e1, 1e2, 1e3, 1e5, 1e8),
 }
 # with square roots that are exact: rounding them would be an error of the problem
 RIDGES = {"float64": 2.0**-34, "float32": 2.0**-16}
@@ -202,10 +202,7 @@ def torch_gradient(how: str, case: Case, data: Draw) -> np.ndarray:
             return torch.linalg.pinv(M, rtol=0.0) @ y
         if how == "lstsq":
             return torch.linalg.lstsq(M, y[:, None], driver="gels").solution[:, 0]
-        if how == "solve":
-            return torch.linalg.solve(M.T @ M, M.T @ y)
-        Q, R = torch.linalg.qr(M)
-        return torch.linalg.solve_triangular(R, (Q.T @ y)[:, None], upper=True)[:, 0]
+        return torch.linalg.solve(M.T @ M, M.T @ y)
 
     def along(steps: Any) -> Any:
         return torch.tensordot(theta, steps, dims=1)
@@ -231,10 +228,7 @@ def _jax_gradient(how: str, case: Case) -> Callable[..., Any]:
             return jnp.linalg.pinv(M, rtol=0.0) @ y
         if how == "lstsq":
             return jnp.linalg.lstsq(M, y, rcond=0.0)[0]
-        if how == "solve":
-            return jnp.linalg.solve(M.T @ M, M.T @ y)
-        Q, R = jnp.linalg.qr(M)
-        return jax.scipy.linalg.solve_triangular(R, Q.T @ y)
+        return jnp.linalg.solve(M.T @ M, M.T @ y)
 
     def value(theta: Any, data: Any) -> Any:
         return _objective(jnp, solve, lambda steps: jnp.tensordot(theta, steps, axes=1), case, data)
@@ -262,10 +256,8 @@ ROUTES = ("pinv", "lstsq", "solve")
 AUTODIFF: dict[str, Callable[[Case, Draw], np.ndarray]] = {
     f"autodiff {name} {how}": (lambda case, data, run=run, how=how: run(how, case, data))
     for name, run in (("torch", torch_gradient), ("jax", jax_gradient))
-    for how in (*ROUTES, "qr")
+    for how in ROUTES
 }
-# the promises are about these; autodiff through a QR is shown beside them
-RIVALS = tuple(name for name in AUTODIFF if name.split()[-1] in ROUTES)
 
 
 def through_normal_pinv(case: Case, data: Draw) -> np.ndarray:
@@ -328,7 +320,7 @@ class Table(NamedTuple):
 
     def best_rival(self) -> np.ndarray:
         """The median of the autodiff route that is the best, for every condition anew."""
-        return np.min([np.median(self.errors[name], axis=1) for name in RIVALS], axis=0)
+        return np.min([np.median(self.errors[name], axis=1) for name in AUTODIFF], axis=0)
 
 
 def tables(draws: int, dtypes: tuple[str, ...] = tuple(CONDITIONS)) -> Iterator[Table]:

@@ -10,7 +10,6 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import lower
-from xvarpro.core.namespace import dtype_name
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.operators import Dense
 
