@@ -142,11 +142,15 @@ def test_every_set_refuses_a_start_outside(over, model):
 @pytest.mark.parametrize(
     ("theta0", "over", "message"),
     [
-        ({"a": START}, {"b": Box(0.0, 10.0)}, r"over names 'b', but theta has the keys \['a'\]"),
-        ({"a": START}, Box(0.0, 10.0), r"constrains one array, but theta is a dict of several"),
-        ([START], [Box(0.0, 10.0), None], r"over has 2 entries for theta, which has 1"),
-        (START, {"a": Box(0.0, 10.0)}, r"over gives a dict of sets for theta, which is one array"),
-        (START, Box(np.zeros(3), np.ones(3)), r"Box bounds of shape \(3,\) do not broadcast to theta's shape \(2,\)"),
+        ({"a": START}, {"b": Box(0.0, 10.0)}, r"over must have keys of theta, \['a'\], got 'b'"),
+        ({"a": START}, Box(0.0, 10.0), r"over must hold a set per array, .* for theta, a dict of several"),
+        ([START], [Box(0.0, 10.0), None], r"over must have 1 entries for theta, got 2"),
+        (START, {"a": Box(0.0, 10.0)}, r"over must match theta, which is one array, got a dict of sets"),
+        (
+            START,
+            Box(np.zeros(3), np.ones(3)),
+            r"broadcast to theta's leaf of shape \(2,\), got bounds of shape \(3,\)",
+        ),
         (START, 3.0, r"over must hold sets such as .*, got 3.0"),
     ],
 )
@@ -531,7 +535,7 @@ def test_value_and_gradient_checks_as_solve_does(name):
 
 
 def test_project_checks_its_sets():
-    with pytest.raises(ProblemError, match="over names 'b'"):
+    with pytest.raises(ProblemError, match=r"over must have keys of .* got 'b'"):
         xv.project({"a": START}, {"b": Box()})
     with pytest.raises(XvarproError, match=r"array"):
         xv.project({"a": "x"}, {"a": Box()})

@@ -393,7 +393,7 @@ def test_the_iterative_oracle_compiles():
         (lambda: sets.Transport(np.array([1.0, -1.0]), np.array([0.0])), "a must be a vector of finite numbers >= 0"),
         (lambda: sets.Transport(np.array([1.0]), np.array([2.0])), "equal totals"),
         (lambda: sets.Transport(np.ones((2, 2))), "a must be a vector"),
-        (lambda: sets.Fantope(3).check((2, 2)), "needs matrices of that size at least"),
+        (lambda: sets.Fantope(3).check((2, 2)), "k must be at most the size of the matrix, got k=3"),
         (lambda: sets.Spectraplex().check((2, 3)), "constrains a square matrix"),
         (lambda: sets.Birkhoff().check((4,)), "constrains a square matrix"),
         (lambda: sets.NuclearBall().check((4,)), "constrains a matrix"),

@@ -76,18 +76,24 @@ def test_tuples_match_tuples():
 @pytest.mark.parametrize(
     ("over", "message"),
     [
-        ({"t": Box()}, r"over names 't', but theta has the keys \['D', 'net', 's'\]"),
-        ({"net": Box()}, r"Box\(.*\) constrains one array, but theta\['net'\] is a list of several"),
-        ({"net": [Box()]}, r"over has 1 entries for theta\['net'\], which has 2: None marks a free one"),
-        ({"net": {"a": Box()}}, r"over gives a dict of sets for theta\['net'\], which is a list"),
-        ([Box()], r"over gives a list of sets for theta, which is a dict"),
-        ({"s": [Box()]}, r"over gives a list of sets for theta\['s'\], which is one array"),
+        ({"t": Box()}, r"over must have keys of theta, \['D', 'net', 's'\], got 't'"),
+        (
+            {"net": Box()},
+            r"must hold a set per array, got Box\(.*\) for theta\['net'\], a list of several",
+        ),
+        ({"net": [Box()]}, r"over must have 2 entries for theta\['net'\], got 1: None marks a free one"),
+        ({"net": {"a": Box()}}, r"over must match theta\['net'\], which is a list, got a dict of sets"),
+        ([Box()], r"over must match theta, which is a dict, got a list of sets"),
+        ({"s": [Box()]}, r"over must match theta\['s'\], which is one array, got a list of sets"),
         ({"s": 1.0}, r"over must hold sets such as .*, got 1.0 for theta\['s'\]"),
         ({"s": Box}, r"over must hold sets such as .* for theta\['s'\]"),
         ("box", r"over must hold sets such as .*, got 'box' for theta"),
-        ({"s": Box(np.zeros(4), np.ones(4))}, r"Box bounds of shape \(4,\) do not broadcast to theta's shape \(3,\)"),
+        (
+            {"s": Box(np.zeros(4), np.ones(4))},
+            r"broadcast to theta's leaf of shape \(3,\), got bounds of shape \(4,\)",
+        ),
         ({"s": Columns()}, r"Columns constrains a matrix: .* got shape \(3,\)"),
-        (Simplex(), r"Simplex\(radius=1.0\) constrains one array, but theta is a dict of several"),
+        (Simplex(), r"got Simplex\(radius=1.0\) for theta, a dict of several"),
     ],
 )
 def test_sets_that_do_not_match_theta(over, message):

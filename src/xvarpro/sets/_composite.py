@@ -1,4 +1,4 @@
-"""What the sets that are made of other sets share: what they pass on, and how they check what they are made of."""
+"""Bases of sets that are made of other sets, and the checks of those."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xvarpro.sets.interface import Set
 
 
 class WrappedSet(Set):
-    """A set made of another one, `inner`, whose properties it has where it has the methods that they speak of."""
+    """A set made of another one, `inner`: it has the properties of `inner`, as far as it defines their methods."""
 
     inner: Set
 
@@ -49,7 +49,7 @@ class WrappedSet(Set):
 
 
 class CompositeSet(Set):
-    """A set made of several, `sets`, that has a property where all of them do and it has the methods."""
+    """A set made of several, `sets`: it has the properties of all, as far as it defines their methods."""
 
     sets: tuple[Set, ...]
 
@@ -82,26 +82,26 @@ class CompositeSet(Set):
             C.check(shape)
 
 
-def is_set(owner: object, inner: object) -> None:
+def is_set(owner: object, inner: object, name: str = "inner") -> None:
     if not isinstance(inner, Set):
-        raise ProblemError(f"{type(owner).__name__} needs a set such as xv.sets.Simplex(), got {inner!r}")
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a set such as xv.sets.Simplex(), got {inner!r}")
 
 
 def members(owner: Any, most: int) -> None:
     """Refuse what is no tuple of sets on the same axes, at most `most` of them."""
     if not isinstance(owner.sets, tuple | list) or not owner.sets:
-        raise ProblemError(f"{type(owner).__name__} needs a tuple of sets, got {owner.sets!r}")
+        raise ProblemError(f"{type(owner).__name__}: sets must be a tuple of sets, got {owner.sets!r}")
     for C in owner.sets:
-        is_set(owner, C)
+        is_set(owner, C, "sets")
     object.__setattr__(owner, "sets", tuple(owner.sets))
     kinds = {C.event_ndim for C in owner.sets} - {0}
     if len(kinds) > 1 or max(kinds, default=1) > most:
         what = "sets of vectors" if most == 1 else "sets of vectors or sets of matrices, not both"
-        raise ProblemError(f"{type(owner).__name__} needs {what}, got {owner.sets!r}")
+        raise ProblemError(f"{type(owner).__name__}: sets must be {what}, got {owner.sets!r}")
 
 
 def one(C: Set, like: Array) -> np.ndarray:
-    """An event on the host: an elementwise set takes all axes of what it is given for one."""
+    """Zeros on the host in the shape of one event; an elementwise set takes all axes as one event."""
     return np.zeros(tuple(like.shape[like.ndim - C.event_ndim :]))
 
 

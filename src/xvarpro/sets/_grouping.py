@@ -38,7 +38,7 @@ def plan_of(groups: Grouping, n: int) -> Plan:
     entries = [np.array([groups[i] for i in some]) for some in which]
     flat = np.concatenate([part.ravel() for part in entries])
     if not np.array_equal(np.sort(flat), np.arange(n)):
-        raise ProblemError(f"groups of {flat.size} entries do not hold each of {n} entries once")
+        raise ProblemError(f"groups must hold each of {n} entries once, got groups of {flat.size} entries")
     return Plan(
         tuple(part.shape for part in entries),
         tuple(part.ravel().astype(np.int32) for part in entries),
@@ -96,7 +96,7 @@ def grouping(owner: Any) -> None:
         ) from None
     flat = sorted(i for group in groups for i in group)
     if not groups or not all(groups) or flat != list(range(len(flat))):
-        raise ProblemError(f"{name}: groups must be none empty and hold each of 0, 1, .. once, got {groups!r}")
+        raise ProblemError(f"{name}: groups must not be empty and must hold each of 0, 1, .. once, got {groups!r}")
     object.__setattr__(owner, "groups", groups)
 
 

@@ -8,11 +8,14 @@ from xvarpro.sets._root_finding import root
 
 
 def isotonic(x: Array, *carried: Array) -> tuple[Array, ...]:
-    """Nearest sequence that does not fall along the last axis, and what is `carried` averaged over the pooled blocks.
+    """Nearest nondecreasing sequence along the last axis; `carried` arrays are averaged over the pooled blocks.
 
-    Two fitted halves need one pooled block between them, ``min(left, m)`` and ``max(right, m)`` at the root m of
-    ``sum max(left - m, 0) = sum max(m - right, 0)``: log2(n) levels of halves that double, all of a level at once,
-    where pooling adjacent violators would go entry by entry.
+    The standard algorithm, pooling adjacent violators (Ayer et al., Annals of Mathematical Statistics 26, 1955), goes
+    entry by entry. Here the sequence is merged from fitted halves. The fit of two halves that are fitted already has at
+    most one block that reaches across the middle, since within each half the order holds; outside that block nothing
+    changes. With its height m the fit is ``min(left, m)`` and ``max(right, m)``, and a block is as high as its mean:
+    ``sum max(left - m, 0) = sum max(m - right, 0)``, a root of a piecewise linear function. So log2(n) levels, all
+    halves of a level at once.
     """
     xp = array_namespace(x)
     eps = xp.finfo(x.dtype).eps
@@ -46,13 +49,13 @@ def isotonic(x: Array, *carried: Array) -> tuple[Array, ...]:
 
 
 def antitonic(x: Array, *carried: Array) -> tuple[Array, ...]:
-    """Nearest sequence that does not rise along the last axis, and what is `carried` averaged likewise."""
+    """Nearest nonincreasing sequence along the last axis; `carried` arrays as in `isotonic`."""
     y, *rest = isotonic(-x, *carried)
     return (-y, *rest)
 
 
 def _height(left: Array, right: Array, eps: float) -> Array:
-    """Height of the block between two sequences that do not fall, keepdims."""
+    """Height of the block across the middle of two nondecreasing sequences, keepdims."""
     xp = array_namespace(left)
     bottom, peak = right[..., :1], left[..., -1:]
     falls = peak > bottom

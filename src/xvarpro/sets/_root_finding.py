@@ -13,12 +13,12 @@ Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a func
 
 
 def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | float, near: Array) -> Array:
-    """Where a continuous function that does not rise crosses 0, one per entry of `low`.
+    """The roots of continuous functions that do not rise, one per entry of `low`.
 
-    Newton's method inside a bracket; a step that leaves the bracket, or that is not half as long as the step before
-    last, is replaced by a bisection (Brent's safeguard), so a function of any shape takes O(log 1/eps) evaluations and
-    a piecewise linear one ends on the exact root of its last piece. Entries are independent of one another: one that is
-    done rests, so that a batch gives the bits of a loop.
+    Newton's method inside a bracket. A step that leaves the bracket, or that is not half as long as the step before
+    last, is replaced by a bisection (the safeguard of Brent, "Algorithms for minimization without derivatives", 1973,
+    chapter 4): a function of any shape takes O(log 1/eps) evaluations, and a piecewise linear one ends on the exact
+    root of its last piece.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
     start : array
         First trial.
     close, near : arrays or floats
-        A step at most `close` (or one rounding of t) long ends the search; so does a value of at most `near`.
+        An entry ends with a step of at most `close`, or one rounding of t, or with a value of at most `near`.
     """
     xp = array_namespace(low)
     backend = backends.owner(low)

@@ -69,7 +69,7 @@ def scaled(x: Array) -> tuple[Array, Array, Array]:
 
 
 def _guarded(fun: Callable[[Array], Any], x: Array) -> Any:
-    """``fun(x)``, None where the iteration inside did not converge and the framework says so by an error."""
+    """``fun(x)``, or None if the framework raised because its iteration did not converge."""
     try:
         return fun(x)
     except backends.linalg_errors():

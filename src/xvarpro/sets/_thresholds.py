@@ -12,8 +12,8 @@ def onto_simplex(x: Array, radius: float) -> Array:
     """Projection onto ``{x >= 0, sum x = radius}`` along the last axis.
 
     Newton's method on ``sum max(x - tau, 0) = radius``, from the left: the function is convex, decreasing and piecewise
-    linear, so the iterates rise to the root in finitely many steps (Michelot 1986, Condat 2016). About ten passes over
-    the data replace a sort, which is the dearer of the two on every framework.
+    linear, so the iterates rise to the root in finitely many steps (Michelot 1986; Condat, Mathematical Programming
+    158, 2016). Some ten passes over the data cost less than a sort.
     """
     xp = array_namespace(x)
     backend = backends.owner(x)
@@ -39,9 +39,8 @@ def onto_simplex(x: Array, radius: float) -> Array:
 def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | float) -> Array:
     """Projection onto ``{0 <= x <= upper, <weights, x> = total}`` along the last axis.
 
-    For ``weights > 0`` and ``0 <= total <= <weights, upper>``. The level is sought again from what the first search
-    leaves, so that the result adds up to the rounding of the set however far `y` was: every search takes the digits of
-    the dtype off the distance.
+    For ``weights > 0`` and ``0 <= total <= <weights, upper>``. A root is as exact as a rounding of y, which may be far
+    from the set: the search is repeated from its own result until the rounding is that of the set.
     """
     xp = array_namespace(y)
     y = y - level(y, weights, upper, total) * weights

@@ -54,9 +54,12 @@ class Box(Set):
     def __post_init__(self) -> None:
         lower, upper = backends.to_numpy(self.lower), backends.to_numpy(self.upper)
         if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-            raise ProblemError("Box needs finite bounds, since a linear function has no minimum on an unbounded box")
+            raise ProblemError(
+                f"Box: bounds must be finite, got lower={self.lower!r}, upper={self.upper!r}: put entries "
+                "without bounds in a leaf of their own"
+            )
         if not (lower <= upper).all():
-            raise ProblemError(f"Box needs lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
+            raise ProblemError(f"Box: bounds must be lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
 
     def check(self, shape: tuple[int, ...]) -> None:
         got = np.broadcast_shapes(backends.to_numpy(self.lower).shape, backends.to_numpy(self.upper).shape)
@@ -65,7 +68,9 @@ class Box(Set):
         except ValueError:
             fits = False
         if not fits:
-            raise ProblemError(f"Box bounds of shape {got} do not broadcast to theta's shape {shape}")
+            raise ProblemError(
+                f"Box: bounds must broadcast to theta's leaf of shape {shape}, got bounds of shape {got}"
+            )
 
     def _bounds(self, like: Array) -> tuple[Array, Array]:
         zero = array_namespace(like).zeros_like(like)
@@ -196,8 +201,8 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
     Parameters
     ----------
     lower : float, array, sequence of pairs, object with ``lb`` and ``ub``, or dict of these
-        Lower bounds; without `upper`, both: SciPy's ``[(low, high), ...]`` or ``Bounds``. None and infinities stand for
-        no bound. A dict gives a dict of sets, as ``over=`` takes it.
+        Lower bounds; without `upper`, both: SciPy's ``[(low, high), ...]`` or ``Bounds``. None and infinities are
+        missing bounds. A dict gives a dict of sets, as ``over=`` takes it.
     upper : as `lower`
         Upper bounds.
 
@@ -240,9 +245,8 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
         return Free()
     if without:
         raise ProblemError(
-            "bounds: every entry of a leaf needs both bounds, or none of them any, since a linear function has no "
-            f"minimum on a half-line; got lower={lower!r}, upper={upper!r}: put entries without bounds in a leaf of "
-            "their own"
+            "bounds: all entries of a leaf must have both bounds, or all none, since a linear function has no minimum "
+            f"on a half-line; got lower={lower!r}, upper={upper!r}: put entries without bounds in a leaf of their own"
         )
     if not low.shape and not high.shape and 0 <= high == -low:
         return LinfBall(float(high))

@@ -159,7 +159,7 @@ class LinearImage(WrappedSet):
     def __post_init__(self) -> None:
         is_set(self, self.inner)
         if self.inner.event_ndim > 1:
-            raise ProblemError(f"LinearImage needs a set of vectors, got {self.inner!r}")
+            raise ProblemError(f"LinearImage: inner must be a set of vectors, got {self.inner!r}")
         if self.matrix is not None:
             matrix = finite(self, "matrix")
             if matrix.ndim != 2 or 0 in matrix.shape:
@@ -176,7 +176,7 @@ class LinearImage(WrappedSet):
         m = math.prod(shape)
         rows, columns = (m, m) if self.matrix is None else self.matrix.shape
         if rows != m:
-            raise ProblemError(f"LinearImage: a matrix of shape {(rows, columns)} does not make points of length {m}")
+            raise ProblemError(f"LinearImage: matrix must have {m} rows for this leaf, got shape {(rows, columns)}")
         self.inner.check((columns,))
         broadcasts(self, "shift", self.shift, (m,))
 

@@ -75,7 +75,7 @@ class Ellipsoid(Set):
             raise ProblemError(f"Ellipsoid: matrix must be finite and square, got shape {matrix.shape}")
         matrix = matrix.astype(np.float64)
         if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
-            raise ProblemError("Ellipsoid: matrix must be symmetric")
+            raise ProblemError(f"Ellipsoid: matrix must be symmetric, got {self.matrix!r}")
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         if not values[0] > len(values) * np.finfo(np.float64).eps * values[-1]:
             raise ProblemError(

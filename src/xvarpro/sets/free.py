@@ -42,4 +42,4 @@ class Free(Struct):
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
         if not self.radius:
-            raise ProblemError("Free needs a radius > 0: a ball of radius 0 would hold the block still")
+            raise ProblemError("Free: radius must be > 0, got 0.0: a ball of radius 0 would keep the block where it is")

@@ -117,7 +117,7 @@ class Hypersimplex(TopK):
     def check(self, shape: tuple[int, ...]) -> None:
         if self.k > math.prod(shape):
             raise ProblemError(
-                f"Hypersimplex is empty for k={self.k} > {math.prod(shape)}, theta's leaf of shape {shape}"
+                f"Hypersimplex: k must be at most {math.prod(shape)} for theta's leaf of shape {shape}, got {self.k}"
             )
 
     def lmo(self, g: Array) -> Array:

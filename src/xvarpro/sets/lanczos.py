@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Leading(NamedTuple):
-    """A unit vector near the leading one, the value it reaches, and what no vector exceeds. Batch shapes."""
+    """An approximate leading vector of an m x n matrix, its value, and an upper bound on the largest value."""
 
-    vector: Array
-    image: Array  # what the matrix makes of the vector, of length 1: the left singular vector
-    value: Array
-    bound: Array
+    vector: Array  # (*batch, n), of length 1
+    image: Array  # (*batch, m), of length 1: the left singular vector
+    value: Array  # batch
+    bound: Array  # batch
 
 
 class _Ritz(NamedTuple):
@@ -110,7 +110,7 @@ class Lanczos(Struct):
         return min(shape[-2:]) > self.width * self.depth
 
     def singular(self, g: Array, certify: bool = True) -> Leading:
-        """Leading singular vectors of matrices for which `replaces` holds; `bound` is NaN unless it is asked for."""
+        """Leading singular vectors of matrices for which `replaces` holds; `bound` is NaN without `certify`."""
         return _each(lambda x: self._singular(x, certify), g)
 
     def eigen(self, g: Array, certify: bool = True) -> Leading:

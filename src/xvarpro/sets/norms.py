@@ -15,11 +15,11 @@ from xvarpro.sets.vectors import unit, vertex
 
 
 class Norm(Struct):
-    """A norm on a group of arrays, through its dual."""
+    """A norm on a group of arrays of any shapes, given by its dual norm."""
 
     @abstractmethod
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        """The `u` of norm 1 with ``<g, u> = |g|_*``, and ``|g|_*`` itself; ``u = 0`` where the gradient is 0."""
+        """The u of norm 1 with ``<g, u> = |g|_*``, shaped as g, and the dual norm ``|g|_*``, 0-d; 0 where g is 0."""
 
 
 @final
@@ -208,7 +208,7 @@ def _along(x: Array, axis: int) -> tuple[Array, Array]:
 def _polar(x: Array) -> tuple[Array, Array]:
     xp = array_namespace(x)
     U, s, Vh = backends.owner(x).svd(x)
-    # a null direction of g has no sign: leave it out rather than take whatever the decomposition completed with
+    # the singular vectors of null directions are arbitrary: left out
     top = xp.max(s, axis=-1, keepdims=True)
     kept = s > top * (max(x.shape[-2:]) * xp.finfo(x.dtype).eps)
     return (U * xp.expand_dims(xp.astype(kept, x.dtype), axis=-2)) @ Vh, xp.sum(s)

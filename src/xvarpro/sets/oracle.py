@@ -20,7 +20,7 @@ from xvarpro.sets.simplex import Simplex
 
 
 class Calls:
-    """How often a `Counted` set was asked."""
+    """Calls of the oracle and of the projection of a `Counted` set."""
 
     def __init__(self) -> None:
         self.lmo = self.project = 0
@@ -34,8 +34,8 @@ class Calls:
 class Counted(WrappedSet):
     """A set that counts the calls of its oracle and of its projection, in ``calls.lmo`` and ``calls.project``.
 
-    The counts are kept on the host: a compiled loop calls once per compilation, whatever the number of its iterations,
-    and a call counts once whatever its batch. ``result.counts`` says what a solve did on every backend.
+    The counts are kept on the host: a compiled loop counts once per compilation, not per iteration, and a batch counts
+    as one call. ``result.counts`` gives the calls of a solve on every backend.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ class _Blockwise(Set):
 class Product(_Blockwise, CompositeSet):
     """Product of sets over consecutive blocks of the last axis.
 
-    For blocks that are arrays of their own no set is needed: ``over=`` takes a tree of sets beside a tree of arrays.
+    For blocks that are arrays of their own no set is needed: ``over=`` takes a tree of sets for a tree of arrays.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Product(_Blockwise, CompositeSet):
     def _cuts(self, n: int) -> list[tuple[Set, slice]]:
         sizes = self.sizes or (n // len(self.sets),) * len(self.sets)
         if sum(sizes) != n:
-            raise ProblemError(f"Product: blocks of sizes {sizes} do not make up an axis of length {n}")
+            raise ProblemError(f"Product: sizes must add up to the axis of length {n}, got {sizes}")
         ends = list(accumulate(sizes))
         return [(C, slice(end - size, end)) for C, size, end in zip(self.sets, sizes, ends, strict=True)]
 
@@ -158,7 +158,7 @@ class Repeated(_Blockwise, WrappedSet):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Set) or self.inner.event_ndim > 1:
-            raise ProblemError(f"{type(self).__name__} needs a set of vectors, got {self.inner!r}")
+            raise ProblemError(f"{type(self).__name__}: inner must be a set of vectors, got {self.inner!r}")
 
 
 @final
@@ -275,7 +275,7 @@ class Groups(Repeated):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Set) or self.inner.event_ndim != 1:
-            raise ProblemError(f"Groups needs a set of vectors, got {self.inner!r}")
+            raise ProblemError(f"Groups: inner must be a set of vectors, got {self.inner!r}")
         grouping(self)
 
     @classmethod

@@ -201,20 +201,22 @@ def resolve(over: Tree, theta: Tree) -> Region:
             free.append((tuple(trees.leaves(at)), over))
         elif isinstance(over, Set):
             if not isinstance(at, int):
-                raise ProblemError(f"{over!r} constrains one array, but {path} is a {type(at).__name__} of several")
+                raise ProblemError(
+                    f"over must hold a set per array, got {over!r} for {path}, a {type(at).__name__} of several"
+                )
             over.check(tuple(leaves[at].shape))
             constrained[at] = over
         elif isinstance(over, Mapping):
             _same_kind(over, at, Mapping, path)
             if unknown := [k for k in over if k not in at]:
-                raise ProblemError(f"over names {unknown[0]!r}, but {path} has the keys {sorted(map(str, at))}")
+                raise ProblemError(f"over must have keys of {path}, {sorted(map(str, at))}, got {unknown[0]!r}")
             for key in at:
                 walk(over.get(key), at[key], f"{path}[{key!r}]")
         elif isinstance(over, Sequence) and not isinstance(over, str):
             _same_kind(over, at, Sequence, path)
             if len(over) != len(at):
                 raise ProblemError(
-                    f"over has {len(over)} entries for {path}, which has {len(at)}: None marks a free one"
+                    f"over must have {len(at)} entries for {path}, got {len(over)}: None marks a free one"
                 )
             for i, (o, a) in enumerate(zip(over, at, strict=True)):
                 walk(o, a, f"{path}[{i}]")
@@ -230,4 +232,4 @@ def resolve(over: Tree, theta: Tree) -> Region:
 def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:
     if not isinstance(at, kind):
         what = "one array" if isinstance(at, int) else f"a {type(at).__name__}"
-        raise ProblemError(f"over gives a {type(over).__name__} of sets for {path}, which is {what}")
+        raise ProblemError(f"over must match {path}, which is {what}, got a {type(over).__name__} of sets")

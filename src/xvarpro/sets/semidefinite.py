@@ -93,7 +93,7 @@ class _OfLowestEigenvector(_OfEigenvalues):
         return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None
 
     def _vertex(self, value: Array, q: Array) -> Array:
-        # one eigenvalue alone stands for all: the oracle of the spectrum says whether its vertex is better than 0
+        # of the spectrum the oracle needs the smallest eigenvalue only
         xp = array_namespace(q)
         weight = self.spectrum.lmo(xp.expand_dims(value, axis=-1))
         return xp.expand_dims(weight, axis=-1) * outer(q, q)
@@ -242,7 +242,9 @@ class Fantope(_OfEigenvalues):
     def check(self, shape: tuple[int, ...]) -> None:
         _OfEigenvalues.check(self, shape)
         if self.k > shape[-1]:
-            raise ProblemError(f"Fantope({self.k}) needs matrices of that size at least, got a leaf of shape {shape}")
+            raise ProblemError(
+                f"Fantope: k must be at most the size of the matrix, got k={self.k} for a leaf of shape {shape}"
+            )
 
     @property
     def spectrum(self) -> Set:

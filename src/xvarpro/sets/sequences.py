@@ -52,7 +52,7 @@ class OrderedBox(Set):
         above(self, "lower", -math.inf)
         above(self, "upper", -math.inf)
         if self.lower > self.upper:
-            raise ProblemError(f"OrderedBox needs lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
+            raise ProblemError(f"OrderedBox: lower must be <= upper, got lower={self.lower!r}, upper={self.upper!r}")
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

@@ -63,7 +63,7 @@ class Simplex(Set):
         return array_namespace(like).full_like(like, self.radius / like.shape[-1])
 
     def _held(self, x: Array) -> Array:
-        """Entries that are 0, next to the largest: a share of the radius says nothing where there are many."""
+        """Entries that are 0 next to the largest one: of many entries all may be small next to the radius."""
         return negligible(x, array_namespace(x).max(x, axis=-1, keepdims=True))
 
     def away(self, g: Array, x: Array) -> Array:

@@ -134,7 +134,7 @@ class Transport(_OnHost):
                 raise ProblemError(f"Transport: {name} must be a vector of finite numbers >= 0, not all 0, got {x!r}")
             totals.append(float(sums.sum()))
         if not abs(totals[0] - totals[1]) <= 1e-6 * totals[0]:
-            raise ProblemError(f"Transport needs equal totals of a and b, got {totals[0]} and {totals[1]}")
+            raise ProblemError(f"Transport: a and b must have equal totals, got {totals[0]} and {totals[1]}")
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -186,8 +186,7 @@ def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Ar
         costs = np.asarray(backend.to_numpy(g), dtype=np.float64)
     except (TypeError, RuntimeError) as error:
         raise ProblemError(
-            f"the oracle of {type(owner).__name__} calls a solver on the host and cannot be compiled: "
-            "solve on NumPy, CuPy or PyTorch"
+            f"{type(owner).__name__} calls a solver on the host and cannot be compiled: solve on NumPy, CuPy or PyTorch"
         ) from error
     out = np.zeros_like(costs)
     for at in np.ndindex(costs.shape[:-2]):

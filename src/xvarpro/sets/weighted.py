@@ -83,7 +83,7 @@ class WeightedSimplex(Set):
         room = float(self.bound - np.sum(on_host(self.weights, n) * on_host(self.lower, n)))
         if room < 0:
             raise ProblemError(
-                f"WeightedSimplex needs <weights, lower> <= bound, got {self.bound - room:g} > {self.bound:g}"
+                f"WeightedSimplex: <weights, lower> must be <= bound, got {self.bound - room:g} > {self.bound:g}"
             )
         return room
 
