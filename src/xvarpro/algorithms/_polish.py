@@ -55,6 +55,12 @@ def worked(state: Any, **work: Array | int) -> Any:
     return state._replace(iterate=iterate._replace(counts=add(iterate.counts, **work)))
 
 
+def push(rows: Array, row: Array) -> Array:
+    """The rows without the first and with another at the end."""
+    xp = array_namespace(rows)
+    return xp.concat([rows[1:, ...], xp.expand_dims(row, axis=0)])
+
+
 class Projecting(FirstOrder):
     """Steps that leave a set are projected back onto it."""
 

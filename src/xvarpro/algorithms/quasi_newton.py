@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from xvarpro.algorithms._polish import FirstOrder, worked
+from xvarpro.algorithms._polish import FirstOrder, push, worked
 from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.common import feasible_search, status
 from xvarpro.algorithms.interface import Algorithm, Iterate
@@ -83,7 +83,7 @@ class QuasiNewton(Algorithm):
 
         def remember(pairs: tuple[Array, Array]) -> tuple[Array, Array]:
             step, change = sub(iterate.theta, old.theta), sub(base.grad, before.grad)
-            return _push(pairs[0], _flat(step)), _push(pairs[1], _flat(change))
+            return push(pairs[0], _flat(step)), push(pairs[1], _flat(change))
 
         # before that, a pair would be gone again by the time it is wanted
         pairs = f.backend.when(state.calm + self.memory >= self.settle, remember, (state.S, state.Y))
@@ -294,8 +294,3 @@ def _probe(theta: Leaves) -> Leaves:
         n = xp.arange(math.prod(x.shape), dtype=x.dtype, device=device(x))
         out.append(xp.reshape(xp.sin(n + 1), x.shape))
     return tuple(out)
-
-
-def _push(rows: Array, row: Array) -> Array:
-    xp = array_namespace(rows)
-    return xp.concat([rows[1:, ...], xp.expand_dims(row, axis=0)])

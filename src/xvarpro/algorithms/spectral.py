@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, push
 from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, moved, start, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
@@ -45,7 +45,7 @@ class Spectral(FirstOrder):
         xp = array_namespace(L)
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
-        return SpectralState(iterate, grad, 1 / L, _push(recent, iterate.value))
+        return SpectralState(iterate, grad, 1 / L, push(recent, iterate.value))
 
     def advance(self, f: Objective, region: Region, state: SpectralState) -> SpectralState:
         d, state = self.direction(f, region, state)
@@ -64,7 +64,7 @@ class Spectral(FirstOrder):
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dd, before)))
         length = _length(alpha, d, dd, sub(grad, state.grad), state.length)
         length = _bounded(length, point.theta, dd, grad)
-        return SpectralState(iterate, grad, length, _push(state.recent, point.value))
+        return SpectralState(iterate, grad, length, push(state.recent, point.value))
 
     def length(self, state: SpectralState) -> Array:
         return state.length
@@ -104,11 +104,6 @@ class SpectralProjectedGradient(Projecting, Spectral):
 @dataclass(frozen=True)
 class SpectralInFace(InFace, Spectral):
     """The same steps without a projection."""
-
-
-def _push(recent: Array, value: Array) -> Array:
-    xp = array_namespace(recent)
-    return xp.concat([recent[1:], xp.reshape(value, (1,))])
 
 
 def _length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> Array:

@@ -8,8 +8,9 @@ Vectors lie along the last axis, so that a matrix of columns ``a_j`` is an array
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import array_namespace, device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
@@ -122,7 +123,7 @@ def solve(K: Array, c: Array) -> Array:
     return A[:, :, p]
 
 
-def condition(backend: Any, R: Array) -> Array:
+def condition(backend: Backend, R: Array) -> Array:
     """2-norm condition numbers, shape (b,); NaN where a matrix is not finite."""
     xp = array_namespace(R)
     fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))

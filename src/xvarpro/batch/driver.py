@@ -42,7 +42,7 @@ class Point(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """BatchState of a batch; every array but `n` has an entry per problem."""
+    """State of a batch; every array but `n` has an entry per problem."""
 
     point: Point
     floor: Array  # size of what the objective is a difference of
@@ -104,8 +104,12 @@ def solve_many(
         Shapes, sets or starts that do not fit together, an infeasible start, problems that depend on one another.
     ModelError
         A model function returned the wrong thing or left its array namespace.
-    ExchangeError, UnknownBackendError, BackendNotInstalledError
-        As for `solve`.
+    UnknownBackendError
+        `backend` names no registered backend.
+    BackendNotInstalledError
+        Its framework is not installed; the message gives the pip command.
+    ExchangeError
+        An array cannot be moved to the backend.
 
     Examples
     --------
