@@ -87,7 +87,7 @@ def is_set(owner: object, inner: object, name: str = "inner") -> None:
         raise ProblemError(f"{type(owner).__name__}: {name} must be a set such as xv.sets.Simplex(), got {inner!r}")
 
 
-def members(owner: Any, most: int) -> None:
+def members(owner: CompositeSet, most: int) -> None:
     """Refuse what is no tuple of sets on the same axes, at most `most` of them."""
     if not isinstance(owner.sets, tuple | list) or not owner.sets:
         raise ProblemError(f"{type(owner).__name__}: sets must be a tuple of sets, got {owner.sets!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,7 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets.vectors import real_dtype
 
 
-def vector(owner: object, name: str, need: str = "", ok: Any = None) -> None:
+def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], Any] | None = None) -> None:
     """Refuse a field that is no finite number nor a vector of such, or one for which ``ok(values)`` fails somewhere.
 
     NumPy's scalars count as arrays; they are kept as Python floats.
@@ -70,7 +71,7 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
             )
 
 
-def finite(owner: Any, name: str) -> np.ndarray:
+def finite(owner: object, name: str) -> np.ndarray:
     value = getattr(owner, name)
     try:
         numbers = backends.to_numpy(value)
@@ -85,7 +86,7 @@ def finite(owner: Any, name: str) -> np.ndarray:
     return numbers
 
 
-def broadcasts(owner: object, name: str, value: Any, shape: tuple[int, ...]) -> None:
+def broadcasts(owner: object, name: str, value: Array | complex, shape: tuple[int, ...]) -> None:
     got = tuple(getattr(value, "shape", ()))
     try:
         fits = np.broadcast_shapes(got, shape) == shape
@@ -97,26 +98,26 @@ def broadcasts(owner: object, name: str, value: Any, shape: tuple[int, ...]) -> 
         )
 
 
-def as_like(parameter: Any, like: Array) -> Array:
+def as_like(parameter: Array | complex, like: Array) -> Array:
     """A parameter of a set, a number or an array of any framework, in the framework, device and precision of `like`.
 
     A real one stays real, a complex one complex.
     """
     xp, owner, backend = array_namespace(like), backends.of(parameter), backends.owner(like)
     if owner is not None and owner is not backend:
-        parameter = owner.to_numpy(parameter)
+        parameter = backends.to_numpy(parameter)
     dtype = real_dtype(like)
     if isinstance(parameter, complex) or (owner is not None and is_complex(parameter)):
         dtype = xp.complex64 if dtype == xp.float32 else xp.complex128
     return xp.asarray(parameter, dtype=dtype, device=device(like))
 
 
-def spread(parameter: Any, like: Array) -> Array:
+def spread(parameter: Array | float, like: Array) -> Array:
     """A parameter as a vector as long as the last axis of `like`."""
     xp = array_namespace(like)
     return xp.broadcast_to(as_like(parameter, like), (like.shape[-1],))
 
 
-def on_host(parameter: Any, n: int) -> np.ndarray:
+def on_host(parameter: Array | float, n: int) -> np.ndarray:
     """A parameter as a NumPy vector of `n` doubles."""
     return np.broadcast_to(backends.to_numpy(parameter).astype(np.float64), (n,))

@@ -253,11 +253,11 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
     return Box(lower, upper)
 
 
-def _unbounded(x: Any, infinity: float) -> Any:
+def _unbounded(x: object, infinity: float) -> Any:
     return infinity if x is None else x
 
 
-def _numbers(x: Any) -> np.ndarray:
+def _numbers(x: object) -> np.ndarray:
     try:
         return np.asarray(backends.to_numpy(x), dtype=np.float64)
     except (TypeError, ValueError) as error:

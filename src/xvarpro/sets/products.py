@@ -293,7 +293,7 @@ class Groups(Repeated):
         return join(self.groups, parts)
 
 
-def _is_length(n: Any) -> bool:
+def _is_length(n: object) -> bool:
     return isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= 1
 
 

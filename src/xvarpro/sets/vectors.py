@@ -68,7 +68,7 @@ def or_one(size: Array) -> Array:
     return xp.where(size == 0, xp.ones_like(size), size)
 
 
-def excess(size: Array, radius: Any) -> Array:
+def excess(size: Array, radius: float) -> Array:
     """``max(size - radius, 0)`` relative to the radius: what a ball answers to `violation`."""
     xp = array_namespace(size)
     over = size - radius
