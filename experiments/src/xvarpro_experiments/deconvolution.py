@@ -8,18 +8,27 @@ writes signals as columns. Its minimum has a closed form, `optimum`, which shows
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem
-from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import race
+from xvarpro_experiments.checks import digest, generator, one_of, positive, whole
 from xvarpro_experiments.methods import DEFAULT, Curve, Measure, Method, Solver, Task
-from xvarpro_experiments.rivals import BASELINES, GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
+from xvarpro_experiments.rivals import (
+    GRIDS,
+    IPALM,
+    AlternatingLeastSquares,
+    Jointly,
+    JointProjectedGradient,
+    palm,
+    tuned,
+)
+from xvarpro_experiments.trees import Array
 
 KERNEL = "kernel match"
 
@@ -69,8 +78,8 @@ def start(Y: Array, rho: float = 1.0, seed: int = 0) -> np.ndarray:
     -------
     array, shape (signals, *grid), float64
     """
-    positive("rho", rho)
-    X = _generator(seed, 1).normal(size=tuple(Y.shape))
+    positive(rho=rho)
+    X = generator(seed, 1).normal(size=tuple(Y.shape))
     return X * (rho / np.linalg.norm(X))
 
 
@@ -114,12 +123,10 @@ def signals(n: int = 50, length: int = 128, seed: int = 0, noise: float = 0.01) 
     >>> made.Y.shape, round(float(made.w.sum()), 12)
     ((5, 32), 1.0)
     """
-    for name, value in (("n", n), ("length", length)):
-        if value < 1:
-            raise ProblemError(f"{name} must be a whole number >= 1, got {value}")
+    whole(n=n, length=length)
     if not 0 <= noise < math.inf:
         raise ProblemError(f"noise must be a finite number >= 0, got {noise}")
-    rng = _generator(seed, 0)
+    rng = generator(seed, 0)
     X = rng.normal(size=(n, length)) * (rng.random((n, length)) < 0.15)
     X /= np.linalg.norm(X) or 1.0
     t = (np.arange(length) + length // 2) % length - length // 2
@@ -166,8 +173,7 @@ def optimum(Y: np.ndarray, rho: float = 1.0, lam: float = 1e-3) -> Optimum:
     >>> round(deconvolution.optimum(np.array([[1.0, 0.0]]), rho=1.0, lam=1.0).value, 12)
     0.25
     """
-    positive("rho", rho)
-    positive("lam", lam)
+    positive(rho=rho, lam=lam)
     if Y.ndim < 2 or Y.dtype.kind != "f":
         raise ProblemError(f"Y must be a real array of shape (signals, *grid), got {Y.dtype} of shape {Y.shape}")
     axes, D = tuple(range(1, Y.ndim)), math.prod(Y.shape[1:])
@@ -206,34 +212,27 @@ def match(found: np.ndarray, true: np.ndarray) -> float:
     return float(np.max(np.abs(crossed))) / size if size else 0.0
 
 
-PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
-OURS = (
+METHODS: tuple[Method, ...] = (
+    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
     Solver(DEFAULT),
     Solver(
         "quasi-Newton from the start",
-        xv.algorithms.ProjectedQuasiNewton(base=xv.algorithms.SpectralProjectedGradient(), settle=0, memory=5),
+        algorithm=xv.algorithms.ProjectedQuasiNewton(
+            base=xv.algorithms.SpectralProjectedGradient(), settle=0, memory=5
+        ),
     ),
-    Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
-    Solver("accelerated projected gradient", xv.algorithms.AcceleratedProjectedGradient()),
-    Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
+    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
+    Solver("accelerated projected gradient", algorithm=xv.algorithms.AcceleratedProjectedGradient()),
+    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
+    JointProjectedGradient("joint PG, 1/L"),
+    tuned("joint PG, tuned", GRIDS["joint PG, best fixed step"]),
+    Jointly("joint accelerated PG"),
+    tuned("joint Adam, tuned", GRIDS["joint Adam, best rate"]),
+    AlternatingLeastSquares("alternating minimisation"),
+    palm(name="PALM"),
+    IPALM("iPALM"),
+    tuned("iPALM, tuned", GRIDS["iPALM, tuned"]),
 )
-
-
-def _tuned(name: str, grid: str) -> Solver:
-    return Solver(name, GRIDS[grid][0], "rival", candidates=GRIDS[grid])
-
-
-RIVALS = (
-    Solver("joint PG, 1/L", JointProjectedGradient(), "rival"),
-    _tuned("joint PG, tuned", "joint PG, best fixed step"),
-    Solver("joint accelerated PG", Jointly(), "rival"),
-    _tuned("joint Adam, tuned", "joint Adam, best rate"),
-    Solver("alternating minimisation", AlternatingLeastSquares(), "rival"),
-    Solver("PALM", BASELINES["PALM"], "rival"),
-    Solver("iPALM", IPALM(), "rival"),
-    _tuned("iPALM, tuned", "iPALM, tuned"),
-)
-METHODS: tuple[Method, ...] = (PAPER, *OURS, *RIVALS)
 
 
 def experiment(
@@ -247,7 +246,6 @@ def experiment(
     dtype: str = "float64",
     backend: str | None = None,
     device: str | None = None,
-    methods: Sequence[Method] = METHODS,
 ) -> race.Experiment:
     """Example 3 with the paper's sizes; its budget is 5000 iterations.
 
@@ -263,20 +261,17 @@ def experiment(
         and its kernel's shape are what they were. A joint method meets another balance of its two blocks.
     dtype, backend, device : str, optional
         As in `xvarpro.solve`.
-    methods : sequence of Method
 
     Examples
     --------
     >>> from xvarpro_experiments import deconvolution, race
-    >>> found = race.run(deconvolution.experiment(n=5, length=32), race.Budget(30, 5.0))
+    >>> from xvarpro_experiments.descent import Budget
+    >>> found = race.run(deconvolution.experiment(n=5, length=32), Budget(30, 5.0))
     >>> found.best().objective >= found.optima[0]
     True
     """
-    positive("units", units)
-    positive("rho", rho)
-    positive("lam", lam)
-    if dtype not in ("float64", "float32"):
-        raise ProblemError(f"dtype must be float64 or float32, got {dtype!r}")
+    positive(units=units, rho=rho, lam=lam)
+    one_of("dtype", dtype, ("float64", "float32"))
     if Y is not None:
         n, length = Y.shape[0], math.prod(Y.shape[1:])
 
@@ -314,7 +309,7 @@ def experiment(
         "optimum": "known in closed form, by water-filling",
     }
     return race.Experiment(
-        "deconvolution", "blind deconvolution (Example 3)", task, tuple(methods), config, facts,
+        "deconvolution", "blind deconvolution (Example 3)", task, METHODS, config, facts,
         "reduced objective", _figures, notes=notes,
     )  # fmt: skip
 
@@ -334,7 +329,7 @@ def notes(found: race.Race) -> list[str]:
     seeds = list(found.outcomes)
     best = found.best()
     left = [float(gaps(found, s, best.method).value[-1]) for s in seeds]
-    told = [
+    said = [
         f"{best.method} ends {max(0.0, float(np.median(left))):.1e} above the global optimum, relative to its start "
         "(median over seeds; closed form).",
         "The model does not identify the kernel: at the optimum the signals are the measured ones, filtered, and the "
@@ -342,43 +337,42 @@ def notes(found: race.Race) -> list[str]:
     ]
     matches = [float(o.measured[KERNEL].value[-1]) for o in found.of(best.method) if KERNEL in o.measured]
     if matches:
-        told.append(
+        said.append(
             f"Cosine of the recovered and the true kernel at the best shift: {np.median(matches):.2f}; 1 is the same."
         )
-    return told
+    return said
 
 
 def _figures(found: race.Race) -> Mapping[str, Any]:
-    from xvarpro_experiments import figures_deconvolution  # matplotlib: only where a figure is drawn
+    from xvarpro_experiments import figures, figures_deconvolution  # matplotlib: only where a figure is drawn
 
-    drawn = {
-        "gap": figures_deconvolution.gap(
-            found, {name: [gaps(found, seed, name) for seed in found.outcomes] for name in found.names}
-        )
-    }
+    curves = [[gaps(found, seed, name) for seed in found.outcomes] for name in found.names]
+    label = r"optimality gap $(f - f^\star) / (f_0 - f^\star)$"
+    drawn = {"gap": figures.convergence(found, [[_floored(c) for c in each] for each in curves], label)}
     seed, config = next(iter(found.outcomes)), found.experiment.config
     best = found.best(seed)
     if KERNEL in best.measured and best.fit is not None:
         made = signals(config["n"], config["length"], seed, config["noise"])
         exact = optimum(config["units"] * made.Y, config["rho"], config["lam"])
-        drawn["kernel"] = figures_deconvolution.kernel(best, made, exact)
+        i = int(np.argmax(np.sum(made.X**2, axis=1)))  # the signal with the largest energy shows the most
+        kernels = {
+            "true": made.w,
+            best.method: aligned(np.asarray(best.fit.w), made.w),
+            "closed form, phases 0": exact.w,
+        }
+        before = {"true signal": made.X[i], "measured, y": made.Y[i]}
+        after = {f"x, {best.method}": np.asarray(best.fit.theta)[i], "x, closed form: y, filtered": exact.X[i]}
+        drawn["kernel"] = figures_deconvolution.kernel(kernels, before, after)
     return drawn
 
 
-def positive(name: str, value: float) -> None:
-    """Refuse what is not a finite number > 0."""
-    if not 0 < value < math.inf:
-        raise ProblemError(f"{name} must be a finite number > 0, got {value}")
+def _floored(curve: Curve) -> Curve:
+    """A relative gap down to rounding errors."""
+    return curve._replace(value=np.maximum(curve.value, 1e-14))
 
 
-def digest(Y: np.ndarray) -> str:
-    """Digest of an array, for a race's config."""
-    import hashlib
-
-    return hashlib.sha256(np.ascontiguousarray(Y).tobytes()).hexdigest()[:16]
-
-
-def _generator(seed: int, stream: int) -> np.random.Generator:
-    if seed < 0:
-        raise ProblemError(f"seed must be >= 0, got {seed}")
-    return np.random.default_rng([seed, stream])
+def aligned(found: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """A kernel at the shift and sign at which it is nearest to another."""
+    crossed = np.fft.ifft(np.fft.fft(found) * np.conj(np.fft.fft(true))).real
+    best = int(np.argmax(np.abs(crossed)))
+    return np.sign(crossed[best]) * np.roll(found, -best)

@@ -6,7 +6,6 @@ theta. The paper drops the factor 1/2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,11 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem
-from xvarpro.core.struct import Array
-from xvarpro.errors import ProblemError
+from xvarpro_experiments.checks import generator, positive
 from xvarpro_experiments.methods import DEFAULT, Method, Solver, Task
 from xvarpro_experiments.race import Experiment, Race
-from xvarpro_experiments.rivals import GRIDS, IPALM, AlternatingLeastSquares, Jointly, JointProjectedGradient
+from xvarpro_experiments.rivals import GRIDS, AlternatingLeastSquares, Jointly, JointProjectedGradient, tuned
+from xvarpro_experiments.trees import Array
 
 
 def design(theta: Array, data: Any) -> Array:
@@ -68,32 +67,23 @@ def start(X: Array, atoms: int, radius: float = 1.0, seed: int = 0) -> np.ndarra
     -------
     array, shape (pixels, atoms), float64
     """
-    _positive(atoms=atoms, radius=radius)
-    if seed < 0:
-        raise ProblemError(f"seed must be >= 0, got {seed}")
-    D = np.random.default_rng(seed).normal(size=(X.shape[0], atoms))
+    positive(atoms=atoms, radius=radius)
+    D = generator(seed).normal(size=(X.shape[0], atoms))
     return D * (radius / np.sum(np.abs(D)))
 
 
-def _positive(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if not 0 < value < math.inf:
-            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
-
-
-PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
 METHODS: tuple[Method, ...] = (
-    PAPER,
+    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
     Solver(DEFAULT),
-    Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
-    Solver("accelerated projected gradient", xv.algorithms.AcceleratedProjectedGradient()),
-    Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
-    Solver("joint projected gradient, 1/L", JointProjectedGradient(), "rival"),
-    Solver("joint projected gradient, tuned", JointProjectedGradient(), "rival", GRIDS["joint PG, best fixed step"]),
-    Solver("joint accelerated gradient", Jointly(), "rival"),
-    Solver("joint Adam, tuned", GRIDS["joint Adam, best rate"][0], "rival", GRIDS["joint Adam, best rate"]),
-    Solver("joint iPALM, tuned", IPALM(), "rival", GRIDS["iPALM, tuned"]),
-    Solver("alternating least squares", AlternatingLeastSquares(), "rival"),
+    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
+    Solver("accelerated projected gradient", algorithm=xv.algorithms.AcceleratedProjectedGradient()),
+    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
+    JointProjectedGradient("joint projected gradient, 1/L"),
+    tuned("joint projected gradient, tuned", GRIDS["joint PG, best fixed step"]),
+    Jointly("joint accelerated gradient"),
+    tuned("joint Adam, tuned", GRIDS["joint Adam, best rate"]),
+    tuned("joint iPALM, tuned", GRIDS["iPALM, tuned"]),
+    AlternatingLeastSquares("alternating least squares"),
 )
 
 
@@ -136,7 +126,7 @@ def experiment(
     >>> dictionary.experiment(X, atoms=3).facts["start"]
     'Gaussian, |D|_1 = 1'
     """
-    _positive(atoms=atoms, radius=radius, units=units)
+    positive(atoms=atoms, radius=radius, units=units)
     rho, ridge = units * radius, units * units * lam
     X = np.asarray(X, dtype=dtype)
     stated = problem(X, ridge)
@@ -148,17 +138,17 @@ def experiment(
             theta0=start(X, atoms, rho, seed).astype(dtype),
             over=xv.sets.L1Ball(rho),
             joint=problem(X, ridge, compress=False),
-            judge=compressed,
+            reduced=compressed,
             backend=backend,
             device=device,
         )
 
     def figures(race: Race) -> Mapping[str, Any]:
-        from xvarpro.results import plotting  # matplotlib is optional
+        from xvarpro_experiments import figures as draw  # matplotlib: only where a figure is drawn
 
         best = race.best()
         title = f"{source}: dictionary by {best.method}"
-        return {"atoms": plotting.atoms(np.asarray(best.theta), shape, title)} if shape else {}
+        return {"atoms": draw.atoms(np.asarray(best.theta), shape, title)} if shape else {}
 
     pixels, samples = X.shape
     return Experiment(

@@ -7,53 +7,53 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 import xvarpro as xv
 from xvarpro import IterationInfo, Problem, Result, Status
-from xvarpro.algorithms.interface import Algorithm
-from xvarpro.core import trees
-from xvarpro.core.struct import Tree
+from xvarpro.algorithms import Algorithm
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.rivals import JointMethod, Periodic
-
-# What is read off an iterate beside the objective, off the clock. It is given a result of no iterations at the iterate,
-# of the problem that the method solves: its theta, its w, what was verified
-Measure: TypeAlias = Callable[[Result], float]
+from xvarpro_experiments.descent import Budget, Descent, Machine, Point
+from xvarpro_experiments.trees import Tree, arrays, is_finite
 
 FAMILIES = ("paper", "ours", "rival", "floor")  # a floor is no method, but a line that others are measured against
 DEFAULT = "xvarpro's default"  # the name of `algorithm=None` in every table
-SPACING = 1.3  # of the iterates that are kept, in the logarithm of their number
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Limits of a run, the same for every method; set-up and compilation do not count.
+class Certificate:
+    """What is known of an iterate, off the clock.
 
-    Parameters
+    Attributes
     ----------
-    iterations : int or None
-        >= 1; None for as many as the time allows.
-    seconds : float
-        > 0.
+    theta : pytree of NumPy arrays
+    value, gap : float
+        Reduced objective and gap; the gap is NaN where it is not computed.
+    fit : Result or None
+        A result of no iterations at theta.
+    head : array or None
+        The w of a method that has its own.
     """
 
-    iterations: int | None = None
-    seconds: float = 20.0
-
-    def __post_init__(self) -> None:
-        if self.iterations is not None and self.iterations < 1:
-            raise ProblemError(f"iterations must be a whole number >= 1, got {self.iterations}")
-        if not 0 < self.seconds < math.inf:
-            raise ProblemError(f"time must be a finite number of seconds > 0, got {self.seconds}")
+    theta: Tree
+    value: float
+    gap: float = math.nan
+    fit: Result | None = None
+    head: np.ndarray | None = None
 
     @property
-    def max_iter(self) -> int:
-        """A number that `xvarpro.solve` takes."""
-        return 10**9 if self.iterations is None else self.iterations
+    def w(self) -> np.ndarray:
+        """The method's own w, or the one that is optimal for theta."""
+        if self.head is not None:
+            return self.head
+        assert self.fit is not None
+        return np.asarray(self.fit.w)
+
+
+# What is read off an iterate besides the objective, off the clock
+Measure: TypeAlias = Callable[[Certificate], float]
 
 
 class Curve(NamedTuple):
@@ -72,6 +72,15 @@ class Curve(NamedTuple):
         found = np.flatnonzero(self.value <= target)
         return float(self.seconds[found[0]]) if found.size else math.inf
 
+    @classmethod
+    def along(cls, points: Sequence[Point], values: Sequence[float]) -> Curve:
+        """Values that were found at points of a run."""
+        return cls(
+            np.asarray([p.iteration for p in points]),
+            np.asarray([p.seconds for p in points]),
+            np.asarray(values, np.float64),
+        )
+
 
 @dataclass(frozen=True)
 class Task:
@@ -86,7 +95,7 @@ class Task:
     over : Set or pytree of sets
     joint : Problem, optional
         What joint methods solve, as a user of theirs would state it; `problem` by default.
-    judge : Problem, optional
+    reduced : Problem, optional
         The reduced problem as it is evaluated off the clock, such as with compressed data; `problem` by default.
     measures : mapping of str to Measure
         By their names in tables and figures.
@@ -95,19 +104,29 @@ class Task:
     backend, device : str, optional
         As in `xvarpro.solve`.
     followed : bool
-        Whether iterates on the way are judged, or the end alone.
+        Whether iterates on the way are evaluated, or the end alone.
     """
 
     problem: Problem
     theta0: Tree
     over: Any
     joint: Problem | None = None
-    judge: Problem | None = None
+    reduced: Problem | None = None
     measures: Mapping[str, Measure] = field(default_factory=dict)
     optimum: float | None = None
     backend: str | None = None
     device: str | None = None
     followed: bool = True
+
+    @property
+    def machine(self) -> Machine:
+        """Where methods compute."""
+        return Machine(self.backend, self.device, str(arrays(self.theta0)[0].dtype))
+
+    @property
+    def together(self) -> Problem:
+        """The problem of joint methods."""
+        return self.joint or self.problem
 
     def solve(self, algorithm: Algorithm | None, problem: Problem, theta: Tree, **limits: Any) -> Result:
         """`xvarpro.solve` from theta; a dead unit is a number in a table here, not a warning."""
@@ -116,25 +135,15 @@ class Task:
             return xv.solve(
                 problem,
                 theta,
-                over=self.over,
-                algorithm=algorithm,
-                backend=self.backend,
-                device=self.device,
-                **limits,
+                **{"over": self.over, "algorithm": algorithm, "backend": self.backend, "device": self.device, **limits},
             )
 
-    def certify(self, theta: Tree, problem: Problem | None = None) -> Result | None:
-        """Reduced objective, gap and w at theta, by the judge unless told otherwise; None where theta is not finite."""
-        if not all(np.all(np.isfinite(x)) for x in trees.flatten(theta)[0]):
+    def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
+        """Reduced objective, gap and w at theta, of `reduced` by default; None where theta is not finite."""
+        if not is_finite(theta):
             return None
-        return self.solve(None, problem or self.judge or self.problem, theta, max_iter=0, progress=False)
-
-    @cached_property
-    def started(self) -> Result:
-        """The certificate of theta0."""
-        found = self.certify(self.theta0)
-        assert found is not None  # a start is finite, or `solve` has refused it
-        return found
+        fit = self.solve(None, problem or self.reduced or self.problem, theta, max_iter=0, progress=False)
+        return Certificate(theta, fit.value, fit.gap, fit)
 
 
 @dataclass(frozen=True)
@@ -155,10 +164,10 @@ class Outcome:
         Reduced objective of the iterates.
     measured : mapping of str to Curve
         The measures of the task at iterates that were kept.
-    told : str
+    run_as : str
         The method as it was run, its tuned numbers included.
     fit : Result or None
-        Of the method itself.
+        Of the method itself, or the certificate of where it ended.
     """
 
     method: str
@@ -174,7 +183,7 @@ class Outcome:
     status: Status
     curve: Curve
     measured: Mapping[str, Curve]
-    told: str
+    run_as: str
     fit: Result | None = None
 
     @property
@@ -200,23 +209,28 @@ class Outcome:
             "live": None if verified is None else verified.units - verified.dead_units,
             "units": None if verified is None else verified.units,
             "status": self.status.name,
-            "run_as": self.told,
+            "run_as": self.run_as,
             "measures": {name: float(curve.value[-1]) for name, curve in self.measured.items()},
         }
 
 
+@dataclass(frozen=True)
 class Method(ABC):
     """A name in the table and what it runs.
 
-    Attributes
+    Parameters
     ----------
     name : str
     family : str
         One of `FAMILIES`.
     """
 
-    name: str
-    family: str
+    name: str = ""
+    family: str = "ours"
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ProblemError(f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}")
 
     @property
     def grid(self) -> tuple[Method, ...]:
@@ -227,131 +241,133 @@ class Method(ABC):
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
         """Run on the task until either limit."""
 
+    def outcome(
+        self,
+        task: Task,
+        points: Sequence[Point],
+        status: Status,
+        problem: Problem | None = None,
+        setup_seconds: float = 0.0,
+        own_objective: float = math.nan,
+    ) -> Outcome:
+        """The outcome of a run by the iterates that it kept, the last one its end.
+
+        Parameters
+        ----------
+        task : Task
+        points : sequence of Point
+        status : Status
+            NON_FINITE takes its place where the end is not finite.
+        problem : Problem, optional
+            Whose w measures are taken of, where it is not the task's.
+        setup_seconds, own_objective : float
+        """
+        iterations, seconds, theta, _ = points[-1]
+        points = points if task.followed else points[-1:]
+        seen = [task.certify(p.theta) for p in points]
+        end = seen[-1]
+        fit = None if end is None else end.fit
+        return Outcome(
+            method=self.name,
+            family=self.family,
+            theta=None if end is None else theta,
+            objective=math.nan if end is None else end.value,
+            own_objective=own_objective,
+            gap=math.nan if end is None else end.gap,
+            violation=math.nan if end is None else 0.0 if fit is None else fit.verified.violation,
+            iterations=iterations,
+            seconds=seconds,
+            setup_seconds=setup_seconds,
+            status=Status.NON_FINITE if end is None else status,
+            curve=Curve.along(points, [math.nan if c is None else c.value for c in seen]),
+            measured=measured(task, points, seen, problem),
+            run_as=repr(self),
+            fit=fit,
+        )
+
+
+def measured(
+    task: Task, points: Sequence[Point], seen: Sequence[Certificate | None], problem: Problem | None
+) -> dict[str, Curve]:
+    """The measures of a task at points of a run, at the w of `problem`, or at the method's own."""
+    if not task.measures:
+        return {}
+    if problem is not None or task.reduced is not None:  # the w of compressed data is not that of the data
+        seen = [task.certify(p.theta, problem or task.problem) for p in points]
+    seen = [c if c is None or p.w is None else replace(c, head=p.w) for c, p in zip(seen, points, strict=True)]
+    return {
+        name: Curve.along(points, [math.nan if c is None else measure(c) for c in seen])
+        for name, measure in task.measures.items()
+    }
+
 
 @dataclass(frozen=True)
 class Solver(Method):
-    """An algorithm of the package, or one with its seam.
-
-    A joint method runs on ``task.joint``. It knows its own objective only every few iterations; it is stopped at one of
-    those, so that everything reported belongs to the same iterate. On time that is up to four iterations late, in its
-    favour.
+    """An algorithm of xvarpro, or one with its interface.
 
     Parameters
     ----------
     name : str
-    algorithm : Algorithm or None
-        None is the package's default.
     family : str
-    candidates : tuple of Algorithm
-        From which `algorithm` is tuned.
+    algorithm : Algorithm or None
+        None is xvarpro's default.
     problem : callable, optional
-        What it solves, from the task; by default what the task says.
+        What it solves, from the task; by default the task's problem.
     """
 
-    name: str
     algorithm: Algorithm | None = None
-    family: str = "ours"
-    candidates: tuple[Algorithm, ...] = ()
     problem: Callable[[Task], Problem] | None = None
 
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ProblemError(f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}")
-
-    @property
-    def joint(self) -> bool:
-        """Whether it keeps w as a variable beside theta."""
-        return isinstance(self.algorithm, JointMethod)
-
-    @property
-    def grid(self) -> tuple[Method, ...]:
-        return tuple(replace(self, algorithm=each, candidates=()) for each in self.candidates)
-
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
-        if self.problem is not None:
-            problem = self.problem(task)
-        else:
-            problem = (task.joint or task.problem) if self.joint else task.problem
-        traced = not self.joint and self.problem is None  # its trace is the reduced objective
-        kept = Kept(budget, _every(budget) if self.joint else None)
-        algorithm = self.algorithm
-        if isinstance(algorithm, Periodic):
-            algorithm = replace(algorithm, certify=_every(budget))
+        own = None if self.problem is None else self.problem(task)
+        kept = Kept(budget)
         fit = task.solve(
-            algorithm,
-            problem,
+            self.algorithm,
+            own or task.problem,
             task.theta0,
             max_iter=budget.max_iter,
-            time_limit=None if self.joint else budget.seconds,
-            callback=None if traced and not task.measures else kept,
+            time_limit=budget.seconds,
+            callback=None if own is None and not task.measures else kept,
             progress=progress,
-            **({"tol": 0.0} if self.joint else {}),
         )
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta)
-        if not task.followed:
-            points = points[-1:]
-        judged = None if traced and not task.measures else [task.certify(theta) for _, _, theta in points]
-        if traced:
-            curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value)
-        else:
-            assert judged is not None
-            curve = along(points, [math.nan if c is None else c.value for c in judged])
-        end: Result | None = fit if traced else judged[-1] if judged else None
-        status = Status.TIME_LIMIT if fit.status is Status.STOPPED else fit.status
+        if own is not None:
+            return replace(
+                self.outcome(task, points, fit.status, own, fit.setup_seconds, fit.value), run_as=fit.algorithm, fit=fit
+            )
+        points = points if task.followed else points[-1:]
+        seen = [task.certify(p.theta) for p in points] if task.measures else []
         return Outcome(
             method=self.name,
             family=self.family,
             theta=fit.theta,
-            objective=math.nan if end is None else end.value,
+            objective=fit.value,
             own_objective=fit.value,
-            gap=math.nan if end is None else end.gap,
+            gap=fit.gap,
             violation=fit.verified.violation,
             iterations=fit.n_iter,
             seconds=fit.seconds,
             setup_seconds=fit.setup_seconds,
-            status=status,
-            curve=curve,
-            measured=self._measured(task, points, judged),
-            told=fit.algorithm,
+            status=fit.status,
+            curve=Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value),
+            measured=measured(task, points, seen, None),
+            run_as=fit.algorithm,
             fit=fit,
         )
 
-    def _measured(self, task: Task, points: list[Point], judged: list[Result | None] | None) -> dict[str, Curve]:
-        if not task.measures or judged is None:
-            return {}
-        if self.problem is None and task.judge is None:
-            own = judged
-        else:  # a judge's w may be that of compressed data
-            stated = task.problem if self.problem is None else self.problem(task)
-            own = [task.certify(p.theta, stated) for p in points]
-        return {
-            name: along(points, [math.nan if c is None else measure(c) for c in own])
-            for name, measure in task.measures.items()
-        }
-
-
-class Point(NamedTuple):
-    """An iterate that was kept."""
-
-    iteration: int
-    seconds: float
-    theta: Tree
-
 
 class Kept:
-    """A callback that keeps an iterate now and then, evenly in the logarithm; it ends a joint method on time."""
+    """A callback of `xvarpro.solve` that keeps an iterate now and then, evenly in the logarithm."""
 
-    def __init__(self, budget: Budget, every: int | None) -> None:
-        self._seconds, self._every = budget.seconds, every
+    def __init__(self, budget: Budget, theta: Callable[[Tree], Tree] = lambda theta: theta) -> None:
+        self._budget, self._theta = budget, theta
         self._next = 1
         self._points: list[Point] = []
 
-    def __call__(self, info: IterationInfo) -> bool:
+    def __call__(self, info: IterationInfo) -> None:
         if info.iteration >= self._next:
-            self._next = math.ceil(SPACING * info.iteration + 0.1)
-            self._points.append(Point(info.iteration, info.seconds, info.theta))
-        late = self._every is not None and info.seconds >= self._seconds
-        return late and info.iteration % (self._every or 1) == 0
+            self._next = self._budget.following(info.iteration)
+            self._points.append(Point(info.iteration, info.seconds, self._theta(info.theta)))
 
     def points(self, theta0: Tree, n_iter: int, seconds: float, theta: Tree) -> list[Point]:
         """The start, what was kept, the end."""
@@ -359,12 +375,18 @@ class Kept:
         return [Point(0, 0.0, theta0), *between, *([Point(n_iter, seconds, theta)] if n_iter else [])]
 
 
-def _every(budget: Budget) -> int:
-    """Iterations between certificates of a joint method: the last iteration has one."""
-    return 5 if budget.iterations is None else next(n for n in (5, 4, 3, 2, 1) if budget.iterations % n == 0)
+class Repeated(Method):
+    """A method that repeats a step of its own on a backend."""
 
+    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+        done = self.descend(task, budget)
+        limit = Status.MAX_ITER if done.points[-1].iteration == budget.iterations else Status.TIME_LIMIT
+        return self.outcome(task, done.points, limit, self.measured_by(task), done.setup_seconds)
 
-def along(points: Sequence[Point], values: Sequence[float]) -> Curve:
-    """Values that were found at points of a run, as a curve."""
-    n, seconds, _ = zip(*points, strict=True)
-    return Curve(np.asarray(n), np.asarray(seconds), np.asarray(values, np.float64))
+    @abstractmethod
+    def descend(self, task: Task, budget: Budget) -> Descent:
+        """The iterations."""
+
+    def measured_by(self, task: Task) -> Problem | None:
+        """The problem whose w measures are taken of; None for the task's."""
+        return None

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import Comparison, Result, Status, __version__
-from xvarpro import compare as solve_on
-from xvarpro.algorithms import cr_varpro
+import xvarpro as xv
+from xvarpro import Comparison, Result, Status
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.methods import Budget, Curve, Method, Outcome, Task
+from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.methods import Curve, Method, Outcome, Task
 from xvarpro_experiments.rivals import tune
 
 TUNING = 0.2  # of the budget, for every candidate of a grid
@@ -39,7 +39,7 @@ class Experiment:
     config : mapping
         All that decides what is run, as JSON takes it: a race that was interrupted goes on where this is the same.
     facts : mapping of str to str
-        What a reader is told before the table.
+        What is printed before the table.
     objective : str
         Name of the objective with its unit, for axes.
     figures : callable, optional
@@ -172,7 +172,7 @@ class Race:
         return {
             "method": name,
             "family": found[0].family,
-            "run_as": found[0].told,
+            "run_as": found[0].run_as,
             "at_equal_seconds": spread(self.readings(name, "seconds")),
             "at_equal_iterations": spread(self.readings(name, "iterations")),
             "objective": spread([o.objective for o in found]),
@@ -198,7 +198,7 @@ def run(
     seeds: Sequence[int] = (0,),
     folder: Path | None = None,
     progress: bool | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Race:
     """Every method from every seed. A method with a grid is tuned on the first seed: each of its candidates runs for
     `TUNING` of the budget, the best two for all of it, since a step may diverge late, and the one whose reduced
@@ -213,15 +213,16 @@ def run(
         Where finished runs are kept, and found again by the same experiment.
     progress : bool, optional
         As in `xvarpro.solve`.
-    told : callable
-        Told what begins.
+    announce : callable
+        Called with the name of what begins.
 
     Examples
     --------
     >>> import numpy as np
     >>> from xvarpro_experiments import dictionary, race
+    >>> from xvarpro_experiments.descent import Budget
     >>> X = np.random.default_rng(0).normal(size=(6, 40))
-    >>> found = race.run(dictionary.experiment(X, atoms=3), race.Budget(20), seeds=(0, 1))
+    >>> found = race.run(dictionary.experiment(X, atoms=3), Budget(20), seeds=(0, 1))
     >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[0])
     True
     """
@@ -238,7 +239,7 @@ def run(
         for i, method in enumerate(experiment.methods, 1):
             kept = None if shelf is None else shelf.find(seed, method.name)
             if kept is None:
-                told(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
+                announce(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
                 if method.name not in chosen:
                     chosen[method.name] = _tuned(method, experiment.task(seeds[0]), budget)
                 kept = chosen[method.name].run(task, budget, progress)
@@ -276,12 +277,12 @@ def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Compar
     iterations : int
         On each.
     """
-    return solve_on(
+    return xv.compare(
         task.problem,
         task.theta0,
         over=task.over,
         backends=backends,
-        algorithm=cr_varpro(),
+        algorithm=xv.algorithms.cr_varpro(),
         max_iter=iterations,
     )
 
@@ -290,7 +291,7 @@ class _Shelf:
     """Finished runs on disk: a file appears when it is complete, so that a run that was cut off leaves none."""
 
     def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
-        what = [__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
+        what = [xv.__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
         key = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
         self._folder = folder / key
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -323,7 +324,7 @@ class _Shelf:
         curves = {"": outcome.curve, **outcome.measured}
         arrays = {f"{i}_{p}": getattr(c, p) for i, c in enumerate(curves.values()) for p in Curve._fields}
         meta = {
-            "names": {key: getattr(outcome, key) for key in ("method", "family", "told")},
+            "names": {key: getattr(outcome, key) for key in ("method", "family", "run_as")},
             "numbers": {key: _finite(getattr(outcome, key)) for key in _NUMBERS},
             "status": outcome.status.name,
             "curves": list(curves),

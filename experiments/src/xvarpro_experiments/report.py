@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from xvarpro import Status
 from xvarpro.cli import tables
-from xvarpro.core.status import Status
 from xvarpro_experiments.race import Race
 
 
@@ -44,8 +44,8 @@ def measures(screen: Console, found: Race) -> Table | None:
     for m in record["methods"]:
         cells = [_ranged(m["measures"][name]) if name in m["measures"] else "" for name in names]
         out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
-    told = "; ".join(f"{letter} {name}" for letter, name in zip(letters, names, strict=True))
-    out.caption = told + (" (medians; from smallest to largest)" if len(found.outcomes) > 1 else "")
+    names_ = "; ".join(f"{letter} {name}" for letter, name in zip(letters, names, strict=True))
+    out.caption = names_ + (" (medians; from smallest to largest)" if len(found.outcomes) > 1 else "")
     out.caption_justify = "left"
     return out
 
@@ -72,7 +72,7 @@ def legend(found: Race) -> str:
 def tuned(found: Race) -> list[str]:
     """A sentence for every method that was tuned: what came out."""
     grids = [m.name for m in found.experiment.methods if m.grid]
-    return [f"tuned: {name} is {found.of(name)[0].told}" for name in grids]
+    return [f"tuned: {name} is {found.of(name)[0].run_as}" for name in grids]
 
 
 def duel(found: Race) -> list[str]:

@@ -13,7 +13,7 @@ from xvarpro.lower.cholesky import Cholesky
 from xvarpro.lower.circulant_preconditioner import circulant_preconditioner
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
-from xvarpro.lower.interface import LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
 from xvarpro.lower.qr import QR
@@ -38,9 +38,11 @@ __all__ = [
     "LSMR",
     "QR",
     "SVD",
+    "Adjoint",
     "Affine",
     "Bounded",
     "Cholesky",
+    "Diagnosis",
     "DualQR",
     "Equality",
     "Fixed",
@@ -53,6 +55,7 @@ __all__ = [
     "Preconditioner",
     "Refined",
     "Shared",
+    "System",
     "WeightSet",
     "choose",
     "circulant_preconditioner",

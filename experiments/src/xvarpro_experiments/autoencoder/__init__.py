@@ -15,7 +15,7 @@ from xvarpro_experiments.autoencoder.comparison import (
     setting,
 )
 from xvarpro_experiments.autoencoder.data import Data, centred, load
-from xvarpro_experiments.autoencoder.methods import PCA, MiniBatches
+from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.autoencoder.model import (
     ACTIVE,
     GAIN,
@@ -50,9 +50,9 @@ __all__ = [
     "RIDGE",
     "STEPS",
     "WIDTHS",
+    "Adam",
     "Data",
     "Kept",
-    "MiniBatches",
     "Setting",
     "active",
     "centred",

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Problem, Result
-from xvarpro.algorithms.interface import Algorithm
+from xvarpro import Problem
+from xvarpro.algorithms import Algorithm
 from xvarpro.errors import ProblemError
+from xvarpro_experiments import rivals
 from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.data import Data, load
-from xvarpro_experiments.autoencoder.methods import PCA, MiniBatches
-from xvarpro_experiments.methods import DEFAULT, Measure, Method, Solver, Task
+from xvarpro_experiments.autoencoder.methods import PCA, Adam
+from xvarpro_experiments.checks import positive
+from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
 from xvarpro_experiments.race import Experiment, Race
-from xvarpro_experiments.rivals import JointAdam, JointProjectedGradient, ReducedAdam
 
 WIDTHS = {"mnist": (256, 128, 64, 32), "cifar10": (512, 256, 128, 64), "digits": (32, 16, 12, 8)}
 LOSS = "test loss [1/2 |x - xhat|^2 per image]"
@@ -73,8 +74,7 @@ class Setting:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.units < float("inf"):
-            raise ProblemError(f"units must be a finite number > 0, got {self.units}")
+        positive(units=self.units)
         self.problem(self.splits)  # refuses what is wrong before any work
 
     def problem(self, splits: int) -> Problem:
@@ -91,7 +91,7 @@ class Setting:
             stated,
             model.start(pixels, self.widths, seed, self.rho, self.gain, self.dtype),
             model.over(self.rho),
-            joint=stated if self.splits == 1 else self.problem(1),
+            joint=None if self.splits == 1 else self.problem(1),
             measures=self.measures,
             backend=self.backend,
             device=self.device,
@@ -101,20 +101,21 @@ class Setting:
     def measures(self) -> Mapping[str, Measure]:
         """Test loss in both conventions, and the latents that are active."""
 
-        def loss(fit: Result) -> float:
-            return model.reconstruction_loss(fit, self.data, self.units)
+        def loss(found: Certificate) -> float:
+            return model.reconstruction_loss(found.theta, found.w, self.data, self.units)
 
         pixels = self.data.train.shape[1]
         return {
             LOSS: loss,
-            MSE: lambda fit: 2 * loss(fit) / pixels,
-            LATENTS: lambda fit: float(model.active(fit.theta)),
+            MSE: lambda found: 2 * loss(found) / pixels,
+            LATENTS: lambda found: float(model.active(found.theta)),
         }
 
     @property
     def floor(self) -> PCA:
         """PCA of the same width."""
-        return PCA(self.data, self.widths[-1], self.splits, self.units, (LOSS, MSE, LATENTS))
+        names = (LOSS, MSE, LATENTS)
+        return PCA(data=self.data, width=self.widths[-1], splits=self.splits, units=self.units, names=names)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -128,15 +129,15 @@ class Setting:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a reader is told."""
+        """What is printed before the table."""
         n, pixels = self.data.train.shape
         levels = (
             f"{n // 2} images below, {n - n // 2} above; rivals that keep W see all of them"
             if self.splits == 2
             else f"one level with all {n} images"
         )
-        told = {"data": self.data.source + (f" ({self.data.fallback})" if self.data.fallback else "")}
-        return told | {
+        facts = {"data": self.data.source + (f" ({self.data.fallback})" if self.data.fallback else "")}
+        return facts | {
             "problem": "min over s >= 0, sum s <= rho, phi of 1/2 |E(X_U) diag(s) W - X_U|^2 + mu/2 |s|^2, "
             "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
             "levels": levels,
@@ -209,30 +210,30 @@ def experiment(
     4
     """
     of = setting(data, samples, test_samples, folder, widths, **numbers)
-    joint = _pooled if of.splits == 2 else None
     ours: tuple[Method, ...] = (
-        Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper"),
+        Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
         Solver(DEFAULT),
-        Solver("quasi-Newton", quasi_newton()),
-        Solver("Frank-Wolfe, separate steps, cap 0.01", separate(0.01)),
-        MiniBatches("VarPro on mini-batches", RATES[2], batch, rates=RATES[1:5]),
+        Solver("quasi-Newton", algorithm=quasi_newton()),
+        Solver("Frank-Wolfe, separate steps, cap 0.01", algorithm=separate(0.01)),
+        Adam("VarPro on mini-batches", rate=RATES[2], batch=batch, rates=RATES[1:5]),
     )
     if of.splits == 2:
-        ours += (Solver("quasi-Newton, one level with all images", quasi_newton(), problem=_pooled),)
-    rivals: tuple[Method, ...] = (
-        _tuned("joint projected gradient, tuned", [JointProjectedGradient(step=x) for x in STEPS], joint),
-        _tuned("joint Adam, tuned", [JointAdam(rate) for rate in RATES], joint),
-        MiniBatches("joint Adam on mini-batches, tuned", RATES[2], batch, True, "rival", RATES[1:5]),
-        _tuned("Adam on the reduced problem, tuned", [ReducedAdam(rate) for rate in RATES], None),
+        ours += (Solver("quasi-Newton, one level with all images", algorithm=quasi_newton(), problem=_pooled),)
+    steps = tuple(rivals.JointProjectedGradient(step_size=x) for x in STEPS)
+    others: tuple[Method, ...] = (
+        rivals.tuned("joint projected gradient, tuned", steps),
+        rivals.tuned("joint Adam, tuned", tuple(rivals.JointAdam(rate=x) for x in RATES)),
+        Adam("joint Adam on mini-batches, tuned", "rival", RATES[2], batch, True, RATES[1:5]),
+        Adam("Adam on the reduced problem, tuned", "rival", rates=RATES),
     )
     return Experiment(
         name="autoencoder",
         title="sparse autoencoder with latent-dimension selection (Example 1)",
         task=of.task,
-        methods=(*ours, *rivals, of.floor),
+        methods=(*ours, *others, of.floor),
         config={**of.config, "batch": batch},
         facts=of.facts,
-        objective="reduced objective, sum over the images that judge [intensity^2]",
+        objective="reduced objective, sum over the images of the upper level [intensity^2]",
         figures=lambda race: _figures(of, race),
         notes=lambda race: _notes(of, race),
     )
@@ -267,11 +268,11 @@ def collapse(
     """
     of = setting(data, samples, test_samples, folder, widths, **({"ridge": 1e-3} | numbers))
     methods: tuple[Method, ...] = (
-        Solver("CR-VarPro: one Armijo step for s and phi", xv.algorithms.cr_varpro(), "paper"),
-        Solver("one adaptive step for s and phi", xv.algorithms.FrankWolfe()),
-        Solver("separate steps, no cap", separate(1.0)),
-        *(Solver(f"separate steps, cap {cap:g}", separate(cap)) for cap in caps),
-        Solver("quasi-Newton", quasi_newton()),
+        Solver("CR-VarPro: one Armijo step for s and phi", "paper", xv.algorithms.cr_varpro()),
+        Solver("one adaptive step for s and phi", algorithm=xv.algorithms.FrankWolfe()),
+        Solver("separate steps, no cap", algorithm=separate(1.0)),
+        *(Solver(f"separate steps, cap {cap:g}", algorithm=separate(cap)) for cap in caps),
+        Solver("quasi-Newton", algorithm=quasi_newton()),
     )
     return Experiment(
         name="autoencoder-collapse",
@@ -280,7 +281,7 @@ def collapse(
         methods=(*methods, of.floor),
         config={**of.config, "caps": list(caps)},
         facts=of.facts,
-        objective="reduced objective, sum over the images that judge [intensity^2]",
+        objective="reduced objective, sum over the images of the upper level [intensity^2]",
         figures=lambda race: _collapse_figures(of, race),
     )
 
@@ -290,19 +291,25 @@ def separate(cap: float) -> Algorithm:
     return xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate(), cap=cap)
 
 
-def _tuned(name: str, candidates: Sequence[Algorithm], problem: Any) -> Solver:
-    return Solver(name, candidates[0], "rival", tuple(candidates), problem)
-
-
 def _pooled(task: Task) -> Problem:
     """Both splits in one level: what a method without the second level is given, decoder and measures included."""
     return task.joint or task.problem
 
 
 def _figures(of: Setting, race: Race) -> dict[str, Any]:
+    """Test images above what the paper's method and the best one make of them, with PCA's below."""
     from xvarpro_experiments.autoencoder import figures as draw  # matplotlib: only when a figure is asked for
 
-    return {"reconstructions": draw.reconstructions(of, race)}
+    X = of.data.test[:8]
+    rows = {"test images": X}
+    for name in (race.names[0], race.best(families=("ours",)).method):
+        theta = race.of(name)[0].theta
+        W = model.decoder(theta, of.data, of.ridge)
+        rows[name] = model.reconstruct(theta, W, X, 1 / of.data.rms)
+    V = model.principal_axes(of.data.train)[:, : of.widths[-1]]
+    rows[f"PCA, {of.widths[-1]} axes"] = (X @ V) @ V.T
+    shown = {name: (images + of.data.mean).reshape(-1, *of.data.shape) for name, images in rows.items()}
+    return {"reconstructions": draw.reconstructions(shown)}
 
 
 def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:
@@ -312,7 +319,7 @@ def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:
 
 
 def _notes(of: Setting, race: Race) -> list[str]:
-    """Honest sentences about what came out."""
+    """What the table does not say by itself."""
     said = []
     floors = race.of(of.floor.name)
     floor = float(floors[0].measured[LOSS].value[-1])

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Problem, Result
-from xvarpro.core.struct import Array, Tree
+from xvarpro import Problem
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.autoencoder.data import Data
+from xvarpro_experiments.checks import generator, positive
+from xvarpro_experiments.trees import Array, Tree
 
 MU = 1e-5  # the paper's lambda on |s|^2
 RIDGE = 1e-8  # of the decoder, per image of the level
@@ -63,7 +64,7 @@ def lower_design(theta: Tree, data: Any) -> Array:
 
 
 def upper_design(theta: Tree, data: Any) -> Array:
-    """The design of the images that judge."""
+    """The design of the images of the upper level."""
     return design(theta, data["upper"])
 
 
@@ -120,8 +121,7 @@ def problem(
         raise ProblemError(
             f"ridge must be a finite number > 0, got {ridge}: without one the data term does not depend on s"
         )
-    if not 0 < scale < math.inf:
-        raise ProblemError(f"scale must be a finite number > 0, got {scale}")
+    positive(scale=scale)
     if splits not in (1, 2):
         raise ProblemError(f"splits must be 1 or 2, got {splits!r}")
     if X.ndim != 2 or X.shape[0] < splits:
@@ -193,12 +193,8 @@ def start(
     sizes = [pixels, *widths]
     if not widths or min(sizes) < 1:
         raise ProblemError(f"pixels and widths must be whole numbers >= 1, got {pixels} and {list(widths)}")
-    for name, value in (("rho", rho), ("gain", gain)):
-        if not 0 < value < math.inf:
-            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
-    if seed < 0:
-        raise ProblemError(f"seed must be >= 0, got {seed}")
-    rng = np.random.default_rng(seed)
+    positive(rho=rho, gain=gain)
+    rng = generator(seed)
     phi = [
         {"A": (rng.normal(size=(n, m)) / math.sqrt(n)).astype(dtype), "b": np.zeros(m, dtype)}
         for n, m in itertools.pairwise(sizes)
@@ -237,22 +233,28 @@ def active(theta: Tree, threshold: float = ACTIVE) -> int:
     return int(np.count_nonzero(s > threshold * np.max(s))) if np.max(s) > 0 else 0
 
 
-def reconstruction_loss(fit: Result, data: Data, units: float = 1.0) -> float:
-    """Mean of ``1/2 |x - xhat|^2`` over the test images, in intensities squared; `fit` has NumPy arrays.
+def reconstruction_loss(theta: Tree, w: np.ndarray, data: Data, units: float = 1.0) -> float:
+    """Mean of ``1/2 |x - xhat|^2`` over the test images, in intensities squared.
 
     Parameters
     ----------
-    fit : Result
+    theta, w : pytree and array of NumPy
         Of a problem of ``units * data.train``, solved with ``scale = 1 / (units * data.rms)``.
     data : Data
     units : float
     """
     total = 0.0
     for a in range(0, len(data.test), 5000):
-        X = data.test[a : a + 5000].astype(fit.theta["s"].dtype)
-        R = np.asarray(reconstruct(fit.theta, fit.w, X, 1 / data.rms)) / units - X
+        X = data.test[a : a + 5000].astype(theta["s"].dtype)
+        R = reconstruct(theta, w, X, 1 / data.rms) / units - X
         total += float(np.sum(R * R))
     return 0.5 * total / len(data.test)
+
+
+def decoder(theta: Tree, data: Data, ridge: float) -> np.ndarray:
+    """The W that is optimal for all training images."""
+    M = design(theta, {"X": data.train, "scale": 1 / data.rms})
+    return np.linalg.solve(M.T @ M + ridge * len(M) * np.eye(M.shape[1]), M.T @ data.train)
 
 
 def refitted_loss(theta: Tree, data: Data) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms import Algorithm
 from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.comparison import quasi_newton, setting
 
@@ -60,7 +60,6 @@ def sweep(
     seconds: float | None = None,
     iterations: int = 200,
     seed: int = 0,
-    told: Callable[[Kept], None] = lambda _: None,
     **options: Any,
 ) -> list[Kept]:
     """Test loss against active latents for several ridges, each from the same start.
@@ -74,8 +73,6 @@ def sweep(
     seconds, iterations
         Limits of each solve.
     seed : int
-    told : callable
-        Told of each ridge as it ends.
     **options
         Of `setting`, without ridge.
 
@@ -106,10 +103,9 @@ def sweep(
             progress=False,
         )
         n = model.active(fit.theta)
-        loss = model.reconstruction_loss(fit, of.data, of.units)
+        loss = model.reconstruction_loss(fit.theta, np.asarray(fit.w), of.data, of.units)
         refitted = model.refitted_loss(fit.theta, of.data)
         out.append(Kept(ridge, n, loss, refitted, float(floors[n]), np.sort(fit.theta["s"])[::-1], of.splits))
-        told(out[-1])
     return out
 
 

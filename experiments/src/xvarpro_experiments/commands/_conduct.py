@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from xvarpro import Comparison, __version__
 from xvarpro.backends import Backend
 from xvarpro.cli import tables
 from xvarpro_experiments import race, report
-from xvarpro_experiments.methods import Budget, Curve
-from xvarpro_experiments.race import Experiment, Race
+from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.race import Experiment
 
 
 def conduct(
@@ -25,7 +23,7 @@ def conduct(
     agreement: Callable[[], Comparison] | None = None,
     notice: str | None = None,
 ) -> dict[str, Any]:
-    """Run an experiment and tell of it; the summary that was written.
+    """Run an experiment, print and write what came out; the summary.
 
     Parameters
     ----------
@@ -41,7 +39,7 @@ def conduct(
     notice : str, optional
         What a reader has to know before anything else.
     """
-    from xvarpro.results import plotting  # matplotlib is optional, and missing it should be known before any work
+    from xvarpro_experiments import figures as draw  # matplotlib: that it is missing should be known before any work
 
     screen = tables.console()
     screen.print(f"xvarpro {__version__}: {experiment.title}", style="bold")
@@ -54,7 +52,7 @@ def conduct(
         budget,
         seeds,
         folder=out / "runs",
-        told=lambda text: screen.print(text, style="dim") if screen.is_terminal else None,
+        announce=lambda text: screen.print(text, style="dim") if screen.is_terminal else None,
     )
     screen.print(report.race(screen, found))
     screen.print(report.legend(found), style="dim")
@@ -70,8 +68,7 @@ def conduct(
         screen.print(tables.agreement(screen, same))
         screen.print(same.verdict, style="green" if same.agree else "red")
 
-    figures = {"convergence": _convergence(plotting, found), **_measures(plotting, found)}
-    figures |= dict(experiment.figures(found)) if experiment.figures else {}
+    figures = draw.of(found) | (dict(experiment.figures(found)) if experiment.figures else {})
     for name, figure in figures.items():
         figure.savefig(out / f"{name}.png", dpi=200)
     best = found.best()
@@ -102,41 +99,3 @@ def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: Se
         ("backend", f"{framework.name} on {where}, {config.get('dtype', 'float64')}"),
         ("versions", tables.versions(framework.describe())),
     ]
-
-
-def _convergence(plotting: Any, found: Race) -> Any:
-    lines = []
-    for method in found.experiment.methods:
-        if method.family != "floor":
-            pairs = zip(found.optima.values(), found.of(method.name), strict=True)
-            curves = [_shown(o.curve, optimum) for optimum, o in pairs]
-            lines.append(plotting.Line(method.name, curves, dashed=method.family == "rival"))
-    known = all(optimum is not None for optimum in found.optima.values())
-    return plotting.convergence(lines, "distance from the optimum, relative" if known else found.experiment.objective)
-
-
-def _shown(curve: Curve, optimum: float | None) -> Curve:
-    """The curve, or how far it is above a known optimum; what rounding leaves of that has no logarithm."""
-    if optimum is None:
-        return curve
-    above = curve.value / optimum - 1
-    return curve._replace(value=np.where(above > 1e-16, above, np.nan))
-
-
-def _measures(plotting: Any, found: Race) -> dict[str, Any]:
-    """One figure for every measure that the experiment does not draw itself."""
-    names = dict.fromkeys(name for each in found.outcomes.values() for o in each for name in o.measured)
-    for name in found.experiment.drawn:
-        names.pop(name, None)
-    out = {}
-    for name in names:
-        lines, levels = [], {}
-        for method in found.experiment.methods:
-            curves = [o.measured[name] for o in found.of(method.name) if name in o.measured]
-            if curves and method.family == "floor":
-                levels[method.name] = float(curves[0].value[-1])
-            elif curves:
-                lines.append(plotting.Line(method.name, curves, dashed=method.family == "rival"))
-        plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
-        out[plain] = plotting.convergence(lines, name, "linear", levels)
-    return out

@@ -14,7 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro_experiments import autoencoder, datasets
 from xvarpro_experiments.commands import _options as options
 from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.methods import Budget
+from xvarpro_experiments.descent import Budget
 
 # for `xvarpro run all`
 SMALL = {"images": "digits", "samples": 600, "iterations": 60, "time": 5.0}

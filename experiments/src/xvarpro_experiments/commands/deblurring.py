@@ -9,13 +9,15 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from tqdm import tqdm
 
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
-from xvarpro_experiments import datasets, deblurring, edges
+from xvarpro_experiments import datasets
+from xvarpro_experiments import photographs as blind
 from xvarpro_experiments.commands import _options as options
 from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.methods import Budget
+from xvarpro_experiments.descent import Budget
 
 # for `xvarpro run all`: one photograph, its coarse scales
 SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 100, "time": 5.0}
@@ -27,7 +29,7 @@ def command(
     dtype: shared.Dtype = "float64",
     size: Annotated[int, typer.Option(help="Of the kernel in the photograph, in pixels, odd: an upper bound.")] = 27,
     scale: Annotated[int, typer.Option(help="Of the kernel at the scale at which the methods are compared.")] = 13,
-    ridge: Annotated[float, typer.Option(help="Ridge on the kernel, > 0.")] = edges.RIDGE,
+    ridge: Annotated[float, typer.Option(help="Ridge on the kernel, > 0.")] = blind.RIDGE,
     photographs: Annotated[int | None, typer.Option(help="How many are deblurred at the end. Default: all.")] = None,
     side: Annotated[int, typer.Option(help="Of the scenes that take the place of photographs, in pixels.")] = 255,
     units: options.Units = 1.0,
@@ -45,22 +47,22 @@ def command(
     framework = shared.check_backend(backend, device)
     budget, starts = Budget(iterations, time), options.seeds(seed, repeat)
     given = _given(data, side, size)
-    stated = partial(deblurring.experiment, given, size=size, scale=scale, ridge=ridge, units=units)
+    stated = partial(blind.experiment, given, size=size, scale=scale, ridge=ridge, units=units)
     experiment = stated(dtype=shared.check_dtype(dtype), backend=backend, device=device)
     same = options.compared(compare, seed, iterations, stated)
     summary = conduct(experiment, framework, budget, starts, out, same)
-    rows = deblurring.photographs_table(given[:photographs], size=size)
-    return _told({**summary, "photographs": [row.record() for row in rows]}, rows, out)
+    rows = [blind.deblur(each, size) for each in tqdm(given[:photographs], "photographs", disable=None, leave=False)]
+    return _write({**summary, "photographs": [row.record() for row in rows]}, rows, out)
 
 
 def _given(data: Path | None, side: int, size: int) -> Sequence[datasets.Photograph]:
     real = data is not None or datasets.find_photographs() is not None
-    return datasets.photographs(data) if real else deblurring.scenes(side=side, size=min(size, 15))
+    return datasets.photographs(data) if real else blind.scenes(side=side, size=min(size, 15))
 
 
-def _told(summary: dict[str, Any], rows: Sequence[deblurring.Deblurred], out: Path) -> dict[str, Any]:
+def _write(summary: dict[str, Any], rows: Sequence[blind.Deblurred], out: Path) -> dict[str, Any]:
     """The table of the photographs, its figures, and the summary with both."""
-    from xvarpro_experiments import figures_deblurring  # matplotlib: only where a figure is drawn
+    from xvarpro_experiments.photographs import figures  # matplotlib: only where a figure is drawn
 
     screen = tables.console()
     screen.print("\nphotographs, from coarse to fine", style="bold")
@@ -72,8 +74,8 @@ def _told(summary: dict[str, Any], rows: Sequence[deblurring.Deblurred], out: Pa
     screen.print(table)
     gains = [r.deblurred - r.blurred for r in rows]
     screen.print(f"gain from {np.min(gains):.1f} to {np.max(gains):.1f} dB, {np.mean(gains):.1f} dB on average")
-    figures_deblurring.before_and_after(rows).savefig(out / "photographs.png", dpi=200)
-    figures_deblurring.gains(rows).savefig(out / "gains.png", dpi=200)
+    figures.before_and_after(rows).savefig(out / "photographs.png", dpi=200)
+    figures.gains(rows).savefig(out / "gains.png", dpi=200)
     tables.write_summary(out / "summary.json", summary)
     screen.print(f"wrote photographs.png and gains.png to {out}")
     return summary

@@ -12,7 +12,7 @@ from xvarpro.cli import options as shared
 from xvarpro_experiments import deconvolution
 from xvarpro_experiments.commands import _options as options
 from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.methods import Budget
+from xvarpro_experiments.descent import Budget
 
 SMALL = {"signals": 20, "length": 64, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 

@@ -14,7 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets, dictionary
 from xvarpro_experiments.commands import _options as options
 from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.methods import Budget
+from xvarpro_experiments.descent import Budget
 
 SMALL = {"samples": 1000, "atoms": 32, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 

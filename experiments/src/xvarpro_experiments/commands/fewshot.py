@@ -12,7 +12,7 @@ from xvarpro.cli import options as shared
 from xvarpro_experiments import datasets, fewshot
 from xvarpro_experiments.commands import _options as options
 from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.methods import Budget
+from xvarpro_experiments.descent import Budget
 
 # for `xvarpro run all`
 SMALL = {"repeat": 2, "validation": 1, "tests": 20, "iterations": 10, "time": 5.0}

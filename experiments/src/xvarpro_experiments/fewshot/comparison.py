@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,19 +12,17 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Problem, Result, backends
-from xvarpro.backends import exchange
-from xvarpro.core import trees
-from xvarpro.core.struct import Tree
+from xvarpro import Problem
 from xvarpro.errors import ProblemError
+from xvarpro_experiments.checks import one_of, positive, whole
+from xvarpro_experiments.descent import Machine
 from xvarpro_experiments.fewshot.accuracy import ACCURACY, REFIT, notes
 from xvarpro_experiments.fewshot.data import Backbone, Episode, Scaled, digits_backbone, episode
+from xvarpro_experiments.fewshot.methods import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated, Within
 from xvarpro_experiments.fewshot.problem import Features, adapter, head, pooled, problem, start
-from xvarpro_experiments.fewshot.rivals import LPFT, FrozenRidge, Probe, ThroughSolver
-from xvarpro_experiments.fewshot.tasks import FewShotTask
-from xvarpro_experiments.fewshot.validation import Validated, Within
-from xvarpro_experiments.methods import DEFAULT, Method, Solver, Task
+from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
 from xvarpro_experiments.race import Experiment, Race
+from xvarpro_experiments.trees import Tree, arrays, partition
 
 RIDGES = tuple(10.0**k for k in range(1, -6, -1))  # in units of the mean squared length of the frozen features
 RATES = tuple(10.0 ** (k / 2) for k in range(-6, 0))  # of Adam on theta, in units of the typical size of its entries
@@ -38,7 +35,7 @@ TRAINED = ("layer", "adapter")
 
 
 def evaluate(
-    features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: Any = None
+    features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: str | None = None
 ) -> np.ndarray:
     """Features of X by theta as NumPy arrays, computed on a backend in pieces.
 
@@ -49,38 +46,33 @@ def evaluate(
     X : array, shape (samples, ...)
     backend, device : optional
     """
-    on = backends.get(backend or "numpy")
-    place = None if device is None else exchange.find_device(on, device)
-    dtype = str(X.dtype)
-    with on.scope(dtype):
-        moved = trees.map_arrays(lambda x: on.asarray(x, dtype=dtype, device=place), theta)
-        pieces = [
-            on.to_numpy(features(moved, on.asarray(X[i : i + 100], dtype=dtype, device=place)))
-            for i in range(0, len(X), 100)
-        ]
+    machine = Machine(backend, device, str(X.dtype))
+    with machine.scope():
+        moved = machine.bring(theta)
+        pieces = [machine.home(features(moved, machine.bring(X[i : i + 100]))) for i in range(0, len(X), 100)]
     return np.concatenate(pieces)
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _Accuracy:
     """Accuracies on the test images of an episode; features of a theta are computed once for both."""
 
     episode: Episode
     features: Features
     lam: float
     backend: str | None
-    device: Any
+    device: str | None
     _known: dict[bytes, np.ndarray] = field(default_factory=dict)
     _last: list[tuple[Tree, bytes]] = field(default_factory=list)
 
-    def measures(self) -> dict[str, Callable[[Result], float]]:
+    def measures(self) -> dict[str, Measure]:
         return {ACCURACY: self.own, REFIT: self.refit}
 
-    def own(self, found: Result) -> float:
+    def own(self, found: Certificate) -> float:
         """With the head that belongs to the method."""
         return self._right(self.shown(found.theta)[0] @ np.asarray(found.w))
 
-    def refit(self, found: Result) -> float:
+    def refit(self, found: Certificate) -> float:
         """With a ridge head on all shots at the method's theta."""
         tested, learned = self.shown(found.theta)
         Y = np.concatenate([self.episode.lower.Y, self.episode.upper.Y])
@@ -93,7 +85,7 @@ class _Judge:
         if self._last and self._last[0][0] is theta:  # a digest of millions of weights takes its time
             key = self._last[0][1]
         else:
-            key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in trees.leaves(theta))).digest()
+            key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest()
             self._last[:] = [(theta, key)]
         if key not in self._known:
             e = self.episode
@@ -166,14 +158,10 @@ def experiment(
     >>> made.facts["theta"], made.methods[0].name
     ('4160 entries, free', 'CR-VarPro, two splits (the paper)')
     """
-    for name, value in (("units", units), ("lam", 1.0 if lam is None else lam), ("radius", radius)):
-        if not 0 < value < math.inf:
-            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
-    if validation < 1:
-        raise ProblemError(f"validation must be a number of episodes >= 1, got {validation}")
-    for name, found, known in (("source", source, SOURCES), ("trained", trained, TRAINED)):
-        if found not in known:
-            raise ProblemError(f"{name} must be one of {', '.join(known)}, got {found!r}")
+    positive(units=units, lam=1.0 if lam is None else lam, radius=radius)
+    whole(validation=validation)
+    one_of("source", source, SOURCES)
+    one_of("trained", trained, TRAINED)
     backbone, backend = _backbone(source, data, weights, trained, size, backend, dtype)
     features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
@@ -181,16 +169,16 @@ def experiment(
     square, relative, tried = _ridge(episodes, frozen, lam)
 
     def task(e: Episode) -> Task:
-        judge = _Judge(e, features, relative * square, backend, device)
+        seen = _Accuracy(e, features, relative * square, backend, device)
         return FewShotTask(
             problem=problem(features, e.lower, e.upper, relative * square),
             theta0=backbone.theta0,
             over=xv.sets.Free(radius=radius),
-            measures=judge.measures(),
+            measures=seen.measures(),
             backend=backend,
             device=device,
             features=features,
-            shown=judge.shown,
+            shown=seen.shown,
             splits=(e.lower, e.upper),
             pool=pooled(features, (e.lower, e.upper), relative * square),
         )
@@ -290,15 +278,15 @@ def balls(theta0: Tree, radius: float) -> Tree:
     >>> fewshot.balls({"A": np.ones((2, 2))}, 0.5)["A"].radius
     1.0
     """
-    leaves, treedef = trees.flatten(theta0)
+    leaves, rest = partition(theta0)
     typical = _typical(theta0)
     sizes = [float(np.linalg.norm(x)) or typical * float(x.size) ** 0.5 for x in leaves]
-    return trees.unflatten(treedef, [xv.sets.Free(radius=radius * size) for size in sizes])
+    return rest.fill(xv.sets.Free(radius=radius * size) for size in sizes)
 
 
 def _typical(theta: Tree) -> float:
     """Root mean square of the entries of theta that are not zero."""
-    x = np.concatenate([np.ravel(x) for x in trees.leaves(theta)])
+    x = np.concatenate([np.ravel(x) for x in arrays(theta)])
     return float(np.sqrt(np.mean(x[x != 0] ** 2)))
 
 
@@ -306,35 +294,32 @@ def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree
     def tuned(name: str, family: str, *candidates: Method, limit: int | None = None) -> Validated:
         return Validated(name, family, candidates, episodes, ACCURACY, limit)
 
-    def pool(task: Task) -> Problem:
-        assert isinstance(task, FewShotTask)
-        assert task.pool is not None
-        return task.pool
-
     def per_tensor(problem: Callable[[Task], Problem] | None = None) -> tuple[Method, ...]:
-        method = Solver("", paper, problem=problem)
-        return tuple(Within(method, balls(theta0, r), f"balls of {r:g} times the norm of each tensor") for r in RADII)
+        method = Solver(algorithm=paper, problem=problem)
+        names = {r: f"balls of {r:g} times the norm of each tensor" for r in RADII}
+        return tuple(Within(name, method=method, over=balls(theta0, r)) for r, name in names.items())
 
     paper = xv.algorithms.cr_varpro()
     typical = _typical(theta0)
-    probe = tuned(
-        "CE linear probe",
-        "rival",
-        *(Probe("", rate / square**0.5, decay=decay * square) for rate in HEAD_RATES for decay in DECAYS),
-        limit=PROBED,
-    )
-    through = (ThroughSolver("", rate * typical) for rate in RATES)
+    heads = [(rate / square**0.5, decay * square) for rate in HEAD_RATES for decay in DECAYS]
+    probe = tuned("CE linear probe", "rival", *(Probe(rate=r, decay=d) for r, d in heads), limit=PROBED)
     return (
-        tuned("CR-VarPro, two splits (the paper)", "paper", Solver("", paper, "paper")),
+        tuned("CR-VarPro, two splits (the paper)", "paper", Solver("", "paper", paper)),
         tuned("CR-VarPro, two splits, ball per tensor", "ours", *per_tensor()),
-        tuned("CR-VarPro, one split, ball per tensor", "ours", *per_tensor(pool)),
-        tuned(f"{DEFAULT}, two splits", "ours", Solver("")),
-        tuned(f"{DEFAULT}, one split", "ours", Solver("", problem=pool)),
+        tuned("CR-VarPro, one split, ball per tensor", "ours", *per_tensor(_pool)),
+        tuned(f"{DEFAULT}, two splits", "ours", Solver()),
+        tuned(f"{DEFAULT}, one split", "ours", Solver(problem=_pool)),
         FrozenRidge(),
         probe,
-        tuned("LP-FT", "rival", *(LPFT("", rate * typical, probe=probe) for rate in RATES)),
-        tuned("two splits, autodiff through the solver", "rival", *through),
+        tuned("LP-FT", "rival", *(LPFT(rate=rate * typical, probe=probe) for rate in RATES)),
+        tuned("two splits, autodiff through the solver", "rival", *(ThroughSolver(rate=r * typical) for r in RATES)),
     )
+
+
+def _pool(task: Task) -> Problem:
+    assert isinstance(task, FewShotTask)
+    assert task.pool is not None
+    return task.pool
 
 
 def _figures(race: Race) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.core import trees
-from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets
 from xvarpro_experiments.fewshot.problem import Features, Split, layer, targets
+from xvarpro_experiments.trees import Array, Tree, arrays
 
 HALVES = ("validation", "test")  # images are split in two: episodes of the one choose numbers, those of the other count
 
@@ -69,7 +68,7 @@ class Backbone:
     @property
     def size(self) -> int:
         """Entries of theta."""
-        return sum(int(x.size) for x in trees.leaves(self.theta0))
+        return sum(int(x.size) for x in arrays(self.theta0))
 
 
 @dataclass(frozen=True)
@@ -152,9 +151,9 @@ def digits_backbone(folder: str | os.PathLike[str] | None = None, dtype: Any = n
         H = np.tanh(H @ A + b)
     own = labels[~known] - 5
     half = np.random.default_rng(0).permutation(len(own)) % 2
-    told = f"{source}; 3 tanh layers pretrained on 0-4 ({100 * score:.1f} % right there), episodes with 5-9"
+    what = f"{source}; 3 tanh layers pretrained on 0-4 ({100 * score:.1f} % right there), episodes with 5-9"
     theta0 = {"A": weights[2].astype(dtype), "b": biases[2].astype(dtype)}
-    return Backbone(layer, theta0, H.astype(dtype), own, half, told)
+    return Backbone(layer, theta0, H.astype(dtype), own, half, what)
 
 
 def _labelled_digits(folder: str | None) -> tuple[np.ndarray, np.ndarray, str]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from xvarpro_experiments.fewshot.accuracy import ACCURACY, accuracies, paired
+from xvarpro_experiments.figures import DASHED, tidy
+from xvarpro_experiments.race import Race
 
 # Okabe and Ito's colours, which readers with any colour vision can tell apart
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#000000", "#cc79a7", "#999999", "#009e73", "#a6761d")
-DASHED = (0, (4, 1.5))
 
 
-def accuracy(race: Any) -> Figure:
+def accuracy(race: Race) -> Figure:
     """Mean test accuracy against training seconds, with its 95 % confidence band over episodes.
 
-    Every method stops where validation told it to: a dot, at its median time. Frozen ridge, which takes no steps, is a
-    line across.
+    Every method stops where it was best on validation episodes: a dot, at its median time. Frozen ridge, which takes no
+    steps, is a line across.
 
     Parameters
     ----------
@@ -44,8 +43,8 @@ def accuracy(race: Any) -> Figure:
         steps = sorted(set.intersection(*({int(n) for n in c.iterations} for c in curves)) - {0})
         where = [[int(np.flatnonzero(c.iterations == n)[0]) for c in curves] for n in steps]
         seconds = [float(np.median([c.seconds[j] for c, j in zip(curves, at, strict=True)])) for at in where]
-        told = np.array([paired(np.array([c.value[j] for c, j in zip(curves, at, strict=True)])) for at in where])
-        means, halves = told[:, 0], told[:, 1]
+        found = np.array([paired(np.array([c.value[j] for c, j in zip(curves, at, strict=True)])) for at in where])
+        means, halves = found[:, 0], found[:, 1]
         rival = race.of(name)[0].family == "rival"
         ax.plot(seconds, means, color=colour, linestyle=DASHED if rival else "-", linewidth=1.7, label=name)
         ax.plot(seconds[-1:], means[-1:], "o", color=colour, markersize=5)
@@ -57,12 +56,12 @@ def accuracy(race: Any) -> Figure:
     ax.set_ylabel(ACCURACY)
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, 0.0), min(high, 100.0))
-    _tidy(ax)
+    tidy(ax)
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 
-def differences(race: Any) -> Figure:
+def differences(race: Race) -> Figure:
     """Accuracy over that of frozen ridge, a point per episode, with mean and 95 % confidence interval.
 
     Parameters
@@ -87,11 +86,5 @@ def differences(race: Any) -> Figure:
     ax.axvline(0, color="0.3", linewidth=0.9, zorder=0)
     ax.set_yticks(range(len(names)), list(reversed(names)))
     ax.set_xlabel("test accuracy over that of frozen ridge [percentage points]")
-    _tidy(ax)
+    tidy(ax)
     return figure
-
-
-def _tidy(ax: Any) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(True, which="major", color="0.9", linewidth=0.6)
-    ax.set_axisbelow(True)

@@ -8,7 +8,6 @@ the paper leaves out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,9 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem
-from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro_experiments.checks import generator, positive
+from xvarpro_experiments.trees import Array, Tree
 
 Features = Callable[[Tree, Array], Array]  # (theta, X) -> (samples, features)
 
@@ -51,7 +51,7 @@ class _Of:
 
 
 def problem(features: Features, lower: Split, upper: Split, lam: float) -> Problem:
-    """Two splits: the head is fitted on `lower`, the features are judged with it on `upper`.
+    """Two splits: the head is fitted on `lower`, the features are evaluated with it on `upper`.
 
     Parameters
     ----------
@@ -135,12 +135,8 @@ def start(
     dict of arrays
         A of shape (features, width), Gaussian; B of shape (width, features), zero.
     """
-    for name, value in (("features", features), ("width", width), ("scale", scale)):
-        if not 0 < value < math.inf:
-            raise ProblemError(f"{name} must be a finite number > 0, got {value}")
-    if seed < 0:
-        raise ProblemError(f"seed must be >= 0, got {seed}")
-    A = np.random.default_rng(seed).normal(size=(features, width)) / (scale * features**0.5)
+    positive(features=features, width=width, scale=scale)
+    A = generator(seed).normal(size=(features, width)) / (scale * features**0.5)
     return {"A": A.astype(dtype), "B": np.zeros((width, features), dtype)}
 
 

@@ -157,7 +157,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Trunk, Top]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
-        raise ImportError("weights need safetensors: pip install 'xvarpro[cli]'", name="safetensors") from error
+        raise ImportError("weights need safetensors: pip install safetensors", name="safetensors") from error
     try:
         state = load_file(os.fspath(path))
     except SafetensorError as error:

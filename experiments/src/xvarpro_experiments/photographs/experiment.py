@@ -1,4 +1,4 @@
-"""Blind deblurring of photographs: the model of `edges`, the methods that compete on it, and what it is worth in dB."""
+"""The methods that compete on one scale of a photograph, and what deblurring is worth in dB."""
 
 from __future__ import annotations
 
@@ -11,40 +11,22 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Result
-from xvarpro.core.progress import Bar
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import deconvolution, race
+from xvarpro_experiments.checks import digest, one_of, positive
 from xvarpro_experiments.datasets import Photograph, scene
-from xvarpro_experiments.edges import RIDGE, differences, problem, start
-from xvarpro_experiments.methods import DEFAULT, Measure, Method, Solver, Task
-from xvarpro_experiments.pyramid import Estimate, before, estimate, resized, scales
-from xvarpro_experiments.restoration import restore
-from xvarpro_experiments.sharpening import psnr, sharpen
+from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
+from xvarpro_experiments.photographs.blur import RIDGE, problem
+from xvarpro_experiments.photographs.estimate import before, resized, scales
+from xvarpro_experiments.photographs.restore import psnr, restore, sharpen
 
-__all__ = [
-    "METHODS",
-    "Deblurred",
-    "Estimate",
-    "deblur",
-    "differences",
-    "estimate",
-    "experiment",
-    "kernel_match",
-    "photographs_table",
-    "problem",
-    "restore",
-    "scenes",
-    "start",
-]
-
-PAPER = Solver("CR-VarPro (the paper)", xv.algorithms.cr_varpro(), "paper")
-OURS = (
+METHODS: tuple[Method, ...] = (
+    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
     Solver(DEFAULT),
-    Solver("spectral projected gradient", xv.algorithms.SpectralProjectedGradient()),
-    Solver("Frank-Wolfe, adaptive L", xv.algorithms.FrankWolfe()),
+    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
+    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
+    *(method for method in deconvolution.METHODS if method.family == "rival"),
 )
-METHODS: tuple[Method, ...] = (PAPER, *OURS, *deconvolution.RIVALS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +41,7 @@ class Deblurred:
     match : float
         Of the kernel, as `kernel_match`.
     trust : float
-        As of `restoration.Restoration`.
+        As of `Restoration`.
     seconds : float
         For all kernels and the sharpening.
     image, kernel : arrays
@@ -85,18 +67,18 @@ class Deblurred:
         }
 
 
-def deblur(photograph: Photograph, size: int = 27, weight: float = 5e-4, **options: Any) -> Deblurred:
+def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Deblurred:
     """Estimate the blur of a photograph, undo what is sure of it, and compare with the truth where that is known.
 
     Parameters
     ----------
     photograph : Photograph
         Only its blurred image is used before the comparison.
-    size, weight, **options
-        As in `restoration.restore`.
+    size, iterations
+        As in `restore`.
     """
     began = time.perf_counter()
-    image, kernel, trust = restore(photograph.blurred, size, weight, **options)
+    image, kernel, trust = restore(photograph.blurred, size, iterations=iterations)
     seconds = time.perf_counter() - began
     sharp, true = photograph.sharp, photograph.kernel
     border = min(30, photograph.blurred.shape[0] // 4)
@@ -109,7 +91,7 @@ def deblur(photograph: Photograph, size: int = 27, weight: float = 5e-4, **optio
         photograph.name,
         dB(photograph.blurred),
         dB(image),
-        float("nan") if true is None else dB(sharpen(photograph.blurred, true, weight)),
+        float("nan") if true is None else dB(sharpen(photograph.blurred, true)),
         float("nan") if true is None else kernel_match(kernel, true),
         trust,
         seconds,
@@ -117,24 +99,6 @@ def deblur(photograph: Photograph, size: int = 27, weight: float = 5e-4, **optio
         kernel,
         photograph,
     )
-
-
-def photographs_table(photographs: Sequence[Photograph], size: int = 27, **options: Any) -> list[Deblurred]:
-    """`deblur` for each of them.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import deblurring
-    >>> (row,) = deblurring.photographs_table(deblurring.scenes(1, side=64), size=7, iterations=5)
-    >>> sorted(row.record())
-    ['blurred', 'deblurred', 'known', 'match', 'name', 'seconds', 'trust']
-    """
-    rows = []
-    with Bar(len(photographs), None, "photograph", "photographs") as bar:
-        for each in photographs:
-            rows.append(deblur(each, size, **options))
-            bar.update()
-    return rows
 
 
 def scenes(n: int = 4, side: int = 255, size: int = 15) -> list[Photograph]:
@@ -148,8 +112,8 @@ def kernel_match(found: np.ndarray, true: np.ndarray) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from xvarpro_experiments import deblurring
-    >>> round(deblurring.kernel_match(np.eye(3), np.eye(5)), 6)
+    >>> from xvarpro_experiments import photographs
+    >>> round(photographs.kernel_match(np.eye(3), np.eye(5)), 6)
     0.774597
     """
     side = found.shape[0] + true.shape[0]
@@ -168,7 +132,6 @@ def experiment(
     dtype: str = "float64",
     backend: str | None = None,
     device: str | None = None,
-    methods: Sequence[Method] = METHODS,
 ) -> race.Experiment:
     """All methods on one scale of the pyramid of a photograph, the one that the seed counts off, from where the coarser
     scales lead.
@@ -180,18 +143,16 @@ def experiment(
     size : int
         Of the kernel in the photograph, odd.
     scale : int
-        Of the kernel at the scale of the race, one of ``pyramid.scales(size)``; `size` itself is full resolution.
+        Of the kernel at the scale of the race, one of ``scales(size)``; `size` itself is full resolution.
     ridge : float
-        As in `edges.problem`.
+        As in `problem`.
     units : float
         Factor on the image, > 0: the reduced problem stays the same.
     dtype, backend, device : str, optional
         As in `xvarpro.solve`.
-    methods : sequence of Method
     """
-    deconvolution.positive("units", units)
-    if dtype not in ("float64", "float32"):
-        raise ProblemError(f"dtype must be float64 or float32, got {dtype!r}")
+    positive(units=units)
+    one_of("dtype", dtype, ("float64", "float32"))
     if scale not in scales(size):
         raise ProblemError(f"scale must be one of {scales(size)} for a kernel of size {size}, got {scale}")
     given = scenes() if photographs is None else list(photographs)
@@ -214,7 +175,7 @@ def experiment(
         )
 
     config = {
-        "photographs": [deconvolution.digest(p.blurred) for p in given], "size": size, "scale": scale, "ridge": ridge,
+        "photographs": [digest(p.blurred) for p in given], "size": size, "scale": scale, "ridge": ridge,
         "units": units, "dtype": dtype, "backend": backend, "device": device,
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
@@ -225,7 +186,7 @@ def experiment(
         "start": "the edges that the coarser scales found",
     }
     return race.Experiment(
-        "deblurring", "blind deblurring (Example 3 in two dimensions)", task, tuple(methods), config, facts,
+        "deblurring", "blind deblurring (Example 3 in two dimensions)", task, METHODS, config, facts,
         "reduced objective", _figures, notes=notes,
     )  # fmt: skip
 
@@ -241,8 +202,8 @@ def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
 
 
 def _matching(true: np.ndarray) -> Measure:
-    def measure(fit: Result) -> float:
-        w = np.asarray(fit.w, np.float64)
+    def measure(found: Certificate) -> float:
+        w = np.asarray(found.w, np.float64)
         side = math.isqrt(w.size)
         return kernel_match(w.reshape(side, side), true)
 
@@ -253,15 +214,22 @@ def notes(found: race.Race) -> list[str]:
     """What the table does not say by itself."""
     best = found.best()
     matches = [float(o.measured[deconvolution.KERNEL].value[-1]) for o in found.of(best.method) if o.measured]
-    told = [
+    said = [
         "The kernel is identified up to a shift: the l1 ball and the small support take the place of what is not known."
     ]
     if matches:
-        told.append(f"Cosine of the recovered and the true kernel: {np.median(matches):.2f} (median, {best.method}).")
-    return told
+        said.append(f"Cosine of the recovered and the true kernel: {np.median(matches):.2f} (median, {best.method}).")
+    return said
 
 
 def _figures(found: race.Race) -> Mapping[str, Any]:
-    from xvarpro_experiments import figures_deblurring  # matplotlib: only where a figure is drawn
+    from xvarpro_experiments.photographs import figures  # matplotlib: only where a figure is drawn
 
-    return figures_deblurring.figures(found)
+    scale, first = int(found.experiment.config["scale"]), next(iter(found.outcomes.values()))
+    kernels = {}
+    for o in first:
+        if o.fit is not None:
+            known = "".join(f", match {c.value[-1]:.2f}" for c in o.measured.values())
+            w = np.asarray(o.fit.w, np.float64).reshape(scale, scale)
+            kernels[f"{o.method}\n$f$ = {o.objective:.4g}{known}"] = np.maximum(w, 0.0)
+    return {"kernels": figures.kernels(kernels)}

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
 from xvarpro import Result
-from xvarpro.algorithms.interface import Algorithm
-from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.convolutions import StackedConvolution, gram
-from xvarpro_experiments.edges import RIDGE, differences, problem, start
+from xvarpro_experiments.photographs.blur import RIDGE, StackedConvolution, differences, gram, problem, start
+from xvarpro_experiments.trees import Array, Tree
 
 CONTINUATION = (30.0, 10.0, 3.0, 1.0)  # factors on the ridge, one after the other: the strongest edges come first
 
@@ -39,11 +37,7 @@ def estimate(
     image: np.ndarray,
     size: int = 27,
     ridge: float = RIDGE,
-    continuation: Sequence[float] = CONTINUATION,
     iterations: int = 15,
-    algorithm: Algorithm | None = None,
-    backend: str | None = None,
-    device: str | None = None,
 ) -> Estimate:
     """The blur of a photograph, from coarse to fine.
 
@@ -58,58 +52,42 @@ def estimate(
         Height and width of a square that holds the kernel, odd, >= 3.
     ridge : float
         As in `problem`.
-    continuation : sequence of float
-        Factors on the ridge, the last one usually 1.
     iterations : int
-        For each of them, at each scale.
-    algorithm : Algorithm, optional
-        `SpectralProjectedGradient` if None.
-    backend, device : str, optional
-        As in `xvarpro.solve`.
+        For each factor on the ridge, at each scale.
 
     Examples
     --------
     >>> from xvarpro_experiments.datasets import scene
-    >>> from xvarpro_experiments import pyramid
-    >>> found = pyramid.estimate(scene(48).blurred, size=5, iterations=3)
+    >>> from xvarpro_experiments import photographs
+    >>> found = photographs.estimate(scene(48).blurred, size=5, iterations=3)
     >>> found.kernel.shape, round(float(found.kernel.sum()), 12)
     ((5, 5), 1.0)
     """
     u, g, fits = None, np.zeros(0), []
     for scale in scales(size):
         g, u = handed_on(image, size, scale, u)
-        u, fit = refined(u, g, scale, ridge, continuation, iterations, algorithm, backend, device)
+        u, fit = refined(u, g, scale, ridge, iterations)
         fits.append(fit)
     assert u is not None
     return Estimate(spread_function(u, g, size), tuple(fits))
 
 
 def refined(
-    u: np.ndarray,
-    g: np.ndarray,
-    scale: int,
-    ridge: float = RIDGE,
-    continuation: Sequence[float] = CONTINUATION,
-    iterations: int = 15,
-    algorithm: Algorithm | None = None,
-    backend: str | None = None,
-    device: str | None = None,
+    u: np.ndarray, g: np.ndarray, scale: int, ridge: float = RIDGE, iterations: int = 15
 ) -> tuple[np.ndarray, Result]:
     """Edges at one scale, centred, and the fit they came from; what `estimate` does at every scale."""
-    for factor in continuation:
+    for factor in CONTINUATION:
         fit = xv.solve(
             problem(g, scale, ridge * factor),
             u,
             over=xv.sets.L1Ball(1.0),
-            algorithm=xv.algorithms.SpectralProjectedGradient() if algorithm is None else algorithm,
+            algorithm=xv.algorithms.SpectralProjectedGradient(),
             max_iter=iterations,
             tol=1e-6,
-            backend=backend,
-            device=device,
             progress=False,
         )
         u = fit.theta
-    return centred(u, np.reshape(np.asarray(fit.w), (scale, scale))), fit
+    return centred(u, np.asarray(fit.w).reshape(scale, scale)), fit
 
 
 def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]:
@@ -131,8 +109,8 @@ def scales(size: int) -> list[int]:
 
     Examples
     --------
-    >>> from xvarpro_experiments import pyramid
-    >>> pyramid.scales(27)
+    >>> from xvarpro_experiments import photographs
+    >>> photographs.scales(27)
     [3, 5, 9, 13, 19, 27]
     """
     if size < 3 or size % 2 == 0:
@@ -153,17 +131,14 @@ def handed_on(image: np.ndarray, size: int, scale: int, u: np.ndarray | None) ->
 
 def centred(u: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Edges moved by whole pixels so that the kernel's centre of mass comes to its middle."""
-    return np.roll(u, _offset(w), axis=(1, 2))
-
-
-def _offset(w: np.ndarray) -> tuple[int, int]:
     mass = np.maximum(w, 0.0)
     total = float(np.sum(mass)) or 1.0
-    down, right = (float(np.sum(mass.sum(axis=1 - a) * np.arange(w.shape[a]))) / total for a in (0, 1))
-    return round(down - (w.shape[0] - 1) / 2), round(right - (w.shape[1] - 1) / 2)
+    centre = [float(np.sum(mass.sum(axis=1 - a) * np.arange(n))) / total for a, n in enumerate(w.shape)]
+    offset = tuple(round(c - (n - 1) / 2) for c, n in zip(centre, w.shape, strict=True))
+    return np.roll(u, offset, axis=(1, 2))
 
 
-def amplitude(h: Array, data: Any) -> Array:
+def amplitude(h: Array, data: Tree) -> Array:
     """``M(h)``: one column, the blurred edges of a kernel h; its weight is their amplitude."""
     return xv.array_namespace(h).expand_dims(data["R"] @ h, axis=1)
 

@@ -1,0 +1,219 @@
+"""Methods that repeat a step: on any backend, compiled where it compiles, on a clock that leaves out the rest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+from xvarpro_experiments.trees import Array, Tree, arrays, mapped, partition
+
+SPACING = 1.3  # of the iterates that are kept, in the logarithm of their number
+
+# (k, state, given, fed) -> state: iteration k from 1, what is iterated, what stays, what every iteration gets anew
+Step: TypeAlias = Callable[[Array, Tree, Tree, Tree], Tree]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of a run, the same for every method; set-up and compilation do not count.
+
+    Parameters
+    ----------
+    iterations : int or None
+        >= 1; None for as many as the time allows.
+    seconds : float
+        > 0.
+    spacing : float
+        Ratio of the numbers of iterations at which an iterate is kept, > 1.
+    """
+
+    iterations: int | None = None
+    seconds: float = 20.0
+    spacing: float = SPACING
+
+    def __post_init__(self) -> None:
+        if self.iterations is not None and self.iterations < 1:
+            raise ProblemError(f"iterations must be a whole number >= 1, got {self.iterations}")
+        if not 0 < self.seconds < math.inf:
+            raise ProblemError(f"time must be a finite number of seconds > 0, got {self.seconds}")
+
+    @property
+    def max_iter(self) -> int:
+        """A number that `xvarpro.solve` takes."""
+        return 10**9 if self.iterations is None else self.iterations
+
+    def following(self, n: int) -> int:
+        """The next iteration to keep after iteration n."""
+        return max(n + 1, math.ceil(self.spacing * n))
+
+
+class Point(NamedTuple):
+    """An iterate that was kept: NumPy arrays. `w` is given by a method whose measures are to be taken at its own w."""
+
+    iteration: int
+    seconds: float
+    theta: Tree
+    w: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a method computes, and in which dtype."""
+
+    name: str | None
+    device: str | None
+    dtype: str
+
+    @property
+    def backend(self) -> xv.backends.Backend:
+        """The framework; NumPy by default."""
+        return xv.backends.get(self.name or "numpy")
+
+    def scope(self) -> AbstractContextManager[None]:
+        """The numerical settings of a solve."""
+        return self.backend.scope(self.dtype)
+
+    def bring(self, tree: Tree) -> Tree:
+        """A tree of NumPy arrays on the backend; real numbers in the dtype."""
+        backend = self.backend
+        place = None if self.device is None else backend.parse_device(self.device)
+
+        def move(x: np.ndarray) -> Array:
+            return backend.asarray(
+                np.asarray(x), dtype=self.dtype if x.dtype.kind == "f" else str(x.dtype), device=place
+            )
+
+        with self.scope():
+            return mapped(move, tree)
+
+    def home(self, tree: Tree) -> Tree:
+        """A tree of arrays of the backend as NumPy's."""
+        return mapped(lambda x: np.array(self.backend.to_numpy(x)), tree)
+
+    def wait(self, tree: Tree) -> None:
+        """Until a framework that computes in the background has computed a tree."""
+        first = arrays(tree)[0]
+        self.backend.to_floats([first[(0,) * first.ndim]])
+
+    def compiled(self, fun: Callable[..., Tree], *trees: Tree) -> Callable[..., tuple[Array, ...]]:
+        """`fun`, as a function of the arrays of such trees, with the arrays of what it returns; compiled once."""
+        _, rest = partition(trees)
+        return self.backend.call(lambda fixed: lambda *x: arrays(fun(*rest.fill((*fixed, *x)))), (fun, rest))
+
+    def iterate(
+        self,
+        step: Step,
+        state: Tree,
+        given: Tree,
+        budget: Budget,
+        read: Callable[[Tree], tuple[Tree, Array | None]],
+        feed: Callable[[float], Tree] = lambda _: (),
+        compiled: bool = True,
+        seconds: float = 0.0,
+    ) -> Descent:
+        """Repeat a step until either limit.
+
+        Parameters
+        ----------
+        step : callable
+        state, given : trees of arrays of the backend
+        budget : Budget
+        read : callable
+            Of a state, theta and the method's own w where its measures need one.
+        feed : callable
+            What an iteration gets anew, from the share of the budget that is used.
+        compiled : bool
+            Whether the step may be compiled.
+        seconds : float
+            Already spent.
+        """
+        backend, (x, rest), (fixed, _) = self.backend, partition(state), partition(given)
+        began = time.perf_counter()
+        with self.scope():
+            one = backend.asarray(np.ones(()), dtype=self.dtype, device=backend.device_of(x[0]))
+            fed = feed(0.0)
+            if compiled:
+                call = self.compiled(_First(step), given, one, state, fed)
+            else:
+
+                def call(_: Any, k: Array, *moving: Array) -> tuple[Array, ...]:
+                    return arrays(step(k, rest.fill(moving[: len(x)]), given, partition(fed)[1].fill(moving[len(x) :])))
+
+            warm = x
+            for _ in range(2 if backend.compiled else 0):  # what the first call returns may be compiled for once more
+                warm = call(fixed, 1 * one, *warm, *arrays(fed))
+                self.wait(warm)
+            setup = time.perf_counter() - began
+
+            def point(n: int) -> Point:
+                theta, w = read(rest.fill(x))
+                return Point(n, seconds, self.home(theta), None if w is None else self.home(w))
+
+            points, due, n = [point(0)], 1, 0
+            while n != budget.iterations and seconds < budget.seconds:
+                began = time.perf_counter()
+                used = max(seconds / budget.seconds, n / budget.max_iter)
+                n += 1
+                x = call(fixed, n * one, *x, *arrays(feed(used)))
+                self.wait(x)
+                seconds += time.perf_counter() - began
+                if n >= due:
+                    due = budget.following(n)
+                    points.append(point(n))
+            if n != points[-1].iteration:
+                points.append(point(n))
+        return Descent(points, rest.fill(x), setup)
+
+
+class Descent(NamedTuple):
+    """What a repeated step came to: iterates that were kept, the last state on its backend, seconds of set-up."""
+
+    points: list[Point]
+    state: Tree
+    setup_seconds: float
+
+
+@dataclass(frozen=True)
+class _First:
+    """A step with what stays as its first argument: the operands of a compiled function."""
+
+    step: Step
+
+    def __call__(self, given: Tree, k: Array, state: Tree, fed: Tree) -> Tree:
+        return self.step(k, state, given, fed)
+
+
+class Means(NamedTuple):
+    """Adam's running means of the gradient and of its square."""
+
+    first: Tree
+    second: Tree
+
+    @classmethod
+    def of(cls, x: Tree) -> Means:
+        """Means that are 0."""
+        zero = mapped(lambda x: xv.array_namespace(x).zeros_like(x), x)
+        return cls(zero, zero)
+
+
+def adam(
+    x: Tree, grad: Tree, means: Means, k: Array, rate: Array | float, beta1: float = 0.9, beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> tuple[Tree, Means]:  # fmt: skip
+    """Iteration k of Adam (Kingma, Ba 2015) from x: where it leads, and the running means."""
+    first = mapped(lambda m, g: beta1 * m + (1 - beta1) * g, means.first, grad)
+    second = mapped(lambda v, g: beta2 * v + (1 - beta2) * (g * g), means.second, grad)
+    one, two = 1 - beta1**k, 1 - beta2**k
+
+    def moved(x: Array, m: Array, v: Array) -> Array:
+        return x - rate * (m / one) / (xv.array_namespace(v).sqrt(v / two) + epsilon)
+
+    return mapped(moved, x, first, second), Means(first, second)

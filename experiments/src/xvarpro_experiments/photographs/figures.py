@@ -1,0 +1,66 @@
+"""Figures of deblurring: kernels next to the true ones, photographs before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from xvarpro_experiments.figures import COLOURS, images, tidy
+from xvarpro_experiments.photographs.experiment import Deblurred
+
+_SHOWN = 4  # photographs in a figure
+
+
+def kernels(found: Mapping[str, np.ndarray]) -> Figure:
+    """Kernels by their names, each over its largest entry."""
+    names = list(found)
+    rows = [[found[name] for name in names[i : i + 5]] for i in range(0, len(names), 5)]
+    return images(rows, lambda i, j: names[5 * i + j], 1.9)
+
+
+def before_and_after(rows: Sequence[Deblurred]) -> Figure:
+    """Photographs, what came out of them, and the sharp ones, with both kernels; the first few."""
+    shown, titles = [], []
+    for row in rows[:_SHOWN]:
+        photograph = row.photograph
+        side = max(len(k) for k in (row.kernel, photograph.kernel) if k is not None)
+        pictures = [photograph.blurred, row.image, photograph.sharp]
+        found = [None if k is None else _padded(k, side) for k in (row.kernel, photograph.kernel)]
+        shown.append([*pictures, *found])
+        match = f" ({row.match:.2f})" if np.isfinite(row.match) else ""
+        titles.append(
+            (f"{row.name}, blurred{_dB(row.blurred)}", f"deblurred{_dB(row.deblurred)}", "sharp",
+             f"kernel found{match}", "true kernel")
+        )  # fmt: skip
+    return images(shown, lambda i, j: titles[i][j], 1.9)
+
+
+def gains(rows: Sequence[Deblurred]) -> Figure:
+    """PSNR of every photograph, blurred, deblurred blindly, and with the true kernel."""
+    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+    ax = figure.subplots()
+    x = np.arange(len(rows))
+    marks = (
+        ("blurred", [r.blurred for r in rows], "0.55", "s"),
+        ("blind", [r.deblurred for r in rows], COLOURS[0], "o"),
+        ("with the true kernel", [r.known for r in rows], COLOURS[1], "^"),
+    )
+    ax.vlines(x, marks[0][1], marks[1][1], color=COLOURS[0], alpha=0.35, linewidth=2)
+    for name, values, colour, marker in marks:
+        ax.plot(x, values, linestyle="none", marker=marker, color=colour, markersize=5, label=name)
+    ax.set_xticks(x, [r.name for r in rows], rotation=60, ha="right", fontsize=7)
+    ax.set_ylabel("PSNR [dB]")
+    tidy(ax)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def _padded(kernel: np.ndarray, side: int) -> np.ndarray:
+    spare = side - len(kernel)
+    return np.pad(kernel, (spare // 2, spare - spare // 2))
+
+
+def _dB(value: float) -> str:
+    return f", {value:.1f} dB" if np.isfinite(value) else ""

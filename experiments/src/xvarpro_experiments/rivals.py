@@ -1,0 +1,696 @@
+"""Joint baselines: theta and w as variables, nothing eliminated.
+
+For a separable problem the joint objective J is its one level, ``1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``. A
+bilevel problem has no joint form: its baselines see both splits pooled, ``J = f_L + f_U``, as a user without the second
+level would run them. They start from theta0 and the w that is optimal for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar, final
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import Problem
+from xvarpro.algorithms import AcceleratedProjectedGradient, Algorithm, SpectralProjectedGradient
+from xvarpro.errors import ProblemError
+from xvarpro.lower import System
+from xvarpro.operators import Dense, Operator
+from xvarpro_experiments import descent
+from xvarpro_experiments.checks import positive, whole
+from xvarpro_experiments.descent import Budget, Descent, Machine, Means
+from xvarpro_experiments.methods import Kept, Method, Outcome, Repeated, Task
+from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapped, partition, sub
+
+T = TypeVar("T")
+
+_SHRINK, _GROW, _LIMIT = 0.8, 2.0, 60  # of a backtracked L
+
+
+# -- the joint objective -----------------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """What the user's functions return at one theta: designs, targets that depend on theta, and the penalty."""
+
+    M: tuple[Operator, ...]
+    y: tuple[Array | None, ...]
+    R: Array | None
+
+
+class Joint:
+    """J of a problem whose arrays are on a backend, its gradients, and what steps of length 1/L need.
+
+    Parameters
+    ----------
+    problem : Problem
+    backend : Backend
+    over : Set or pytree of sets
+        Of theta; w is free.
+    """
+
+    def __init__(self, problem: Problem, backend: xv.backends.Backend, over: Any = None) -> None:
+        for level in problem.levels:
+            if level.W is not None or level.weights is not None or callable(level.lam):
+                raise ProblemError(
+                    "a joint method needs a level with a free w, no weights and a number lam; got one with W, weights "
+                    "or lam(theta): pass a problem without"
+                )
+        self.problem, self.backend, self.over = problem, backend, over
+
+    def parts(self, theta: Tree, problem: Problem | None = None) -> Parts:
+        """Designs, targets and penalty at theta."""
+        p = problem or self.problem
+        M = tuple(xv.operators.as_operator(level.M(theta, p.data)) for level in p.levels)
+        y = tuple(level.y(theta, p.data) if callable(level.y) else None for level in p.levels)
+        return Parts(M, y, p.R(theta) if p.R is not None and p.mu else None)
+
+    def residuals(self, parts: Parts, w: Array) -> tuple[Array, ...]:
+        """``M w - y`` of every level."""
+        own = (level.y if y is None else y for level, y in zip(self.problem.levels, parts.y, strict=True))
+        return tuple(M.residual(w, _matrix(y)) for M, y in zip(parts.M, own, strict=True))
+
+    def value(self, theta: Tree, w: Array) -> Array:
+        """J."""
+        parts = self.parts(theta)
+        return self._value(parts, w, self.residuals(parts, w))
+
+    def _value(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
+        total = sum(0.5 * dot(x, x) for x in r)
+        for level in self.problem.levels:
+            v = _weighed(level.Omega, w)
+            total = total + 0.5 * level.lam * dot(v, v)
+        return total if parts.R is None else total + 0.5 * self.problem.mu * parts.R
+
+    def by_theta(self, theta: Tree, w: Array) -> tuple[Parts, tuple[Array, ...], Tree]:
+        """What the functions return, the residuals, and the gradient in theta: one VJP of the functions alone."""
+        (x, rest), (given, stated) = partition(theta), partition(self.problem)
+        shape: list[Rest] = []
+
+        def outputs(*leaves: Array) -> tuple[Array, ...]:
+            out, own = partition(self.parts(rest.fill(leaves[: len(x)]), stated.fill(leaves[len(x) :])))
+            shape[:] = [own]
+            return out
+
+        out, pull = self.backend.vjp(outputs, x, given)
+        parts = shape[0].fill(out)
+        r = self.residuals(parts, w)
+        M = tuple(M.outer(x, w) for M, x in zip(parts.M, r, strict=True))
+        y = tuple(None if y is None else _like(-x, y) for y, x in zip(parts.y, r, strict=True))
+        R = None if parts.R is None else 0.5 * self.problem.mu * xv.array_namespace(parts.R).ones_like(parts.R)
+        return parts, r, rest.fill(pull(arrays(Parts(M, y, R))))
+
+    def slope_w(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
+        """The gradient in w."""
+        total = sum(M.rmatvec(x) for M, x in zip(parts.M, r, strict=True))
+        for level in self.problem.levels:
+            total = total + level.lam * _weighed(level.Omega, _weighed(level.Omega, w), transposed=True)
+        return total
+
+    def gradient(self, theta: Tree, w: Array) -> tuple[Tree, Array]:
+        """Both gradients."""
+        parts, r, slope = self.by_theta(theta, w)
+        return slope, self.slope_w(parts, w, r)
+
+    def project(self, theta: Tree) -> Tree:
+        """The nearest feasible theta."""
+        return xv.project(theta, self.over)
+
+    def best_w(self, theta: Tree) -> Array:
+        """The w that minimises J at theta."""
+        parts, (first, *others) = self.parts(theta), self.problem.levels
+        y = tuple(_matrix(level.y if y is None else y) for level, y in zip((first, *others), parts.y, strict=True))
+        if others:
+            system, target = self._pooled(parts, y)
+        else:
+            system, target = System(parts.M[0], first.lam, first.Omega), y[0]
+        solver = xv.lower.choose(*system) if others or first.solver is None else first.solver
+        return solver.argmin(self.backend, system, solver.factor(self.backend, system), target)
+
+    def _pooled(self, parts: Parts, y: tuple[Array, ...]) -> tuple[System, Array]:
+        """The least-squares problem of w with both levels and both ridges stacked."""
+        rows, targets = [M.dense() for M in parts.M], list(y)
+        xp = xv.array_namespace(*rows)
+        for level in self.problem.levels:
+            if level.lam:
+                n = rows[0].shape[1]
+                eye = xp.eye(n, dtype=rows[0].dtype, device=self.backend.device_of(rows[0]))
+                rows.append(level.lam**0.5 * _weighed(level.Omega, eye))
+                targets.append(xp.zeros_like(targets[0][:1, :]) + xp.zeros_like(eye[:, :1]))
+        return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
+
+    # -- lengths of steps ----------------------------------------------------------------------------------------------
+
+    def form(self, theta: Tree) -> str:
+        """``"dictionary"`` where the design is theta itself, ``"convolution"`` where it is made of convolutions with
+        theta, and nothing else depends on theta: J is then quadratic in theta, with a curvature that has a formula.
+        """
+        x, parts = arrays(theta), self.parts(theta)
+        inside = arrays(parts.M)
+        if len(x) > 1 or len(parts.M) > 1 or parts.R is not None or parts.y[0] is not None:
+            return ""
+        if len(inside) != 1 or inside[0] is not x[0]:
+            return ""
+        M = parts.M[0]
+        return "dictionary" if isinstance(M, Dense) else "convolution" if hasattr(M, "spectrum") else ""
+
+    def curvature_theta(self, form: str, parts: Parts, w: Array) -> Array:
+        """The largest eigenvalue of the Hessian in theta of such a problem; for convolutions that are not periodic, the
+        bound that the circulant matrix around them gives.
+        """
+        if form == "dictionary":
+            return top(w @ w.mT)
+        xp, layout = xv.array_namespace(w), parts.M[0].layout  # type: ignore[attr-defined]
+        W = xp.fft.rfftn(xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=_axes(layout.grid))
+        return xp.max(xp.sum(xp.abs(W) ** 2, axis=0))
+
+    def curvature_w(self, parts: Parts) -> Array:
+        """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
+        levels = self.problem.levels
+        flat = sum(level.lam for level in levels if level.Omega is None)
+        if len(levels) == 1 and hasattr(parts.M[0], "spectrum") and levels[0].Omega is None:
+            X = parts.M[0].spectrum(True)
+            xp = xv.array_namespace(X)
+            return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + flat
+        A = [M.dense() for M in parts.M]
+        if len(levels) == 1 and levels[0].Omega is None and A[0].shape[1] > A[0].shape[0]:
+            return top(A[0] @ A[0].mT) + flat
+        grams = [M.mT @ M for M in A]
+        for level in levels:
+            if level.Omega is not None:
+                Omega = level.Omega.dense() if isinstance(level.Omega, Operator) else level.Omega
+                grams.append(level.lam * (Omega.mT @ Omega))
+        return top(sum(grams)) + flat
+
+
+def top(A: Array) -> Array:
+    """Largest eigenvalue of a symmetric matrix."""
+    xp = xv.array_namespace(A)
+    return xp.max(xp.linalg.eigvalsh(A))
+
+
+def _axes(grid: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(range(1, 1 + len(grid)))
+
+
+def _matrix(y: Array) -> Array:
+    return xv.array_namespace(y).expand_dims(y, axis=1) if y.ndim == 1 else y
+
+
+def _like(x: Array, y: Array) -> Array:
+    return xv.array_namespace(x).reshape(x, y.shape)
+
+
+def _weighed(Omega: Array | Operator | None, w: Array, transposed: bool = False) -> Array:
+    """``Omega w``, or ``Omega^T w``."""
+    if Omega is None:
+        return w
+    if isinstance(Omega, Operator):
+        return Omega.rmatvec(w) if transposed else Omega.matvec(w)
+    return (Omega.mT if transposed else Omega) @ w
+
+
+# -- methods that repeat a step ----------------------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """What a joint method iterates."""
+
+    theta: Tree
+    w: Array
+    memory: Tree = ()
+
+
+@dataclass(frozen=True)
+class JointMethod(Repeated):
+    """A method on the joint objective."""
+
+    family: str = "rival"
+    candidates: tuple[JointMethod, ...] = field(default=(), repr=False)
+
+    def measured_by(self, task: Task) -> Problem | None:
+        return task.joint
+
+    @property
+    def grid(self) -> tuple[Method, ...]:
+        return tuple(replace(each, name=self.name) for each in self.candidates)
+
+    def descend(self, task: Task, budget: Budget) -> Descent:
+        machine = task.machine
+        given = machine.bring((task.together, task.over))
+        with machine.scope():
+            theta = machine.bring(task.theta0)
+            J = Joint(given[0], machine.backend, given[1])
+            form = J.form(theta)
+            state = State(theta, J.best_w(theta))
+            state = state._replace(memory=self.memory(J, state, form))
+            return machine.iterate(_Step(self, machine, form), state, given, budget, _theta)
+
+    def memory(self, J: Joint, at: State, form: str) -> Tree:
+        """What the method carries from the start."""
+        return ()
+
+    @abstractmethod
+    def step(self, J: Joint, at: State, k: Array, form: str) -> State:
+        """Iteration k, from 1."""
+
+
+def _theta(state: State) -> tuple[Tree, None]:
+    return state.theta, None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A method's step as the compiler finds it again."""
+
+    method: JointMethod
+    machine: Machine
+    form: str
+
+    def __call__(self, k: Array, state: State, given: tuple[Problem, Any], fed: Tree) -> State:
+        return self.method.step(Joint(given[0], self.machine.backend, given[1]), state, k, self.form)
+
+
+@final
+@dataclass(frozen=True)
+class JointProjectedGradient(JointMethod):
+    """Simultaneous projected gradient on (theta, w) with one step for both, the paper's baseline.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        Fixed step > 0 instead of 1/L, L the largest eigenvalue of the joint Hessian by power iteration.
+    every : int
+        Iterations between refreshes of L.
+    sweeps : int
+        Power iterations per refresh, a difference of gradients each; thirty at the start.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> from xvarpro_experiments import rivals
+    >>> from xvarpro_experiments.methods import Budget, Task
+    >>> problem = xv.separable(lambda D, _: D, np.eye(3), lam=1e-2)
+    >>> task = Task(problem, np.diag([0.7, 0.2, 0.1]), xv.sets.L1Ball(1.0))
+    >>> done = rivals.JointProjectedGradient().run(task, Budget(500))
+    >>> np.round(np.diag(done.theta), 3), round(done.objective, 4)
+    (array([0.385, 0.324, 0.291]), 0.1289)
+    """
+
+    step_size: float | None = None
+    every: int = 10
+    sweeps: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(every=self.every, sweeps=self.sweeps)
+        if self.step_size is not None:
+            positive(step_size=self.step_size)
+
+    def memory(self, J: Joint, at: State, form: str) -> Tree:
+        if self.step_size is not None:
+            return ()
+        z = (at.theta, at.w)
+        noise = _noise(J.backend, z)
+        one = dot(at.w, at.w) * 0 + 1
+        return self._powers(J, z, J.gradient(*z), 30 * one, (noise, one), form)
+
+    def step(self, J: Joint, at: State, k: Array, form: str) -> State:
+        z, memory = (at.theta, at.w), at.memory
+        grad = J.gradient(*z)
+        if self.step_size is None:
+            xp = xv.array_namespace(k)
+            due = (k > 1) & ((k - 1) % self.every == 0)
+            memory = self._powers(J, z, grad, xp.where(due, 0 * k + self.sweeps, 0 * k), memory, form)
+            alpha = 1 / memory[1]
+        else:
+            alpha = self.step_size * (0 * k + 1)
+        theta, w = axpy(-alpha, grad, z)
+        return State(J.project(theta), w, memory)
+
+    def _powers(
+        self, J: Joint, z: Tree, grad: Tree, n: Array, memory: tuple[Tree, Array], form: str
+    ) -> tuple[Tree, Array]:
+        """`n` power iterations with the Hessian of J at z: the last image and its length."""
+        u, rest = partition(memory[0])
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            i, _, *u = state
+            v = rest.fill(u)
+            image = hessian(J, z, grad, mapped(lambda x: x / dot(v, v) ** 0.5, v), form)
+            return (i + 1, dot(image, image) ** 0.5, *arrays(image))
+
+        _, L, *u_ = J.backend.while_loop(lambda state: state[0] < n, body, (0 * n, memory[1], *u))
+        return rest.fill(u_), L
+
+
+def hessian(J: Joint, z: Tree, grad: Tree, u: Tree, form: str) -> Tree:
+    """Product with the Hessian of J: exact where the design is linear in theta, else a difference of gradients.
+
+    The two blocks may differ by many orders of magnitude in size: the difference moves each of them by little.
+    """
+    if form:
+        parts, w, dw, level = J.parts(z[0]), z[1], u[1], J.problem.lower
+        M, dM = parts.M[0], partition(parts.M[0])[1].fill(arrays(u[0]))
+        (E,), dE = J.residuals(parts, w), dM.matvec(w) + M.matvec(dw)
+        dX = arrays(M.outer(dE, w))[0] + arrays(M.outer(E, dw))[0]
+        ridge = level.lam * _weighed(level.Omega, _weighed(level.Omega, dw), transposed=True)
+        return mapped(lambda _: dX, u[0]), M.rmatvec(dE) + dM.rmatvec(E) + ridge
+    xp = xv.array_namespace(z[1])
+    lengths = [(dot(x, x) ** 0.5, dot(d, d) ** 0.5) for x, d in zip(arrays(z), arrays(u), strict=True)]
+    h = lengths[0][0] * 0 + xp.inf
+    for size, length in lengths:
+        bound = size / xp.where(length > 0, length, xp.ones_like(length))
+        h = xp.where((length > 0) & (size > 0), xp.minimum(h, bound), h)
+    h = xp.finfo(z[1].dtype).eps ** (1 / 3) * xp.where(xp.isfinite(h), h, xp.ones_like(h))
+    return mapped(lambda a, b: (b - a) / h, grad, J.gradient(*axpy(h, u, z)))
+
+
+@final
+@dataclass(frozen=True)
+class JointAdam(JointMethod):
+    """Adam (Kingma, Ba 2015) on (theta, w), projected after every step.
+
+    Parameters
+    ----------
+    rate : float
+        Learning rate > 0, constant.
+    """
+
+    rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(rate=self.rate)
+
+    def memory(self, J: Joint, at: State, form: str) -> Tree:
+        return Means.of((at.theta, at.w))
+
+    def step(self, J: Joint, at: State, k: Array, form: str) -> State:
+        z = (at.theta, at.w)
+        (theta, w), means = descent.adam(z, J.gradient(*z), at.memory, k, self.rate)
+        return State(J.project(theta), w, means)
+
+
+@final
+@dataclass(frozen=True)
+class IPALM(JointMethod):
+    """Inertial proximal alternating linearised minimisation (Pock, Sabach 2016); PALM without inertia.
+
+    Each block steps with 1/L of its own partial gradient. In w, and in a dictionary, L is the largest eigenvalue of a
+    Gram matrix, in convolutions that of a spectrum; in any other theta it is found by backtracking.
+
+    Parameters
+    ----------
+    inertia : float or None
+        Constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``.
+    scale : float
+        Factor on the step lengths that come from an eigenvalue, > 0.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> from xvarpro_experiments import rivals
+    >>> from xvarpro_experiments.methods import Budget, Task
+    >>> problem = xv.separable(lambda D, _: D, np.eye(3), lam=1e-2)
+    >>> task = Task(problem, np.diag([0.7, 0.2, 0.1]), xv.sets.L1Ball(1.0))
+    >>> done = rivals.IPALM().run(task, Budget(500))
+    >>> np.round(np.diag(done.theta), 3), round(done.objective, 4)
+    (array([0.333, 0.333, 0.333]), 0.1239)
+    """
+
+    inertia: float | None = None
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inertia is not None and not 0 <= self.inertia < 1:
+            raise ProblemError(f"inertia must be None or in [0, 1), got {self.inertia!r}")
+        positive(scale=self.scale)
+
+    def memory(self, J: Joint, at: State, form: str) -> Tree:
+        return at.theta, at.w, () if form else _first_L(J, at)
+
+    def step(self, J: Joint, at: State, k: Array, form: str) -> State:
+        old_theta, old_w, L = at.memory
+        beta = (k - 1) / (k + 2) if self.inertia is None else self.inertia + 0 * k
+        ahead = axpy(beta, sub(at.theta, old_theta), at.theta)
+        if form:
+            parts, _, slope = J.by_theta(ahead, at.w)
+            theta = J.project(axpy(-self.scale / J.curvature_theta(form, parts, at.w), slope, ahead))
+        else:
+            theta, L = _descended(J, ahead, at.w, L)
+        w = at.w + beta * (at.w - old_w)
+        parts = J.parts(theta)
+        w = w - (self.scale / J.curvature_w(parts)) * J.slope_w(parts, w, J.residuals(parts, w))
+        return State(theta, w, (at.theta, at.w, L))
+
+
+def palm(scale: float = 1.0, name: str = "") -> IPALM:
+    """PALM (Bolte, Sabach, Teboulle 2014): `IPALM` without inertia."""
+    return IPALM(name, inertia=0.0, scale=scale)
+
+
+@final
+@dataclass(frozen=True)
+class AlternatingLeastSquares(JointMethod):
+    """Alternating least squares: FISTA steps in theta at fixed w, then the w that is optimal for it.
+
+    For a dictionary the steps share one Gram matrix of w and one product with the data; for it and for convolutions 1/L
+    comes from the largest eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. For any other
+    theta L is found by backtracking, and ``sweeps=1`` is one projected gradient step.
+
+    Parameters
+    ----------
+    sweeps : int
+        Steps in theta per iteration, >= 1.
+    """
+
+    sweeps: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(sweeps=self.sweeps)
+
+    def memory(self, J: Joint, at: State, form: str) -> Tree:
+        return () if form else _first_L(J, at)
+
+    def step(self, J: Joint, at: State, k: Array, form: str) -> State:
+        w, one = at.w, 0 * k + 1
+        L: Any = one if form else at.memory
+        if form:
+            L = J.curvature_theta(form, J.parts(at.theta), w)
+        gram, data = (w @ w.mT, _matrix(J.problem.lower.y) @ w.mT) if form == "dictionary" else (None, None)
+
+        def forward(ahead: Tree, L: Array) -> tuple[Tree, Array]:
+            if not form:
+                return _descended(J, ahead, w, L)
+            if form == "dictionary":
+                slope = mapped(lambda D: D @ gram - data, ahead)
+            else:
+                slope = J.by_theta(ahead, w)[2]
+            return J.project(axpy(-1 / L, slope, ahead)), L
+
+        x, rest = partition(at.theta)
+        n = len(x)
+
+        def sweep(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            i, t, L, *leaves = state
+            old = rest.fill(leaves[:n])
+            new, L = forward(rest.fill(leaves[n:]), L)
+            t_new = 0.5 * (1 + (1 + 4 * t * t) ** 0.5)
+            return (i + 1, t_new, L, *arrays(new), *arrays(axpy((t - 1) / t_new, sub(new, old), new)))
+
+        end = J.backend.while_loop(lambda state: state[0] < self.sweeps, sweep, (0 * k, one, L, *x, *x))
+        theta = rest.fill(end[3 : 3 + n])
+        return State(theta, J.best_w(theta), () if form else end[2])
+
+
+def _first_L(J: Joint, at: State) -> Array:
+    """A first L in theta: that of a step as long as theta. Backtracking does the rest."""
+    slope = J.by_theta(at.theta, at.w)[2]
+    size, length = dot(at.theta, at.theta), dot(slope, slope)
+    xp = xv.array_namespace(at.w)
+    L = (length / xp.where(size > 0, size, xp.ones_like(size))) ** 0.5
+    return xp.where(L > 0, L, xp.ones_like(L))
+
+
+def _descended(J: Joint, theta: Tree, w: Array, L: Array) -> tuple[Tree, Array]:
+    """Projected gradient step in theta; L grows until the quadratic model is an upper bound."""
+    parts, r, slope = J.by_theta(theta, w)
+    value = J._value(parts, w, r)
+    _, rest = partition(theta)
+    xp = xv.array_namespace(value)
+    slack = 10 * xp.finfo(value.dtype).eps * xp.abs(value)
+
+    def trial(L: Array, n: Array) -> tuple[Array, ...]:
+        new = J.project(axpy(-1 / L, slope, theta))
+        return (L, n, J.value(new, w), *arrays(new))
+
+    def rejected(state: tuple[Array, ...]) -> Array:
+        L, n, there, *leaves = state
+        d = sub(rest.fill(leaves), theta)
+        return ~(there <= value + dot(slope, d) + (0.5 * L) * dot(d, d) + slack) & (n < _LIMIT)
+
+    one = xp.ones_like(L)
+    L, _, _, *leaves = J.backend.while_loop(rejected, lambda s: trial(s[0] * _GROW, s[1] + 1), trial(L * _SHRINK, one))
+    return rest.fill(leaves), L
+
+
+def _noise(backend: xv.backends.Backend, like: Tree) -> Tree:
+    """The same Gaussian numbers on every backend."""
+    own, rest = partition(like)
+    return rest.fill(
+        backend.asarray(
+            np.random.default_rng(seed).normal(size=tuple(x.shape)),
+            dtype=backend.dtype_name(x),
+            device=backend.device_of(x),
+        )
+        for seed, x in enumerate(own)
+    )
+
+
+# -- algorithms of xvarpro on the joint objective ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Penalty:
+    """Twice what J has besides residuals: ``mu R(theta)`` and ridges whose Omega is the identity."""
+
+    R: Callable[[Tree], Array] | None
+    mu: float
+    lam: float
+
+    def __call__(self, z: Tree) -> Array:
+        ridge = self.lam * dot(z["w"], z["w"])
+        return ridge if self.R is None or not self.mu else ridge + self.mu * self.R(z["theta"])
+
+
+def _zero(z: Tree, data: Tree) -> Array:
+    return data["zero"]
+
+
+def _residual(z: Tree, data: Tree) -> Array:
+    problem, w = data["problem"], z["w"]
+    J = Joint(problem, xv.backends.get("numpy"))  # asks its backend for nothing here
+    rows = list(J.residuals(J.parts(z["theta"]), w))
+    rows += [x.lam**0.5 * _weighed(x.Omega, w) for x in problem.levels if x.Omega is not None and x.lam]
+    return rows[0] if len(rows) == 1 else xv.array_namespace(w).concat(rows)
+
+
+def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
+    """J as a problem in ``{"theta": theta, "w": w}``, for any algorithm of xvarpro.
+
+    Its design is 0 and its target the residual: nothing is eliminated, and the reduced objective is half the square of
+    the target.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta, w : pytree and array of NumPy
+        A point, for shapes.
+    """
+    data = {"problem": problem}
+    rows = _residual({"theta": theta, "w": w}, data).shape[0]
+    flat = sum(level.lam for level in problem.levels if level.Omega is None)
+    return xv.separable(
+        _zero,
+        _residual,
+        data={**data, "zero": np.zeros((rows, 1), w.dtype)},
+        lam=1.0,
+        R=_Penalty(problem.R, problem.mu, flat),
+        mu=1.0,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Jointly(Method):
+    """An algorithm of xvarpro on the joint problem: the same text, nothing eliminated.
+
+    With the default it is FISTA on (theta, w), with restart and backtracking. What it gains on the reduced objective
+    over this is the gain of elimination alone.
+
+    Parameters
+    ----------
+    inner : Algorithm
+        It sees w as one more free leaf.
+    """
+
+    family: str = "rival"
+    inner: Algorithm = field(default_factory=AcceleratedProjectedGradient)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.inner, Algorithm):
+            raise ProblemError(f"inner must be one of xvarpro.algorithms, got {self.inner!r}")
+
+    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+        machine = Machine(None, None, task.machine.dtype)
+        with machine.scope():
+            w = machine.home(Joint(task.together, machine.backend).best_w(task.theta0))
+        kept = Kept(budget, lambda z: z["theta"])
+        fit = task.solve(
+            self.inner,
+            lifted(task.together, task.theta0, w),
+            {"theta": task.theta0, "w": w},
+            over={"theta": task.over},
+            max_iter=budget.max_iter,
+            time_limit=budget.seconds,
+            tol=0.0,
+            callback=kept,
+            progress=progress,
+        )
+        points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta["theta"])
+        return self.outcome(task, points, fit.status, task.joint, fit.setup_seconds, fit.value)
+
+
+# -- by name -----------------------------------------------------------------------------------------------------------
+
+# as their papers state them
+BASELINES: dict[str, Method] = {
+    method.name: method
+    for method in (
+        JointProjectedGradient("joint PG, 1/L"),
+        Jointly("joint accelerated PG"),
+        Jointly("joint spectral PG", inner=SpectralProjectedGradient()),
+        palm(name="PALM"),
+        IPALM("iPALM"),
+        AlternatingLeastSquares("alternating least squares"),
+    )
+}
+
+# with parameters that have to be tried
+GRIDS: dict[str, tuple[JointMethod, ...]] = {
+    "joint PG, best fixed step": tuple(JointProjectedGradient(step_size=10.0**k) for k in range(-9, 3)),
+    "joint Adam, best rate": tuple(JointAdam(rate=10.0 ** (k / 2)) for k in range(-10, 1)),
+    "iPALM, tuned": tuple(IPALM(inertia=b, scale=s) for b, s in itertools.product((0.0, 0.3, 0.6, None), (0.9, 1.5))),
+}
+
+
+def tuned(name: str, candidates: tuple[JointMethod, ...]) -> JointMethod:
+    """The method of a grid, under a name, to be tuned among its candidates."""
+    return replace(candidates[0], name=name, candidates=candidates)
+
+
+def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
+    """The candidate with the smallest score, the first of equals; one that is not finite loses.
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import rivals
+    >>> rivals.tune([3.0, -1.0, 2.0], abs)
+    -1.0
+    """
+
+    def key(method: T) -> tuple[bool, float]:
+        value = score(method)
+        return not math.isfinite(value), value
+
+    return min(candidates, key=key)
