@@ -29,17 +29,17 @@ from typing import Any
 
 import numpy as np
 from xvarpro_experiments import datasets, rivals
+from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.methods import Method, Task
 
 import xvarpro as xv
-from xvarpro.algorithms.interface import Algorithm
-from xvarpro.core.progress import Bar
-from xvarpro.driver.prepare import prepare
-from xvarpro.driver.run import Run
+from xvarpro.algorithms import Algorithm
 from xvarpro.errors import ProblemError
 
 ACCURACIES = (1e-2, 1e-3, 1e-6)
 TOL = 1e-10
 DEFAULT = "default"
+SPACING = 1.05  # of the iterates of a joint method whose reduced objective is computed
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -196,12 +196,12 @@ class Entry:
     """One line of a table: an algorithm, None for the default, and whether the target may be compressed."""
 
     name: str
-    algorithm: Algorithm | None
+    algorithm: Algorithm | Method | None
     compress: bool = True
 
     @property
     def joint(self) -> bool:
-        return isinstance(self.algorithm, rivals.JointMethod)
+        return isinstance(self.algorithm, Method)
 
 
 def ours() -> list[Entry]:
@@ -220,18 +220,13 @@ def ours() -> list[Entry]:
     return [Entry(DEFAULT, None), *(Entry(name, found[name]) for name in sorted(found))]
 
 
-def theirs(tuned: dict[str, Algorithm], compressed: Iterable[bool]) -> list[Entry]:
+def theirs(tuned: dict[str, Method], compressed: Iterable[bool]) -> list[Entry]:
     methods = rivals.BASELINES | tuned
     return [
         Entry(f"{name}, compressed" if small else name, method, small)
         for small in compressed
         for name, method in methods.items()
     ]
-
-
-def following(n: int) -> int:
-    """The next iteration to keep after `n`."""
-    return max(n + 1, math.ceil(1.05 * n))
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -268,10 +263,10 @@ class Race:
 
     def __post_init__(self) -> None:
         # data that was compressed once serves every evaluation off the clock
-        self._judge = problem = self.row.problem
+        self._reduced = problem = self.row.problem
         level = problem.lower
         if problem.is_separable and level.y.ndim == 2 and level.y.shape[1] > level.y.shape[0]:
-            self._judge = replace(problem, lower=replace(level, y=xv.compress(level.y)))
+            self._reduced = replace(problem, lower=replace(level, y=xv.compress(level.y)))
 
     def start(self, seed: int) -> Any:
         return self.row.start(np.random.default_rng(seed))
@@ -287,63 +282,32 @@ class Race:
             progress=False, **limits,
         )  # fmt: skip
 
-    def reduced(self, theta: Any) -> float:
-        """Reduced objective at theta, NaN where theta is not finite."""
-        leaves = theta.values() if isinstance(theta, dict) else [theta]
-        if not all(np.all(np.isfinite(x)) for x in leaves):
-            return math.nan
-        return float(xv.value_and_gradient(self._judge, theta)[0])
-
     def run(self, entry: Entry, seed: int, seconds: float) -> Curve:
+        if entry.joint:
+            return self._joint(entry, seed, seconds)
         theta = self.start(seed)
         self.solve(entry, theta, max_iter=1)
-        limits = {"max_iter": 10**7, "time_limit": seconds}
-        if not entry.joint:
-            # a callback of no use, where the joint methods have one: it costs microseconds, to be borne by both
-            idle = None if xv.backends.get(self.backend).compiled else lambda info: None
-            fit = self.solve(entry, theta, callback=idle, **limits)
-            at, objective = np.arange(fit.n_iter + 1), fit.trace.value
-        else:
-            fit, at, objective = self._joint(entry, theta, limits)
-        lowest = np.fmin.accumulate(np.where(np.isfinite(objective), objective, np.inf))
-        times = fit.setup_seconds + fit.trace.seconds[at]
-        return Curve(entry, times, lowest, float(objective[-1]), fit.n_iter, fit.status.name, fit.algorithm)
+        # a callback of no use, where the joint methods keep iterates: it costs microseconds, to be borne by both
+        idle = None if xv.backends.get(self.backend).compiled else lambda info: None
+        fit = self.solve(entry, theta, callback=idle, max_iter=10**7, time_limit=seconds)
+        value = fit.trace.value
+        lowest = np.fmin.accumulate(np.where(np.isfinite(value), value, np.inf))
+        times = fit.setup_seconds + fit.trace.seconds
+        return Curve(entry, times, lowest, float(value[-1]), fit.n_iter, fit.status.name, fit.algorithm)
 
-    def _joint(self, entry: Entry, theta: Any, limits: dict[str, Any]) -> tuple[xv.Result, np.ndarray, np.ndarray]:
-        """A run with iterates kept; where loops are compiled, a callback would slow it down, and it is run again."""
-        kept: dict[int, Any] = {0: theta}
-        due = 1
+    def _joint(self, entry: Entry, seed: int, seconds: float) -> Curve:
+        assert isinstance(entry.algorithm, Method)
+        problem = replace(self.row.problem, compress=False)
+        if entry.compress:
+            problem = self._reduced
+        task = Task(problem, self.start(seed), self.row.over, reduced=self._reduced, backend=self.backend)
+        done = entry.algorithm.run(task, Budget(None, seconds, SPACING), False)
+        lowest = np.fmin.accumulate(np.where(np.isfinite(done.curve.value), done.curve.value, np.inf))
+        times, end = done.setup_seconds + done.curve.seconds, float(done.curve.value[-1])
+        return Curve(entry, times, lowest, end, done.iterations, done.status.name, done.run_as)
 
-        def keep(info: xv.IterationInfo) -> None:
-            nonlocal due
-            if info.iteration >= due:
-                kept[info.iteration], due = info.theta, following(info.iteration)
-
-        if xv.backends.get(self.backend).compiled:
-            fit = self.solve(entry, theta, **limits)
-            kept |= self._again(entry, theta, fit.n_iter)
-        else:
-            fit = self.solve(entry, theta, callback=keep, **limits)
-        kept |= {fit.n_iter: fit.theta}
-        at = np.array(sorted(kept))
-        return fit, at, np.array([self.reduced(kept[n]) for n in at])
-
-    def _again(self, entry: Entry, theta: Any, n_iter: int) -> dict[int, Any]:
-        """Iterates of the same run, compiled steps in between: the driver from within, which no callback interrupts."""
-        problem = replace(self.row.problem, compress=entry.compress)
-        prepared = prepare(problem, theta, over=self.row.over, backend=self.backend)
-        kept, n = {}, 1
-        with prepared.backend.scope(prepared.dtype):
-            run = Run(prepared, entry.algorithm, TOL)
-            run.start()
-            while n < n_iter:
-                run.iterate(n, None, None, Bar(n, False))
-                kept[n] = prepared.layout.to_caller(run.state.iterate.theta, prepared.backend)
-                n = following(n)
-        return kept
-
-    def tuned(self, names: Iterable[str], thin: int) -> dict[str, Algorithm]:
-        def score(method: Algorithm) -> float:
+    def tuned(self, names: Iterable[str], thin: int) -> dict[str, Method]:
+        def score(method: Method) -> float:
             return self.run(Entry("", method, compress=False), 0, self.seconds / 5).end  # NaN where it diverged
 
         return {name: rivals.tune(rivals.GRIDS[name][::thin], score) for name in names}

@@ -638,16 +638,6 @@ def test_a_design_per_column_is_refused():
             solver.factor(NUMPY, System(Many(), 0.0, None))
 
 
-def test_rivals_refuse_a_set():
-    from xvarpro_experiments.rivals.objective import Joint
-
-    from xvarpro.driver.prepare import prepare
-
-    prepared = prepare(problem("separable", lower.Nonnegative(), 0.0), THETA)
-    with pytest.raises(xv.errors.ProblemError, match="rivals move w freely"):
-        Joint(prepared.assemble(prepared.problem))
-
-
 def test_wide_designs_need_a_ridge_or_few_unknowns():
     def wide(theta, data):
         return theta * data

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from xvarpro_experiments.rivals import Joint
 
 import xvarpro as xv
-from xvarpro.driver import prepare as preparation
 from xvarpro.errors import ModelError, ProblemError
 
 from .support import BACKENDS, central_differences, error, host, no_cuda, rng, vector
@@ -254,20 +252,6 @@ def test_the_upper_level_chooses_a_ridge():
     grid = np.linspace(-12.0, 8.0, 4001)
     values = [0.5 * np.sum((B @ np.linalg.solve(A.T @ A + np.exp(s) * np.eye(8), A.T @ y) - z) ** 2) for s in grid]
     assert fit.theta[0] == pytest.approx(grid[np.argmin(values)], abs=6e-3)
-
-
-def test_joint_objective_of_weighted_and_complex_levels():
-    for kind in ("row weights", "mask", "ridge by theta"):
-        problem = PROBLEMS[kind]
-        fit = xv.solve(problem, START, max_iter=0)
-        prepared = preparation.prepare(problem, START)
-        J = Joint(prepared.assemble(prepared.problem))
-        with prepared.backend.scope("float64"):
-            w = J.best_w(prepared.theta)
-            point, gradient = J.value_and_gradient((*prepared.theta, w))
-        assert float(point.value) == pytest.approx(fit.value, rel=1e-12)
-        assert error(gradient[0], xv.value_and_gradient(problem, START)[1]) <= 1e-9
-        assert np.linalg.norm(gradient[1]) <= 1e-9
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from xvarpro_experiments import deconvolution, race
-from xvarpro_experiments.methods import Budget, Solver
+from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.methods import Solver
 
 import xvarpro as xv
 from tests.support import HOST_BACKENDS, central_differences, host, vector

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from xvarpro_experiments import datasets, dictionary, race
-from xvarpro_experiments.methods import Budget
+from xvarpro_experiments.descent import Budget
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError

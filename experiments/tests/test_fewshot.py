@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 from xvarpro_experiments import fewshot, race
+from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.fewshot.data import HALVES, Backbone, Scaled
-from xvarpro_experiments.fewshot.rivals import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
-from xvarpro_experiments.methods import Budget, Method, Solver
+from xvarpro_experiments.fewshot.methods import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
+from xvarpro_experiments.methods import Curve, Method, Outcome, Solver
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -165,8 +166,8 @@ def accuracy(task, theta, w):
 
 def test_accuracy_is_that_of_the_head_that_belongs_to_the_problem(task):
     lower, upper = task.splits
-    o = Solver("", xv.algorithms.cr_varpro()).run(task, Budget(5))
-    lam = task.problem.lower.lam
+    o = Solver(algorithm=xv.algorithms.cr_varpro()).run(task, Budget(5))
+    lam = task.lam
     w = ridge(plain_layer(o.theta, lower.X), lower.Y, lam)
     assert o.measured[fewshot.ACCURACY].value[-1] == pytest.approx(accuracy(task, o.theta, w))
     X, Y = task.shots
@@ -178,20 +179,20 @@ def test_accuracy_is_that_of_the_head_that_belongs_to_the_problem(task):
 def test_frozen_ridge_sees_all_shots(task):
     o = FrozenRidge().run(task, Budget(5))
     X, Y = task.shots
-    w = ridge(plain_layer(task.theta0, X), Y, task.problem.lower.lam)
+    w = ridge(plain_layer(task.theta0, X), Y, task.lam)
     assert o.measured[fewshot.ACCURACY].value[-1] == pytest.approx(accuracy(task, task.theta0, w))
     assert o.settled
     assert o.seconds > 0
 
 
 def test_the_probe_lowers_its_loss_and_leaves_the_features(task):
-    o = Probe("", 0.05).run(task, Budget(30))
+    o, w = Probe(rate=0.05).run(task, Budget(30)), Probe(rate=0.05).descend(task, Budget(30)).points[-1].w
     np.testing.assert_array_equal(o.theta["A"], task.theta0["A"])
     X, Y = task.shots
     M = plain_layer(task.theta0, X)
-    first = cross_entropy(M, np.zeros((64, 5)), Y, 1e-3)
-    assert float(first) == pytest.approx(math.log(5))
-    assert cross_entropy(M, o.fit.w, Y, 1e-3) < 0.5 * first
+    start = cross_entropy(M, np.zeros((64, 5)), Y, 1e-3)
+    assert float(start) == pytest.approx(math.log(5))
+    assert cross_entropy(M, w, Y, 1e-3) < 0.5 * start
 
 
 def test_cross_entropy_is_that_of_the_definition():
@@ -208,17 +209,17 @@ def test_autodiff_through_the_solver_minimises_the_same_objective(made, name):
     from dataclasses import replace
 
     task = replace(made.task(0), backend=name)
-    o = ThroughSolver("", 0.01).run(task, Budget(8))
+    o = ThroughSolver(rate=0.01).run(task, Budget(8))
     lower, upper = task.splits
-    assert o.objective == pytest.approx(objective(o.theta, lower, upper, task.problem.lower.lam), rel=1e-8)
+    assert o.objective == pytest.approx(objective(o.theta, lower, upper, task.lam), rel=1e-8)
     assert o.objective < o.curve.value[0]
-    here = ThroughSolver("", 0.01).run(replace(task, backend="numpy"), Budget(8))
+    here = ThroughSolver(rate=0.01).run(replace(task, backend="numpy"), Budget(8))
     np.testing.assert_allclose(o.theta["A"], here.theta["A"], atol=1e-8)
 
 
 def test_fine_tuning_goes_on_from_the_probe(task):
-    o = LPFT("", 1e-3, probe=Probe("", 0.05), steps=20).run(task, Budget(3))
-    first = Probe("", 0.05).run(task, Budget(20))
+    o = LPFT(rate=1e-3, probe=Probe(rate=0.05), steps=20).run(task, Budget(3))
+    first = Probe(rate=0.05).run(task, Budget(20))
     started = o.measured[fewshot.ACCURACY]
     assert started.value[0] == pytest.approx(first.measured[fewshot.ACCURACY].value[-1])
     assert started.seconds[0] > 0
@@ -228,21 +229,17 @@ def test_fine_tuning_goes_on_from_the_probe(task):
 class Fixed(Method):
     """Accuracies that are known."""
 
-    family = "rival"
-
     def __init__(self, name, values):
-        self.name, self.values, self.limits = name, values, []
+        super().__init__(name, "rival")
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "limits", [])
 
     def run(self, task, budget, progress=None):
-        from xvarpro_experiments.methods import Curve, Outcome
-
-        from xvarpro import Status
-
         self.limits.append(budget.iterations)
         n = np.arange(len(self.values))
         curve = Curve(n, 1.0 * n, np.asarray(self.values))
         return Outcome(
-            self.name, "rival", None, 0.0, 0.0, 0.0, 0.0, len(n) - 1, 1.0, 0.0, Status.MAX_ITER, curve,
+            self.name, "rival", None, 0.0, 0.0, 0.0, 0.0, len(n) - 1, 1.0, 0.0, xv.Status.MAX_ITER, curve,
             {"right": curve}, self.name,
         )  # fmt: skip
 
@@ -255,7 +252,7 @@ def test_the_number_of_iterations_is_that_of_the_best_accuracy():
     o = both.run(None, Budget(3))
     assert early.limits[-1] == 1
     assert len(early.limits) == 3  # twice for validation, once to be reported on
-    assert "1 iterations" in o.told
+    assert "1 iterations" in o.run_as
     assert o.method == "both"
 
 

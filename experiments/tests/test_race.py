@@ -7,20 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from xvarpro_experiments import datasets, dictionary, race
-from xvarpro_experiments.methods import Budget, Curve, Method, Outcome, Solver
+from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.methods import Curve, Method, Outcome, Solver
 from xvarpro_experiments.race import Experiment, Race
-from xvarpro_experiments.rivals import IPALM, JointProjectedGradient
+from xvarpro_experiments.rivals import IPALM, JointProjectedGradient, tuned
 
 import xvarpro as xv
 from xvarpro import Status
 from xvarpro.errors import ProblemError
 
-MEASURES = {"live atoms": lambda fit: fit.verified.units - fit.verified.dead_units, "codes": lambda fit: np.sum(fit.w)}
-JOINT = (
-    Solver("PG", JointProjectedGradient(), "rival"),
-    Solver("iPALM", IPALM(), "rival"),
+MEASURES = {
+    "live atoms": lambda found: found.fit.verified.units - found.fit.verified.dead_units,
+    "codes": lambda found: np.sum(found.w),
+}
+METHODS = (
+    Solver("paper", "paper", xv.algorithms.cr_varpro()),
+    Solver("default"),
+    JointProjectedGradient("PG"),
+    IPALM("iPALM"),
 )
-METHODS = (Solver("paper", xv.algorithms.cr_varpro(), "paper"), Solver("default"), *JOINT)
 
 
 def small(methods=METHODS, measures=None):
@@ -42,14 +47,11 @@ def outcome(name, family, iterations, seconds, value, status=Status.TIME_LIMIT):
 
 
 class Stub(Method):
-    def __init__(self, name, family):
-        self.name, self.family = name, family
-
     def run(self, task, budget, progress=None):
         raise AssertionError("is not run")
 
 
-def told(*outcomes):
+def raced(*outcomes):
     methods = tuple(Stub(o.method, o.family) for o in outcomes)
     return Race(Experiment("e", "t", None, methods, {}, {}), Budget(), {0: outcomes}, {0: None})
 
@@ -76,37 +78,20 @@ def test_measures_are_taken_of_the_iterates_that_were_kept(found):
         assert o.measured["codes"].value[-1] == pytest.approx(np.sum(W), rel=1e-6)
 
 
-def test_a_joint_objective_is_never_below_the_reduced_one(found):
-    for o in found.of("PG") + found.of("iPALM"):
-        assert o.objective <= o.own_objective * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("method", JOINT, ids=lambda m: m.name)
-@pytest.mark.parametrize("iterations", [7, 20])
-def test_a_joint_objective_belongs_to_the_last_iterate(method, iterations):
-    task = small().task(0)
-    o = method.run(task, Budget(iterations, 60.0))
-    every = task.solve(replace(method.algorithm, certify=1), task.joint, task.theta0, max_iter=iterations, tol=0.0)
-    assert o.iterations == iterations
-    assert o.own_objective == pytest.approx(every.value, rel=1e-12)
-    np.testing.assert_allclose(o.theta, every.theta, atol=1e-12)
-
-
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
-def test_time_ends_every_method_and_a_joint_one_where_its_objective_is_fresh(method):
+def test_time_ends_every_method(method):
     o = method.run(small().task(0), Budget(None, 0.02))
     assert o.status in (Status.TIME_LIMIT, Status.CONVERGED)
-    assert not method.joint or o.iterations % 5 == 0
 
 
 def test_a_method_is_tuned_on_the_first_seed_only(monkeypatch):
-    candidates = tuple(JointProjectedGradient(step=10.0**k) for k in (-12, -5))
-    rival = Solver("PG, tuned", candidates[0], "rival", candidates)
+    candidates = tuple(JointProjectedGradient(step_size=10.0**k) for k in (-12, -5))
+    rival = tuned("PG, tuned", candidates)
     found = race.run(small((METHODS[0], rival)), Budget(10, 60.0), seeds=(0, 1))
     runs = found.of("PG, tuned")
-    assert [o.told for o in runs] == [runs[0].told] * 2
-    scores = [Solver("c", c, "rival").run(small().task(0), Budget(2, 60.0)).objective for c in candidates]
-    assert f"step={candidates[int(np.argmin(scores))].step!r}" in runs[0].told
+    assert [o.run_as for o in runs] == [runs[0].run_as] * 2
+    scores = [c.run(small().task(0), Budget(2, 60.0)).objective for c in candidates]
+    assert f"step_size={candidates[int(np.argmin(scores))].step_size!r}" in runs[0].run_as
 
 
 def test_a_race_that_was_interrupted_goes_on(tmp_path):
@@ -115,7 +100,7 @@ def test_a_race_that_was_interrupted_goes_on(tmp_path):
     lost = next(p for p in tmp_path.rglob("0-iPALM.npz"))
     lost.unlink()
     begun = []
-    again = race.run(experiment, budget, (0,), tmp_path, told=begun.append)
+    again = race.run(experiment, budget, (0,), tmp_path, announce=begun.append)
     assert len(begun) == 1
     assert "iPALM" in begun[0]
     for a, b in zip(first.outcomes[0], again.outcomes[0], strict=True):
@@ -131,38 +116,38 @@ def test_a_race_that_was_interrupted_goes_on(tmp_path):
 def test_readings_are_taken_where_all_have_been():
     slow = outcome("slow", "rival", [0, 1, 2], [0.0, 1.0, 4.0], [9.0, 5.0, 4.0])
     fast = outcome("fast", "ours", [0, 1, 2, 3], [0.0, 0.5, 1.0, 2.0], [9.0, 6.0, 3.0, 2.0])
-    race_ = told(slow, fast)
+    race_ = raced(slow, fast)
     assert race_.common(0, "seconds") == 2.0
     assert race_.common(0, "iterations") == 2
     assert race_.readings("slow", "seconds")[0] == 5.0
     assert race_.readings("fast", "iterations")[0] == 3.0
     # one that has settled would not have moved on
     early = outcome("early", "ours", [0, 1], [0.0, 0.1], [9.0, 8.0], Status.CONVERGED)
-    assert told(slow, fast, early).common(0, "seconds") == 2.0
-    assert told(early).common(0, "seconds") == 0.1
+    assert raced(slow, fast, early).common(0, "seconds") == 2.0
+    assert raced(early).common(0, "seconds") == 0.1
 
 
 def test_a_duel_counts_the_first_rival_to_where_the_best_one_ended():
     ours = outcome("ours", "ours", [0, 1, 2], [0.0, 1.0, 2.0], [9.0, 4.0, 3.0])
     one = outcome("one", "rival", [0, 1, 2], [0.0, 5.0, 8.0], [9.0, 7.0, 4.0])
     two = outcome("two", "rival", [0, 1], [0.0, 9.0], [9.0, 5.0])
-    duel = told(ours, one, two).duel("ours")
+    duel = raced(ours, one, two).duel("ours")
     assert duel["excess"] == pytest.approx(3 / 4 - 1)
     assert duel["speedup"] == pytest.approx(8.0)
     assert duel["first_or_tied"]
     worse = outcome("ours", "ours", [0, 1], [0.0, 1.0], [9.0, 6.0])
-    lost = told(worse, one).duel("ours")
+    lost = raced(worse, one).duel("ours")
     assert lost["speedup"] == 0
     assert not lost["first_or_tied"]
-    assert told(worse).duel("ours")["rivals"] == 0
+    assert raced(worse).duel("ours")["rivals"] == 0
 
 
 def test_the_best_is_a_method_of_the_package_that_is_finite():
     nan = outcome("nan", "ours", [0, 1], [0.0, 1.0], [9.0, math.nan])
     good = outcome("good", "paper", [0, 1], [0.0, 1.0], [9.0, 5.0])
     rival = outcome("rival", "rival", [0, 1], [0.0, 1.0], [9.0, 1.0])
-    assert told(nan, good, rival).best() is good
-    json.dumps(told(good, rival).record(), allow_nan=False)
+    assert raced(nan, good, rival).best() is good
+    json.dumps(raced(good, rival).record(), allow_nan=False)
 
 
 def test_a_theta_that_is_not_finite_has_no_certificate():

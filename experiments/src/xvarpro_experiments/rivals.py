@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, cast, final
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Joint:
         total = sum(0.5 * dot(x, x) for x in r)
         for level in self.problem.levels:
             v = _weighed(level.Omega, w)
-            total = total + 0.5 * level.lam * dot(v, v)
+            total = total + 0.5 * _lam(level) * dot(v, v)
         return total if parts.R is None else total + 0.5 * self.problem.mu * parts.R
 
     def by_theta(self, theta: Tree, w: Array) -> tuple[Parts, tuple[Array, ...], Tree]:
@@ -110,7 +110,7 @@ class Joint:
         """The gradient in w."""
         total = sum(M.rmatvec(x) for M, x in zip(parts.M, r, strict=True))
         for level in self.problem.levels:
-            total = total + level.lam * _weighed(level.Omega, _weighed(level.Omega, w), transposed=True)
+            total = total + _lam(level) * _weighed(level.Omega, _weighed(level.Omega, w), transposed=True)
         return total
 
     def gradient(self, theta: Tree, w: Array) -> tuple[Tree, Array]:
@@ -129,7 +129,7 @@ class Joint:
         if others:
             system, target = self._pooled(parts, y)
         else:
-            system, target = System(parts.M[0], first.lam, first.Omega), y[0]
+            system, target = System(parts.M[0], _lam(first), first.Omega), y[0]
         solver = xv.lower.choose(*system) if others or first.solver is None else first.solver
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), target)
 
@@ -138,10 +138,10 @@ class Joint:
         rows, targets = [M.dense() for M in parts.M], list(y)
         xp = xv.array_namespace(*rows)
         for level in self.problem.levels:
-            if level.lam:
+            if _lam(level):
                 n = rows[0].shape[1]
                 eye = xp.eye(n, dtype=rows[0].dtype, device=self.backend.device_of(rows[0]))
-                rows.append(level.lam**0.5 * _weighed(level.Omega, eye))
+                rows.append(_lam(level) ** 0.5 * _weighed(level.Omega, eye))
                 targets.append(xp.zeros_like(targets[0][:1, :]) + xp.zeros_like(eye[:, :1]))
         return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
 
@@ -173,7 +173,7 @@ class Joint:
     def curvature_w(self, parts: Parts) -> Array:
         """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
         levels = self.problem.levels
-        flat = sum(level.lam for level in levels if level.Omega is None)
+        flat = sum(_lam(level) for level in levels if level.Omega is None)
         if len(levels) == 1 and hasattr(parts.M[0], "spectrum") and levels[0].Omega is None:
             X = parts.M[0].spectrum(True)
             xp = xv.array_namespace(X)
@@ -185,7 +185,7 @@ class Joint:
         for level in levels:
             if level.Omega is not None:
                 Omega = level.Omega.dense() if isinstance(level.Omega, Operator) else level.Omega
-                grams.append(level.lam * (Omega.mT @ Omega))
+                grams.append(_lam(level) * (Omega.mT @ Omega))
         return top(sum(grams)) + flat
 
 
@@ -193,6 +193,10 @@ def top(A: Array) -> Array:
     """Largest eigenvalue of a symmetric matrix."""
     xp = xv.array_namespace(A)
     return xp.max(xp.linalg.eigvalsh(A))
+
+
+def _lam(level: xv.Level) -> float:
+    return cast("float", level.lam)  # `Joint` takes no other
 
 
 def _axes(grid: tuple[int, ...]) -> tuple[int, ...]:
@@ -360,7 +364,7 @@ def hessian(J: Joint, z: Tree, grad: Tree, u: Tree, form: str) -> Tree:
         M, dM = parts.M[0], partition(parts.M[0])[1].fill(arrays(u[0]))
         (E,), dE = J.residuals(parts, w), dM.matvec(w) + M.matvec(dw)
         dX = arrays(M.outer(dE, w))[0] + arrays(M.outer(E, dw))[0]
-        ridge = level.lam * _weighed(level.Omega, _weighed(level.Omega, dw), transposed=True)
+        ridge = _lam(level) * _weighed(level.Omega, _weighed(level.Omega, dw), transposed=True)
         return mapped(lambda _: dX, u[0]), M.rmatvec(dE) + dM.rmatvec(E) + ridge
     xp = xv.array_namespace(z[1])
     lengths = [(dot(x, x) ** 0.5, dot(d, d) ** 0.5) for x, d in zip(arrays(z), arrays(u), strict=True)]
@@ -580,7 +584,7 @@ def _residual(z: Tree, data: Tree) -> Array:
     problem, w = data["problem"], z["w"]
     J = Joint(problem, xv.backends.get("numpy"))  # asks its backend for nothing here
     rows = list(J.residuals(J.parts(z["theta"]), w))
-    rows += [x.lam**0.5 * _weighed(x.Omega, w) for x in problem.levels if x.Omega is not None and x.lam]
+    rows += [_lam(x) ** 0.5 * _weighed(x.Omega, w) for x in problem.levels if x.Omega is not None and _lam(x)]
     return rows[0] if len(rows) == 1 else xv.array_namespace(w).concat(rows)
 
 
@@ -598,7 +602,7 @@ def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
     """
     data = {"problem": problem}
     rows = _residual({"theta": theta, "w": w}, data).shape[0]
-    flat = sum(level.lam for level in problem.levels if level.Omega is None)
+    flat = sum(_lam(level) for level in problem.levels if level.Omega is None)
     return xv.separable(
         _zero,
         _residual,

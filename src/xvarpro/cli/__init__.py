@@ -62,7 +62,7 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
         except ImportError as error:
             name = (error.name or "").partition(".")[0]
             missing = _OPTIONAL.get(name)
-            _fail(f"{missing} is not installed: pip install 'xvarpro[cli]'" if missing else str(error))
+            _fail(f"{missing} is not installed: pip install {missing}" if missing else str(error))
         except OSError as error:
             _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
 

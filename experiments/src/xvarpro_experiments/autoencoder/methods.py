@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class Adam(Repeated):
         machine = task.machine
         backend = machine.backend
         given = machine.bring((task.together if self.joint else task.problem, task.over))
-        sizes = [level.y.shape[0] for level in given[0].levels]
+        sizes = [cast("Array", level.y).shape[0] for level in given[0].levels]
         batches = [min(self.batch or n, n) for n in sizes]
         draws = [shuffled(n, batch, seed) for seed, (n, batch) in enumerate(zip(sizes, batches, strict=True))]
 
@@ -158,8 +158,9 @@ def batch(problem: Problem, at: list[Array]) -> Problem:
     """The problem of some images of each of its levels, which is one of `model.problem`."""
     levels, data = [], {}
     for name, level, index in zip(("lower", "upper"), problem.levels, at, strict=False):
-        X = xv.array_namespace(level.y).take(level.y, index, axis=0)
-        levels.append(replace(level, y=X, lam=level.lam * (X.shape[0] / level.y.shape[0])))
+        y, lam = cast("Array", level.y), cast("float", level.lam)
+        X = xv.array_namespace(y).take(y, index, axis=0)
+        levels.append(replace(level, y=X, lam=lam * (X.shape[0] / y.shape[0])))
         data[name] = {**problem.data[name], "X": X}
     return replace(problem, lower=levels[0], upper=levels[1] if len(levels) > 1 else None, data=data)
 

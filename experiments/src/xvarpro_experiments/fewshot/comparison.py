@@ -181,6 +181,7 @@ def experiment(
             shown=seen.shown,
             splits=(e.lower, e.upper),
             pool=pooled(features, (e.lower, e.upper), relative * square),
+            lam=relative * square,
         )
 
     config = {

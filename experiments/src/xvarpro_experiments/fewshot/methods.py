@@ -41,6 +41,8 @@ class FewShotTask(Task):
         The lower one first.
     pool : Problem
         One split of all shots.
+    lam : float
+        Ridge of both problems.
     shown : callable
         Features of the test images and of the shots at a theta, computed once for all that asks for them.
     """
@@ -48,6 +50,7 @@ class FewShotTask(Task):
     features: Features | None = None
     splits: tuple[Split, ...] = ()
     pool: Problem | None = None
+    lam: float = 0.0
     shown: Callable[[Tree], tuple[np.ndarray, np.ndarray]] | None = None
 
     def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
@@ -56,11 +59,10 @@ class FewShotTask(Task):
             return super().certify(theta, problem)
         M, (lower, upper) = self.shown(theta)[1], self.splits
         if self.pool is not None and problem is self.pool:
-            lam = self.pool.lower.lam
-            w = head(M, self.shots[1], lam)
-            value = 0.5 * float(np.sum((M @ w - self.shots[1]) ** 2)) + 0.5 * lam * float(np.sum(w * w))
+            w = head(M, self.shots[1], self.lam)
+            value = 0.5 * float(np.sum((M @ w - self.shots[1]) ** 2)) + 0.5 * self.lam * float(np.sum(w * w))
         else:
-            w = head(M[: len(lower.Y)], lower.Y, self.problem.lower.lam)
+            w = head(M[: len(lower.Y)], lower.Y, self.lam)
             value = 0.5 * float(np.sum((M[len(lower.Y) :] @ w - upper.Y) ** 2))
         return Certificate(theta, value, head=w)
 
@@ -262,7 +264,7 @@ class ThroughSolver(Learner):
         lower, upper = task.splits
         eye = np.eye(len(lower.Y), dtype=machine.dtype)
         data = {"X1": upper.X, "Y1": upper.Y, "X2": lower.X, "Y2": lower.Y, "eye": eye}
-        loss = ThroughRidge(task.features, task.problem.lower.lam)
+        loss = ThroughRidge(task.features, task.lam)
         return Stage(machine.bring({"theta": task.theta0}), machine.bring(data), loss)
 
 

@@ -122,7 +122,6 @@ class StackedConvolution(Operator):
     def _backward(self, X: Array, size: tuple[int, ...]) -> Array:
         period = self.layout.period
         x = xv.array_namespace(X).fft.irfftn(X, s=period, axes=_last(len(period)))
-        crop = tuple(slice(n) for n in size)
         crop: Any = (Ellipsis, *(slice(n) for n in size))
         return x[crop]
 

@@ -1,0 +1,192 @@
+"""``xvarpro run``: what it prints, what it writes, how it refuses."""
+
+import json
+import struct
+import sys
+
+import numpy as np
+import pytest
+import xvarpro_experiments
+from typer.testing import CliRunner
+from xvarpro_experiments import datasets, report
+from xvarpro_experiments.dictionary import METHODS
+
+import xvarpro as xv
+from xvarpro.cli import app
+
+SMALL = ["run", "dictionary", "--samples", "80", "--atoms", "4", "--iterations", "10"]
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "120", datasets.VARIABLE: None})
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    result = invoke(*SMALL, "--compare", "numpy,torch", "--out", out)
+    assert result.exit_code == 0, result.output
+    return result, json.loads((out / "summary.json").read_text()), out
+
+
+def test_the_table_and_the_summary_hold_the_same_numbers(done):
+    result, summary, _ = done
+    rows = {line.strip().split("  ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert [r["method"] for r in summary["methods"]] == [m.name for m in METHODS]
+    for r in summary["methods"]:
+        row = rows[r["method"]]
+        for reading in ("at_equal_seconds", "at_equal_iterations", "objective"):
+            assert report.number(r[reading]["median"]) in row
+        assert f"{r['relative_gap']['median']:.1e}" in row
+        assert f"{r['iterations']['median']:.0f}" in row
+    for run in summary["runs"]:
+        assert f"{run['live']}/{run['units']}" in rows[run["method"]]
+
+
+def test_the_summary_says_what_was_run(done):
+    _, summary, _ = done
+    config = summary["config"]
+    assert (config["atoms"], config["samples"]) == (4, 80)
+    assert "digits" in config["data"]
+    assert summary["provenance"]["backend"] == "numpy"
+    assert summary["provenance"]["framework"]["numpy"] == np.__version__
+    assert summary["budget"]["iterations"] == 10
+    for r in summary["methods"]:
+        assert r["objective"]["median"] < summary["start_objective"]["0"]
+        assert r["infeasibility"] <= 1e-12
+
+
+def test_the_same_run_on_two_backends_is_compared(done):
+    result, summary, _ = done
+    compare = summary["compare"]
+    assert compare["agree"] is True
+    assert compare["relative_difference"] <= 1e-9
+    assert compare["same_step_sizes"] is True
+    assert compare["first_different_step"] is None
+    assert compare["iterations"] == 10
+    assert [b["backend"] for b in compare["backends"]] == ["numpy", "torch"]
+    assert compare["verdict"] in " ".join(result.stdout.split())
+
+
+def test_the_result_file_is_the_best_reduced_method(done):
+    _, summary, out = done
+    ours = {r["method"]: r["objective"]["median"] for r in summary["methods"] if r["family"] != "rival"}
+    fit = xv.Result.load(out / "result.npz")
+    assert fit.value == ours[summary["best"]] == min(ours.values())
+    assert fit.theta.shape == (64, 4)
+    assert fit.w.shape == (4, 80)
+
+
+def test_figures_are_written_and_named(done):
+    result, _, out = done
+    for name in ("atoms.png", "convergence.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+        assert name in result.stdout
+    assert out.name in result.stdout.replace("\n", "")
+
+
+def test_a_pipe_gets_no_progress_and_no_warnings(done):
+    result, _, _ = done
+    assert result.stderr == ""
+    assert "\r" not in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "seed 0, 1/" not in result.stdout
+
+
+def test_the_fallback_says_so_and_how_to_get_mnist(done):
+    text = " ".join(done[0].stdout.split())
+    assert "scikit-learn's 8 x 8 digits" in text
+    assert f"point --data or {datasets.VARIABLE}" in text
+
+
+def test_mnist_is_used_where_it_is(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (30, 28, 28), dtype=np.uint8)
+    header = struct.pack(">HBB3I", 0, 8, 3, *images.shape)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + images.tobytes())
+    out = tmp_path / "out"
+    args = ("--samples", "20", "--atoms", "3", "--iterations", "2")
+    result = invoke("run", "dictionary", *args, "--data", tmp_path, "--out", out)
+    assert result.exit_code == 0, result.output
+    config = json.loads((out / "summary.json").read_text())["config"]
+    assert (config["pixels"], config["samples"]) == (784, 20)
+    assert "MNIST, 20 training images" in result.stdout
+
+
+def test_starts_are_repeated_and_a_second_call_finds_what_is_done(tmp_path):
+    args = (*SMALL, "--repeat", "2", "--seed", "5", "--out", tmp_path)
+    first = invoke(*args)
+    assert first.exit_code == 0, first.output
+    assert "seeds 5 to 6" in first.stdout
+    assert "spread" in first.stdout
+    one = json.loads((tmp_path / "summary.json").read_text())
+    assert one["seeds"] == [5, 6]
+    again = invoke(*args)
+    assert again.exit_code == 0, again.output
+    assert json.loads((tmp_path / "summary.json").read_text()) == one  # seconds and all
+
+
+def test_float32_on_torch(tmp_path):
+    result = invoke(*SMALL, "--backend", "torch", "--dtype", "float32", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["compare"] is None
+    assert summary["provenance"]["dtype"] == "float32"
+    assert summary["provenance"]["backend"] == "torch"
+    assert all(r["infeasibility"] <= 1e-5 for r in summary["methods"])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--backend", "foo"], "numpy, torch, jax, cupy"),
+        (["--compare", "numpy,foo"], "unknown backend 'foo'"),
+        (["--compare", "numpy"], "two or more backends"),
+        (["--device", "cuda:0"], "cannot compute on 'cuda:0'"),
+        (["--dtype", "float16"], "float64 or float32"),
+        (["--data", "nowhere"], "no train-images-idx3-ubyte.gz in nowhere"),
+        (["--atoms", "0"], "atoms must be"),
+        (["--radius", "-1"], "radius must be"),
+        (["--radius", "nan"], "radius must be"),
+        (["--ridge", "-1"], "lam must be"),
+        (["--iterations", "0"], "iterations must be"),
+        (["--time", "0"], "time must be"),
+        (["--samples", "0"], "samples must be"),
+        (["--seed", "-1"], "seed must be"),
+        (["--repeat", "0"], "repeat must be"),
+        (["--units", "0"], "units must be"),
+    ],
+)
+def test_a_mistake_is_one_line_before_any_work(tmp_path, args, message):
+    result = invoke(*SMALL, "--out", tmp_path / "out", *args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_backend_that_is_not_installed_names_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(xv.backends, "installed", lambda name: name != "cupy")
+    monkeypatch.setattr(xv.backends, "get", xv.backends.get.__wrapped__)
+    result = invoke(*SMALL, "--backend", "cupy", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "pip install 'xvarpro[cuda12]'" in result.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = invoke(*SMALL, "--out", tmp_path / "file")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert str(tmp_path / "file") in result.stderr
+
+
+@pytest.mark.parametrize(("module", "name"), [("matplotlib", "matplotlib"), ("sklearn.datasets", "scikit-learn")])
+def test_an_optional_package_that_is_missing_names_its_remedy(tmp_path, monkeypatch, module, name):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "xvarpro_experiments.figures", raising=False)
+    monkeypatch.delattr(xvarpro_experiments, "figures", raising=False)
+    result = invoke(*SMALL, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {name} is not installed: pip install {name}\n"
