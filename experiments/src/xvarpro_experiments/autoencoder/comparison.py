@@ -178,29 +178,16 @@ def setting(
     return Setting(images, tuple(widths), **numbers)
 
 
-def experiment(
-    data: Data | str = "mnist",
-    samples: int | None = None,
-    test_samples: int | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    widths: Sequence[int] | None = None,
-    batch: int = 500,
-    **numbers: Any,
-) -> Experiment:
+def experiment(data: Data | str = "mnist", batch: int = 500, **options: Any) -> Experiment:
     """The paper's Example 1, with its rivals.
 
     Parameters
     ----------
-    data, samples, test_samples, folder, widths
-        As in `setting`.
+    data : Data or str
     batch : int
         Images of each level in a mini-batch.
-    **numbers
-        Fields of `Setting`: ridge, mu, rho, gain, splits, units, dtype, backend, device.
-
-    Returns
-    -------
-    Experiment
+    **options
+        Of `setting`.
 
     Examples
     --------
@@ -209,7 +196,7 @@ def experiment(
     >>> [m.family for m in small.methods].count("rival")
     4
     """
-    of = setting(data, samples, test_samples, folder, widths, **numbers)
+    of = setting(data, **options)
     ours: tuple[Method, ...] = (
         Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
         Solver(DEFAULT),
@@ -239,15 +226,7 @@ def experiment(
     )
 
 
-def collapse(
-    data: Data | str = "mnist",
-    samples: int | None = None,
-    test_samples: int | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    widths: Sequence[int] | None = None,
-    caps: Sequence[float] = (0.1, 0.01),
-    **numbers: Any,
-) -> Experiment:
+def collapse(data: Data | str = "mnist", caps: Sequence[float] = (0.1, 0.01), **options: Any) -> Experiment:
     """What a shared full step does to the latents, next to separate steps with a cap.
 
     A step toward a vertex of the set of s leaves one latent at alpha = 1. Where the ridge makes the vertex look good,
@@ -255,18 +234,13 @@ def collapse(
 
     Parameters
     ----------
-    data, samples, test_samples, folder, widths
-        As in `setting`.
+    data : Data or str
     caps : sequence of float
         Largest steps of s, in (0, 1].
-    **numbers
-        Fields of `Setting`; the ridge is 1e-3 unless given.
-
-    Returns
-    -------
-    Experiment
+    **options
+        Of `setting`; the ridge is 1e-3 unless given.
     """
-    of = setting(data, samples, test_samples, folder, widths, **({"ridge": 1e-3} | numbers))
+    of = setting(data, **({"ridge": 1e-3} | options))
     methods: tuple[Method, ...] = (
         Solver("CR-VarPro: one Armijo step for s and phi", "paper", xv.algorithms.cr_varpro()),
         Solver("one adaptive step for s and phi", algorithm=xv.algorithms.FrankWolfe()),

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from xvarpro_experiments.autoencoder import model
-from xvarpro_experiments.autoencoder.selection import Kept
 from xvarpro_experiments.figures import COLOURS, legend, lines, mark, measured, readable, tidy
 from xvarpro_experiments.race import Race
 
@@ -45,7 +44,7 @@ def collapse(race: Race, loss: str, latents: str) -> Figure:
     return figure
 
 
-def sweep(found: Sequence[Kept], title: str = "") -> Figure:
+def sweep(found: Sequence[model.Kept], title: str = "") -> Figure:
     """Test loss against active latents, a point for each ridge, above the line of PCA with as many axes.
 
     Parameters

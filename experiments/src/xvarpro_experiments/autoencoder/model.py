@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -320,3 +321,44 @@ def pca_loss(V: np.ndarray, X: np.ndarray) -> np.ndarray:
     captured = np.cumsum(np.mean((X @ V) ** 2, axis=0))
     whole = np.mean(np.sum(X * X, axis=1))
     return 0.5 * np.maximum(whole - np.concatenate([[0.0], captured]), 0.0)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One ridge of a sweep.
+
+    Attributes
+    ----------
+    ridge : float
+        Per image.
+    active : int
+        Latents that are active at the end.
+    loss : float
+        Mean test loss ``1/2 |x - xhat|^2`` with the decoder of the lower level.
+    refitted : float
+        The same with the active latents alone and a decoder fitted to all training images at almost no ridge: what the
+        encoder has kept, without the shrinkage of the ridge that chose.
+    floor : float
+        That of PCA with as many axes.
+    s : array
+        Sorted, largest first.
+    splits : int
+    """
+
+    ridge: float
+    active: int
+    loss: float
+    refitted: float
+    floor: float
+    s: np.ndarray
+    splits: int
+
+    @property
+    def excess(self) -> float:
+        """``loss / floor - 1``."""
+        return self.loss / self.floor - 1
+
+    @property
+    def refitted_excess(self) -> float:
+        """``refitted / floor - 1``."""
+        return self.refitted / self.floor - 1

@@ -11,8 +11,16 @@ from xvarpro_experiments.photographs.blur import (
     start,
 )  # fmt: skip
 from xvarpro_experiments.photographs.estimate import Estimate, estimate, scales
-from xvarpro_experiments.photographs.experiment import METHODS, Deblurred, deblur, experiment, kernel_match, scenes
-from xvarpro_experiments.photographs.restore import Restoration, psnr, restore, sharpen
+from xvarpro_experiments.photographs.experiment import METHODS, experiment, scenes
+from xvarpro_experiments.photographs.restore import (
+    Deblurred,
+    Restoration,
+    deblur,
+    kernel_match,
+    psnr,
+    restore,
+    sharpen,
+)  # fmt: skip
 
 __all__ = [
     "METHODS",

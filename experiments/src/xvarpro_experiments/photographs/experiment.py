@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from xvarpro_experiments.datasets import Photograph, scene
 from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
 from xvarpro_experiments.photographs.blur import RIDGE, problem
 from xvarpro_experiments.photographs.estimate import before, resized, scales
-from xvarpro_experiments.photographs.restore import psnr, restore, sharpen
+from xvarpro_experiments.photographs.restore import kernel_match
 
 METHODS: tuple[Method, ...] = (
     Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
@@ -29,98 +27,9 @@ METHODS: tuple[Method, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Deblurred:
-    """A photograph before and after, in dB where the sharp one is known; NaN elsewhere.
-
-    Attributes
-    ----------
-    name : str
-    blurred, deblurred, known : float
-        PSNR of the photograph, of what came out, and of what comes out with the true kernel.
-    match : float
-        Of the kernel, as `kernel_match`.
-    trust : float
-        As of `Restoration`.
-    seconds : float
-        For all kernels and the sharpening.
-    image, kernel : arrays
-        What came out.
-    photograph : Photograph
-    """
-
-    name: str
-    blurred: float
-    deblurred: float
-    known: float
-    match: float
-    trust: float
-    seconds: float
-    image: np.ndarray
-    kernel: np.ndarray
-    photograph: Photograph
-
-    def record(self) -> dict[str, Any]:
-        """For a table."""
-        return {
-            key: getattr(self, key) for key in ("name", "blurred", "deblurred", "known", "match", "trust", "seconds")
-        }
-
-
-def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Deblurred:
-    """Estimate the blur of a photograph, undo what is sure of it, and compare with the truth where that is known.
-
-    Parameters
-    ----------
-    photograph : Photograph
-        Only its blurred image is used before the comparison.
-    size, iterations
-        As in `restore`.
-    """
-    began = time.perf_counter()
-    image, kernel, trust = restore(photograph.blurred, size, iterations=iterations)
-    seconds = time.perf_counter() - began
-    sharp, true = photograph.sharp, photograph.kernel
-    border = min(30, photograph.blurred.shape[0] // 4)
-    shift = min(8, border)
-
-    def dB(x: np.ndarray) -> float:
-        return float("nan") if sharp is None else psnr(x, sharp, shift, border)
-
-    return Deblurred(
-        photograph.name,
-        dB(photograph.blurred),
-        dB(image),
-        float("nan") if true is None else dB(sharpen(photograph.blurred, true)),
-        float("nan") if true is None else kernel_match(kernel, true),
-        trust,
-        seconds,
-        image,
-        kernel,
-        photograph,
-    )
-
-
 def scenes(n: int = 4, side: int = 255, size: int = 15) -> list[Photograph]:
     """Photographs blurred here, where there are no real ones: one image, another path of the camera for each."""
     return [scene(side, size, seed=i) for i in range(n)]
-
-
-def kernel_match(found: np.ndarray, true: np.ndarray) -> float:
-    """Cosine of two kernels, whatever their sizes, at the best shift; negative entries of `found` count as 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import photographs
-    >>> round(photographs.kernel_match(np.eye(3), np.eye(5)), 6)
-    0.774597
-    """
-    side = found.shape[0] + true.shape[0]
-    a, b = (np.zeros((side, side)) for _ in range(2))
-    a[: found.shape[0], : found.shape[1]] = np.maximum(found, 0.0)
-    b[: true.shape[0], : true.shape[1]] = true
-    return deconvolution.match(a, b)
 
 
 def experiment(

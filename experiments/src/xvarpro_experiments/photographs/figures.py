@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from xvarpro_experiments.figures import COLOURS, images, tidy
-from xvarpro_experiments.photographs.experiment import Deblurred
+from xvarpro_experiments.photographs.restore import Deblurred
 
 _SHOWN = 4  # photographs in a figure
 
