@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from xvarpro_experiments import deconvolution, race
@@ -120,8 +122,8 @@ def test_measured_signals_are_the_true_ones_blurred():
 
 
 def test_every_method_descends_towards_the_optimum_and_the_figures_are_drawn(tmp_path):
-    methods = tuple(m if not m.grid else Solver(m.name, m.candidates[3], m.family) for m in deconvolution.METHODS)
-    stated = deconvolution.experiment(n=5, length=24, methods=methods)
+    methods = tuple(m.grid[3] if m.grid else m for m in deconvolution.METHODS)
+    stated = replace(deconvolution.experiment(n=5, length=24), methods=methods)
     found = race.run(stated, Budget(12, 20.0), seeds=(0,), progress=False)
     for outcome in found.outcomes[0]:
         gap = deconvolution.gaps(found, 0, outcome.method).value
@@ -138,7 +140,7 @@ def test_every_method_descends_towards_the_optimum_and_the_figures_are_drawn(tmp
 
 
 def test_given_signals_have_no_true_kernel():
-    stated = deconvolution.experiment(Y, methods=(Solver("default"),))
+    stated = replace(deconvolution.experiment(Y), methods=(Solver("default"),))
     task = stated.task(0)
     assert not task.measures
     assert task.optimum == deconvolution.optimum(Y).value
