@@ -77,14 +77,18 @@ class Machine:
         """The framework; NumPy by default."""
         return xv.backends.get(self.name or "numpy")
 
+    @property
+    def place(self) -> Any:
+        """The device, as the framework names it; None for its default."""
+        return None if self.device is None else xv.backends.find_device(self.backend, self.device)
+
     def scope(self) -> AbstractContextManager[None]:
         """The numerical settings of a solve."""
         return self.backend.scope(self.dtype)
 
     def bring(self, tree: Tree) -> Tree:
         """A tree of NumPy arrays on the backend; real numbers in the dtype."""
-        backend = self.backend
-        place = None if self.device is None else backend.parse_device(self.device)
+        backend, place = self.backend, self.place
 
         def move(x: np.ndarray) -> Array:
             return backend.asarray(
@@ -138,7 +142,7 @@ class Machine:
         backend, (x, rest), (fixed, _) = self.backend, partition(state), partition(given)
         began = time.perf_counter()
         with self.scope():
-            one = backend.asarray(np.ones(()), dtype=self.dtype, device=backend.device_of(x[0]))
+            one = backend.asarray(np.ones(()), dtype=self.dtype, device=self.place)
             fed = feed(0.0)
             if compiled:
                 call = self.compiled(_First(step), given, one, state, fed)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast, final
 
 import numpy as np
+from array_api_compat import device
 
 import xvarpro as xv
 from xvarpro import Problem
@@ -140,7 +141,7 @@ class Joint:
         for level in self.problem.levels:
             if _lam(level):
                 n = rows[0].shape[1]
-                eye = xp.eye(n, dtype=rows[0].dtype, device=self.backend.device_of(rows[0]))
+                eye = xp.eye(n, dtype=rows[0].dtype, device=device(rows[0]))
                 rows.append(_lam(level) ** 0.5 * _weighed(level.Omega, eye))
                 targets.append(xp.zeros_like(targets[0][:1, :]) + xp.zeros_like(eye[:, :1]))
         return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
@@ -553,8 +554,8 @@ def _noise(backend: xv.backends.Backend, like: Tree) -> Tree:
     return rest.fill(
         backend.asarray(
             np.random.default_rng(seed).normal(size=tuple(x.shape)),
-            dtype=backend.dtype_name(x),
-            device=backend.device_of(x),
+            dtype=str(x.dtype).rpartition(".")[2],
+            device=device(x),
         )
         for seed, x in enumerate(own)
     )

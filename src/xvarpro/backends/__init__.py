@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.columns import column_loop
+from xvarpro.backends.exchange import find_device
 from xvarpro.backends.factorisations import linalg_errors
 from xvarpro.backends.interface import Backend
 from xvarpro.backends.registry import (
@@ -37,6 +38,7 @@ __all__ = [
     "SuiteHooks",
     "TapedBackend",
     "column_loop",
+    "find_device",
     "find_dtype",
     "get",
     "installed",

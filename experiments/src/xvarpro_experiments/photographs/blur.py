@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
+from array_api_compat import device
 
 import xvarpro as xv
 from xvarpro import Problem
@@ -52,6 +53,7 @@ class StackedConvolution(Operator):
     Examples
     --------
     >>> import numpy as np
+    from array_api_compat import device
     >>> from xvarpro_experiments.photographs import StackedConvolution
     >>> StackedConvolution(np.array([[1.0, 2.0], [0.0, 1.0]]), (2,)).dense().round(12) + 0.0
     array([[1., 0.],
@@ -112,8 +114,7 @@ class StackedConvolution(Operator):
 
     def dense(self) -> Array:
         xp, n = xv.array_namespace(self.images), self.shape[1]
-        device = xv.backends.owner(self.images).device_of(self.images)
-        return self.matvec(xp.eye(n, dtype=self.images.dtype, device=device))
+        return self.matvec(xp.eye(n, dtype=self.images.dtype, device=device(self.images)))
 
     def _forward(self, x: Array) -> Array:
         period = self.layout.period
@@ -153,7 +154,7 @@ def gram(M: StackedConvolution) -> Array:
     lag = (at[:, :, None] - at[:, None, :]) % np.asarray(layout.period)[:, None, None]
     index = np.ravel_multi_index(tuple(lag), layout.period)
     backend = xv.backends.owner(M.images)
-    places = backend.asarray(index.reshape(-1).astype(np.int32), dtype="int32", device=backend.device_of(M.images))
+    places = backend.asarray(index.reshape(-1).astype(np.int32), dtype="int32", device=device(M.images))
     return xp.reshape(xp.take(xp.reshape(lags, (-1,)), places), index.shape)
 
 
@@ -183,7 +184,7 @@ class Correlation(LowerSolver):
         G = gram(M)
         if system.ridged:
             xp = xv.array_namespace(G)
-            G = G + system.lam * xp.eye(G.shape[0], dtype=G.dtype, device=backend.device_of(G))
+            G = G + system.lam * xp.eye(G.shape[0], dtype=G.dtype, device=device(G))
         return CorrelationFactor(backend.cholesky(G))
 
     def argmin(self, backend: Backend, system: System, factor: CorrelationFactor, y: Array) -> Array:
@@ -225,6 +226,7 @@ def differences(image: np.ndarray, taper: int = 0) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
+    from array_api_compat import device
     >>> from xvarpro_experiments import photographs
     >>> photographs.differences(np.array([[0.0, 1.0], [2.0, 5.0]])).ravel()
     array([1., 2.])
