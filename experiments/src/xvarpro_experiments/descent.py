@@ -80,7 +80,13 @@ class Machine:
     @property
     def place(self) -> Any:
         """The device, as the framework names it; None for its default."""
-        return None if self.device is None else xv.backends.find_device(self.backend, self.device)
+        if self.device is None:
+            return None
+        known = self.backend.devices()
+        found = known.get(self.device, known.get(f"{self.device}:0"))
+        if found is None:
+            raise ProblemError(f"device must be one of {', '.join(known)} on {self.backend.name}, got {self.device!r}")
+        return found
 
     def scope(self) -> AbstractContextManager[None]:
         """The numerical settings of a solve."""

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.columns import column_loop
-from xvarpro.backends.exchange import find_device
 from xvarpro.backends.factorisations import linalg_errors
 from xvarpro.backends.interface import Backend
 from xvarpro.backends.registry import (
@@ -38,7 +37,6 @@ __all__ = [
     "SuiteHooks",
     "TapedBackend",
     "column_loop",
-    "find_device",
     "find_dtype",
     "get",
     "installed",

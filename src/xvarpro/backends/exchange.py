@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.backends import of, owner
 from xvarpro.backends.interface import Backend
-from xvarpro.backends.registry import of, owner
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array
