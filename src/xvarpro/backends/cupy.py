@@ -107,7 +107,7 @@ class CuPyBackend(SuiteHooks, TapedBackend):
     ) -> ndarray:
         if _reproducibly.get():  # cuSPARSE adds up in the order in which threads end
             return super().sparse_product(rows, columns, data, shape, w)
-        from cupyx.scipy.sparse import coo_matrix  # slow to import, and few ask
+        from cupyx.scipy.sparse import coo_matrix  # slow to import, and few use it
 
         return coo_matrix((data, (rows, columns)), shape=shape).tocsr() @ w
 

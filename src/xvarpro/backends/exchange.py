@@ -83,7 +83,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
     Raises
     ------
     ExchangeError
-        The target cannot hold the dtype of `x`, and no `dtype` was asked for: an `UnsupportedDtypeError` where it has
+        The target cannot hold the dtype of `x`, and no `dtype` is given: an `UnsupportedDtypeError` where it has
         no such dtype at all.
     """
     source = of(x)
@@ -105,7 +105,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
             "Convert it to float32 or float64 first."
         ) from error
     if dtype_name(y) != want:
-        remedy = "pass it as int32" if "int" in want else "ask for dtype='float32'"
+        remedy = "pass it as int32" if "int" in want else "pass dtype='float32'"
         raise ExchangeError(
             f"a {want} array became {dtype_name(y)} on {to.name}, which would lose digits"
             + (f"; turn jax_enable_x64 on, or {remedy}" if to.name == "jax" else "")

@@ -134,7 +134,7 @@ class JaxBackend(SuiteHooks, Backend):
         return jax.scipy.linalg.solve_triangular(R, B, lower=lower, trans=2 if transpose else 0)
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
-        from jax.experimental.sparse import BCOO  # slow to import, and few ask
+        from jax.experimental.sparse import BCOO  # slow to import, and few use it
 
         return BCOO((data, xp.stack([rows, columns], axis=1)), shape=shape) @ w
 

@@ -107,7 +107,7 @@ class NumPyBackend(SuiteHooks, TapedBackend):
     def solve_triangular(self, R: ndarray, B: ndarray, *, lower: bool = False, transpose: bool = False) -> ndarray:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
         # substitution is one pass of order n^2 k. SciPy brings a BLAS of its own, whose threads get in the way of
-        # NumPy's: all else takes twice as long. A lower one is upper from its last row on; as it stands, rows would be
+        # NumPy's: all else takes twice as long. A lower one is upper from its last row on; unreversed, rows would be
         # exchanged, by sizes that units of the unknowns decide
         R = adjoint(R) if transpose else R
         if lower != transpose:

@@ -1,4 +1,4 @@
-"""The registry of backends. A framework is imported when it is asked for, or when an array of its type arrives."""
+"""The registry of backends. A framework is imported on its first use, or when an array of its type arrives."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from xvarpro.errors import UnsupportedError
 
 
 def to_numpy(x: mx.array) -> np.ndarray:
-    """The values on the host; shares memory, which nobody writes to."""
+    """The values on the host; shares memory, which nothing writes to."""
     return np.asarray(x)
 
 

@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
     return getattr(mx, name)
 
 
-# -- creation: the standard names a device, and double precision is asked for by dtype ---------------------------------
+# -- creation: the standard names a device, and double precision comes by dtype ---------------------------------
 
 
 def asarray(x: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> mx.array:

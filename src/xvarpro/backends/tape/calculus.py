@@ -7,7 +7,8 @@ from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.engine import Tape, base
-from xvarpro.backends.tape.rules.table import Array, Namespace
+from xvarpro.backends.tape.rules.table import Namespace
+from xvarpro.core.struct import Array
 
 
 def vjp(
@@ -28,7 +29,7 @@ def vjp(
     primals : sequence of arrays
         Real or complex floating arrays, of any shapes.
     constants : sequence of arrays
-        Arrays that no gradient is asked for. They become arrays of the same namespace as the primals, so that the
+        Arrays without a gradient. They become arrays of the same namespace as the primals, so that the
         function never mixes two. What is not an array is handed over as it is.
     xp : namespace
         The raw array API namespace. Inside another `vjp`, the namespace of its traced arrays is taken.
@@ -69,7 +70,8 @@ def vjp(
     >>> pullback(np.asarray(1.0))
     (array([2., 0., 6.]),)
     """
-    traces = [x.tape for x in (*primals, *constants) if type(x) is TracedArray]
+    arrays: tuple[Any, ...] = (*primals, *constants)
+    traces = [x.tape for x in arrays if type(x) is TracedArray]
     tape = Tape(max((base(xp, index_add), *traces), key=lambda below: below.level))
     leaves = [tape._input(x) for x in primals]
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
@@ -95,13 +97,13 @@ def _pullback(
     def pullback(cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if single else tuple(cotangents)
         _check(cotangents, [place[1:] for place in places], "cotangent", "output")
-        traces = [g.tape for g in cotangents if type(g) is TracedArray]
+        traces = [g.tape for g in cotangents if isinstance(g, TracedArray)]
         xp = max((tape.below, *traces), key=lambda ns: ns.level)
         seeds = [(i, g) for (i, _, _), g in zip(places, cotangents, strict=True) if i is not None]
         gradients = tape._pull(seeds, xp)
         # the leaves are the first nodes
         return tuple(
-            xp.zeros_like(x) if g is None else g if type(g) is type(x) or type(g) is TracedArray else xp.asarray(g)
+            xp.zeros_like(x) if g is None else g if type(g) is type(x) or isinstance(g, TracedArray) else xp.asarray(g)
             for x, g in zip(primals, gradients, strict=False)
         )
 

@@ -1,6 +1,6 @@
 """The tape: a namespace that records, and its transpose.
 
-A `Tape` is the namespace the model sees. It stands on a raw namespace (`Ground`) or on another tape, which is how
+A `Tape` is the namespace the model sees. It is built on a raw namespace (`Ground`) or on another tape, which is how
 a backward pass is differentiated: the rules then call the functions of the lower tape.
 
 Nothing a tape refers to refers back to it: traced arrays point at their tape, nodes hold values only. So the
@@ -18,8 +18,9 @@ from typing import Any
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.namespace import PASSED_ON, install
-from xvarpro.backends.tape.rules.table import FORWARD, Array, Like, Namespace, is_inexact
+from xvarpro.backends.tape.rules.table import FORWARD, Like, Namespace, is_inexact
 from xvarpro.core.namespace import device
+from xvarpro.core.struct import Array
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")
@@ -67,7 +68,7 @@ _ground = lru_cache(maxsize=64)(Ground)
 
 
 def base(xp: Namespace, index_add: Callable[..., Array]) -> Ground | Tape:
-    """Return what a new tape stands on: the tape given, or the ground made of a raw namespace."""
+    """Return what a new tape is built on: the tape given, or the ground made of a raw namespace."""
     return xp if isinstance(xp, Tape) else _ground(xp, index_add)
 
 
@@ -150,7 +151,7 @@ class Tape:
         return TracedArray(y, self, None)
 
     def _input(self, x: Array) -> TracedArray:
-        """Enter a leaf: an array that gradients are asked for."""
+        """Enter a leaf: an array that gets a gradient."""
         value = self._lift(x).value
         if not is_inexact(value.dtype):
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
@@ -162,7 +163,7 @@ class Tape:
         if not isinstance(y, (tuple, list)):
             nodes.append((pull, parents, kept, operands, extra, 1))
             return TracedArray(y, self, len(nodes) - 1)
-        # several results: the node stands at the last, where all of their gradients are known
+        # several results: the node is at the last, where all of their gradients are known
         first = len(nodes)
         nodes.extend([None] * (len(y) - 1))
         nodes.append((pull, parents, kept, operands, extra, len(y)))
@@ -175,6 +176,7 @@ class Tape:
         nodes = self.nodes
         upper = xp if isinstance(xp, Tape) else None
         gradients: list[Any] = [None] * len(nodes)
+        g: Any
         for i, g in seeds:
             _add(gradients, i, g if upper is None else upper._lift(g))
         for i in range(len(nodes) - 1, -1, -1):
@@ -193,7 +195,7 @@ class Tape:
         return gradients
 
 
-def _add(gradients: list[Any], i: int, d: Array) -> None:
+def _add(gradients: list[Any], i: int, d: Array | TracedArray) -> None:
     before = gradients[i]
     gradients[i] = d if before is None else before + d
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.tape import rules  # noqa: F401  (importing them fills the tables)
 from xvarpro.backends.tape.array import TracedArray
@@ -16,8 +16,12 @@ from xvarpro.backends.tape.recording import (
     primitive_method,
     unary_method,
 )
-from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE, Array
+from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
 from xvarpro.core.namespace import device as device_of
+from xvarpro.core.struct import Array
+
+if TYPE_CHECKING:
+    from xvarpro.backends.tape.engine import Tape
 
 # handed over untouched: no array goes in
 CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")
@@ -33,7 +37,7 @@ LIKE = ("empty_like", "ones_like", "zeros_like")
 PLAIN = ("can_cast", "finfo", "iinfo", "result_type")
 
 
-def asarray(self: Any, obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
+def asarray(self: Tape, obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> TracedArray:
     """Pass a traced array through, cast if asked; make anything else a constant."""
     if type(obj) is TracedArray:
         obj = self._lift(obj)
@@ -49,14 +53,14 @@ def _holds_traced(obj: Any) -> bool:
     return isinstance(obj, (tuple, list)) and any(type(x) is TracedArray or _holds_traced(x) for x in obj)
 
 
-def full(self: Any, shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
+def full(self: Tape, shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> TracedArray:
     """Broadcast a traced fill value, so that its gradient is kept."""
     if type(fill_value) is not TracedArray:
         return TracedArray(self.below.full(shape, fill_value, dtype=dtype, device=device), self, None)
     return self.broadcast_to(self.asarray(fill_value, dtype=dtype), (shape,) if isinstance(shape, int) else shape)
 
 
-def full_like(self: Any, x: Array, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
+def full_like(self: Tape, x: Array, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> TracedArray:
     """Do as `full`, in the shape and dtype of `x`."""
     dtype = x.dtype if dtype is None else dtype
     return self.full(tuple(x.shape), fill_value, dtype=dtype, device=device_of(x) if device is None else device)

@@ -8,11 +8,15 @@ each parent. Only what the rule reads is in it, so intermediate arrays that no r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import Array, Composite, Like, Namespace, Primitive, reads_of, unbroadcast
+from xvarpro.backends.tape.rules.table import Composite, Like, Namespace, Primitive, reads_of, unbroadcast
+from xvarpro.core.struct import Array
+
+if TYPE_CHECKING:
+    from xvarpro.backends.tape.engine import Tape
 
 Method = Callable[..., Any]
 
@@ -26,7 +30,7 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
 
     pull.__name__ = name
 
-    def method(self: Any, x: Array, /) -> TracedArray:
+    def method(self: Tape, x: Any, /) -> TracedArray:
         if type(x) is not TracedArray or x.tape is not self:
             x = self._lift(x)
         value = x.value
@@ -43,7 +47,7 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
 def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Array] | None) -> Method:
     """Make the method of a function of two arrays that broadcast.
 
-    There are three pulls, so that none has to ask who needs a gradient. `extra` holds an operand, or its Like,
+    There are three pulls, so that none has to test which operand needs a gradient. `extra` holds an operand, or its Like,
     where the result has another shape or dtype than the operand.
     """
     left_y, left_a, left_b = _reads(left)
@@ -52,7 +56,7 @@ def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Ar
     pull_left, pull_right, pull_both = _pull_one(left), _pull_one(right), _pull_both(left, right)
     pull_left.__name__ = pull_right.__name__ = pull_both.__name__ = name
 
-    def method(self: Any, a: Array, b: Array, /) -> TracedArray:
+    def method(self: Tape, a: Any, b: Any, /) -> TracedArray:
         i = j = None
         if type(a) is TracedArray and a.tape is self:
             a, i = a.value, a.index
@@ -128,7 +132,7 @@ def primitive_method(name: str, entry: Primitive) -> Method:
     pull = pull_one if operands == 1 else pull_several
     pull.__name__ = name
 
-    def method(self: Any, *args: Any, **options: Any) -> Any:
+    def method(self: Tape, *args: Any, **options: Any) -> Any:
         count = len(args) if operands is None else operands
         values: list[Any] = []
         need, parents = [], []
@@ -158,7 +162,7 @@ def composite_method(entry: Composite) -> Method:
     if operands == 0:
         return definition
 
-    def method(self: Any, *args: Any, **options: Any) -> Any:
+    def method(self: Tape, *args: Any, **options: Any) -> Any:
         return definition(self, *(self._lift(x) for x in args[:operands]), *args[operands:], **options)
 
     return method
@@ -167,7 +171,7 @@ def composite_method(entry: Composite) -> Method:
 def constant_method(name: str) -> Method:
     """Make the method of a function that is constant between its steps: evaluated on values, never recorded."""
 
-    def method(self: Any, *args: Any, **options: Any) -> Any:
+    def method(self: Tape, *args: Any, **options: Any) -> Any:
         args = tuple(self._value(x) for x in args)
         options = {k: self._value(x) for k, x in options.items()}
         return self._constant(getattr(self.below, name)(*args, **options))
@@ -178,7 +182,7 @@ def constant_method(name: str) -> Method:
 def creation_method(name: str) -> Method:
     """Make the method of a function that makes arrays from numbers."""
 
-    def method(self: Any, *args: Any, **options: Any) -> TracedArray:
+    def method(self: Tape, *args: Any, **options: Any) -> TracedArray:
         if any(type(x) is TracedArray for x in (*args, *options.values())):
             raise NoRuleError(name.replace("_", ".", 1) if name.startswith("fft_") else name, "of a traced array")
         return self._constant(getattr(self.below, name)(*args, **options))
@@ -189,7 +193,7 @@ def creation_method(name: str) -> Method:
 def plain_method(name: str) -> Method:
     """Make the method of a question about dtypes or shapes: the answer is no array."""
 
-    def method(self: Any, *args: Any, **options: Any) -> Any:
+    def method(self: Tape, *args: Any, **options: Any) -> Any:
         return getattr(self.below, name)(*(self._value(x) for x in args), **options)
 
     return method

@@ -6,7 +6,6 @@ import math
 
 from xvarpro.backends.tape.rules.table import (
     FORWARD,
-    Array,
     Namespace,
     composite,
     conj,
@@ -20,6 +19,7 @@ from xvarpro.backends.tape.rules.table import (
     unbroadcast,
 )
 from xvarpro.core.namespace import device
+from xvarpro.core.struct import Array
 
 LN2, LN10 = math.log(2.0), math.log(10.0)
 

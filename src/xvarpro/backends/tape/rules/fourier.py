@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro.backends.tape.rules.table import Array, Namespace, along, axes_of, composite, conj, match, primitive
+from xvarpro.backends.tape.rules.table import Namespace, along, axes_of, composite, conj, match, primitive
 from xvarpro.core.namespace import device
+from xvarpro.core.struct import Array
 
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
@@ -51,7 +52,7 @@ def _half_adjoint(xp: Namespace, g: Array, n: int, axis: int, norm: str) -> Arra
 
 
 def _full_adjoint(xp: Namespace, g: Array, axis: int, norm: str) -> Array:
-    """Apply the adjoint of irfft to n real numbers: entries that stand for a conjugate pair count twice."""
+    """Apply the adjoint of irfft to n real numbers: entries that represent a conjugate pair count twice."""
     n = g.shape[axis]
     d = xp.fft.rfft(g, axis=axis, norm=_OPPOSITE[norm])
     single = [1.0] + [2.0] * ((n - 1) // 2) + [1.0] * (n > 1 and n % 2 == 0)

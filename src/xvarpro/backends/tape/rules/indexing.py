@@ -2,7 +2,7 @@
 
 A basic key (integers, slices, an ellipsis) transposes to zeros and an assignment, `_place`. A key with integer
 or boolean arrays transposes to `_scatter`: the same reading done on an array of positions says where each
-entry came from, so the backend's scatter-add is only ever asked for the simplest thing, a flat array and a
+entry came from, so the backend's scatter-add has to do the simplest case only, a flat array and a
 one-dimensional integer key.
 """
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from xvarpro.backends.tape.rules.table import FORWARD, Array, Namespace, composite, constant, primitive
+from xvarpro.backends.tape.rules.table import FORWARD, Namespace, composite, constant, primitive
 from xvarpro.core.namespace import device
+from xvarpro.core.struct import Array
 
 _SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
 

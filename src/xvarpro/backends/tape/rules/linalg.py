@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import (
-    Array,
     Namespace,
     adjoint,
     composite,
@@ -21,6 +20,7 @@ from xvarpro.backends.tape.rules.table import (
     unbroadcast,
 )
 from xvarpro.core.namespace import device
+from xvarpro.core.struct import Array
 
 
 class EighResult(NamedTuple):
@@ -156,7 +156,7 @@ def _eigh_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...],
     """Giles, Collected matrix derivative results, 2008, section 3.1, made Hermitian."""
     (gw, gV), (w, V) = g, y
     VH = adjoint(xp, V)
-    M = None
+    M: Any = None
     if gV is not None:
         one = xp.eye(w.shape[-1], dtype=w.dtype, device=device(w))
         gap = xp.expand_dims(w, axis=-2) - xp.expand_dims(w, axis=-1) + one
@@ -184,7 +184,7 @@ def _qr(xp: Namespace, A: Array, /, *, mode: str = "reduced") -> QRResult:
 def _qr_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
     """Walter and Lehmann, arXiv:1001.1654, m >= n: (gQ + Q copyltu(M)) R^-H, M = R gR^H - gQ^H Q."""
     (gQ, gR), (Q, R) = g, y
-    M = None if gR is None else xp.matmul(R, adjoint(xp, gR))
+    M: Any = None if gR is None else xp.matmul(R, adjoint(xp, gR))
     if gQ is not None:
         inner = xp.matmul(adjoint(xp, gQ), Q)
         M = -inner if M is None else M - inner
@@ -217,7 +217,7 @@ def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], 
     """Townsend, Differentiating the singular value decomposition, 2016; the phases of a complex pair: PyTorch."""
     (gU, gS, gVh), (U, S, Vh) = g, y
     row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
-    M = None
+    M: Any = None
     if gU is not None or gVh is not None:
         one = xp.eye(S.shape[-1], dtype=S.dtype, device=device(S))
         inverse_gap = (1 - one) / (row * row - column * column + one)
@@ -246,7 +246,7 @@ def _turns(
     column: Array,
 ) -> Array:
     """Add up what the rotations of U and of V inside their own spans contribute, in the basis of the two."""
-    M = None
+    M: Any = None
     if gU is not None:
         skew = _skew(xp, xp.matmul(adjoint(xp, U), gU))
         M = skew * inverse_gap * row

@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import Array, Namespace, composite, nonzero_or_one, primitive, spread
+from xvarpro.backends.tape.rules.table import Namespace, composite, nonzero_or_one, primitive, spread
+from xvarpro.core.struct import Array
 
 
 @composite("linalg_vector_norm")

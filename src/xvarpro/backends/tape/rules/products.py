@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro.backends.tape.rules.table import Array, Namespace, adjoint, composite, conj, primitive, simple, unbroadcast
+from xvarpro.backends.tape.rules.table import Namespace, adjoint, composite, conj, primitive, simple, unbroadcast
 from xvarpro.core.namespace import device
+from xvarpro.core.struct import Array
 
 
 def _matmul_left(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array:

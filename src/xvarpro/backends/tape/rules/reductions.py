@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from xvarpro.backends.tape.rules.table import (
-    Array,
     Namespace,
     along,
     axes_of,
@@ -18,6 +17,7 @@ from xvarpro.backends.tape.rules.table import (
     primitive,
     spread,
 )
+from xvarpro.core.struct import Array
 
 Axis = int | tuple[int, ...] | None
 
@@ -99,13 +99,13 @@ def _prod(xp: Namespace, x: Array, /, *, axis: Axis = None, dtype: Any = None, k
 
 @primitive("_prod", forward=lambda xp, x, axis: xp.prod(x, axis=axis))
 def _prod_rule(xp: Namespace, g: Array, _y: Array, x: Array, axis: int) -> Array:
-    # products of what stands before and after each factor: right with zeros, where y/x is not
+    # products of the factors before and after each one: right with zeros, where y/x is not
     others = _before(xp, x, axis) * xp.flip(_before(xp, xp.flip(x, axis=axis), axis), axis=axis)
     return xp.expand_dims(g, axis=axis) * conj(xp, others)
 
 
 def _before(xp: Namespace, x: Array, axis: int) -> Array:
-    """Multiply the entries that stand before each one."""
+    """Multiply the entries before each one."""
     one = xp.ones_like(x[along(x.ndim, axis, slice(0, 1))])
     return xp.cumulative_prod(xp.concat([one, x[along(x.ndim, axis, slice(0, -1))]], axis=axis), axis=axis)
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xvarpro.backends.tape.rules.table import (
-    Array,
-    Namespace,
-    along,
-    axes_of,
-    composite,
-    primitive,
-    transpose,
-    unbroadcast,
-)
+from xvarpro.backends.tape.rules.table import Namespace, along, axes_of, composite, primitive, transpose, unbroadcast
+from xvarpro.core.struct import Array
 
 
 def _reshape(xp: Namespace, g: Array, _y: Array, _x: Array, *_how: Any, **_named: Any) -> Array:

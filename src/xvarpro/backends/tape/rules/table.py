@@ -13,10 +13,16 @@ Complex numbers: the gradient of a real L is dL/dRe + i dL/dIm (PyTorch's conven
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-Array = Any
-Namespace = Any
+from xvarpro.core.struct import Array
+
+
+class Namespace(Protocol):
+    """An array-API namespace with its extensions' functions as ``linalg_qr``: a `Ground`, or a `Tape` on one."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+    def __hash__(self) -> int: ...
 
 
 class Like:
@@ -62,7 +68,7 @@ FORWARD: dict[str, Callable[..., Any]] = {}
 def simple(name: str, *derivatives: Callable[..., Any] | None) -> None:
     """Enter a function without options, of one array or of two.
 
-    The rule of one array is `d(xp, g, y, x)`; of two, `d(xp, g, y, a, b)` for each, where None stands for an operand
+    The rule of one array is `d(xp, g, y, x)`; of two, `d(xp, g, y, a, b)` for each, where None marks an operand
     that the function depends on through steps only, and the tape undoes broadcasting. An operand with an underscore
     arrives as None.
     """
@@ -141,8 +147,8 @@ def conj(xp: Namespace, x: Array) -> Array:
     """Conjugate; a real array, which the standard refuses, comes back as it is."""
     try:
         dtype = x.dtype
-    except AttributeError:
-        return x.conjugate()
+    except AttributeError:  # a Python number
+        return x.conjugate()  # type: ignore[attr-defined]
     return xp.conj(x) if is_complex(dtype) else x
 
 
