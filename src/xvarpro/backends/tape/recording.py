@@ -47,7 +47,7 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
 def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Array] | None) -> Method:
     """Make the method of a function of two arrays that broadcast.
 
-    There are three pulls, so that none has to test which operand needs a gradient. `extra` holds an operand, or its Like,
+    There are three pulls, so that none has to test which operand needs a gradient. `extra` holds an operand, or Like,
     where the result has another shape or dtype than the operand.
     """
     left_y, left_a, left_b = _reads(left)
