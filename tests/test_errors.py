@@ -320,7 +320,7 @@ def test_a_singular_omega_is_refused_with_its_condition(kind, model, backend):
     refused(ProblemError, r"^lower\.Omega must be invertible", model, problem=problem, backend=backend.name)
 
 
-def test_an_omega_is_judged_in_the_dtype_of_the_solve(backend):
+def test_an_omega_is_checked_in_the_dtype_of_the_solve(backend):
     nearly = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]])
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=nearly)
     assert np.isfinite(xv.value_and_gradient(problem, START, backend=backend.name)[0])
@@ -338,7 +338,7 @@ def test_units_and_signs_make_no_omega_singular(Omega, backend):
     assert np.isfinite(xv.value_and_gradient(problem, START, backend=backend.name)[0])
 
 
-def test_the_omega_of_a_level_that_only_judges_may_be_singular():
+def test_the_omega_of_an_upper_level_may_be_singular():
     upper = xv.Level(decays, SIGNAL, lam=1.0, Omega=SINGULAR["difference operator"])
     problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
     assert np.isfinite(xv.value_and_gradient(problem, START)[0])
@@ -390,9 +390,9 @@ def test_data_that_are_not_finite_are_named(bad, model, backend):
     refused(ProblemError, r"upper\.y must be finite; got NaN or inf", model, problem=problem, backend=there)
 
 
-@pytest.mark.parametrize("home", HOST_BACKENDS)
-def test_wider_data_are_rounded_with_a_warning_that_names_them(home):
-    owner = xv.backends.get(home)
+@pytest.mark.parametrize("framework", HOST_BACKENDS)
+def test_wider_data_are_rounded_with_a_warning_that_names_them(framework):
+    owner = xv.backends.get(framework)
     theta0 = send(owner, START.astype("float32"))
     y = SIGNAL.astype("float32")
     with pytest.warns(xv.PrecisionWarning, match=r"data\['t'\] is float64 and theta0 is float32.*rounded") as caught:
@@ -409,9 +409,9 @@ def test_every_wide_array_is_named_once():
     assert {w.filename for w in caught} == {__file__}
 
 
-@pytest.mark.parametrize("home", HOST_BACKENDS)
-def test_narrow_data_widen_silently(home):
-    owner = xv.backends.get(home)
+@pytest.mark.parametrize("framework", HOST_BACKENDS)
+def test_narrow_data_widen_silently(framework):
+    owner = xv.backends.get(framework)
     t, y = (send(owner, x.astype("float32")) for x in (T, SIGNAL))
     assert xv.solve(xv.separable(decays, y, data={"t": t}), START, max_iter=1).theta.dtype == np.float64
 

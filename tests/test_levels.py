@@ -151,7 +151,7 @@ def test_gradient_is_what_differences_give(kind, name):
 def test_value_is_that_of_dense_algebra(kind):
     """One least-squares problem per right-hand side, of all rows and the ridge, weights included."""
     problem = PROBLEMS[kind]
-    low, judge = problem.lower, problem.upper or problem.lower
+    low, upper = problem.lower, problem.upper or problem.lower
     M, y, weights, lam = stated(low, problem.data)
     n = M.shape[1]
     Omega = np.eye(n) if low.Omega is None else low.Omega
@@ -165,8 +165,8 @@ def test_value_is_that_of_dense_algebra(kind):
         ],
         axis=1,
     )
-    N, z, heavy, mu = stated(judge, problem.data)
-    over = np.eye(n) if judge.Omega is None else judge.Omega
+    N, z, heavy, mu = stated(upper, problem.data)
+    over = np.eye(n) if upper.Omega is None else upper.Omega
     value = 0.5 * np.sum(heavy * np.abs(N @ w - z) ** 2) + 0.5 * mu * np.sum(np.abs(over @ w) ** 2)
     assert float(xv.value_and_gradient(problem, START)[0]) == pytest.approx(value, rel=1e-12)
     fit = xv.solve(problem, START, max_iter=0)

@@ -417,10 +417,10 @@ def named_decays(theta, data):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("home", HOST_BACKENDS)
-def test_results_go_home(home, dtype, backend):
+@pytest.mark.parametrize("framework", HOST_BACKENDS)
+def test_results_are_of_the_framework_of_theta0(framework, dtype, backend):
     """Whatever computes, arrays come back in theta0's framework, on its device, in its dtype."""
-    owner = xv.backends.get(home)
+    owner = xv.backends.get(framework)
     with float64(owner):
         theta0 = send_tree(owner, {"rates": START}, dtype)
         problem = xv.separable(
@@ -437,9 +437,9 @@ def test_results_go_home(home, dtype, backend):
     assert fit.provenance["dtype"] == dtype
 
 
-@pytest.mark.parametrize("home", HOST_BACKENDS)
-def test_data_may_come_from_any_framework(home, backend):
-    owner = xv.backends.get(home)
+@pytest.mark.parametrize("framework", HOST_BACKENDS)
+def test_data_may_come_from_any_framework(framework, backend):
+    owner = xv.backends.get(framework)
     with float64(owner):
         problem = xv.separable(decays, send(owner, SIGNAL + T), data={"t": send(owner, T)})
         fit = solve(problem, theta0=send(backend, START), max_iter=2)
@@ -503,7 +503,7 @@ def test_float64_numpy_on_jax_with_x64_off_just_works(device):
     assert jax.numpy.ones(2).dtype == "float32"
 
 
-def test_float64_cannot_go_home_to_jax_with_x64_off():
+def test_float64_cannot_be_returned_to_jax_with_x64_off():
     import jax.numpy as jnp
 
     calls = []
@@ -656,13 +656,13 @@ def test_result_does_not_share_memory_with_theta0(max_iter, backend):
     assert (host(fit.theta) == before).all()
 
 
-@pytest.mark.parametrize("home", HOST_BACKENDS)
-def test_result_does_not_share_memory_across_frameworks(home, backend):
-    theta0 = send(xv.backends.get(home), START.astype("float32"))
+@pytest.mark.parametrize("framework", HOST_BACKENDS)
+def test_result_does_not_share_memory_across_frameworks(framework, backend):
+    theta0 = send(xv.backends.get(framework), START.astype("float32"))
     problem = xv.separable(decays, SIGNAL.astype("float32"), data={"t": T.astype("float32")})
     fit = solve(problem, theta0=theta0, max_iter=0, backend=backend.name)
     before = host(fit.theta).copy()
-    if home != "jax":
+    if framework != "jax":
         theta0[0] = 7.0
     assert (host(fit.theta) == before).all()
 
@@ -805,5 +805,5 @@ def test_on_a_cuda_device(name):
     with ExitStack():
         owner = xv.backends.get(name)
         theta0 = owner.asarray(START, device=xv.backends.exchange.find_device(owner, "cuda:0"))
-        home = solve(theta0=theta0, max_iter=2)
-        assert str(device(home.theta)) == str(device(theta0))
+        fit = solve(theta0=theta0, max_iter=2)
+        assert str(device(fit.theta)) == str(device(theta0))

@@ -232,7 +232,7 @@ def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
 def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
     """``w`` at theta as the caller's arrays, a block of columns (n, k_i) at a time, or (n,) for a vector target.
 
-    A compressed target stands for one that may not fit in memory, so that this is another pass over the caller's.
+    A compressed target replaces one that may not fit in memory, so that this is another pass over the caller's.
     """
     y = prepared.original.lower.y
     for block in _blocks(prepared, y):

@@ -87,7 +87,7 @@ class Objective(ABC):
 
     @abstractmethod
     def restricted(self, indices: Array) -> Objective:
-        """The objective of the terms at `indices`, int (b,), scaled up to stand for all of them (`mini_batch`)."""
+        """The objective of the terms at `indices`, int (b,), scaled up to represent all of them (`mini_batch`)."""
 
 
 class LowerReport(NamedTuple):

@@ -1,4 +1,4 @@
-"""Mini-batches: the problem in which some terms of the upper level, scaled up, stand for all of them."""
+"""Mini-batches: the problem in which some terms of the upper level, scaled up, represent all of them."""
 
 from __future__ import annotations
 
