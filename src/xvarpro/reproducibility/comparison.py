@@ -165,7 +165,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """Draw the differences against iterations, log scale; a matplotlib Figure."""
-        from xvarpro.results.plotting import plot_comparison  # matplotlib is optional
+        from xvarpro.reproducibility.plotting import plot_comparison  # matplotlib is optional
 
         return plot_comparison(self)
 
