@@ -108,7 +108,7 @@ CASES = {
 
 
 def on(backend, *case):
-    """JAX compiles every case anew: a few represent all, unless --thorough is given."""
+    """JAX compiles every case anew: a few represent all, others run with `-m thorough`."""
     few = backend != "jax" or case in (("separable",), ("bilevel many targets",))
     return pytest.param(backend, *case, marks=[] if few else [pytest.mark.thorough])
 
