@@ -152,16 +152,16 @@ def exponentials() -> Row:
 def blocks(two_levels: bool) -> Row:
     """A network whose gates share a budget and whose weights are free."""
     rng = np.random.default_rng(13)
-    data = {"fit": rng.normal(size=(400, 8)), "judge": rng.normal(size=(300, 8))}
+    data = {"train": rng.normal(size=(400, 8)), "validation": rng.normal(size=(300, 8))}
     turn = rng.normal(size=(8, 3)) / 2
     target = {name: np.sin(x @ turn) + 0.05 * rng.normal(size=(len(x), 3)) for name, x in data.items()}
-    M = network("fit")
+    M = network("train")
     if two_levels:
-        judge = xv.Level(network("judge"), target["judge"])
-        lower = xv.Level(M, target["fit"], lam=1e-2)
-        problem = xv.bilevel(lower=lower, upper=judge, data=data, R=weight, mu=1e-3)
+        upper = xv.Level(network("validation"), target["validation"])
+        lower = xv.Level(M, target["train"], lam=1e-2)
+        problem = xv.bilevel(lower=lower, upper=upper, data=data, R=weight, mu=1e-3)
     else:
-        problem = xv.separable(M, target["fit"], data=data, lam=1e-2, R=weight, mu=1e-3)
+        problem = xv.separable(M, target["train"], data=data, lam=1e-2, R=weight, mu=1e-3)
 
     def start(rng: np.random.Generator) -> Any:
         return {"A": 0.5 * rng.normal(size=(8, 20)), "s": np.full(20, 0.05)}
@@ -465,8 +465,8 @@ def report(race: Race) -> None:
     for name, reason in race.skipped.items():
         print(f"left out: {name}: {reason}")
     for what, ratios in race.summary().items():
-        told = [f"{shown(x) if x else '0, the other never'} (to {100 * a:g} %)" for a, x in ratios.items()]
-        print(f"{what}: {', '.join(told)}", flush=True)
+        ratio = [f"{shown(x) if x else '0, the other never'} (to {100 * a:g} %)" for a, x in ratios.items()]
+        print(f"{what}: {', '.join(ratio)}", flush=True)
 
 
 def finite(x: Any) -> Any:

@@ -35,7 +35,7 @@ def run(name: str, repeat: int, out: Path) -> Iterator[tuple[dict[str, Any], Map
         yield case, command(**case, out=folder)
 
 
-def told(name: str, case: Mapping[str, Any]) -> str:
+def shown(name: str, case: Mapping[str, Any]) -> str:
     return f"`xvarpro run {name}{''.join(f' --{key} {value:g}' for key, value in case.items())}`"
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     ]
     for name in args.only:
         for case, summary in run(name, args.repeat, args.out):
-            said = told(name, case)
+            said = shown(name, case)
             rivals += [f"| {said} | {row} |" for row in duels(summary)]
             claims += [f"| {said} | {row} |" for row in claim(summary)]
     head = "Medians over starts, ranges in brackets.\n\n"

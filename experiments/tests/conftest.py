@@ -26,3 +26,10 @@ def double(chosen):
     import jax
 
     return jax.enable_x64(True)
+
+
+def pytest_collection_modifyitems(items):
+    """What compiles a program of its own on JAX runs with ``-m thorough``; `test_backends` runs JAX in any case."""
+    for item in items:
+        if "jax" in item.name and item.path.parent.parent.name == "experiments" and item.path.stem != "test_backends":
+            item.add_marker(pytest.mark.thorough)

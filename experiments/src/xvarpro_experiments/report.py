@@ -34,7 +34,7 @@ def race(screen: Console, found: Race) -> Table:
 
 
 def measures(screen: Console, found: Race) -> Table | None:
-    """What was measured beside the objective where the methods ended; None where nothing was."""
+    """What was measured besides the objective where the methods ended; None where nothing was."""
     record, best = found.record(), found.best().method
     names = list(dict.fromkeys(name for m in record["methods"] for name in m["measures"]))
     if not names:

@@ -43,7 +43,7 @@ def quasi_newton(memory: int = 10) -> Algorithm:
 
 @dataclass(frozen=True)
 class Setting:
-    """All that decides an autoencoder experiment, beside the methods.
+    """All that decides an autoencoder experiment, besides the methods.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ shows the same blur. Kernels that are estimated without a quarter of it, at the 
 undo the blur in four ways, and how far these lie from that of the whole tells how much of what sharpening has changed
 is error. That is taken back: with x the sharpened image, y the blurred one and E the error,
 ``y + max(0, 1 - |E|^2 / |x - y|^2) (x - y)`` is Stein's estimator of the sharp image around the blurred one (James and
-Stein, 1961). The median of four distances stands for ``|E|^2``: one part may be without any edge to go by.
+Stein, 1961). The median of four distances is taken for ``|E|^2``: one part may be without any edge to go by.
 """
 
 from __future__ import annotations
