@@ -127,32 +127,6 @@ def test_products_are_those_of_the_dense_matrix(grid, complex_, backend):
             np.testing.assert_allclose(host(got), want, rtol=0, atol=1e-14 * np.abs(A).sum(), err_msg=cls.__name__)
 
 
-@pytest.mark.parametrize("grid", [(5,), (6,), (3, 4)], ids=str)
-@mixed
-def test_products_in_float32(grid, complex_, backend):
-    for cls, kernel, rest, A in designs(grid, complex_[0]).values():
-        kernel, w = spoken("float32", kernel, draw(5, A.shape[-1], K, complex_=complex_[1]))
-        got = cls(send(backend, kernel), *rest).matvec(send(backend, w))
-        assert dtype_name(got) == ("complex64" if any(complex_) else "float32")
-        assert np.linalg.norm(host(got) - times(A, w)) <= 20 * EPS["float32"] * np.linalg.norm(A) * np.linalg.norm(w)
-
-
-@pytest.mark.parametrize("grid", [(5,), (6,), (3, 4), (2, 3, 4)], ids=str)
-@mixed
-def test_outer_is_the_gradient_of_the_product(grid, complex_, backend):
-    """Linear in the kernel: ``Re <outer, dx> = Re <r, M(dx) w>`` for every dx."""
-    for cls, kernel, rest, A in designs(grid, complex_[0]).values():
-        w, r = (draw(i, n, K, complex_=complex_[1]) for i, n in ((5, A.shape[-1]), (6, A.shape[-2])))
-        gradient = cls(send(backend, kernel), *rest).outer(send(backend, r), send(backend, w))
-        assert type(gradient) is cls
-        (g,), _ = trees.partition(gradient)
-        assert g.shape == kernel.shape
-        assert dtype_name(g) == ("complex128" if complex_[0] else "float64")
-        change = draw(20, *kernel.shape, complex_=complex_[0])
-        moved = host(cls(send(backend, change), *rest).matvec(send(backend, w)))
-        assert np.vdot(host(g), change).real == pytest.approx(np.vdot(r, moved).real, rel=1e-11, abs=1e-11)
-
-
 def test_a_product_can_be_differentiated_like_any_other_function(backend):
     """By the tape, Torch and JAX: what `outer` has a formula for."""
     for cls, kernel, rest, A in designs((5,)).values():
@@ -271,15 +245,6 @@ def divides(kind, grid, lam, weighted, complex_, backend):
     found = level.ask("diagnose", level.system, level.factor, level.send(level.y))
     assert float(found.condition) == pytest.approx((level.s.max(-1) / level.s.min(-1)).max())
     assert not bool(found.deficient)
-
-
-@pytest.mark.parametrize("complex_", [(False, False), (True, True)], ids=["real", "complex"])
-def test_division_in_float32(complex_, backend):
-    for kind in PERIODIC:
-        level = Level(backend, kind, (3, 4), complex_=complex_, dtype="float32")
-        w = level.ask("argmin", level.system, level.factor, level.send(level.y))
-        assert dtype_name(w) == level.y.dtype.name
-        assert np.linalg.norm(host(w) - level.w) <= 1e-5 * np.linalg.norm(level.w)
 
 
 def test_a_ridge_may_be_an_array(backend):

@@ -255,14 +255,6 @@ def test_nan_never_raises_and_never_passes(shape, bad, solver, backend):
     assert level.deficient or not np.isfinite(w).all()
 
 
-@pytest.mark.parametrize(("shape", "lam"), [((9, 4), 0.0), ((9, 4), 0.1), ((4, 4), 0.0), ((4, 9), 0.1)])
-def test_the_choice_by_shape_solves_the_level(shape, lam, backend):
-    A, y = rng(0).normal(size=shape), rng(1).normal(size=(shape[0], 2))
-    w = Solved(backend, lower.choose(Dense(A), lam), A, lam).argmin(y)
-    padded = np.vstack([y, np.zeros((shape[1] * bool(lam), 2))])
-    assert error(w, np.linalg.lstsq(stacked(A, lam), padded)[0]) <= 1e-12
-
-
 def test_factors_cross_a_compiled_loop(solver):
     """A factor is a tuple of arrays and nothing else."""
     factor = Solved(NUMPY, solver, rng(0).normal(size=(6, 3)), 0.1, weight(3)).factor
@@ -298,14 +290,13 @@ def with_condition(cond, shape=(60, 5), seed=0):
     return (U * np.logspace(0, -np.log10(cond), shape[1])) @ V.T
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["doubled", "plain"])
+@pytest.mark.parametrize("rows", [60, 40_000], ids=["doubled", "plain"])
 @pytest.mark.parametrize("dtype", REACHED)
-def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, large, backend, monkeypatch):
+def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     """A target that is too large for residuals of more digits is refined all the same."""
-    monkeypatch.setattr(lower._refinement, "LARGEST", 0 if large else 2**16)
     cond, draw = REACHED[dtype], rng(1)
-    A = with_condition(cond).astype(dtype)
-    y, c = draw.normal(size=(60, 2)).astype(dtype), draw.normal(size=(5, 2)).astype(dtype)
+    A = with_condition(cond, (rows, 5)).astype(dtype)
+    y, c = draw.normal(size=(rows, 2)).astype(dtype), draw.normal(size=(5, 2)).astype(dtype)
     level = Solved(backend, lower.Cholesky(), A, dtype=dtype)
     w = np.linalg.lstsq(A.astype(float), y.astype(float))[0]
     q = np.linalg.pinv(A.astype(float)).T @ c
