@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 from xvarpro.algorithms.common import add, along, arrived, curvature, moved, start, status
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.steps.interface import StepRule
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import dot
 from xvarpro.errors import ProblemError
@@ -134,7 +134,7 @@ class ConditionalGradient(Algorithm):
         iterate, grad, d = start(f, region, theta)
         memory = []
         for pair in self.blocks.searches(region):
-            L = array_namespace(iterate.value).ones_like(iterate.value)
+            L = namespace_of(iterate.value).ones_like(iterate.value)
             if self.step.uses_curvature:
                 L = curvature(f, theta, grad, _of_search(region, d, pair))
                 iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
@@ -187,7 +187,7 @@ def _of_search(region: Region, d: Leaves, pair: tuple[bool, bool]) -> Leaves:
 
 def _with_ball(region: Region, move: Move, state: ConditionalGradientState) -> Move:
     """The move together with the step of block B, which leaves its ball for alpha > 1."""
-    xp = array_namespace(move.gap)
+    xp = namespace_of(move.gap)
     free = {i for group, _ in region.free for i in group}
     both = tuple(state.d[i] if i in free else x for i, x in enumerate(move.d))
     return move._replace(d=both, gap=move.gap + state.iterate.gap_B, cap=xp.minimum(move.cap, xp.ones_like(move.cap)))

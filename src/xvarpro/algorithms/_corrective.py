@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, final
 from xvarpro.algorithms._conditional_gradient import Blocks, ConditionalGradient, Separate
 from xvarpro.algorithms.steps import ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
@@ -78,7 +78,7 @@ class Pairwise(Correction):
     """
 
     def mix(self, forward: Array, away: Array, inner: Array) -> Mix:
-        one = array_namespace(forward).ones_like(forward)
+        one = namespace_of(forward).ones_like(forward)
         return Mix(one, one, 0 * one)
 
 
@@ -106,7 +106,7 @@ class BlendedPairwise(Correction):
 
 def either(ahead: Array, like: Array, other: tuple[float, float, float]) -> Mix:
     """Toward the vertex where `ahead` holds, else the mix `other`."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     pairs = zip((1.0, 0.0, 0.0), other, strict=True)
     return Mix(*(xp.where(ahead, xp.full_like(like, a), xp.full_like(like, b)) for a, b in pairs))
 

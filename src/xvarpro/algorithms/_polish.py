@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.steps.interface import Point
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
 from xvarpro.objective.interface import Objective
@@ -57,7 +57,7 @@ def worked(state: Any, **work: Array | int) -> Any:
 
 def push(rows: Array, row: Array) -> Array:
     """The rows without the first and with another at the end."""
-    xp = array_namespace(rows)
+    xp = namespace_of(rows)
     return xp.concat([rows[1:, ...], xp.expand_dims(row, axis=0)])
 
 
@@ -74,7 +74,7 @@ class Projecting(FirstOrder):
         return sub(region.project(axpy(1.0, d, theta)), theta)
 
     def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
-        return region.project(goal), array_namespace(theta[0]).ones_like(corner(theta[0]))
+        return region.project(goal), namespace_of(theta[0]).ones_like(corner(theta[0]))
 
 
 class InFace(FirstOrder):
@@ -108,11 +108,11 @@ class InFace(FirstOrder):
 
         def again(now: _Slid) -> _Slid:
             dd = dot(now.ahead, now.ahead)
-            xp = array_namespace(dd)
+            xp = namespace_of(dd)
             alpha = xp.minimum(now.gap / xp.where(dd > 0, dd, xp.ones_like(dd)), xp.ones_like(dd))
             return slid(axpy(alpha, now.ahead, now.end), now.n + 1)
 
-        last = f.backend.while_loop(going, again, slid(theta, array_namespace(theta[0]).zeros_like(corner(theta[0]))))
+        last = f.backend.while_loop(going, again, slid(theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))))
         return last.end, last.n + 1
 
 

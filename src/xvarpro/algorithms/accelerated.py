@@ -10,7 +10,7 @@ from xvarpro.algorithms.common import add, arrived, at, certified, curvature, mo
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, select, sub
 from xvarpro.errors import ProblemError
@@ -46,12 +46,12 @@ class Accelerated(FirstOrder):
         iterate, grad, d = start(f, region, theta)
         L = curvature(f, theta, grad, d)
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
-        return AcceleratedState(iterate, grad, theta, array_namespace(L).ones_like(L), L)
+        return AcceleratedState(iterate, grad, theta, namespace_of(L).ones_like(L), L)
 
     def advance(self, f: Objective, region: Region, state: AcceleratedState) -> AcceleratedState:
         iterate, old, z, t, _ = state
         x = iterate.theta
-        xp = array_namespace(t)
+        xp = namespace_of(t)
         point, alpha, L, trials, calls = self._descend(f, region, z, x, state.L)
         point, grad, direction = certified(f, region, point.theta, point)
         # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
@@ -86,13 +86,13 @@ class Accelerated(FirstOrder):
         before = state.iterate.theta
         iterate, grad, _ = arrived(f, region, state.iterate, point, values)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
-        return AcceleratedState(iterate, grad, point.theta, array_namespace(alpha).ones_like(alpha), state.L)
+        return AcceleratedState(iterate, grad, point.theta, namespace_of(alpha).ones_like(alpha), state.L)
 
     def _descend(
         self, f: Objective, region: Region, z: Leaves, x: Leaves, L: Array
     ) -> tuple[Point, Array, Array, Array, Array]:
         """Gradient step from z, feasible from x; L grows until the quadratic model is an upper bound."""
-        xp = array_namespace(L)
+        xp = namespace_of(L)
         at_z, grad = f.value_and_gradient(z)
         slack = f.rounding(at_z.value)
 

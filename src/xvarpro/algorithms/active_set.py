@@ -10,7 +10,7 @@ from xvarpro.algorithms._corrective import Corrective, Mix, combine
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sum_
 from xvarpro.errors import ProblemError
@@ -94,7 +94,7 @@ class ActiveSetFrankWolfe(Corrective):
         checks.whole(self, "capacity", 2)
 
     def carry(self, region: Region, theta: Leaves) -> Active:
-        xp = array_namespace(*theta)
+        xp = namespace_of(*theta)
         atoms, weights = [], []
         for i, _ in region.constrained:
             x = theta[i]
@@ -108,7 +108,7 @@ class ActiveSetFrankWolfe(Corrective):
             iterate, active = state
             theta = list(iterate.theta)
             for (i, _), atoms, w in zip(region.constrained, active.atoms, active.weights, strict=True):
-                theta[i] = array_namespace(w).reshape(w @ _flat(atoms), theta[i].shape)
+                theta[i] = namespace_of(w).reshape(w @ _flat(atoms), theta[i].shape)
             # a search compares with the value of the point that it starts from, to the last digit
             value = f.point(tuple(theta)).value
             iterate = iterate._replace(theta=tuple(theta), value=value, counts=add(iterate.counts, values=1))
@@ -118,7 +118,7 @@ class ActiveSetFrankWolfe(Corrective):
 
     def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
         theta, grad, forward = state.iterate.theta, state.grad, state.iterate.gap_A
-        xp = array_namespace(forward)
+        xp = namespace_of(forward)
         toward = region.block(state.d, free=False)
         away, inner = ([xp.zeros_like(x) for x in theta] for _ in range(2))
         out, into = [], []
@@ -143,7 +143,7 @@ class ActiveSetFrankWolfe(Corrective):
     def settle(
         self, f: Objective, region: Region, state: ConditionalGradientState, move: Move, alpha: Array, drop: Array
     ) -> tuple[Active, Array, Array]:
-        xp = array_namespace(alpha)
+        xp = namespace_of(alpha)
         carrier, (mix, outs, intos, caps) = state.carrier, move.detail
         weights, dropped = [], alpha < 0
         scale = mix.away - mix.vertex - mix.inner
@@ -172,7 +172,7 @@ class ActiveSetFrankWolfe(Corrective):
 
 def _cap(mix: Mix, w: Array, out: Array, into: Array) -> Array:
     """The step at which the atom to leave has weight 0; inf where it is all there is, or is entered as well."""
-    xp = array_namespace(w)
+    xp = namespace_of(w)
     weight = xp.sum(xp.where(out, w, xp.zeros_like(w)))
     # away from a, the other weights grow: what they are is known better than 1 - w
     others = xp.sum(xp.where(out, xp.zeros_like(w), w))
@@ -187,7 +187,7 @@ def _insert(atoms: Array, w: Array, v: Array, alpha: Array) -> tuple[Array, Arra
     """The atom v with weight alpha: in the slot of an equal one, else in an empty one, else in one that a merger of
     the two lightest leaves empty.
     """
-    xp = array_namespace(w)
+    xp = namespace_of(w)
     K = w.shape[0]
     same = xp.all(_flat(atoms) == xp.reshape(v, (1, -1)), axis=1)
     known, room = xp.any(same), xp.any(w <= 0)
@@ -209,25 +209,25 @@ def _insert(atoms: Array, w: Array, v: Array, alpha: Array) -> tuple[Array, Arra
 
 def _normalised(w: Array) -> Array:
     """Weights with sum 1, those of the size of its rounding set to 0."""
-    xp = array_namespace(w)
+    xp = namespace_of(w)
     kept = xp.where(w > 2 * xp.finfo(w.dtype).eps, w, xp.zeros_like(w))
     return kept / xp.sum(kept)
 
 
 def _flat(atoms: Array) -> Array:
-    return array_namespace(atoms).reshape(atoms, (atoms.shape[0], -1))
+    return namespace_of(atoms).reshape(atoms, (atoms.shape[0], -1))
 
 
 def _pick(atoms: Array, index: Array) -> Array:
-    xp = array_namespace(atoms)
+    xp = namespace_of(atoms)
     return xp.take(atoms, xp.reshape(index, (1,)), axis=0)[0, ...]
 
 
 def _one_hot(index: Array | int, K: int, like: Array) -> Array:
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     slots = xp.arange(K, device=device(like), dtype=xp.int32 if isinstance(index, int) else index.dtype)
     return slots == index
 
 
 def _rows(mask: Array, atoms: Array) -> Array:
-    return array_namespace(mask).reshape(mask, (-1, *(1,) * (atoms.ndim - 1)))
+    return namespace_of(mask).reshape(mask, (-1, *(1,) * (atoms.ndim - 1)))

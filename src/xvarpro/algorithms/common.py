@@ -9,7 +9,7 @@ from typing import Any
 
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.algorithms.steps.interface import Line, Point
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, sub
@@ -19,7 +19,7 @@ from xvarpro.sets.region import Direction, Region
 
 def counts(like: Array, values: int = 0, gradients: int = 0, lmos: int = 0, projections: int = 0) -> Counts:
     """Counts as arrays of the shape, dtype and device of `like`, which is 0-d."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     return Counts(*(xp.full_like(like, float(n)) for n in (values, gradients, lmos, projections)))
 
 
@@ -36,7 +36,7 @@ def add(
 
 def status(like: Array, progress: Array | None = None) -> Array:
     """RUNNING, or NO_DESCENT where `progress` is False; 0-d int32 on the device of `like`."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     running = xp.zeros((), dtype=xp.int32, device=device(like))
     if progress is None:
         return running
@@ -45,14 +45,14 @@ def status(like: Array, progress: Array | None = None) -> Array:
 
 def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
     """Whether a step alpha along d, ``dd = |d|^2``, changes theta by more than its rounding; 0 and NaN do not."""
-    eps = array_namespace(alpha).finfo(alpha.dtype).eps
+    eps = namespace_of(alpha).finfo(alpha.dtype).eps
     return (alpha * alpha) * dd > (eps * eps) * dot(theta, theta)
 
 
 def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     """The first iterate, with value and certificate; its gradient; the direction d of Algorithm 2 there."""
     point, grad, direction = certified(f, region, theta)
-    zero = array_namespace(point.value).zeros_like(point.value)
+    zero = namespace_of(point.value).zeros_like(point.value)
     iterate = Iterate(
         theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1),
         direction.slack, direction.lower,
@@ -116,7 +116,7 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     of ``2^(1/4)`` times ``|<grad, d>| / |d|^2`` are returned: the same one everywhere and in all units of f and theta,
     and solves that agree for longer.
     """
-    xp = array_namespace(theta[0])
+    xp = namespace_of(theta[0])
     small = xp.finfo(theta[0].dtype).eps ** (1 / 3)
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
     ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
@@ -142,7 +142,7 @@ def feasible_search(
     trials found none. The next trial is the minimiser of the parabola through value, slope and the last trial, kept
     within a tenth and a half of the last alpha.
     """
-    xp = array_namespace(slope)
+    xp = namespace_of(slope)
 
     def trial(alpha: Array, n: Array) -> tuple[Array, Point, Array]:
         alpha = xp.where((n > limit) | ~(slope < 0), 0 * alpha, alpha)

@@ -14,7 +14,7 @@ from xvarpro.algorithms._conditional_gradient import (
 )
 from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
@@ -61,7 +61,7 @@ class FrankWolfe(ConditionalGradient):
 
     def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
         gap = state.iterate.gap_A
-        return Move(region.block(state.d, free=False), gap, array_namespace(gap).full_like(gap, self.cap))
+        return Move(region.block(state.d, free=False), gap, namespace_of(gap).full_like(gap, self.cap))
 
 
 def cr_varpro(delta: float = 0.5, gamma: float = 1e-4) -> FrankWolfe:

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from xvarpro.algorithms._conditional_gradient import ConditionalGradientState, Move
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, combine, either
 from xvarpro.algorithms.common import moved
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, dot, inner, select, sub, sum_
 from xvarpro.objective.interface import Objective
@@ -89,7 +89,7 @@ class InFaceFrankWolfe(Corrective):
 
     def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
         theta, grad, forward, carrier = state.iterate.theta, state.grad, state.iterate.gap_A, state.carrier
-        xp = array_namespace(forward)
+        xp = namespace_of(forward)
         sides = _path(f, region, theta, grad, carrier) if self.correction.in_face else _vertices(region, theta, grad)
         parts = (region.block(state.d, free=False), *sides)
         gaps = (forward, -dot(grad, parts[1]), -dot(grad, parts[2]))
@@ -112,7 +112,7 @@ class InFaceFrankWolfe(Corrective):
     def settle(
         self, f: Objective, region: Region, state: ConditionalGradientState, move: Move, alpha: Array, drop: Array
     ) -> tuple[Array, Array, Array]:
-        xp = array_namespace(alpha)
+        xp = namespace_of(alpha)
         expected, square = alpha * move.gap, alpha * alpha * dot(move.d, move.d)
         # a difference of values that rounding has eaten says nothing
         known = (square > 0) & (drop > 0) & (expected - drop > 2.0**-20 * expected)
@@ -123,7 +123,7 @@ class InFaceFrankWolfe(Corrective):
 
 def _decrease(gap: Array, dd: Array, L: Array) -> Array:
     """The largest decrease along a direction, on a parabola of curvature L, within a step of 1."""
-    xp = array_namespace(gap)
+    xp = namespace_of(gap)
     curved, one = L * dd, xp.ones_like(gap)
     best = gap / xp.where(curved > 0, curved, one)
     alpha = xp.where(curved > 0, xp.minimum(best, one), one)
@@ -134,7 +134,7 @@ def _without_rounding(d: Leaves, mix: Mix, parts: tuple[Leaves, ...]) -> Leaves:
     """The mix `d` of `parts`, 0 on leaves where they cancel: a long step would magnify the rounding left there."""
     out = []
     for x, *terms in zip(d, *parts, strict=True):
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         whole = sum_(c * c * inner(part, part) for c, part in zip(mix, terms, strict=True))
         some = inner(x, x) > (16 * xp.finfo(x.dtype).eps) ** 2 * whole
         out.append(xp.where(some, x, xp.zeros_like(x)))
@@ -143,10 +143,10 @@ def _without_rounding(d: Leaves, mix: Mix, parts: tuple[Leaves, ...]) -> Leaves:
 
 def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:
     """``x - a`` and ``s - x`` for the worst and the best vertex of the face."""
-    away, inner = ([array_namespace(x).zeros_like(x) for x in theta] for _ in range(2))
+    away, inner = ([namespace_of(x).zeros_like(x) for x in theta] for _ in range(2))
     for i, C in _with_faces(region):
         x, g = event(C, theta[i]), event(C, grad[i])
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         away[i] = xp.reshape(x - C.away(g, x), theta[i].shape)
         inner[i] = xp.reshape(C.away(-g, x) - x, theta[i].shape)
     # in exact arithmetic the projection changes nothing; it keeps what rounding left of a sum from growing with a step
@@ -155,7 +155,7 @@ def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leav
 
 def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
     """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets."""
-    xp = array_namespace(*theta)
+    xp = namespace_of(*theta)
     length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
     end = region.slide(tuple(-length * g for g in grad), theta)
     none = tuple(xp.zeros_like(x) for x in theta)
@@ -164,7 +164,7 @@ def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -
 
 def _reach(region: Region, d: Leaves, theta: Leaves) -> Array:
     """Largest step along d that stays in every set; inf where d is 0."""
-    xp = array_namespace(*theta)
+    xp = namespace_of(*theta)
     reaches = []
     for i, C in region.constrained:
         if C.has_faces:

@@ -15,7 +15,7 @@ from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.backends import Backend
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, inner, sub
@@ -65,7 +65,7 @@ class QuasiNewton(Algorithm):
     def init(self, f: Objective, region: Region, theta: Leaves) -> QuasiNewtonState:
         base = self.first_order.init(f, region, theta)
         like = base.iterate.value
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         zero, probe = xp.zeros_like(like), _probe(theta)
         empty = xp.zeros((self.memory, sum(math.prod(x.shape) for x in theta)), dtype=like.dtype, device=device(like))
         face = self.first_order.tangent(region, probe, theta)
@@ -79,7 +79,7 @@ class QuasiNewton(Algorithm):
         base, taken = f.backend.when(settled, partial(self._inside, f, region, state), (before, settled & ~settled))
         base = f.backend.when(~taken, partial(method.advance, f, region), base)
         iterate = base.iterate
-        xp = array_namespace(old.value)
+        xp = namespace_of(old.value)
 
         def remember(pairs: tuple[Array, Array]) -> tuple[Array, Array]:
             step, change = sub(iterate.theta, old.theta), sub(base.grad, before.grad)
@@ -117,7 +117,7 @@ class QuasiNewton(Algorithm):
         newton = _unflat(-_inverse_hessian(f.backend, S, Y, q, method.length(base)), theta)
         a = method.toward(f, region, newton, theta)
         slope = dot(grad, a)
-        xp = array_namespace(slope)
+        xp = namespace_of(slope)
         steep = slope < -(xp.finfo(q.dtype).eps ** 0.5) * xp.sqrt(dot(grad, grad) * dot(a, a))
         inside = steep & (inner(q, _flat(b)) <= self.trust * dot(grad, b))
 
@@ -241,7 +241,7 @@ class InFaceQuasiNewton(QuasiNewton):
 
 def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Array) -> Array:
     """``H q`` with the compact form of L-BFGS (Byrd, Nocedal, Schnabel 1994); pairs without curvature are left out."""
-    xp = array_namespace(q)
+    xp = namespace_of(q)
     # the rows are as long as theta: products with them are made, copies of them are not
     SY, YY = S @ Y.mT, Y @ Y.mT
     sy, yy, ss = (xp.linalg.diagonal(G) for G in (SY, YY, S @ S.mT))
@@ -267,14 +267,14 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
 
 def _flat(tree: Leaves, rows: int = 0) -> Array:
     """Leaves as one vector, or as rows of a matrix."""
-    xp = array_namespace(*tree)
+    xp = namespace_of(*tree)
     parts = [xp.reshape(x, (*x.shape[:rows], -1)) for x in tree]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
 
 def _unflat(v: Array, like: Leaves) -> Leaves:
     """Inverse of `_flat`, over leading axes too."""
-    xp, out, at = array_namespace(v), [], 0
+    xp, out, at = namespace_of(v), [], 0
     for x in like:
         n = math.prod(x.shape)
         out.append(xp.reshape(v[..., at : at + n], (*v.shape[:-1], *x.shape)))
@@ -290,7 +290,7 @@ def _probe(theta: Leaves) -> Leaves:
     """A direction that no face other than its own leaves as it is, for all that one can see."""
     out = []
     for x in theta:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         n = xp.arange(math.prod(x.shape), dtype=x.dtype, device=device(x))
         out.append(xp.reshape(xp.sin(n + 1), x.shape))
     return tuple(out)

@@ -10,7 +10,7 @@ from xvarpro.algorithms.common import add
 from xvarpro.algorithms.frank_wolfe import FrankWolfe
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner, select
@@ -128,7 +128,7 @@ class Reseeded(Algorithm):
         at = self._position(inner.iterate.theta)
         if at is None:
             return state
-        xp = array_namespace(state.k)
+        xp = namespace_of(state.k)
         due = (state.k >= state.next) | (inner.iterate.status != Status.RUNNING.code)
         due = due & xp.any(_dead(self._columns(inner.iterate.theta[at]))) & xp.isfinite(inner.iterate.value)
         return f.backend.when(due, lambda state: self._reseeded(f, region, state, at), state)
@@ -158,7 +158,7 @@ class Reseeded(Algorithm):
 
     def _reseeded(self, f: Objective, region: Region, state: ReseededState, at: int) -> ReseededState:
         """The state after a look at dead units: from the best trial if that is lower, else as it was."""
-        old, xp = state.iterate, array_namespace(state.k)
+        old, xp = state.iterate, namespace_of(state.k)
         best = self._best(f, region, old, at)
         taken = best.value < old.value  # NaN fails
 
@@ -177,7 +177,7 @@ class Reseeded(Algorithm):
     def _best(self, f: Objective, region: Region, old: Iterate, at: int) -> Trial:
         """The best of the trials with q = all dead units, half of them, ..., one."""
         theta, D = old.theta, self._columns(old.theta[at])
-        xp = array_namespace(D)
+        xp = namespace_of(D)
         one = xp.astype(_dead(D), D.dtype)
         rank = xp.cumulative_sum(one) - one  # of a dead unit among them
         seeds = _principal_directions(f, f.point(theta).r)
@@ -205,7 +205,7 @@ class Reseeded(Algorithm):
         self, f: Objective, region: Region, theta: Leaves, at: int, Z: Array, length: Array, share: Array
     ) -> tuple[Leaves, Array, Array]:
         """Theta with the seeds Z in it, feasible; LMO calls and projections."""
-        xp = array_namespace(Z)
+        xp = namespace_of(Z)
         zero = xp.zeros_like(share)
         allowed = xp.maximum(region.violation(theta), zero + 16 * xp.finfo(Z.dtype).eps)
 
@@ -237,13 +237,13 @@ class Reseeded(Algorithm):
 
 def _dead(D: Array) -> Array:
     """Mask of the columns that are exactly zero; NaN is alive."""
-    xp = array_namespace(D)
+    xp = namespace_of(D)
     return xp.max(xp.abs(D), axis=0) <= 0
 
 
 def _principal_directions(f: Objective, r: Array) -> Array:
     """Left singular vectors of the residual, (m, k), the largest first, 0 beyond its rank; largest entries positive."""
-    xp = array_namespace(r)
+    xp = namespace_of(r)
     U, s, _ = f.backend.svd(r @ r.mT if r.shape[1] > r.shape[0] else r)
     # beyond rounding: of a Gram matrix the squares of the singular values
     kept = s > (max(r.shape) * xp.finfo(s.dtype).eps) * xp.max(s)

@@ -10,7 +10,7 @@ from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, 
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sub
 from xvarpro.objective.interface import Objective
@@ -42,7 +42,7 @@ class Spectral(FirstOrder):
     def init(self, f: Objective, region: Region, theta: Leaves) -> SpectralState:
         iterate, grad, d = start(f, region, theta)
         L = curvature(f, theta, grad, d)
-        xp = array_namespace(L)
+        xp = namespace_of(L)
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
         return SpectralState(iterate, grad, 1 / L, push(recent, iterate.value))
@@ -50,7 +50,7 @@ class Spectral(FirstOrder):
     def advance(self, f: Objective, region: Region, state: SpectralState) -> SpectralState:
         d, state = self.direction(f, region, state)
         iterate = state.iterate
-        worst = array_namespace(state.recent).max(state.recent)
+        worst = namespace_of(state.recent).max(state.recent)
         alpha, point, trials = feasible_search(
             f, iterate.theta, d, dot(state.grad, d), iterate.value, worst, self.gamma, self.limit
         )
@@ -110,7 +110,7 @@ def _length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> 
     """``<s, s> / <s, y>`` of the step s = alpha d and the change y of the gradient (Barzilai, Borwein 1988); twice the
     last length where that fails.
     """
-    xp = array_namespace(alpha)
+    xp = namespace_of(alpha)
     curved = dot(d, change)
     length = alpha * dd / xp.where(curved > 0, curved, xp.ones_like(curved))
     return xp.where((curved > 0) & (length > 0), length, 2 * last)
@@ -118,7 +118,7 @@ def _length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> 
 
 def _bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
     """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
-    xp = array_namespace(length)
+    xp = namespace_of(length)
     size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
     longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
     return xp.where(slope > 0, xp.minimum(length, longest), length)

@@ -16,7 +16,7 @@ import numpy as np
 from xvarpro.algorithms.common import add, at, certified, start
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import axpy, select, sub
 from xvarpro.errors import ProblemError
@@ -228,7 +228,7 @@ class StochasticFrankWolfe(Algorithm):
         return np.stack(rows).astype(np.int32)
 
     def advance(self, f: Objective, region: Region, state: StochasticState) -> StochasticState:
-        xp = array_namespace(state.k)
+        xp = namespace_of(state.k)
         k = state.k + 1
         grad, memory, n = self.estimator.estimate(self._part(f, state), state.theta, k, state.memory)
         alpha = xp.minimum(xp.full_like(k, self.cap), 2 / (k + 8))
@@ -253,7 +253,7 @@ class StochasticFrankWolfe(Algorithm):
         period, size = state.batches.shape
         if not size:
             return f
-        xp = array_namespace(state.batches)
+        xp = namespace_of(state.batches)
         at = xp.reshape(xp.astype(state.k % period, state.batches.dtype), (1,))
         return f.restricted(xp.take(state.batches, at, axis=0)[0, :])
 

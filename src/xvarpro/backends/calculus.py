@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xvarpro.backends.interface import Backend, Linear
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 
 
@@ -20,7 +20,7 @@ def hessian_product(
 
     def gradient(*arrays: Array) -> Leaves:
         (value,), pullback = backend.vjp(lambda *x: (fun(*x),), arrays[:n], arrays[n:])
-        return pullback((array_namespace(value).ones_like(value),))
+        return pullback((namespace_of(value).ones_like(value),))
 
     # a Hessian is its own transpose
     return backend.vjp(gradient, primals, constants)

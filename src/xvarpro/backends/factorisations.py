@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 
 T = TypeVar("T", bound=Any)  # an array of one framework
 
@@ -26,7 +26,7 @@ def each_matrix(fun: Callable[..., tuple[T, ...]], fail: Callable[..., tuple[T, 
     except linalg_errors():
         if stacks[0].ndim == 2:
             return fail(*stacks)
-    xp, lead = array_namespace(*stacks), stacks[0].shape[:-2]
+    xp, lead = namespace_of(*stacks), stacks[0].shape[:-2]
     flat = [xp.reshape(x, (-1, *x.shape[-2:])) for x in stacks]
     found = [each_matrix(fun, fail, *(x[i, ...] for x in flat)) for i in range(flat[0].shape[0])]
     return tuple(xp.reshape(xp.stack(x), (*lead, *x[0].shape)) for x in zip(*found, strict=True))
@@ -34,6 +34,6 @@ def each_matrix(fun: Callable[..., tuple[T, ...]], fail: Callable[..., tuple[T, 
 
 def nan_if_not_finite(A: T) -> T:
     """NaN in place of every matrix with an entry that is not finite: LAPACK's SVD may never return from an inf."""
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     bad = ~xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
     return xp.where(bad, xp.full_like(A, xp.nan), A) if bool(xp.any(bad)) else A

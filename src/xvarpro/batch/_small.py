@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
 
@@ -30,14 +30,14 @@ def factor(A: Array) -> Factor:
     Modified Gram-Schmidt, twice: the second pass repairs the loss of orthogonality of the first, ``eps cond(A)``, down
     to rounding for as long as that is below 1 (Giraud, Langou, Rozloznik 2005).
     """
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     Q, first = _gram_schmidt(A)
     Q, second = _gram_schmidt(Q)
     return Factor(Q, second @ first, xp.sqrt(squares(A)))
 
 
 def _gram_schmidt(A: Array) -> tuple[Array, Array]:
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     n, rest, rows, triangle = A.shape[1], A, [], []
     for j in range(n):
         a = rest[:, 0, :]
@@ -55,19 +55,19 @@ def _gram_schmidt(A: Array) -> tuple[Array, Array]:
 
 def squares(A: Array) -> Array:
     """Squared lengths along the last axis, real."""
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     return xp.real(xp.vecdot(A, A)) if is_complex(A) else xp.vecdot(A, A)
 
 
 def products(A: Array, q: Array) -> Array:
     """``q^H a`` for all rows a of `A`: shapes (b, n, m) and (b, m), result (b, n)."""
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     return (A @ xp.expand_dims(xp.conj(q) if is_complex(q) else q, axis=2))[..., 0]
 
 
 def deficient(f: Factor, rows: int) -> Array:
     """Whether columns are dependent to working precision, shape (b,); NaN does not count as such."""
-    xp = array_namespace(f.R)
+    xp = namespace_of(f.R)
     pivots = xp.abs(xp.linalg.diagonal(f.R))
     tiny = (10 * xp.finfo(f.R.dtype).eps * max(rows, f.R.shape[1])) * f.length
     # a column of zeros has no direction: its pivot, and all that follow, are NaN
@@ -82,7 +82,7 @@ def coefficients(f: Factor, X: Array) -> Array:
 
 def rest(f: Factor, X: Array, along: Array) -> Array:
     """``x - Q Q^H x`` for the rows of `X`, at the length of those of Q; `along` holds their coefficients."""
-    xp = array_namespace(X)
+    xp = namespace_of(X)
     short = f.Q.shape[-1] - X.shape[-1]
     if short:
         X = xp.concat([X, xp.zeros((*X.shape[:-1], short), dtype=X.dtype, device=device(X))], axis=-1)
@@ -96,13 +96,13 @@ def solve_upper(R: Array, c: Array) -> Array:
 
 def solve_adjoint(R: Array, c: Array) -> Array:
     """``R^-H c`` for the rows of `c`, shape (b, k, n)."""
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     return _substitute(xp.conj(R) if is_complex(R) else R, c, range(R.shape[-1]))
 
 
 def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
     """Solve with the triangular matrix whose columns are the rows of `T`, unknown by unknown."""
-    xp = array_namespace(T)
+    xp = namespace_of(T)
     eye = xp.eye(T.shape[-1], dtype=T.dtype, device=device(T))
     for j in order:
         x = c[..., j : j + 1] / T[:, j : j + 1, j : j + 1]
@@ -113,7 +113,7 @@ def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
 
 def solve(K: Array, c: Array) -> Array:
     """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there."""
-    xp = array_namespace(K)
+    xp = namespace_of(K)
     p = K.shape[-1]
     eye = xp.eye(p, dtype=K.dtype, device=device(K))
     A = xp.concat([K, xp.expand_dims(c, axis=2)], axis=2)
@@ -125,7 +125,7 @@ def solve(K: Array, c: Array) -> Array:
 
 def condition(backend: Backend, R: Array) -> Array:
     """2-norm condition numbers, shape (b,); NaN where a matrix is not finite."""
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
     eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
     # a library's decomposition may raise for all where one holds NaN

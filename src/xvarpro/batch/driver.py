@@ -17,7 +17,7 @@ from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.region import Regions
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -170,7 +170,7 @@ class _Run:
 
             def going(carry: tuple[BatchState, Array]) -> Array:
                 state, least = carry
-                xp = array_namespace(state.status)
+                xp = namespace_of(state.status)
                 running = xp.sum(xp.astype(state.status == Status.RUNNING.code, xp.int32), dtype=xp.int32)
                 return (state.n > 0) & (running > least)
 
@@ -225,11 +225,11 @@ class _Run:
 
     def _restricted(self, problem: Problem, members: np.ndarray) -> Problem:
         at = self._index(members)
-        return restricted(problem, lambda x: array_namespace(x).take(x, at, axis=0))
+        return restricted(problem, lambda x: namespace_of(x).take(x, at, axis=0))
 
     def _taken(self, state: BatchState, members: np.ndarray) -> BatchState:
         at = self._index(members)
-        return trees.map_tuples(lambda x: array_namespace(x).take(x, at, axis=0) if x.ndim else x, state)
+        return trees.map_tuples(lambda x: namespace_of(x).take(x, at, axis=0) if x.ndim else x, state)
 
     def _gathered(self, pieces: list[tuple[np.ndarray, BatchState]]) -> BatchState:
         """The pieces in the order of the problems."""
@@ -238,7 +238,7 @@ class _Run:
         at = self._index(real[np.argsort(order[real])])
 
         def one(*parts: Array) -> Array:
-            xp = array_namespace(*parts)
+            xp = namespace_of(*parts)
             return xp.take(xp.concat(parts, axis=0), at, axis=0) if parts[0].ndim else parts[0]
 
         return trees.map_tuples(one, *(state for _, state in pieces))
@@ -269,7 +269,7 @@ class _Run:
 
 
 def _start(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
-    xp = array_namespace(theta)
+    xp = namespace_of(theta)
     local = f.local(theta)
     direction = regions.toward(theta, local.grad)
     point = Point(theta, local, direction.gap_A, direction.gap_B, method.init(local))
@@ -284,7 +284,7 @@ def _start(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, t
 def _step(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
     """One trial per problem; problems that have ended stay as they are."""
     point = state.point
-    xp = array_namespace(point.theta)
+    xp = namespace_of(point.theta)
     running = state.status == Status.RUNNING.code
     trial, promised = method.trial(f.backend, regions, point.theta, point.local, point.model)
     local, step = f.local(trial), trial - point.theta
@@ -311,7 +311,7 @@ def _step(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, st
 
 def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     """CONVERGED where both parts of the gap are small, or as small as rounding of the data lets them be."""
-    xp = array_namespace(point.theta)
+    xp = namespace_of(point.theta)
     value = point.local.value
     small = negligible_gap(value, tol, floor)
     done = (point.gap_A <= small) & (point.gap_B <= small)
@@ -323,7 +323,7 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
 
 
 def _finite(point: Point) -> Array:
-    xp = array_namespace(point.theta)
+    xp = namespace_of(point.theta)
     return xp.isfinite(point.local.value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
 
 

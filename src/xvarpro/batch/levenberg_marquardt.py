@@ -10,7 +10,7 @@ from xvarpro.batch import _small
 from xvarpro.batch.objective import Local
 from xvarpro.batch.region import Regions
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import select
 from xvarpro.errors import ProblemError
@@ -59,7 +59,7 @@ class LevenbergMarquardt(Struct):
             raise ProblemError("LevenbergMarquardt: damping must be > 0, since it grows by factors; got 0")
 
     def init(self, local: Local) -> Model:
-        xp = array_namespace(local.value)
+        xp = namespace_of(local.value)
         one = xp.ones_like(local.value)
         return Model(local.curvature, xp.linalg.diagonal(local.curvature), self.damping * one, 2 * one)
 
@@ -67,7 +67,7 @@ class LevenbergMarquardt(Struct):
         self, backend: Backend, regions: Regions, theta: Array, local: Local, model: Model
     ) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
-        xp = array_namespace(theta)
+        xp = namespace_of(theta)
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
         least = xp.where(largest > 0, xp.finfo(theta.dtype).eps * largest, xp.ones_like(largest))
@@ -82,7 +82,7 @@ class LevenbergMarquardt(Struct):
 
         `level` marks trials whose value differs by rounding alone and whose gap is smaller: progress all the same.
         """
-        xp = array_namespace(promised)
+        xp = namespace_of(promised)
         brought = old.value - new.value
         better = brought >= 1e-4 * promised
         accepted = xp.isfinite(new.value) & (promised > 0) & (better | level)
@@ -99,7 +99,7 @@ class LevenbergMarquardt(Struct):
 
 def _bfgs(B: Array, s: Array, y: Array) -> Array:
     """The BFGS update of `B`, as it is where the pair has no curvature."""
-    xp = array_namespace(B)
+    xp = namespace_of(B)
     Bs = _times(B, s)
     sy, sBs = xp.vecdot(s, y), xp.vecdot(s, Bs)
     good = (sy > (100 * xp.finfo(B.dtype).eps) * xp.sqrt(xp.vecdot(s, s) * xp.vecdot(y, y))) & (sBs > 0)
@@ -125,7 +125,7 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     round does where no constraint is met. Where a set offers no projection the steps go toward its vertices, as in
     Frank-Wolfe. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
-    xp = array_namespace(theta)
+    xp = namespace_of(theta)
     if not regions.constrained:
         d = -_small.solve(B, grad)
         return theta + d, -0.5 * xp.vecdot(grad, d)
@@ -174,13 +174,13 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
 
 
 def _times(B: Array, x: Array) -> Array:
-    return (B @ array_namespace(x).expand_dims(x, axis=2))[..., 0]
+    return (B @ namespace_of(x).expand_dims(x, axis=2))[..., 0]
 
 
 def _outer(a: Array) -> Array:
-    xp = array_namespace(a)
+    xp = namespace_of(a)
     return xp.expand_dims(a, axis=2) * xp.expand_dims(a, axis=1)
 
 
 def _eye(B: Array) -> Array:
-    return array_namespace(B).eye(B.shape[-1], dtype=B.dtype, device=device(B))
+    return namespace_of(B).eye(B.shape[-1], dtype=B.dtype, device=device(B))

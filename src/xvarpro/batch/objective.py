@@ -17,7 +17,7 @@ from xvarpro.batch import _small
 from xvarpro.batch._small import Factor
 from xvarpro.batch.region import Regions
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.problem.problem import Level, Problem
@@ -86,7 +86,7 @@ class Batch:
 
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         leaves, given = self.regions.split(x), list[str]()
 
         def flat(*arrays: Array) -> Leaves:
@@ -116,7 +116,7 @@ class Batch:
         return _half_squares(rows(level.y if y is None else y))
 
     def _total(self, value: Array, outputs: Outputs, low: Lower) -> Array:
-        xp = array_namespace(value)
+        xp = namespace_of(value)
         if outputs.R is not None:
             value = value + (0.5 * self.problem.mu) * outputs.R
         return xp.where(low.deficient, xp.full_like(value, xp.nan), value)
@@ -127,7 +127,7 @@ class Batch:
         """Factor and solve the lower level of every problem."""
         level: Any = self.problem.lower
         M, y = outputs.M_L.mT, rows(level.y if outputs.y_L is None else outputs.y_L)
-        xp = array_namespace(M)
+        xp = namespace_of(M)
         f = _small.factor(_stacked(M, level))
         along = _small.coefficients(f, y)
         lost = _small.deficient(f, M.shape[-1])
@@ -145,7 +145,7 @@ class Batch:
 
     def _ridge_below(self, r: Array, w: Array) -> Array:
         level: Any = self.problem.upper
-        xp = array_namespace(r)
+        xp = namespace_of(r)
         if not trees.is_array(level.lam) and not level.lam:
             return r
         Ow = w if level.Omega is None else w @ level.Omega.mT
@@ -160,13 +160,13 @@ class Batch:
         outside = _small.rest(f, X, _small.coefficients(f, X))
         # the two parts are orthogonal
         parts = [_grouped(x, p) for x in (outside, _small.solve_adjoint(f.R, C))]
-        J = array_namespace(X).concat(parts, axis=2)
+        J = namespace_of(X).concat(parts, axis=2)
         return _half_squares(r), grad, J
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, _, _ = low
         X, C = self._moved(low, outputs.M_L.shape[1], tangents)
-        xp = array_namespace(X)
+        xp = namespace_of(X)
         dw = -_small.solve_upper(f.R, _small.solve_adjoint(f.R, C) + _small.coefficients(f, X))
         own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
         J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
@@ -176,7 +176,7 @@ class Batch:
 
     def _moved(self, low: Lower, m: int, tangents: list[Outputs]) -> tuple[Array, Array]:
         """``dM w - dy`` and ``dM^H r`` for all tangents, those of one problem behind one another: (b, p k, ...)."""
-        xp, r = array_namespace(low.w), low.r[..., :m]
+        xp, r = namespace_of(low.w), low.r[..., :m]
         X = [_less(low.w @ t.M_L.mT, t.y_L) for t in tangents]
         C = [r @ _conj(t.M_L) for t in tangents]
         return xp.concat(X, axis=1), xp.concat(C, axis=1)
@@ -184,7 +184,7 @@ class Batch:
 
 def rows(y: Array) -> Array:
     """Targets (b, m) or (b, m, k) as (b, k, m)."""
-    return array_namespace(y).expand_dims(y, axis=1) if y.ndim == 2 else y.mT
+    return namespace_of(y).expand_dims(y, axis=1) if y.ndim == 2 else y.mT
 
 
 def _less(x: Array, y: Array | None) -> Array:
@@ -193,7 +193,7 @@ def _less(x: Array, y: Array | None) -> Array:
 
 def _stacked(M: Array, level: Any) -> Array:
     """Rows of ``[M; sqrt(lam) Omega]^T``."""
-    xp = array_namespace(M)
+    xp = namespace_of(M)
     if not trees.is_array(level.lam) and not level.lam:
         return M
     b, n, _ = M.shape
@@ -207,26 +207,26 @@ def _root(lam: Any, xp: Any) -> Any:
 
 
 def _conj(x: Array) -> Array:
-    return array_namespace(x).conj(x) if is_complex(x) else x
+    return namespace_of(x).conj(x) if is_complex(x) else x
 
 
 def _real(x: Array) -> Array:
-    return array_namespace(x).real(x) if is_complex(x) else x
+    return namespace_of(x).real(x) if is_complex(x) else x
 
 
 def _half_squares(r: Array) -> Array:
-    xp = array_namespace(r)
+    xp = namespace_of(r)
     return 0.5 * xp.sum(_small.squares(r), axis=1)
 
 
 def _grouped(X: Array, p: int) -> Array:
     """Rows (b, p k, m) as (b, p, k m)."""
     b, rows, m = X.shape
-    return array_namespace(X).reshape(X, (b, p, rows // p * m))
+    return namespace_of(X).reshape(X, (b, p, rows // p * m))
 
 
 def _products(J: Array, r: Array) -> Array:
     """``Re <J_i, r>`` for the rows of J, shape (b, p)."""
-    xp = array_namespace(J)
+    xp = namespace_of(J)
     flat = xp.reshape(r, (r.shape[0], r.shape[1] * r.shape[2]))
     return _real(_small.products(J, flat))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
@@ -58,7 +58,7 @@ class Regions(Struct):
 
     def split(self, x: Array) -> Leaves:
         """Leaves (b, ...) of vectors (b, p)."""
-        xp, out, at = array_namespace(x), [], 0
+        xp, out, at = namespace_of(x), [], 0
         for shape in self.shapes:
             n = math.prod(shape)
             out.append(xp.reshape(x[..., at : at + n], (*x.shape[:-1], *shape)))
@@ -67,7 +67,7 @@ class Regions(Struct):
 
     def join(self, leaves: Leaves) -> Array:
         """Inverse of `split`."""
-        xp = array_namespace(*leaves)
+        xp = namespace_of(*leaves)
         ahead = leaves[0].ndim - len(self.shapes[0])
         flat = [xp.reshape(x, (*x.shape[:ahead], math.prod(x.shape[ahead:]))) for x in leaves]
         return flat[0] if len(flat) == 1 else xp.concat(flat, axis=-1)
@@ -77,19 +77,19 @@ class Regions(Struct):
         if C.event_ndim != 1:
             return x
         ahead = x.ndim - len(self.shapes[i])
-        return array_namespace(x).reshape(x, (*x.shape[:ahead], math.prod(self.shapes[i])))
+        return namespace_of(x).reshape(x, (*x.shape[:ahead], math.prod(self.shapes[i])))
 
     def nearest(self, x: Array, slope: Array) -> Array:
         """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
         out, slopes = list(self.split(x)), self.split(slope)
         for i, C in self.region.constrained:
             point = C.project(self._event(C, out[i], i)) if C.has_projection else C.lmo(self._event(C, slopes[i], i))
-            out[i] = array_namespace(x).reshape(point, out[i].shape)
+            out[i] = namespace_of(x).reshape(point, out[i].shape)
         return self.join(tuple(out))
 
     def tangents(self, x: Array) -> Array:
         """The matrices that project directions on the smallest face of each point, shape (b, p, p)."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         b, p = x.shape
         eye = xp.expand_dims(xp.eye(p, dtype=x.dtype, device=device(x)), axis=1)
         out = list(self.split(xp.broadcast_to(eye, (p, b, p))))
@@ -102,7 +102,7 @@ class Regions(Struct):
 
     def toward(self, x: Array, grad: Array) -> Direction:
         """Algorithm 2 for every problem, and the gaps that certify it."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         leaves, g = list(self.split(x)), self.split(grad)
         gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
         for i, C in self.region.constrained:
@@ -121,7 +121,7 @@ class Regions(Struct):
 
     def violation(self, x: Array) -> Array:
         """Largest relative violation of any set by any problem, 0-d."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         worst, leaves = xp.zeros((), dtype=x.dtype, device=device(x)), self.split(x)
         for i, C in self.region.constrained:
             if x.shape[0]:
@@ -131,4 +131,4 @@ class Regions(Struct):
 
 def _each(x: Array) -> Array:
     """Sums over all axes but the first."""
-    return array_namespace(x).sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x
+    return namespace_of(x).sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x

@@ -13,13 +13,13 @@ from xvarpro.errors import UnsupportedError
 __all__ = [
     "adjoint",
     "adopt",
-    "array_namespace",
     "device",
     "dtype_name",
     "find_dtype",
     "is_array",
     "is_complex",
     "is_inexact",
+    "namespace_of",
 ]
 
 _known: dict[type, Any] = {}
@@ -28,7 +28,7 @@ _arrays: dict[type, bool] = {}
 _complex: dict[tuple[type, Any], bool] = {}
 
 
-def array_namespace(*arrays: Any) -> Any:
+def namespace_of(*arrays: Any) -> Any:
     """The namespace that all of the arrays belong to; `TypeError` where there is none.
 
     Examples
@@ -96,13 +96,13 @@ def is_complex(x: Any) -> bool:
     key = type(x.dtype), x.dtype  # dtypes of two frameworks are not to be compared
     found = _complex.get(key)
     if found is None:
-        found = _complex[key] = array_namespace(x).isdtype(x.dtype, "complex floating")
+        found = _complex[key] = namespace_of(x).isdtype(x.dtype, "complex floating")
     return found
 
 
 def is_inexact(x: Any) -> bool:
     """Whether the dtype of an array is real or complex floating."""
-    return array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))
+    return namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))
 
 
 def is_array(x: object) -> TypeGuard[Array]:
@@ -116,4 +116,4 @@ def is_array(x: object) -> TypeGuard[Array]:
 
 def adjoint(A: Any) -> Any:
     """``A^H``: transpose and conjugate of the last two axes."""
-    return array_namespace(A).conj(A.mT) if is_complex(A) else A.mT
+    return namespace_of(A).conj(A.mT) if is_complex(A) else A.mT

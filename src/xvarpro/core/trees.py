@@ -40,11 +40,11 @@ def array_namespace(*trees: Tree) -> Any:
     """
     first = trees[0] if trees else None
     if len(trees) == 1 and is_array(first):
-        return _namespace.array_namespace(first)
+        return _namespace.namespace_of(first)
     arrays = [x for tree in trees for x in leaves(tree) if is_array(x)]
     if not arrays:
         raise TypeError("array_namespace() needs at least one array; got " + ", ".join(type(t).__name__ for t in trees))
-    return _namespace.array_namespace(*arrays)
+    return _namespace.namespace_of(*arrays)
 
 
 def leaves(tree: Tree) -> list[Any]:
@@ -143,7 +143,7 @@ def dot(a: Leaves, b: Leaves) -> Array:
 
 def inner(x: Array, y: Array) -> Array:
     """``Re <x, y>`` of two arrays of one shape and dtype, without a temporary of their size where they are real."""
-    xp = _namespace.array_namespace(x)
+    xp = _namespace.namespace_of(x)
     if x.ndim != 1:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
@@ -175,7 +175,7 @@ def signs(like: Leaves) -> Leaves:
     rng = np.random.default_rng(0)
     drawn = [rng.uniform(0.5, 1.5, x.shape) * rng.choice([-1.0, 1.0], x.shape) for x in like]
     made = zip(drawn, like, strict=True)
-    return tuple(array_namespace(x).asarray(z, dtype=x.dtype, device=_namespace.device(x)) for z, x in made)
+    return tuple(_namespace.namespace_of(x).asarray(z, dtype=x.dtype, device=_namespace.device(x)) for z, x in made)
 
 
 def corner(x: Array) -> Array:
@@ -208,7 +208,7 @@ def select(condition: Array, a: Any, b: Any) -> Any:
     """
 
     def where(x: Array, y: Array) -> Array:
-        xp = _namespace.array_namespace(x)
+        xp = _namespace.namespace_of(x)
         ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
         return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
 
@@ -217,5 +217,5 @@ def select(condition: Array, a: Any, b: Any) -> Any:
 
 def rounding(value: Array) -> Array:
     """What two computed objectives near `value` may differ by without meaning anything."""
-    xp = _namespace.array_namespace(value)
+    xp = _namespace.namespace_of(value)
     return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)

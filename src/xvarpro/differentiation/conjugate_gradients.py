@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, plus, sub
 
@@ -93,7 +93,7 @@ def conjugate_gradients(
     c = restrict(c)
     start = J(c)
     rz, whole = dot(c, start), dot(start, start)
-    xp = array_namespace(rz)
+    xp = namespace_of(rz)
     zero, one = xp.zeros_like(rz), xp.ones_like(rz)
     floor = xp.finfo(rz.dtype).eps ** FLAT
 

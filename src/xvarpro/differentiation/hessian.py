@@ -18,7 +18,7 @@ from typing import Any
 
 from xvarpro.backends.calculus import hessian_product
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
@@ -72,7 +72,7 @@ class ReducedHessian:
         slopes, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))
         self.gradient, self.data_gradient = slopes[:p], slopes[p : p + m]
         self._p, self._m = p, m
-        self.zeros: Leaves = tuple(array_namespace(y).zeros_like(y) for y in (*x, *self._z))
+        self.zeros: Leaves = tuple(namespace_of(y).zeros_like(y) for y in (*x, *self._z))
 
     @property
     def data_zeros(self) -> Leaves:

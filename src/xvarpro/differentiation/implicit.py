@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
 from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.hessian import ReducedHessian
@@ -256,7 +256,7 @@ def _pull(
     backend = f.backend
     theta_bar, w_bar, value_bar = bars
     hessian = ReducedHessian(f, theta)
-    xp = array_namespace(value_bar)
+    xp = namespace_of(value_bar)
     by_theta, by_data = hessian.pull_w(w_bar)
     c = trees.plus(theta_bar, by_theta)
 

@@ -14,7 +14,7 @@ from functools import partial
 from xvarpro.backends import Backend
 from xvarpro.backends.calculus import directional_derivative, directional_error
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
@@ -60,7 +60,7 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
     For a polytope: the oracle at the gradient ``theta - q``, perturbed, returns a vertex outside of theta's face. For
     any other set: P at a short step to either side of q differs from its linear model.
     """
-    xp = array_namespace(theta[0])
+    xp = namespace_of(theta[0])
     found = xp.zeros((), dtype=xp.bool, device=device(theta[0]))
     probe = trees.signs(theta)
     along = J(probe)
@@ -88,7 +88,7 @@ def _by_faces(C: Set) -> bool:
 
 
 def _face_projector(C: Set, x: Array, shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    return lambda d: array_namespace(d).reshape(C.tangent(event(C, d), x), shape)
+    return lambda d: namespace_of(d).reshape(C.tangent(event(C, d), x), shape)
 
 
 def _point(C: Set, q: Array, theta: Array) -> Array:
@@ -97,4 +97,4 @@ def _point(C: Set, q: Array, theta: Array) -> Array:
 
 
 def _project(C: Set, q: Array) -> Array:
-    return array_namespace(q).reshape(C.project(event(C, q)), q.shape)
+    return namespace_of(q).reshape(C.project(event(C, q)), q.shape)

@@ -11,7 +11,7 @@ from xvarpro.algorithms.common import at, certified
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.prepare import Prepared
@@ -53,7 +53,7 @@ class Program:
         def run(theta: Leaves) -> tuple[State, Array]:
             state = algorithm.init(f, region, theta)
             value = state.iterate.value
-            xp = array_namespace(value)
+            xp = namespace_of(value)
             floor = xp.maximum(xp.abs(value), f.scale(theta))
             return with_status(state, tol, floor), floor
 
@@ -107,7 +107,7 @@ class Program:
         if not algorithm.certifies_every_iteration:
             state = self.end(operands)(state)
         code = state.iterate.status
-        xp = array_namespace(code)
+        xp = namespace_of(code)
         code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)
         w = f.with_lower_tolerance(0.0).solve_lower(state.iterate.theta)
         return state.iterate._replace(status=code), w
@@ -125,14 +125,14 @@ def running(state: State) -> Array:
 
 def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
     """The gap below which a solve has converged: the tolerance, or what rounding of the data leaves open; 0-d."""
-    xp = array_namespace(value)
+    xp = namespace_of(value)
     return xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * floor)
 
 
 def with_status(state: State, tol: Array, floor: Array) -> State:
     """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
-    xp = array_namespace(it.value)
+    xp = namespace_of(it.value)
     small = negligible_gap(it.value, tol, floor)
     converged = (it.gap_A + it.slack <= small) & (it.gap_B <= small)
     code = xp.where(converged, xp.full_like(it.status, Status.CONVERGED.code), it.status)
@@ -151,7 +151,7 @@ def _inexact_status(it: Iterate, error: LowerError, code: Array, small: Array) -
     residual that was left. A lower level that has not reached its tolerance, and leaves open as much as the gap, has
     failed.
     """
-    xp = array_namespace(it.value)
+    xp = namespace_of(it.value)
     gap = xp.maximum(it.gap_A + it.gap_B, small)
     retried = (code == Status.NO_DESCENT.code) & error.reached & (error.slack > 1e-3 * gap)
     failed = ~error.reached & (error.slack > gap) & (code != Status.CONVERGED.code)
@@ -170,7 +170,7 @@ def _for_step(f: Objective, state: State, tol: Array, floor: Array) -> Objective
     it = state.iterate
     if f.exact or not isinstance(it.lower, LowerError):
         return f
-    xp, error = array_namespace(it.value), it.lower
+    xp, error = namespace_of(it.value), it.lower
     small = negligible_gap(it.value, tol, floor)
     gap = xp.maximum(xp.where(it.gap_A > 0, it.gap_A, 0 * small) + it.gap_B, small)
     known = error.slack > 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -54,7 +54,7 @@ class BatchedDualQR(LowerSolver):
     def factor(self, backend: Backend, system: System) -> BatchedFactor:
         N_H = adjoint(system.M.dense())
         if system.weight is not None:
-            N_H = array_namespace(N_H).linalg.solve(adjoint(system.weight), N_H)
+            N_H = namespace_of(N_H).linalg.solve(adjoint(system.weight), N_H)
         Q, R = backend.qr(_over(N_H, system.root, None))
         return BatchedFactor(Q, or_nan(backend, system, R, Q.shape[-2]))
 
@@ -75,7 +75,7 @@ class BatchedDualQR(LowerSolver):
         (Q, R), n = factor, system.M.shape[1]
         c = _column(c)
         if system.weight is not None:
-            c = array_namespace(c).linalg.solve(adjoint(system.weight), c)
+            c = namespace_of(c).linalg.solve(adjoint(system.weight), c)
         turned = adjoint(Q[:, :n, :]) @ c
         rest = _flat(_unweighed(system, c - Q[:, :n, :] @ turned))
         a = _flat(_multiplier(backend, R, y))
@@ -93,12 +93,12 @@ def _multiplier(backend: Backend, R: Array, y: Array) -> Array:
 
 
 def _unweighed(system: System, x: Array) -> Array:
-    return x if system.weight is None else array_namespace(x).linalg.solve(system.weight, x)
+    return x if system.weight is None else namespace_of(x).linalg.solve(system.weight, x)
 
 
 def _over(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
     """``[A[j]; root Omega]``; rows of zeros under wide matrices without a ridge, which show the loss of rank."""
-    xp, (k, m, n) = array_namespace(A), A.shape
+    xp, (k, m, n) = namespace_of(A), A.shape
     if root is None:
         if m >= n:
             return A
@@ -109,7 +109,7 @@ def _over(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
 
 def _column(y: Array) -> Array:
     """(m, k) as k columns (k, m, 1)."""
-    return array_namespace(y).expand_dims(y.mT, axis=2)
+    return namespace_of(y).expand_dims(y.mT, axis=2)
 
 
 def _flat(x: Array) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.normal import Normal, Stack, length, norms, plus, positive, random_signs, times
 
@@ -44,7 +44,7 @@ def begin(normal: Normal, y: Array | None, c: Array | None) -> tuple[Basis, Arra
         return Basis(u, p, v, a, a, beta), a * beta
     assert c is not None  # one of the two is given
     p, v, a = _normalised(normal, c)
-    xp = array_namespace(v)
+    xp = namespace_of(v)
     u = tuple(0 * part for part in normal.forward(xp.zeros_like(v)))
     return Basis(u, p, v, 0 * a, 0 * a, a), a
 
@@ -58,7 +58,7 @@ def advance(normal: Normal, basis: Basis, fits: bool) -> tuple[Basis, Row]:
     if not fits:
         phi = basis.rest / b
         return Basis(u, p, v, a, basis.bar, -a * phi), Row(b, a, phi)
-    rho = array_namespace(b).sqrt(basis.bar * basis.bar + b * b)
+    rho = namespace_of(b).sqrt(basis.bar * basis.bar + b * b)
     cos, sin = basis.bar / rho, b / rho
     return Basis(u, p, v, a, cos * a, -sin * basis.rest), Row(rho, sin * a, cos * basis.rest)
 
@@ -85,7 +85,7 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
     ``10 eps |A|`` of every ``A^H u`` outside, and ``a_{k+1} v_{k+1} = A^H u_{k+1} - b_{k+1} v_k`` grows it:
     ``leak_{k+1} <= (b_{k+1} leak_k + 10 eps |A|) / a_{k+1}``, which is large where the next a is rounding only.
     """
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     rows, n = normal.system.M.shape
     columns = normal.system.M.columns or 1
     probe: Stack = (random_signs((rows, columns), like),)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.operators import BlockDiagonal
@@ -48,7 +48,7 @@ class Blockwise(LowerSolver):
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
         M = system.M
         assert isinstance(M, BlockDiagonal)
-        xp = array_namespace(c)
+        xp = namespace_of(c)
         parts = zip(self._levels(system), factor, M.unknowns(c), M.rows(y), M.unknowns(w), M.rows(r), strict=True)
         found = [s.adjoint(backend, level, f, g, t, x, e) for (s, level), f, g, t, x, e in parts]
         pairs = []
@@ -67,7 +67,7 @@ class Blockwise(LowerSolver):
         assert isinstance(M, BlockDiagonal)
         parts = zip(self._levels(system), factor, M.rows(y), strict=True)
         found = [s.diagnose(backend, level, f, t) for (s, level), f, t in parts]
-        xp = array_namespace(y)
+        xp = namespace_of(y)
         deficient, condition, kinks, truncated = (xp.stack(x) for x in zip(*found, strict=True))
         return Diagnosis(xp.any(deficient), xp.max(condition), xp.sum(kinks, dtype=kinks.dtype), xp.any(truncated))
 
@@ -79,4 +79,4 @@ class Blockwise(LowerSolver):
 
 def _concat(parts: Iterable[Array]) -> Array:
     arrays = list(parts)
-    return array_namespace(arrays[0]).concat(arrays)
+    return namespace_of(arrays[0]).concat(arrays)

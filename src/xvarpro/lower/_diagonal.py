@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -28,7 +28,7 @@ class Division(LowerSolver):
     def factor(self, backend: Backend, system: System) -> DivisionFactor:
         M = system.M
         assert isinstance(M, Diagonal)
-        xp, d = array_namespace(M.matrix), M.matrix
+        xp, d = namespace_of(M.matrix), M.matrix
         size = xp.abs(d)
         if system.ridged:
             return DivisionFactor(d, xp.sqrt(size**2 + system.lam))
@@ -42,7 +42,7 @@ class Division(LowerSolver):
         self, backend: Backend, system: System, factor: DivisionFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # of order lam: a difference would lose it
-        return w, -system.lam * (y / factor.size / factor.size) if system.ridged else array_namespace(r).zeros_like(r)
+        return w, -system.lam * (y / factor.size / factor.size) if system.ridged else namespace_of(r).zeros_like(r)
 
     def adjoint(
         self, backend: Backend, system: System, factor: DivisionFactor, c: Array, y: Array, w: Array, r: Array
@@ -50,19 +50,19 @@ class Division(LowerSolver):
         d, size = factor
         if not system.ridged:
             q = c / _conj(d)
-            return Adjoint(q, ((array_namespace(r).zeros_like(r), q / d),), q / d)
+            return Adjoint(q, ((namespace_of(r).zeros_like(r), q / d),), q / d)
         z = c / size
         v = z / size
         return Adjoint(d / size * z, ((-system.lam * (y / size / size), v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: DivisionFactor, y: Array) -> Diagnosis:
         """Of the right-hand side with the largest condition."""
-        xp, size = array_namespace(factor.size), factor.size
+        xp, size = namespace_of(factor.size), factor.size
         return Diagnosis.of(_singular(size), xp.max(xp.max(size, axis=0) / xp.min(size, axis=0)))
 
 
 def _singular(size: Array) -> Array:
-    xp = array_namespace(size)
+    xp = namespace_of(size)
     return ~xp.all((size > 0) & xp.isfinite(size))
 
 

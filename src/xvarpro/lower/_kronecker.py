@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -59,11 +59,11 @@ def _left(system: System) -> System:
 def _fold(system: System, x: Array) -> Array:
     M = system.M
     assert isinstance(M, Kronecker)
-    return array_namespace(x).reshape(x, (x.shape[0] // M.size, M.size * x.shape[1]))
+    return namespace_of(x).reshape(x, (x.shape[0] // M.size, M.size * x.shape[1]))
 
 
 def _unfold(x: Array, y: Array) -> Array:
-    return array_namespace(x).reshape(x, (-1, y.shape[1]))
+    return namespace_of(x).reshape(x, (-1, y.shape[1]))
 
 
 class TwoQR(NamedTuple):
@@ -115,7 +115,7 @@ def _factors(system: System) -> tuple[Array, Array]:
 
 def _triangular(backend: Backend, factor: TwoQR, x: Array, transpose: bool = False) -> Array:
     """``(RA x RB)^-1 x``, or of the adjoint."""
-    xp, a, b, k = array_namespace(x), factor.RA.shape[0], factor.RB.shape[0], x.shape[1]
+    xp, a, b, k = namespace_of(x), factor.RA.shape[0], factor.RB.shape[0], x.shape[1]
     x = backend.solve_triangular(factor.RA, xp.reshape(x, (a, b * k)), transpose=transpose)
     x = xp.reshape(xp.permute_dims(xp.reshape(x, (a, b, k)), (1, 0, 2)), (b, a * k))
     x = backend.solve_triangular(factor.RB, x, transpose=transpose)
@@ -146,7 +146,7 @@ class TwoSVD(NamedTuple):
     @property
     def s(self) -> Array:
         """Singular values of ``A x B``, shape (r, 1), in the order of its factors."""
-        xp = array_namespace(self.sA)
+        xp = namespace_of(self.sA)
         return xp.reshape(xp.expand_dims(self.sA, axis=1) * self.sB, (-1, 1))
 
     @property
@@ -175,7 +175,7 @@ class KroneckerSVD(LowerSolver):
 
     def factor(self, backend: Backend, system: System) -> TwoSVD:
         (UA, sA, VhA), (UB, sB, VhB) = (backend.svd(A) for A in _factors(system))
-        return TwoSVD(UA, sA, VhA, UB, sB, VhB, array_namespace(sA).zeros_like(sA[0]) + system.lam)
+        return TwoSVD(UA, sA, VhA, UB, sB, VhB, namespace_of(sA).zeros_like(sA[0]) + system.lam)
 
     def argmin(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Array:
         return factor.right.rmatvec(factor.s / factor.damped * factor.left.rmatvec(y))
@@ -198,7 +198,7 @@ class KroneckerSVD(LowerSolver):
         return Adjoint(factor.left.matvec(factor.s / factor.damped * z), (pair,), v)
 
     def diagnose(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Diagnosis:
-        xp = array_namespace(factor.sA)
+        xp = namespace_of(factor.sA)
         lost = xp.any(xp.isnan(factor.sA)) | xp.any(xp.isnan(factor.sB))
         large = xp.max(factor.sA) * xp.max(factor.sB)
         small = xp.min(factor.sA) * xp.min(factor.sB)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -42,7 +42,7 @@ class LowRankQR(LowerSolver):
         M = system.M
         assert isinstance(M, LowRankPlusDiagonal)
         U, V = M.U, M.V
-        xp = array_namespace(U)
+        xp = namespace_of(U)
         d = xp.expand_dims(M.d, axis=1)
         e = xp.sqrt(xp.abs(d) ** 2 + system.lam)
         c, s = d / e, system.root / e
@@ -57,7 +57,7 @@ class LowRankQR(LowerSolver):
         e, c, s, Q, N, (QB, RB) = factor
         above = adjoint(c).mT * y
         inside = adjoint(Q) @ above
-        a = backend.solve_triangular(RB, adjoint(QB) @ array_namespace(y).concat([inside, -s * y]))
+        a = backend.solve_triangular(RB, adjoint(QB) @ namespace_of(y).concat([inside, -s * y]))
         return (Q @ a + (above - Q @ inside) - N @ a) / e
 
     def adjoint(
@@ -80,7 +80,7 @@ class LowRankQR(LowerSolver):
     def _condition(self, backend: Backend, factor: LowRankFactor) -> Array:
         """Of ``[M; sqrt(lam) I] E^-1``."""
         R, N = factor.B[1], factor.N
-        (n, rank), xp = N.shape, array_namespace(N)
+        (n, rank), xp = N.shape, namespace_of(N)
         if n == rank:
             return spread(backend, R)
         coupling = backend.qr(N, mode="r")[1]

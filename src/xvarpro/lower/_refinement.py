@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex, sum_
 from xvarpro.lower.interface import Adjoint, LowerSolver, System
@@ -87,7 +87,7 @@ def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], ta
     m = solution[0].shape[0]
     if not affordable(m, solution[1]):
         return solution
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     steps = _steps(R)
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -122,7 +122,7 @@ def converge(
     b : array, shape (n, k), optional
         Where to start from.
     """
-    xp = array_namespace(A)
+    xp = namespace_of(A)
 
     def solve(x: Array) -> Array:
         return backend.solve_triangular(L, backend.solve_triangular(L, x, lower=True), lower=True, transpose=True)
@@ -155,7 +155,7 @@ def _rounded(terms: list[Array], A: Array, b: Array) -> Array:
 
 
 def _length(x: Array) -> Array:
-    return array_namespace(x).sum(abs(x) ** 2) ** 0.5
+    return namespace_of(x).sum(abs(x) ** 2) ** 0.5
 
 
 def affordable(m: int, b: Array) -> bool:
@@ -165,7 +165,7 @@ def affordable(m: int, b: Array) -> bool:
 
 def _steps(R: Array) -> Array:
     """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     pivots = xp.abs(xp.linalg.diagonal(units(R)))
     large, small = xp.max(pivots), xp.min(pivots)
     one, zero = xp.ones_like(large), xp.zeros_like(large)
@@ -176,7 +176,7 @@ def _steps(R: Array) -> Array:
 
 def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets, a: Array, b: Array) -> Pair:
     f, g = targets
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     # the halves of a product are cut on one grid along the columns, whose units must not matter
     units = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
     tops = [] if f is None else [padded(f, a.shape[0])]
@@ -194,7 +194,7 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
     ones, and a sum of two products then one product.
     """
     if is_complex(A):
-        xp = array_namespace(A)
+        xp = namespace_of(A)
         real, imaginary = xp.real(A), xp.imag(A)
         pairs = xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
         halves = _doubled([_parts(x) for x in terms], pairs, _parts(b))
@@ -212,13 +212,13 @@ def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
 
 def _parts(x: Array) -> Array:
     """The real parts above the imaginary ones."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.concat([xp.real(x), xp.imag(x)])
 
 
 def _leading(x: Array, axis: int) -> Array:
     """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     bits = round(1 - math.log2(xp.finfo(x.dtype).eps))
     cut = math.ceil((bits + math.log2(x.shape[axis])) / 2)
     top = xp.max(xp.abs(x), axis=axis, keepdims=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint, inner
 from xvarpro.lower.stack import condition_of, deficient, deficient_gram
@@ -71,7 +71,7 @@ class Triangle(Accumulation):
         return Condensed(ridge, zero, inner(zero, zero))
 
     def fold(self, backend: Backend, state: Condensed, A: Array, y: Array) -> Condensed:
-        xp = array_namespace(A)
+        xp = namespace_of(A)
         Q, R = backend.qr(xp.concat([state.R, A]))
         b = xp.concat([state.z, y])
         z = adjoint(Q) @ b
@@ -86,7 +86,7 @@ class Triangle(Accumulation):
         return deficient(backend, R, math.isqrt(rows))
 
     def noise(self, value: Array, energy: Array | float) -> Array:
-        return value + array_namespace(value).sqrt(value * energy)
+        return value + namespace_of(value).sqrt(value * energy)
 
 
 class Moments(NamedTuple):
@@ -113,7 +113,7 @@ class Gram(Accumulation):
         z = backend.solve_triangular(L, state.b, lower=True)
         rest = state.square - inner(z, z)
         # a square: what is below zero is rounding; NaN stays
-        return Condensed(adjoint(L), z, array_namespace(rest).where(rest < 0, 0 * rest, rest))
+        return Condensed(adjoint(L), z, namespace_of(rest).where(rest < 0, 0 * rest, rest))
 
     def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
         return deficient_gram(adjoint(R))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
@@ -44,7 +44,7 @@ class Cholesky(LowerSolver):
 
     def factor(self, backend: Backend, system: System) -> CholeskyFactor:
         S, units = _scaled(system)
-        xp = array_namespace(S)
+        xp = namespace_of(S)
         L = backend.cholesky(adjoint(S) @ S)
         eye = xp.eye(L.shape[0], dtype=L.dtype, device=device(L))
         inverse = backend.solve_triangular(L, eye, lower=True)
@@ -76,7 +76,7 @@ class Cholesky(LowerSolver):
         return Adjoint(a[: y.shape[0], :], ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
-        xp = array_namespace(factor.L)
+        xp = namespace_of(factor.L)
         return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
 
     def accumulation(self) -> Accumulation:
@@ -86,6 +86,6 @@ class Cholesky(LowerSolver):
 def _scaled(system: System) -> tuple[Array, Array]:
     """The stacked matrix over a power of two for each column, which rounds nothing, and these."""
     S = stacked(system.M.dense(), system.root, system.weight)
-    xp = array_namespace(S)
+    xp = namespace_of(S)
     units = power_of_two(xp.max(xp.abs(S), axis=0, keepdims=True))
     return S / units, xp.matrix_transpose(units)

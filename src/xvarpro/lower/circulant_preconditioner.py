@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
@@ -84,7 +84,7 @@ def circulant_preconditioner(system: System) -> CirculantPreconditioner:
     own = as_circulant(Omega, M)
     real = M.is_real and (own is None or own.is_real)
     eigenvalues = _normal(M, real)
-    xp = array_namespace(eigenvalues)
+    xp = namespace_of(eigenvalues)
     if system.ridged:
         ridge: Any = 1.0
         if own is not None:
@@ -103,10 +103,10 @@ def _normal(M: Convolution, real: bool) -> Array:
     layout = M.layout
     if layout.grid == layout.period:
         X = M.spectrum(real)
-        xp = array_namespace(X)
+        xp = namespace_of(X)
         return xp.sum(xp.abs(X) ** 2, axis=0, keepdims=True)
     kernels = M.blocks
-    xp = array_namespace(kernels)
+    xp = namespace_of(kernels)
     lengths = tuple(fast(p + n - 1) for p, n in zip(kernels.shape[1:-1], layout.grid, strict=True))
     K = forward(kernels, lengths, real)
     power = xp.sum(xp.abs(K) ** 2, axis=0, keepdims=True)
@@ -121,7 +121,7 @@ def _normal(M: Convolution, real: bool) -> Array:
 
 def _folded(lags: Array, axis: int, n: int, length: int) -> Array:
     """Along an axis, ``(1 - d/n) a[d] + d/n a[d - n]`` for d from 0 to n - 1."""
-    xp = array_namespace(lags)
+    xp = namespace_of(lags)
     ahead, behind = part(lags, axis, 0, n), part(lags, axis, length - n, length)
     real = xp.real(ahead).dtype if xp.isdtype(ahead.dtype, "complex floating") else ahead.dtype
     share = xp.arange(n, dtype=real, device=device(lags)) / n

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, as_factored
@@ -63,7 +63,7 @@ class DualQR(Refinable):
     ) -> Adjoint:
         Q, R = factor.Q, factor.R
         n = system.M.shape[1]
-        c = array_namespace(Q).linalg.solve(adjoint(factor.Omega[0]), c) if factor.Omega else c
+        c = namespace_of(Q).linalg.solve(adjoint(factor.Omega[0]), c) if factor.Omega else c
         _, a = self._multiplier(improve, backend, system, factor, y)
         q = backend.solve_triangular(R, adjoint(Q[:n, :]) @ c)
         rest = c - Q[:n, :] @ (R @ q)
@@ -88,9 +88,9 @@ class DualQR(Refinable):
 def _dual(system: System) -> Array:
     """``[N^H; sqrt(lam) I]`` with ``N = M Omega^-1``."""
     M_H, Omega = adjoint(system.M.dense()), system.weight
-    N_H = M_H if Omega is None else array_namespace(M_H).linalg.solve(adjoint(Omega), M_H)
+    N_H = M_H if Omega is None else namespace_of(M_H).linalg.solve(adjoint(Omega), M_H)
     return stacked(N_H, system.root, None)
 
 
 def _from_dual(factor: DualFactor, x: Array) -> Array:
-    return array_namespace(x).linalg.solve(factor.Omega[0], x) if factor.Omega else x
+    return namespace_of(x).linalg.solve(factor.Omega[0], x) if factor.Omega else x

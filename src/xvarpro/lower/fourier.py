@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -57,7 +57,7 @@ class FourierDivision(LowerSolver):
     def factor(self, backend: Backend, system: System) -> FourierFactor:
         M, half = _periodic(system), _half(system)
         X = M.spectrum(half)
-        xp = array_namespace(X)
+        xp = namespace_of(X)
         lengths = xp.abs(X)
         scale = xp.max(lengths, axis=0, keepdims=True)
         ridge = _ridge(system, lengths, half)
@@ -78,7 +78,7 @@ class FourierDivision(LowerSolver):
 
         def divided(y: Array) -> Array:
             Y = forward(spread(y, grid), grid, half)
-            xp = array_namespace(Y)
+            xp = namespace_of(Y)
             return _signals(xp.sum(xp.conj(factor.U) * Y, axis=0, keepdims=True) / factor.s, grid, half)
 
         return by_parts(divided, y) if half else divided(y)
@@ -98,13 +98,13 @@ class FourierDivision(LowerSolver):
     def diagnose(self, backend: Backend, system: System, factor: FourierFactor, y: Array) -> Diagnosis:
         """The singular values of the stacked matrix are `s`; the worst column counts."""
         small, large = _extremes(factor.s)
-        return Diagnosis.of(_singular(factor.s), array_namespace(small).max(large / small))
+        return Diagnosis.of(_singular(factor.s), namespace_of(small).max(large / small))
 
 
 def _singular(s: Array) -> Array:
     """Whether a frequency is zero to the rounding of a transform, relative to the largest of its column; 0-d."""
     small, large = _extremes(s)
-    xp = array_namespace(s)
+    xp = namespace_of(s)
     rounding = 4 * xp.finfo(s.dtype).eps * (1 + math.log2(math.prod(s.shape[1:-1])))
     # written so that NaN counts as zero
     return ~xp.all(small > rounding * large)
@@ -138,7 +138,7 @@ def _ridge(system: System, like: Array, half: bool) -> Array | None:
     """``sqrt(lam) |o^|``, with as many axes as `like`."""
     if not system.ridged:
         return None
-    xp, lam = array_namespace(like), system.lam
+    xp, lam = namespace_of(like), system.lam
     size = (1,) * like.ndim
     root = xp.full(size, lam**0.5, dtype=like.dtype, device=device(like)) if isinstance(lam, int | float) else None
     if root is None:
@@ -153,5 +153,5 @@ def _signals(X: Array, grid: Grid, half: bool) -> Array:
 
 def _extremes(s: Array) -> tuple[Array, Array]:
     """Smallest and largest entry of each column."""
-    xp, axes = array_namespace(s), tuple(range(s.ndim - 1))
+    xp, axes = namespace_of(s), tuple(range(s.ndim - 1))
     return xp.min(s, axis=axes), xp.max(s, axis=axes)

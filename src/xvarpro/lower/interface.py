@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.operators.interface import Operator
 
@@ -59,7 +59,7 @@ class Diagnosis(NamedTuple):
     @classmethod
     def of(cls, deficient: Array, condition: Array) -> Diagnosis:
         """Without kinks, and nothing truncated; a condition that is no number where the rank is deficient is inf."""
-        xp = array_namespace(condition)
+        xp = namespace_of(condition)
         none = xp.zeros((), dtype=xp.int32, device=device(condition))
         condition = xp.where(deficient & xp.isnan(condition), xp.full_like(condition, xp.inf), condition)
         return cls(deficient, condition, none, none > 0)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, partition
 from xvarpro.errors import ProblemError
@@ -78,7 +78,7 @@ class LSMR(LowerSolver):
         if isinstance(tol, float):
             tol = min(max(self.share * tol, self.tol), self.loosest)
         else:
-            xp = array_namespace(tol)
+            xp = namespace_of(tol)
             least, most = (xp.full_like(tol, x) for x in (self.tol, self.loosest))
             tol = xp.minimum(xp.maximum(self.share * tol, least), most)
         return self.to(tol, tol if separable else tol * tol)
@@ -114,8 +114,8 @@ class LSMR(LowerSolver):
         No rank is deficient, but for NaN: from a start at 0 the iteration finds the solution of minimum norm.
         """
         found = condition(backend, Normal(system, lambda x: x), y)
-        size = array_namespace(y).sum(products(y, y) + norms((system.M.rmatvec(y),)))
-        return Diagnosis.of(array_namespace(y).isnan(size), found)
+        size = namespace_of(y).sum(products(y, y) + norms((system.M.rmatvec(y),)))
+        return Diagnosis.of(namespace_of(y).isnan(size), found)
 
     def _solve(self, backend: Backend, normal: Normal, y: Array | None, c: Array | None, tol: Array | float) -> Array:
         """``min |A x - [y; 0]|`` where there is a y, else ``H x = c``; x has shape (n, k).
@@ -123,7 +123,7 @@ class LSMR(LowerSolver):
         Columns that have reached the tolerance stay as they are. NaN ends a column, and shows in x.
         """
         basis, size = begin(normal, y, c)
-        xp = array_namespace(size)
+        xp = namespace_of(size)
         eps = xp.finfo(size.dtype).eps
         least = xp.full_like(size, tol) if isinstance(tol, float) else tol + 0 * size
         target = xp.maximum(least, xp.full_like(size, eps)) * size

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.lower.interface import System
@@ -40,7 +40,7 @@ class Normal(NamedTuple):
         if not self.system.ridged:
             return (y,)
         n = self.system.M.shape[1]
-        return (y, array_namespace(y).zeros((n, y.shape[1]), dtype=y.dtype, device=device(y)))
+        return (y, namespace_of(y).zeros((n, y.shape[1]), dtype=y.dtype, device=device(y)))
 
     def slope(self, w: Array, r: Array) -> Array:
         """``M^H r + lam Omega^H Omega w``: the gradient of the lower level in w."""
@@ -55,19 +55,19 @@ class Normal(NamedTuple):
 def _root(lam: float | Array, like: Array) -> float | Array:
     if isinstance(lam, int | float):
         return lam**0.5
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     return xp.astype(xp.sqrt(lam), like.dtype)
 
 
 def random_signs(shape: tuple[int, ...], like: Array) -> Array:
     """Random signs, the same in every run, of the dtype and on the device of `like`."""
     signs = np.sign(np.random.default_rng(0).normal(size=shape))
-    return array_namespace(like).asarray(signs, dtype=like.dtype, device=device(like))
+    return namespace_of(like).asarray(signs, dtype=like.dtype, device=device(like))
 
 
 def products(a: Array, b: Array) -> Array:
     """``Re a_j^H b_j`` of each column j; shape (1, k)."""
-    xp = array_namespace(a)
+    xp = namespace_of(a)
     if is_complex(a):
         return xp.sum(xp.real(a) * xp.real(b) + xp.imag(a) * xp.imag(b), axis=0, keepdims=True)
     return xp.sum(a * b, axis=0, keepdims=True)
@@ -75,14 +75,14 @@ def products(a: Array, b: Array) -> Array:
 
 def length(a: Array, b: Array) -> Array:
     """``sqrt(Re a_j^H b_j)`` of each column; 0 where rounding has made it negative, NaN stays."""
-    xp = array_namespace(a)
+    xp = namespace_of(a)
     square = products(a, b)
     return xp.sqrt(xp.where(square < 0, xp.zeros_like(square), square))
 
 
 def norms(u: Stack) -> Array:
     """Euclidean norm of each column of a stack."""
-    xp = array_namespace(u[0])
+    xp = namespace_of(u[0])
     total = products(u[0], u[0])
     for part in u[1:]:
         total = total + products(part, part)
@@ -91,7 +91,7 @@ def norms(u: Stack) -> Array:
 
 def times(row: Array, x: Array) -> Array:
     """A real number per column times the columns of x."""
-    return (array_namespace(x).astype(row, x.dtype) if is_complex(x) else row) * x
+    return (namespace_of(x).astype(row, x.dtype) if is_complex(x) else row) * x
 
 
 def plus(u: Stack, row: Array, d: Stack) -> Stack:
@@ -101,5 +101,5 @@ def plus(u: Stack, row: Array, d: Stack) -> Stack:
 
 def positive(row: Array) -> Array:
     """The row, with 1 where it is 0 or below: something to divide by. NaN counts as 1: the numerator has it too."""
-    xp = array_namespace(row)
+    xp = namespace_of(row)
     return xp.where(row > 0, row, xp.ones_like(row))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.core.trees import is_complex
 from xvarpro.errors import ProblemError
@@ -76,7 +76,7 @@ class Jacobi(Preconditioner):
 
     def prepare(self, system: System, like: Array) -> Leaves:
         M, lam, Omega = system.M, system.lam, system.weight
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         diagonal = _squares(M, like, self.probes)
         if system.ridged:
             weight = xp.ones_like(diagonal)
@@ -87,7 +87,7 @@ class Jacobi(Preconditioner):
 
     def apply(self, system: System, prepared: Leaves, x: Array) -> Array:
         (scale,) = prepared
-        return (array_namespace(x).astype(scale, x.dtype) if is_complex(x) else scale) * x
+        return (namespace_of(x).astype(scale, x.dtype) if is_complex(x) else scale) * x
 
 
 @final
@@ -126,7 +126,7 @@ class Given(Preconditioner):
 
 def _squares(M: Operator, like: Array, probes: int) -> Array:
     """Squared lengths of the columns of M, real, shape (n, 1), or (n, k) where each right-hand side has its own M."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     if M.explicit:
         squares = xp.sum(_modulus(M.dense()), axis=-2)
         return xp.expand_dims(squares, axis=1) if squares.ndim == 1 else squares.mT
@@ -139,5 +139,5 @@ def _squares(M: Operator, like: Array, probes: int) -> Array:
 
 def _modulus(x: Array) -> Array:
     """``|x|^2``, entry by entry."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.real(x) ** 2 + xp.imag(x) ** 2 if is_complex(x) else x * x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace, device, is_complex
+from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import System
 
@@ -15,7 +15,7 @@ def stacked(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
     """
     if root is None:
         return padded(A, A.shape[1]) if A.shape[0] < A.shape[1] else A
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     ridge = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega
     return xp.concat([A, root * ridge])
 
@@ -24,13 +24,13 @@ def padded(y: Array, rows: int) -> Array:
     """`y` above the zeros that the ridge is fitted to."""
     if rows == y.shape[0]:
         return y
-    xp = array_namespace(y)
+    xp = namespace_of(y)
     return xp.concat([y, xp.zeros((rows - y.shape[0], y.shape[1]), dtype=y.dtype, device=device(y))])
 
 
 def power_of_two(x: Array) -> Array:
     """The next power of two of every entry >= 0, to the last bit: a division by it loses nothing. 1 for 0."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     p = 2.0 ** xp.ceil(xp.log2(xp.where(x > 0, x, xp.ones_like(x))))
     # what a framework's power is off by, some last digits, does not survive the larger summand
     larger = p / xp.finfo(x.dtype).eps ** 0.5
@@ -39,7 +39,7 @@ def power_of_two(x: Array) -> Array:
 
 def units(R: Array) -> Array:
     """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     largest = xp.max(xp.abs(R), axis=-2, keepdims=True)
     # squares of what is left neither overflow nor vanish
     R = R / xp.where(largest > 0, largest, xp.ones_like(largest))
@@ -54,7 +54,7 @@ def deficient(backend: Backend, R: Array, rows: int) -> Array:
     column j from the span of those before it: where none is small, the rank is full. Small ones may be rounding or
     conditioning; the smallest singular value decides, and is computed only then.
     """
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     eps, n = xp.finfo(R.dtype).eps, R.shape[-1]
     R = units(R)
     # written so that NaN counts as small
@@ -71,7 +71,7 @@ def or_nan(backend: Backend, system: System, R: Array, rows: int) -> Array:
     """R, or NaN where a level without a ridge has no unique solution to working precision."""
     if system.ridged:
         return R
-    xp = array_namespace(R)
+    xp = namespace_of(R)
     return xp.where(deficient(backend, R, rows), xp.full_like(R, xp.nan), R)
 
 
@@ -81,7 +81,7 @@ def deficient_gram(L: Array) -> Array:
     Squared distances of each column from the span of those before it, over squared lengths: rounding of the Gram matrix
     leaves up to some hundred eps of them.
     """
-    xp = array_namespace(L)
+    xp = namespace_of(L)
     tiny = 1e3 * xp.finfo(L.dtype).eps * L.shape[0]
     return ~xp.all(xp.abs(xp.linalg.diagonal(L)) ** 2 > tiny * xp.sum(xp.abs(L) ** 2, axis=1))
 
@@ -93,7 +93,7 @@ def condition_of(backend: Backend, R: Array) -> Array:
 
 def spread(backend: Backend, A: Array) -> Array:
     """The largest singular value over the smallest."""
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     s = backend.svd(A)[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))
 
@@ -101,5 +101,5 @@ def spread(backend: Backend, A: Array) -> Array:
 def as_complex(x: Array, like: Array) -> Array:
     """A real array as a complex one where it meets complex numbers: not every framework multiplies the two."""
     if is_complex(like) and not is_complex(x):
-        return array_namespace(x).astype(x, like.dtype)
+        return namespace_of(x).astype(x, like.dtype)
     return x

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
@@ -50,7 +50,7 @@ class SVD(LowerSolver):
 
     def factor(self, backend: Backend, system: System) -> SVDFactor:
         A = stacked(system.M.dense(), system.root, system.weight)
-        xp = array_namespace(A)
+        xp = namespace_of(A)
         U, s, Vh = backend.svd(A)
         rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol
         # written so that NaN is not taken for a zero
@@ -66,7 +66,7 @@ class SVD(LowerSolver):
         self, backend: Backend, system: System, factor: SVDFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
         U, _, inverse, Vh = factor
-        xp = array_namespace(U)
+        xp = namespace_of(U)
         kept = xp.astype(inverse != 0, U.dtype)
         coefficients = kept * (adjoint(U) @ y)
         z = inverse * (Vh @ c)
@@ -76,7 +76,7 @@ class SVD(LowerSolver):
         return Adjoint(U @ z, ((r, v), (-a, null)), v)
 
     def diagnose(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Diagnosis:
-        xp = array_namespace(factor.s)
+        xp = namespace_of(factor.s)
         kept = factor.inverse[:, 0] != 0
         condition = xp.max(factor.s) / xp.min(xp.where(kept, factor.s, xp.max(factor.s)))
         found = Diagnosis.of(xp.any(xp.isnan(factor.s)), condition)

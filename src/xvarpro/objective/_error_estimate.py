@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
@@ -40,7 +40,7 @@ def corrected(
         return again.adjoint(backend, system, factor, c, y, w, r)
 
     def relative(left: Array, whole: Array) -> Array:
-        xp = array_namespace(left)
+        xp = namespace_of(left)
         left, whole = (norms((normal.size(x).mT,)) for x in (left, whole))
         return (left / xp.where(whole > 0, whole, xp.ones_like(whole)))[0, 0]
 
@@ -59,5 +59,5 @@ def corrected(
     change = solved(c - normal.slope(v, q), w, r)
     assert change.v is not None
     v, q = v + change.v, q + change.q
-    worst = array_namespace(residual).maximum(residual, relative(c - normal.slope(v, q), c))
+    worst = namespace_of(residual).maximum(residual, relative(c - normal.slope(v, q), c))
     return LowerSolution(w, r, upper_r, Adjoint(q, ((r, v),), v)), Remainder(worst, inner(v, left))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro import lower
 from xvarpro.backends import Backend, linalg_errors
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, unflatten
 from xvarpro.errors import ProblemError
@@ -105,7 +105,7 @@ class InMemory(Objective):
         except linalg_errors():
             if self.structure is None:
                 raise
-            xp, nan = array_namespace(theta[0]), float("nan")
+            xp, nan = namespace_of(theta[0]), float("nan")
             where = device(theta[0])
             arrays = [xp.full(s, nan, dtype=t, device=where) for s, t in self.structure.arrays]
             return self.structure.skeleton.fill(arrays), ()
@@ -140,7 +140,7 @@ class InMemory(Objective):
         _, solver, low = self.lower_level(theta)
         factor = solver.factor(self.backend, low.system)
         deficient, condition, kinks, _ = solver.diagnose(self.backend, low.system, factor, low.y)
-        xp = array_namespace(condition)
+        xp = namespace_of(condition)
         finite = [xp.all(xp.isfinite(x)) for x in partition(low.M)[0] if not xp.isdtype(x.dtype, "integral")]
         sizes, n = low.M.sizes(), low.M.shape[1]
         # an operator whose column sizes are unknown has no column that is known to be zero

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import rounding
 from xvarpro.problem.problem import Level, Problem
@@ -36,7 +36,7 @@ class Objective(ABC):
 
         A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
         """
-        xp = array_namespace(value)
+        xp = namespace_of(value)
         size = xp.abs(value)
         return rounding(size + xp.sqrt(size) * self.energy**0.5)
 

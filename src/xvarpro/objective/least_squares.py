@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import inner, is_array, is_complex, partition, sum_
 from xvarpro.errors import ProblemError
@@ -109,10 +109,10 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None)
     lam = level.lam(theta, data) if callable(level.lam) else None
     target = level.y if y is None else y
     if isinstance(M, Dense) and is_array(target) and is_complex(target) and not is_complex(M.array):
-        M = Dense(array_namespace(M.array).astype(M.array, target.dtype))
+        M = Dense(namespace_of(M.array).astype(M.array, target.dtype))
     if weights is None:
         return LevelOutputs(M, y, lam)
-    root = array_namespace(weights).sqrt(weights)
+    root = namespace_of(weights).sqrt(weights)
     return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), lam)
 
 
@@ -125,14 +125,14 @@ def weighted(M: Operator, root: Array) -> Operator:
 
 def scaled(y: Array, root: Array) -> Array:
     """A target with its rows or entries scaled by a matrix of roots of weights; a vector stays one."""
-    xp = array_namespace(y)
+    xp = namespace_of(y)
     root = as_kind(root, y)
     return root[:, 0] * y if y.ndim == 1 and root.shape[1] == 1 else xp.reshape(root * as_matrix(y), y.shape)
 
 
 def as_kind(x: Array, like: Array) -> Array:
     """`x` in the dtype of `like`: not every framework multiplies real by complex."""
-    return x if x.dtype == like.dtype else array_namespace(x).astype(x, like.dtype)
+    return x if x.dtype == like.dtype else namespace_of(x).astype(x, like.dtype)
 
 
 def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
@@ -156,7 +156,7 @@ def like_target(s: Array, y: Array | None) -> Array | None:
     """A cotangent in the shape and kind of the target that a user's function returned; None for a constant one."""
     if y is None:
         return None
-    xp = array_namespace(s)
+    xp = namespace_of(s)
     return xp.reshape(xp.real(s) if is_complex(s) and not is_complex(y) else s, y.shape)
 
 
@@ -168,10 +168,10 @@ def outers(M: Operator, *pairs: tuple[Array, Array]) -> Operator:
 
 def as_matrix(y: Array) -> Array:
     """A target of shape (m,) as (m, 1)."""
-    return y if y.ndim == 2 else array_namespace(y).expand_dims(y, axis=1)
+    return y if y.ndim == 2 else namespace_of(y).expand_dims(y, axis=1)
 
 
 def complexified(x: Array) -> Array:
     """A real array as a complex one."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.objective.least_squares import as_matrix, evaluate_level
@@ -25,7 +25,7 @@ def mini_batch(problem: Problem, indices: Array, samples: int, by_column: bool) 
     scale = (samples / indices.shape[0]) ** 0.5
 
     def some(x: Array, axis: int) -> Array:
-        return scale * array_namespace(x).take(x, indices, axis=axis)
+        return scale * namespace_of(x).take(x, indices, axis=axis)
 
     def target(theta: Tree, data: Tree) -> Array:
         y: Any = evaluate_level(upper, theta, data, upper.weights).y

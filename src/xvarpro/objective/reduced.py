@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, Pullback
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
@@ -105,7 +105,7 @@ class Reduced(InMemory):
         w, r, upper_r, adjoint = solution
         R = None
         if outputs.R is not None:
-            R = array_namespace(outputs.R).full_like(outputs.R, 0.5 * self.problem.mu)
+            R = namespace_of(outputs.R).full_like(outputs.R, 0.5 * self.problem.mu)
         if outputs.upper is None or adjoint is None:
             return ModelOutputs(low.value_cotangents(outputs.lower, w, r), None, R)
         return ModelOutputs(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend, linalg_errors
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, inner, is_complex, partition, plus, rounding, scaled, unflatten
@@ -99,7 +99,7 @@ class Streamed(Objective):
     def rounding(self, value: Array) -> Array:
         if not self.problem.is_separable:  # the upper residual is computed, not condensed
             return super().rounding(value)
-        size = array_namespace(value).abs(value)
+        size = namespace_of(value).abs(value)
         return rounding(size + self._accumulation.noise(size, self.energy))
 
     @property
@@ -141,7 +141,7 @@ class Streamed(Objective):
         if problem.R is not None and problem.mu:
             value = value + (0.5 * problem.mu) * problem.R(unflatten(self.treedef, theta))
         if not problem.lower.lam:
-            xp = array_namespace(value)
+            xp = namespace_of(value)
             deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
             value = xp.where(deficient, xp.full_like(value, xp.nan), value)
         return StreamedPoint(theta, value, w, condensed.R, slope, energy, gradient)
@@ -150,7 +150,7 @@ class Streamed(Objective):
         """Value of the upper level, its derivative with respect to w, its energy, and its part of the gradient."""
         level, gradient = self.upper, None
         zero = inner(w, w) * 0
-        state = UpperSums(zero, array_namespace(w).zeros_like(w), zero)
+        state = UpperSums(zero, namespace_of(w).zeros_like(w), zero)
         if ahead:
             start = (state, scaled(0.0, theta))
             (state, gradient), _ = self._walk(1, _sums_and_gradient, start, theta, w)
@@ -164,7 +164,7 @@ class Streamed(Objective):
 
     def _start(self, theta: Leaves) -> Any:
         level, (n, k), like = self.problem.lower, self.structure.w_shape, theta[0]
-        xp, where = array_namespace(like), {"dtype": like.dtype, "device": device(like)}
+        xp, where = namespace_of(like), {"dtype": like.dtype, "device": device(like)}
         zero = xp.zeros((n, k), **where)
         weight = None if level.Omega is None else as_operator(level.Omega).dense()
         Omega = xp.eye(n, **where) if weight is None else weight
@@ -176,8 +176,8 @@ class Streamed(Objective):
     def _nowhere(self, theta: Leaves) -> StreamedPoint:
         """The point where the user's function inverts a singular matrix: NaN."""
         condensed = self._accumulation.condensed(self.backend, self._start(theta))
-        R, w = (array_namespace(x).full_like(x, float("nan")) for x in (condensed.R, condensed.z))
-        value = array_namespace(w).abs(corner(w))
+        R, w = (namespace_of(x).full_like(x, float("nan")) for x in (condensed.R, condensed.z))
+        value = namespace_of(w).abs(corner(w))
         return StreamedPoint(theta, value, w, R, R if self.problem.is_separable else w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
@@ -191,13 +191,13 @@ class Streamed(Objective):
 
     def diagnose(self, theta: Leaves) -> LowerReport:
         start = self._start(theta)
-        top = array_namespace(theta[0]).zeros_like(
-            array_namespace(theta[0]).abs(self._accumulation.condensed(self.backend, start).z[:, 0])
+        top = namespace_of(theta[0]).zeros_like(
+            namespace_of(theta[0]).abs(self._accumulation.condensed(self.backend, start).z[:, 0])
         )
         (state, top), rows = self._walk(0, _survey, (start, top), theta)
         R = self._accumulation.condensed(self.backend, state).R
         deficient = self._accumulation.deficient(self.backend, R, rows)
-        xp = array_namespace(top)
+        xp = namespace_of(top)
         dead = xp.sum(xp.astype(top == 0, xp.int32))
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
@@ -230,7 +230,7 @@ class Streamed(Objective):
         if penalty is None or not problem.mu:
             return scaled(0.0, theta)
         (value,), pullback = self.backend.vjp(lambda *leaves: (penalty(unflatten(self.treedef, leaves)),), theta)
-        return pullback((array_namespace(value).full_like(value, 0.5 * problem.mu),))
+        return pullback((namespace_of(value).full_like(value, 0.5 * problem.mu),))
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Streamed(Objective):
             def do(state: Any, *args: Any) -> tuple[Any, Array]:
                 state = fun(block, state, *args)
                 like = args[0][0]
-                xp = array_namespace(like)
+                xp = namespace_of(like)
                 return state, xp.full((), block.rows, dtype=xp.int32, device=device(like))
 
             return do
@@ -341,7 +341,7 @@ def _survey(block: _Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any
     """As `_fold`, with the largest absolute entry of every column."""
     level = block.evaluate(theta)
     A = level.M.dense()
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     folded = block.accumulation.fold(block.backend, state[0], A, level.y)
     return folded, xp.maximum(state[1], xp.max(xp.abs(A), axis=0))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import is_complex
 
@@ -16,9 +16,9 @@ def alike(A: Array, B: Array) -> tuple[Array, Array]:
     """Both complex where one of them is: not every framework multiplies matrices that are real by complex ones."""
     if A.dtype != B.dtype:
         if is_complex(A) and not is_complex(B):
-            B = array_namespace(B).astype(B, A.dtype)
+            B = namespace_of(B).astype(B, A.dtype)
         elif is_complex(B) and not is_complex(A):
-            A = array_namespace(A).astype(A, B.dtype)
+            A = namespace_of(A).astype(A, B.dtype)
     return A, B
 
 
@@ -30,12 +30,12 @@ def product(A: Array, B: Array) -> Array:
 
 def conj(x: Array) -> Array:
     """Conjugate; a real array is not copied."""
-    return array_namespace(x).conj(x) if is_complex(x) else x
+    return namespace_of(x).conj(x) if is_complex(x) else x
 
 
 def like(g: Array, x: Array) -> Array:
     """A gradient with respect to `x`, which has no imaginary part where `x` is real."""
-    return array_namespace(g).real(g) if is_complex(g) and not is_complex(x) else g
+    return namespace_of(g).real(g) if is_complex(g) and not is_complex(x) else g
 
 
 def minus(fresh: Array, y: Array) -> Array:

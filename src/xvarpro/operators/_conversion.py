@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import is_array, is_complex
 from xvarpro.errors import ProblemError
@@ -51,7 +51,7 @@ def columns(name: str, parts: Sequence[Operator]) -> int | None:
 def dense_forms(parts: Sequence[Operator]) -> list[Array]:
     """The parts as arrays of one dtype and one number of axes: one matrix, or one for each right-hand side."""
     arrays = [part.dense() for part in parts]
-    xp = array_namespace(arrays[0])
+    xp = namespace_of(arrays[0])
     k = max((x.shape[0] for x in arrays if x.ndim == 3), default=None)
     if k is not None:
         arrays = [x if x.ndim == 3 else xp.broadcast_to(x, (k, *x.shape)) for x in arrays]

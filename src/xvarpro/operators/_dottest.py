@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device, dtype_name
+from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.errors import ProblemError
@@ -87,7 +87,7 @@ def dottest(M: Operator, like: Array | None = None, *, seed: int = 0) -> DotTest
 def _certified(M: Operator, name: str, like: Array, rng: np.random.Generator) -> DotTest:
     # several columns: a mistake shows where the two inner products are not small by chance
     (m, n), k = M.shape, M.columns or 8
-    eps = float(array_namespace(like).finfo(like.dtype).eps)
+    eps = float(namespace_of(like).finfo(like.dtype).eps)
     w, r = _random(rng, (n, k), like), _random(rng, (m, k), like)
     Mw, Mr = _shaped(M.matvec(w), (m, k), f"{name}.matvec"), _shaped(M.rmatvec(r), (n, k), f"{name}.rmatvec")
     one, two = _by_column(r, Mw), _by_column(Mr, w)
@@ -107,7 +107,7 @@ def _certified(M: Operator, name: str, like: Array, rng: np.random.Generator) ->
     if m * n * k > DENSE:
         return DotTest(adjoint, gradient, None)
     A = _shaped(M.dense(), (m, n) if M.columns is None else (k, m, n), f"{name}.dense")
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     product = A @ w if A.ndim == 2 else (A @ xp.expand_dims(w.mT, axis=2))[:, :, 0].mT
     dense = _relative(_length(product - Mw), _length(Mw))
     if not dense <= 1e3 * eps:
@@ -122,7 +122,7 @@ def _gradient(M: Operator, name: str, w: Array, r: Array, rng: np.random.Generat
     if [tuple(x.shape) for x in found] != [tuple(x.shape) for x in arrays]:
         raise ProblemError(f"{name}.outer must return a {name} with arrays of the shapes that it holds")
     moved, slope, scale = [], 0.0, 0.0
-    h = float(array_namespace(w).finfo(w.dtype).eps) ** (1 / 3)
+    h = float(namespace_of(w).finfo(w.dtype).eps) ** (1 / 3)
     for x, g in zip(arrays, found, strict=True):
         if not floating(x):
             moved.append((x, x))
@@ -140,7 +140,7 @@ def _gradient(M: Operator, name: str, w: Array, r: Array, rng: np.random.Generat
 
 def _by_column(x: Array, y: Array) -> Array:
     """``Re <x, y>`` column by column."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     product = xp.conj(x) * y if trees.is_complex(x) else x * y
     return xp.sum(xp.real(product) if trees.is_complex(product) else product, axis=0)
 
@@ -149,7 +149,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Ar
     x: Any = rng.normal(size=shape)
     if trees.is_complex(like):
         x = x + 1j * rng.normal(size=shape)
-    return array_namespace(like).asarray(x, dtype=like.dtype, device=device(like))
+    return namespace_of(like).asarray(x, dtype=like.dtype, device=device(like))
 
 
 def _shaped(x: Array, shape: tuple[int, ...], what: str) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.operators.interface import Operator
 
@@ -36,5 +36,5 @@ class Structured(Operator):
 
 def floating(x: Array) -> bool:
     """Whether theta may move the entries of an array."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.isdtype(x.dtype, ("real floating", "complex floating"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
@@ -58,14 +58,14 @@ class BlockDiagonal(Operator):
         return cut(w, [b.shape[1] for b in self.blocks])
 
     def matvec(self, w: Array) -> Array:
-        return array_namespace(w).concat([b.matvec(x) for b, x in zip(self.blocks, self.unknowns(w), strict=True)])
+        return namespace_of(w).concat([b.matvec(x) for b, x in zip(self.blocks, self.unknowns(w), strict=True)])
 
     def residual(self, w: Array, y: Array) -> Array:
         parts = zip(self.blocks, self.unknowns(w), self.rows(y), strict=True)
-        return array_namespace(w).concat([b.residual(x, t) for b, x, t in parts])
+        return namespace_of(w).concat([b.residual(x, t) for b, x, t in parts])
 
     def rmatvec(self, r: Array) -> Array:
-        return array_namespace(r).concat([b.rmatvec(x) for b, x in zip(self.blocks, self.rows(r), strict=True)])
+        return namespace_of(r).concat([b.rmatvec(x) for b, x in zip(self.blocks, self.rows(r), strict=True)])
 
     def outer(self, r: Array, w: Array) -> BlockDiagonal:
         parts = zip(self.blocks, self.rows(r), self.unknowns(w), strict=True)
@@ -77,7 +77,7 @@ class BlockDiagonal(Operator):
 
     def dense(self) -> Array:
         blocks = dense_forms(self.blocks)
-        xp, width, before, bands = array_namespace(blocks[0]), self.shape[1], 0, []
+        xp, width, before, bands = namespace_of(blocks[0]), self.shape[1], 0, []
         for A in blocks:
             *lead, m, n = A.shape
             sides = [xp.zeros((*lead, m, k), dtype=A.dtype, device=device(A)) for k in (before, width - before - n)]
@@ -90,7 +90,7 @@ class BlockDiagonal(Operator):
         if any(s is None for s in sizes):
             return None
         k = self.columns
-        xp = array_namespace(sizes[0])
+        xp = namespace_of(sizes[0])
         return xp.concat([s if k is None or s.ndim == 2 else xp.broadcast_to(s, (k, *s.shape)) for s in sizes], axis=-1)
 
     @classmethod
@@ -140,10 +140,10 @@ class Stacked(Operator):
         return cut(x, [b.shape[0] for b in self.blocks])
 
     def matvec(self, w: Array) -> Array:
-        return array_namespace(w).concat([b.matvec(w) for b in self.blocks])
+        return namespace_of(w).concat([b.matvec(w) for b in self.blocks])
 
     def residual(self, w: Array, y: Array) -> Array:
-        return array_namespace(w).concat([b.residual(w, t) for b, t in zip(self.blocks, self.rows(y), strict=True)])
+        return namespace_of(w).concat([b.residual(w, t) for b, t in zip(self.blocks, self.rows(y), strict=True)])
 
     def rmatvec(self, r: Array) -> Array:
         return sum_(b.rmatvec(s) for b, s in zip(self.blocks, self.rows(r), strict=True))
@@ -157,7 +157,7 @@ class Stacked(Operator):
 
     def dense(self) -> Array:
         blocks = dense_forms(self.blocks)
-        return array_namespace(blocks[0]).concat(blocks, axis=-2)
+        return namespace_of(blocks[0]).concat(blocks, axis=-2)
 
     def sizes(self) -> Array | None:
         sizes = [b.sizes() for b in self.blocks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
 from xvarpro.operators.interface import Operator
@@ -175,12 +175,12 @@ class CirculantPerColumn(Periodic):
     @property
     def blocks(self) -> Array:
         axes = range(1, self.kernels.ndim)
-        return array_namespace(self.kernels).permute_dims(self.kernels, (*axes, 0))[None, ...]
+        return namespace_of(self.kernels).permute_dims(self.kernels, (*axes, 0))[None, ...]
 
     def _holding(self, kernels: Array) -> CirculantPerColumn:
         first = kernels[0, ...]
         axes = range(first.ndim - 1)
-        return CirculantPerColumn(array_namespace(first).permute_dims(first, (first.ndim - 1, *axes)))
+        return CirculantPerColumn(namespace_of(first).permute_dims(first, (first.ndim - 1, *axes)))
 
 
 def as_circulant(Omega: Array | Operator | None, M: Operator) -> Circulant | None:

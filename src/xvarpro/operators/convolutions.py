@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.operators.fourier import Grid, backward, forward, resized, rolled
@@ -86,7 +86,7 @@ class Convolution(Operator):
     def rmatvec(self, r: Array) -> Array:
         layout, half = self.layout, self._half(r)
         X, R = self.spectrum(half), forward(spread(r, layout.rows), layout.period, half)
-        xp = array_namespace(R)
+        xp = namespace_of(R)
         correlation = backward(xp.sum(xp.conj(X) * R, axis=0, keepdims=True), layout.period, half)
         return flat(resized(correlation, layout.grid))
 
@@ -94,7 +94,7 @@ class Convolution(Operator):
         """Correlations of `r` with `w`: ``g[d] = sum_i r[i] conj(w[i - d])`` at the places of the kernel."""
         layout, kernels, half = self.layout, self.blocks, self._half(r, w)
         R, W = (forward(spread(x, grid), layout.period, half) for x, grid in ((r, layout.rows), (w, layout.grid)))
-        xp = array_namespace(R)
+        xp = namespace_of(R)
         G = R * xp.conj(W)
         if kernels.shape[-1] == 1:
             G = xp.sum(G, axis=-1, keepdims=True)
@@ -104,7 +104,7 @@ class Convolution(Operator):
 
     def dense(self) -> Array:
         layout, circular = self.layout, self._circular()
-        xp = array_namespace(circular)
+        xp = namespace_of(circular)
         blocks, columns = circular.shape[0], circular.shape[-1]
         index = xp.zeros((1, 1), dtype=xp.int64 if hasattr(xp, "int64") else xp.int32, device=device(circular))
         for m, n, period in zip(layout.rows, layout.grid, layout.period, strict=True):
@@ -129,12 +129,12 @@ class Convolution(Operator):
 
 def spread(x: Array, grid: Grid) -> Array:
     """Columns of `x` as signals, block by block: ``(blocks, *grid, k)``."""
-    return array_namespace(x).reshape(x, (-1, *grid, x.shape[1]))
+    return namespace_of(x).reshape(x, (-1, *grid, x.shape[1]))
 
 
 def flat(x: Array) -> Array:
     """Signals as columns again."""
-    return array_namespace(x).reshape(x, (-1, x.shape[-1]))
+    return namespace_of(x).reshape(x, (-1, x.shape[-1]))
 
 
 def drawn(*shape: int) -> Any:
@@ -153,5 +153,5 @@ def check_kernel(owner: object, kernel: Any, form: str, least: int) -> None:
         raise ProblemError(f"{name} needs an array {form}, got {type(kernel).__name__}")
     if kernel.ndim < least or 0 in kernel.shape:
         raise ProblemError(f"{name} needs an array {form} with no axis of length 0, got shape {tuple(kernel.shape)}")
-    if not array_namespace(kernel).isdtype(kernel.dtype, ("real floating", "complex floating")):
+    if not namespace_of(kernel).isdtype(kernel.dtype, ("real floating", "complex floating")):
         raise ProblemError(f"{name} needs real or complex floating-point numbers, got {kernel.dtype}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.operators._arithmetic import conj, drawn, like, minus, product
@@ -58,7 +58,7 @@ class Dense(Operator):
     def outer(self, r: Array, w: Array) -> Dense:
         if self.array.ndim == 2:
             return Dense(like(product(r, adjoint(w)), self.array))
-        xp = array_namespace(r)
+        xp = namespace_of(r)
         return Dense(like(xp.expand_dims(r.mT, axis=2) * xp.expand_dims(conj(w).mT, axis=1), self.array))
 
     def dense(self) -> Array:
@@ -71,4 +71,4 @@ class Dense(Operator):
 
 def _by_column(A: Array, w: Array) -> Array:
     """``A[j] w[:, j]`` in column j."""
-    return product(A, array_namespace(w).expand_dims(w.mT, axis=2))[:, :, 0].mT
+    return product(A, namespace_of(w).expand_dims(w.mT, axis=2))[:, :, 0].mT

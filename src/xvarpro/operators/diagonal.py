@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.errors import ProblemError
@@ -46,7 +46,7 @@ class Diagonal(Operator):
     @property
     def matrix(self) -> Array:
         """`d` with a column for each right-hand side, or with one for all."""
-        return self.d if self.d.ndim == 2 else array_namespace(self.d).expand_dims(self.d, axis=1)
+        return self.d if self.d.ndim == 2 else namespace_of(self.d).expand_dims(self.d, axis=1)
 
     def matvec(self, w: Array) -> Array:
         return self.matrix * w
@@ -59,14 +59,14 @@ class Diagonal(Operator):
 
     def outer(self, r: Array, w: Array) -> Diagonal:
         g = like(r * conj(w), self.d)
-        return Diagonal(g if self.d.ndim == 2 else array_namespace(g).sum(g, axis=1))
+        return Diagonal(g if self.d.ndim == 2 else namespace_of(g).sum(g, axis=1))
 
     def dense(self) -> Array:
-        xp, d = array_namespace(self.d), self.d.mT if self.d.ndim == 2 else self.d
+        xp, d = namespace_of(self.d), self.d.mT if self.d.ndim == 2 else self.d
         return xp.expand_dims(d, axis=-1) * xp.eye(self.d.shape[0], dtype=d.dtype, device=device(d))
 
     def sizes(self) -> Array:
-        return array_namespace(self.d).abs(self.d.mT if self.d.ndim == 2 else self.d)
+        return namespace_of(self.d).abs(self.d.mT if self.d.ndim == 2 else self.d)
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 
 Grid = tuple[int, ...]
@@ -18,7 +18,7 @@ Grid = tuple[int, ...]
 
 def forward(x: Array, period: Grid, half: bool) -> Array:
     """Transform of `x`, with zeros behind it up to `period`; with `half` the non-negative frequencies of a real one."""
-    xp, axes = array_namespace(x), _axes(period)
+    xp, axes = namespace_of(x), _axes(period)
     if half:
         return xp.fft.rfftn(x, s=period, axes=axes)
     return xp.fft.fftn(complexified(x), s=period, axes=axes)
@@ -26,7 +26,7 @@ def forward(x: Array, period: Grid, half: bool) -> Array:
 
 def backward(X: Array, period: Grid, half: bool) -> Array:
     """What has the transform `X`; `period` tells an even last length from an odd one."""
-    xp, axes = array_namespace(X), _axes(period)
+    xp, axes = namespace_of(X), _axes(period)
     if half:
         return xp.fft.irfftn(X, s=period, axes=axes)
     return xp.fft.ifftn(X, s=period, axes=axes)
@@ -36,7 +36,7 @@ def complexified(x: Array) -> Array:
     """`x` in the complex dtype of its digits."""
     if trees.is_complex(x):
         return x
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
 
 
@@ -46,7 +46,7 @@ def by_parts(fun: Callable[[Array], Any], x: Array) -> Any:
     """
     if not trees.is_complex(x):
         return fun(x)
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     real, imaginary = fun(xp.real(x)), fun(xp.imag(x))
     if isinstance(real, tuple):
         return tuple(complexified(a) + 1j * complexified(b) for a, b in zip(real, imaginary, strict=True))
@@ -55,7 +55,7 @@ def by_parts(fun: Callable[[Array], Any], x: Array) -> Any:
 
 def resized(x: Array, sizes: Grid) -> Array:
     """The grid of `x` cut to `sizes`, or filled up with zeros behind."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     for axis, size in enumerate(sizes, 1):
         if size < x.shape[axis]:
             x = part(x, axis, 0, size)
@@ -73,7 +73,7 @@ def part(x: Array, axis: int, start: int, stop: int) -> Array:
 
 def rolled(x: Array, shift: Grid) -> Array:
     """The grid of `x` moved by `shift`, round the end."""
-    return array_namespace(x).roll(x, shift, axis=_axes(shift)) if any(shift) else x
+    return namespace_of(x).roll(x, shift, axis=_axes(shift)) if any(shift) else x
 
 
 def fast(length: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Operator(Struct):
         if not self.explicit:
             return None
         A = self.dense()
-        xp = array_namespace(A)
+        xp = namespace_of(A)
         return xp.sum(xp.abs(A), axis=-2)
 
     def solver(self, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:

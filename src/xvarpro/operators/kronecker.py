@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
@@ -68,7 +68,7 @@ class Kronecker(Operator):
         if self.B is not None:
             return minus(self.matvec(w), y)
         # in the shape of a product with A throughout: compilers see a matrix where a long column would hide it
-        xp, (m, n) = array_namespace(w), self.A.shape
+        xp, (m, n) = namespace_of(w), self.A.shape
         W, Y = xp.reshape(w, (n, -1)), xp.reshape(y, (m, -1))
         return xp.reshape(minus(product(self.A, W), Y), y.shape)
 
@@ -77,7 +77,7 @@ class Kronecker(Operator):
         return _kron(adjoint(self.A), B, self.right[::-1], r)
 
     def outer(self, r: Array, w: Array) -> Kronecker:
-        xp = array_namespace(r)
+        xp = namespace_of(r)
         (m, n), (p, q), k = self.A.shape, self.right, w.shape[1]
         R, W = xp.reshape(r, (m, p * k)), xp.reshape(w, (n, q * k))
         if self.B is None:
@@ -89,14 +89,14 @@ class Kronecker(Operator):
         return Kronecker(like(A, self.A), like(B, self.B))
 
     def dense(self) -> Array:
-        xp, A, B = array_namespace(self.A), self.A, self.B
+        xp, A, B = namespace_of(self.A), self.A, self.B
         if B is None:
             B = xp.eye(self.size, dtype=A.dtype, device=device(A))
         product = xp.reshape(A, (A.shape[0], 1, A.shape[1], 1)) * xp.reshape(B, (1, B.shape[0], 1, B.shape[1]))
         return xp.reshape(product, self.shape)
 
     def sizes(self) -> Array:
-        xp = array_namespace(self.A)
+        xp = namespace_of(self.A)
         A = xp.sum(xp.abs(self.A), axis=0)
         if self.B is None:
             B = xp.ones((self.size,), dtype=A.dtype, device=device(A))
@@ -117,7 +117,7 @@ class Kronecker(Operator):
 
 def _kron(A: Array, B: Array | None, right: tuple[int, int], w: Array) -> Array:
     """``(A x B) w``, the cheaper of the two products first."""
-    xp = array_namespace(w)
+    xp = namespace_of(w)
     (m, n), (p, q), k = A.shape, right, w.shape[1]
     if B is None:
         return xp.reshape(product(A, xp.reshape(w, (n, q * k))), (m * p, k))
@@ -132,10 +132,10 @@ def _on_right(B: Array, W: Array) -> Array:
     """``B`` times each of the (q, k) matrices in W, which has shape (i, q, k)."""
     if W.shape[2] > 1:
         return product(B, W)
-    return array_namespace(W).expand_dims(product(W[:, :, 0], B.mT), axis=2)
+    return namespace_of(W).expand_dims(product(W[:, :, 0], B.mT), axis=2)
 
 
 def _sides(W: Array) -> Array:
     """(i, q, k) as (q, i k)."""
-    xp = array_namespace(W)
+    xp = namespace_of(W)
     return xp.reshape(xp.permute_dims(W, (1, 0, 2)), (W.shape[1], -1))

@@ -8,7 +8,7 @@ from typing import final
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import drawn
@@ -69,7 +69,7 @@ class MatrixFree(Structured):
     def rmatvec(self, r: Array) -> Array:
         if self.backward is not None:
             return self.backward(self.p, r)
-        xp = array_namespace(r)
+        xp = namespace_of(r)
         zeros = xp.zeros((self.shape[1], r.shape[1]), dtype=r.dtype, device=device(r))
         arrays, skeleton = trees.partition(self.p)
         product = self.forward
@@ -85,7 +85,7 @@ class MatrixFree(Structured):
         if not arrays:
             raise ProblemError("MatrixFree needs a floating-point array in p, for framework and dtype; got none")
         like = next((x for x in arrays if trees.is_complex(x)), arrays[0])
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         return self.matvec(xp.eye(self.shape[1], dtype=like.dtype, device=device(like)))
 
     @property
@@ -103,5 +103,5 @@ def _forward(p: Tree, w: Array) -> Array:
 
 
 def _backward(p: Tree, r: Array) -> Array:
-    s = array_namespace(r).conj(p["s"]) if trees.is_complex(r) else p["s"]
+    s = namespace_of(r).conj(p["s"]) if trees.is_complex(r) else p["s"]
     return trees.adjoint(p["A"]) @ (s * s * r)

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import alike, conj, drawn, like
@@ -55,7 +55,7 @@ class Sparse(Operator):
         if len(set(shapes)) > 1 or len(shapes[0]) != 1:
             raise ProblemError(f"Sparse needs data, rows and columns of one shape (p,), got {shapes}")
         for name, x in (("rows", self.row_indices), ("columns", self.column_indices)):
-            if not array_namespace(x).isdtype(x.dtype, "integral"):
+            if not namespace_of(x).isdtype(x.dtype, "integral"):
                 raise ProblemError(f"Sparse needs whole numbers for {name}, got {x.dtype}")
         if len(self.shape) != 2:
             raise ProblemError(f"Sparse needs a shape (m, n), got {self.shape!r}")
@@ -72,13 +72,13 @@ class Sparse(Operator):
         return backends.sparse_product(rows, columns, data, shape, w)
 
     def outer(self, r: Array, w: Array) -> Sparse:
-        xp = array_namespace(r)
+        xp = namespace_of(r)
         r, w = xp.take(r, self.row_indices, axis=0), xp.take(w, self.column_indices, axis=0)
         gradient = like(xp.sum(r * conj(w), axis=1), self.data)
         return Sparse(gradient, self.row_indices, self.column_indices, self.shape)
 
     def dense(self) -> Array:
-        xp = array_namespace(self.data)
+        xp = namespace_of(self.data)
         return self.matvec(xp.eye(self.shape[1], dtype=self.data.dtype, device=device(self.data)))
 
     @property
@@ -88,7 +88,7 @@ class Sparse(Operator):
 
     def sizes(self) -> Array:
         """Of the entries as they were given, where places repeat."""
-        xp = array_namespace(self.data)
+        xp = namespace_of(self.data)
         entries = xp.abs(self.data)
         ones = xp.ones((self.shape[0], 1), dtype=entries.dtype, device=device(entries))
         return Sparse(entries, self.row_indices, self.column_indices, self.shape).rmatvec(ones)[:, 0]

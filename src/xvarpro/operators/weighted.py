@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import is_array
 from xvarpro.errors import ProblemError
@@ -67,7 +67,7 @@ class Weighted(Operator):
     def outer(self, r: Array, w: Array) -> Weighted:
         g = like(r * conj(self.M.matvec(w)), self.s)
         if self.s.shape[1] == 1:
-            g = array_namespace(g).sum(g, axis=1, keepdims=True)
+            g = namespace_of(g).sum(g, axis=1, keepdims=True)
         return Weighted(self.M.outer(conj(self.s) * r, w), g)
 
     @property
@@ -75,7 +75,7 @@ class Weighted(Operator):
         return self.M.explicit
 
     def dense(self) -> Array:
-        A, xp = self.M.dense(), array_namespace(self.s)
+        A, xp = self.M.dense(), namespace_of(self.s)
         return (self.s if self.s.shape[1] == 1 else xp.expand_dims(self.s.mT, axis=2)) * A
 
     @classmethod

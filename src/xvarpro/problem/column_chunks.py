@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
@@ -85,7 +85,7 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     if isinstance(y, ColumnChunks):
         return _fold(y, backend)
     backend = backend or backends.owner(y)
-    xp = array_namespace(y)
+    xp = namespace_of(y)
     live = np.flatnonzero(backend.to_numpy(xp.any(y != 0, axis=1)))
     if live.size in (0, y.shape[0]):
         return _fold(columns(y, 4 * y.shape[0]), backend)
@@ -106,7 +106,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
     for block in blocks:
         backend = backend or backends.owner(block)
         turned = adjoint(block)
-        rows = turned if triangle is None else array_namespace(block).concat([triangle, turned])
+        rows = turned if triangle is None else namespace_of(block).concat([triangle, turned])
         triangle = backend.qr(rows, mode="r")[1]
     if triangle is None:
         raise ProblemError("source of ColumnChunks must yield at least one array; got none")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set
 
 
 def negligible(x: Array, size: Array | float) -> Array:
     """Whether an entry that should be >= 0 is 0 up to the rounding of a set of that size."""
-    return x <= (16 * array_namespace(x).finfo(x.dtype).eps) * size
+    return x <= (16 * namespace_of(x).finfo(x.dtype).eps) * size
 
 
 def tight(slack: Array, size: Array | float) -> Array:
@@ -18,12 +18,12 @@ def tight(slack: Array, size: Array | float) -> Array:
     Wider than `negligible`: to take a point for one of the face that it all but lies in keeps it feasible, to take a
     point of a face for one inside leaves it no way to go.
     """
-    return slack <= (array_namespace(slack).finfo(slack.dtype).eps ** 0.75) * size
+    return slack <= (namespace_of(slack).finfo(slack.dtype).eps ** 0.75) * size
 
 
 def ratio_test(room: Array, d: Array) -> Array:
     """Largest alpha with ``alpha d <= room`` along the last axis, for ``room >= 0``; inf where no entry of d rises."""
-    xp = array_namespace(d)
+    xp = namespace_of(d)
     rising = d > 0
     alpha = xp.where(rising, room / xp.where(rising, d, xp.ones_like(d)), xp.full_like(d, xp.inf))
     return xp.maximum(xp.min(alpha, axis=-1), xp.zeros_like(alpha[..., 0]))
@@ -31,7 +31,7 @@ def ratio_test(room: Array, d: Array) -> Array:
 
 def centred(d: Array, kept: Array) -> Array:
     """`d` on the entries `kept`, less their mean there; 0 elsewhere."""
-    xp = array_namespace(d)
+    xp = namespace_of(d)
     inside = xp.where(kept, d, xp.zeros_like(d))
     count = xp.sum(xp.astype(kept, d.dtype), axis=-1, keepdims=True)
     mean = xp.sum(inside, axis=-1, keepdims=True) / xp.maximum(count, xp.ones_like(count))

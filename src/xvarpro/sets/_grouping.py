@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 
@@ -17,7 +17,7 @@ Grouping: TypeAlias = int | tuple[tuple[int, ...], ...]
 
 
 def _take(x: Array, entries: np.ndarray) -> Array:
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.take(x, xp.asarray(entries, device=device(x)), axis=-1)
 
 
@@ -50,7 +50,7 @@ def plan_of(groups: Grouping, n: int) -> Plan:
 
 def split(groups: Grouping, x: Array) -> list[Array]:
     """Groups as rows, one array per size of group."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     plan = plan_of(groups, x.shape[-1])
     parts = zip(plan.entries, plan.sizes, strict=True)
     return [xp.reshape(_take(x, entries), (*x.shape[:-1], *shape)) for entries, shape in parts]
@@ -58,7 +58,7 @@ def split(groups: Grouping, x: Array) -> list[Array]:
 
 def join(groups: Grouping, parts: list[Array]) -> Array:
     """Inverse of `split`."""
-    xp = array_namespace(*parts)
+    xp = namespace_of(*parts)
     flat = [xp.reshape(part, (*part.shape[:-2], part.shape[-2] * part.shape[-1])) for part in parts]
     whole = flat[0] if len(flat) == 1 else xp.concat(flat, axis=-1)
     return _take(whole, plan_of(groups, whole.shape[-1]).back)
@@ -66,7 +66,7 @@ def join(groups: Grouping, parts: list[Array]) -> Array:
 
 def by_group(groups: Grouping, parts: list[Array], n: int) -> Array:
     """One number per group, in the order of the groups."""
-    return _take(array_namespace(*parts).concat(parts, axis=-1), plan_of(groups, n).order)
+    return _take(namespace_of(*parts).concat(parts, axis=-1), plan_of(groups, n).order)
 
 
 def to_parts(groups: Grouping, numbers: Array, n: int) -> list[Array]:
@@ -76,7 +76,7 @@ def to_parts(groups: Grouping, numbers: Array, n: int) -> list[Array]:
 
 def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]) -> Array:
     """``fun(x_G)`` on the group `best`, 0 on all others."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     out = []
     for some, part in zip(plan_of(groups, x.shape[-1]).groups, split(groups, x), strict=True):
         chosen = xp.asarray(some, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._root_finding import root
 
@@ -17,7 +17,7 @@ def isotonic(x: Array, *carried: Array) -> tuple[Array, ...]:
     ``sum max(left - m, 0) = sum max(m - right, 0)``, a root of a piecewise linear function. So log2(n) levels, all
     halves of a level at once.
     """
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     eps = xp.finfo(x.dtype).eps
     n = x.shape[-1]
     if n < 2:
@@ -56,7 +56,7 @@ def antitonic(x: Array, *carried: Array) -> tuple[Array, ...]:
 
 def _height(left: Array, right: Array, eps: float) -> Array:
     """Height of the block across the middle of two nondecreasing sequences, keepdims."""
-    xp = array_namespace(left)
+    xp = namespace_of(left)
     bottom, peak = right[..., :1], left[..., -1:]
     falls = peak > bottom
     low, high = xp.where(falls, bottom, peak), peak

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device, is_complex
+from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import mask_at, norm, or_one
@@ -40,7 +40,7 @@ def nearest_point(
     near : float
         It ends where ``|r|`` is at most that part of the largest entry of x and v.
     """
-    xp, backend = array_namespace(x), backends.owner(x)
+    xp, backend = namespace_of(x), backends.owner(x)
     eps = xp.finfo(x.dtype).eps
     fine = xp.all(xp.isfinite(x), axis=-1, keepdims=True)
     x = xp.where(fine, x, xp.zeros_like(x))
@@ -99,7 +99,7 @@ def _minor_cycles(V: Array, z: Array, w: Array, held: Array) -> tuple[Array, Arr
     A minor cycle goes towards the nearest point of the affine hull: to it where its weights are positive; otherwise as
     far as they stay so, and the points whose weight that ends leave the corral.
     """
-    xp = array_namespace(V)
+    xp = namespace_of(V)
     k, eps = V.shape[-2], xp.finfo(V.dtype).eps
     gram = V @ xp.matrix_transpose(V)
     pull = _products(V, z)
@@ -151,7 +151,7 @@ def distance_bound(C: Set, x: Array) -> Array:
 
     Good to a part in a thousand where 60 vertices are enough, down to the square root of rounding.
     """
-    xp, ndim = array_namespace(x), C.event_ndim
+    xp, ndim = namespace_of(x), C.event_ndim
     event, batch = x.shape[x.ndim - ndim :], x.shape[: x.ndim - ndim]
     n = math.prod(event)
 
@@ -174,11 +174,11 @@ def distance_bound(C: Set, x: Array) -> Array:
 
 def _combined(w: Array, V: Array) -> Array:
     """``sum_i w_i V_i``, shape (..., n)."""
-    xp = array_namespace(w)
+    xp = namespace_of(w)
     return xp.sum(xp.expand_dims(w, axis=-1) * V, axis=-2)
 
 
 def _products(V: Array, z: Array) -> Array:
     """``<V_i, z>``, shape (..., k)."""
-    xp = array_namespace(z)
+    xp = namespace_of(z)
     return xp.sum(V * xp.expand_dims(z, axis=-2), axis=-1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device, is_complex
+from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets.vectors import real_dtype
@@ -103,7 +103,7 @@ def as_like(parameter: Array | complex, like: Array) -> Array:
 
     A real one stays real, a complex one complex.
     """
-    xp, owner, backend = array_namespace(like), backends.of(parameter), backends.owner(like)
+    xp, owner, backend = namespace_of(like), backends.of(parameter), backends.owner(like)
     if owner is not None and owner is not backend:
         parameter = backends.to_numpy(parameter)
     dtype = real_dtype(like)
@@ -114,7 +114,7 @@ def as_like(parameter: Array | complex, like: Array) -> Array:
 
 def spread(parameter: Array | float, like: Array) -> Array:
     """A parameter as a vector as long as the last axis of `like`."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     return xp.broadcast_to(as_like(parameter, like), (like.shape[-1],))
 
 

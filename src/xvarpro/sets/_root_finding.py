@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 
 Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a function that does not rise
@@ -31,7 +31,7 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
     close, near : arrays or floats
         An entry ends with a step of at most `close`, or one rounding of t, or with a value of at most `near`.
     """
-    xp = array_namespace(low)
+    xp = namespace_of(low)
     backend = backends.owner(low)
     eps = xp.finfo(low.dtype).eps
     budget = -4 * round(math.log2(eps))

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.vectors import real_dtype
 
 
 def adjoint(x: Array) -> Array:
     """Conjugate transpose."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     y = xp.matrix_transpose(x)
     return xp.conj(y) if xp.isdtype(x.dtype, "complex floating") else y
 
@@ -33,7 +33,7 @@ def svd(x: Array) -> tuple[Array, Array, Array]:
 def singular_values(x: Array) -> Array:
     """Singular values, descending."""
     unit, scale, poison = scaled(x)
-    s = _guarded(array_namespace(x).linalg.svdvals, unit)
+    s = _guarded(namespace_of(x).linalg.svdvals, unit)
     if s is None:
         return svd(x)[1]
     return s * scale[..., 0] + poison[..., 0]
@@ -41,7 +41,7 @@ def singular_values(x: Array) -> Array:
 
 def eigh(x: Array) -> tuple[Array, Array]:
     """Eigenvalues, ascending, and eigenvectors of the Hermitian part of square matrices."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     unit, scale, poison = scaled(x)
     found = _guarded(xp.linalg.eigh, hermitian(unit))
     if found is None:
@@ -56,7 +56,7 @@ def scaled(x: Array) -> tuple[Array, Array, Array]:
 
     LAPACK raises on what is not finite, for the whole batch; and not every framework's routine scales by itself.
     """
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     fine = xp.all(xp.isfinite(x), axis=(-2, -1), keepdims=True)
     clean = xp.where(fine, x, xp.zeros_like(x))
     scale = xp.max(xp.abs(clean), axis=(-2, -1), keepdims=True)
@@ -78,11 +78,11 @@ def _guarded(fun: Callable[[Array], Any], x: Array) -> Any:
 
 def outer(u: Array, v: Array) -> Array:
     """``u v^H`` of vectors on the last axis."""
-    xp = array_namespace(u)
+    xp = namespace_of(u)
     v = xp.conj(v) if xp.isdtype(v.dtype, "complex floating") else v
     return xp.expand_dims(u, axis=-1) * xp.expand_dims(v, axis=-2)
 
 
 def composed(U: Array, s: Array, Vh: Array) -> Array:
     """``U diag(s) Vh``."""
-    return (U * array_namespace(s).expand_dims(s, axis=-2)) @ Vh
+    return (U * namespace_of(s).expand_dims(s, axis=-2)) @ Vh

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._root_finding import root
 
@@ -15,7 +15,7 @@ def onto_simplex(x: Array, radius: float) -> Array:
     linear, so the iterates rise to the root in finitely many steps (Michelot 1986; Condat, Mathematical Programming
     158, 2016). Some ten passes over the data cost less than a sort.
     """
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     backend = backends.owner(x)
     y = x - xp.max(x, axis=-1, keepdims=True)
     smallest = xp.finfo(x.dtype).eps * radius
@@ -42,7 +42,7 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
     For ``weights > 0`` and ``0 <= total <= <weights, upper>``. A root is as exact as a rounding of y, which may be far
     from the set: the search is repeated from its own result until the rounding is that of the set.
     """
-    xp = array_namespace(y)
+    xp = namespace_of(y)
     y = y - level(y, weights, upper, total) * weights
     for _ in range(1 if xp.finfo(y.dtype).eps < 1e-10 else 2):
         y = y - level(y, weights, upper, total, xp.zeros_like(y[..., :1])) * weights
@@ -52,7 +52,7 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
 
 def level(y: Array, weights: Array, upper: Array | None, total: Array | float, start: Array | None = None) -> Array:
     """The t with ``<weights, clip(y - t weights, 0, upper)> = total``, keepdims."""
-    xp = array_namespace(y)
+    xp = namespace_of(y)
     weights = xp.broadcast_to(weights, (y.shape[-1],))
     squares = weights * weights
     total = xp.zeros_like(y[..., :1]) + total

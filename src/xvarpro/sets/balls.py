@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._faces import negligible, tight
 from xvarpro.sets._parameters import fits, spread, vector
@@ -55,16 +55,16 @@ class L1Ball(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
         return vertex(g, best, -self.radius * phase(xp.take_along_axis(g, best, axis=-1)))
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return self.radius * xp.max(xp.abs(g), axis=-1)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         size = xp.abs(x)
         fits = xp.sum(size, axis=-1, keepdims=True) <= self.radius
         return xp.where(fits, x, phase(x) * onto_simplex(size, self.radius))
@@ -73,27 +73,27 @@ class L1Ball(Set):
         return 2 * self.radius
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return excess(xp.sum(xp.abs(x), axis=-1), self.radius)
 
     # A point on the boundary lies in the face of its signs, a simplex in ``|x|``; one inside has the ball for a face.
 
     def _tight(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return tight(self.radius - xp.sum(xp.abs(x), axis=-1, keepdims=True), self.radius)
 
     def away(self, g: Array, x: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         sign = phase(x)
         return xp.where(self._tight(x), sign * Simplex(self.radius).away(sign * g, xp.abs(x)), self.lmo(-g))
 
     def tangent(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         sign = phase(x)
         return xp.where(self._tight(x), sign * Simplex(self.radius).tangent(sign * d, xp.abs(x)), d)
 
     def slide(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         inside = ~self._tight(x)
 
         def outward(_: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -107,7 +107,7 @@ class L1Ball(Set):
         return xp.where(left > 0, sign * Simplex(self.radius).slide(left * sign * d, xp.abs(y)), y)
 
     def reach(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         alpha, rounding = self._boundary(d, x)
         # the sum tells the end to its own rounding; an entry that is 0 there, to that of the entry
         end = xp.expand_dims(alpha, axis=-1)
@@ -123,7 +123,7 @@ class L1Ball(Set):
 
         Newton's method from the right: the sum is convex and piecewise linear.
         """
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         eps = xp.finfo(d.dtype).eps
         size, start = xp.sum(xp.abs(d), axis=-1), xp.sum(xp.abs(x), axis=-1)
         some = size > 0
@@ -201,12 +201,12 @@ class L2Ball(Set):
         return v if self._centred else spread(self.offset, g) + v
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         size = self.radius * norm(g)[..., 0]
         return size if self._centred else size + xp.sum(real_part(g) * spread(self.offset, g), axis=-1)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         if self._centred:
             return xp.where(norm(x) <= self.radius, x, self.radius * direction(x))
         offset = spread(self.offset, x)
@@ -219,14 +219,14 @@ class L2Ball(Set):
     def violation(self, x: Array) -> Array:
         if self._centred:
             return excess(norm(x)[..., 0], self.radius)
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         offset = spread(self.offset, x)
         over = norm(x - offset)[..., 0] - self.radius
         size = xp.maximum(norm(offset)[0], xp.zeros_like(offset[0]) + self.radius)
         return xp.maximum(over, xp.zeros_like(over)) / xp.where(size > 0, size, xp.ones_like(size))
 
     def center(self, like: Array) -> Array:
-        return spread(self.offset, like) + array_namespace(like).zeros_like(like)
+        return spread(self.offset, like) + namespace_of(like).zeros_like(like)
 
 
 @final
@@ -260,16 +260,16 @@ class NonnegativeL2Ball(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return -self.radius * direction(xp.minimum(g, xp.zeros_like(g)))
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return self.radius * norm(xp.maximum(g, xp.zeros_like(g)))[..., 0]
 
     def project(self, x: Array) -> Array:
         # clipped first and shortened then: the other order is no projection
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         clipped = xp.maximum(x, xp.zeros_like(x))
         return xp.where(norm(clipped) <= self.radius, clipped, self.radius * direction(clipped))
 
@@ -277,9 +277,9 @@ class NonnegativeL2Ball(Set):
         return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         below = xp.max(-x, axis=-1) / (self.radius or 1.0)
         return xp.maximum(xp.maximum(below, xp.zeros_like(below)), excess(norm(x)[..., 0], self.radius))
 
     def center(self, like: Array) -> Array:
-        return array_namespace(like).full_like(like, 0.5 * self.radius / math.sqrt(like.shape[-1]))
+        return namespace_of(like).full_like(like, 0.5 * self.radius / math.sqrt(like.shape[-1]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
@@ -73,15 +73,15 @@ class Box(Set):
             )
 
     def _bounds(self, like: Array) -> tuple[Array, Array]:
-        zero = array_namespace(like).zeros_like(like)
+        zero = namespace_of(like).zeros_like(like)
         return zero + as_like(self.lower, like), zero + as_like(self.upper, like)
 
     def lmo(self, g: Array) -> Array:
         lower, upper = self._bounds(g)
-        return array_namespace(g).where(g < 0, upper, lower)
+        return namespace_of(g).where(g < 0, upper, lower)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         lower, upper = self._bounds(x)
         return xp.minimum(xp.maximum(x, lower), upper)
 
@@ -91,7 +91,7 @@ class Box(Set):
 
     def violation(self, x: Array) -> Array:
         lower, upper = self._bounds(x)
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         outside = xp.maximum(lower - x, x - upper)
         width = xp.maximum(upper - lower, xp.maximum(xp.abs(lower), xp.abs(upper)))
         relative = xp.where(outside > 0, outside / xp.where(width > 0, width, xp.ones_like(width)), 0 * outside)
@@ -103,21 +103,21 @@ class Box(Set):
 
     def _held(self, x: Array) -> Array:
         """Entries at a bound."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         lower, upper = self._bounds(x)
         # a step that ends at a bound is rounded at the size of the bound
         size = xp.maximum(xp.abs(lower), xp.abs(upper))
         return negligible(x - lower, size) | negligible(upper - x, size)
 
     def away(self, g: Array, x: Array) -> Array:
-        return array_namespace(g).where(self._held(x), x, self.lmo(-g))
+        return namespace_of(g).where(self._held(x), x, self.lmo(-g))
 
     def tangent(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         return xp.where(self._held(x), xp.zeros_like(d), d)
 
     def reach(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         lower, upper = self._bounds(x)
         return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
 
@@ -162,34 +162,34 @@ class LinfBall(Set):
         return -self.radius * phase(g)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return self.radius * xp.sum(xp.abs(g), axis=-1)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return xp.where(xp.abs(x) <= self.radius, x, self.radius * phase(x) + 0 * x)
 
     def diameter(self, like: Array) -> float:
         return 2 * self.radius * math.sqrt(like.shape[-1])
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return excess(xp.max(xp.abs(x), axis=-1), self.radius)
 
     # A real point holds the entries that are at a bound; the rest of the ball is the face.
 
     def _held(self, x: Array) -> Array:
-        return negligible(self.radius - array_namespace(x).abs(x), self.radius)
+        return negligible(self.radius - namespace_of(x).abs(x), self.radius)
 
     def away(self, g: Array, x: Array) -> Array:
-        return array_namespace(g).where(self._held(x), x, self.lmo(-g))
+        return namespace_of(g).where(self._held(x), x, self.lmo(-g))
 
     def tangent(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         return xp.where(self._held(x), xp.zeros_like(d), d)
 
     def reach(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         return ratio_test(xp.where(d < 0, self.radius + x, self.radius - x), xp.abs(d))
 
     slide = slide_by_projection
@@ -265,5 +265,5 @@ def _numbers(x: object) -> np.ndarray:
 
 
 def _largest(x: Array) -> Array:
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.max(x) if 0 not in x.shape else xp.zeros((), dtype=x.dtype, device=device(x))

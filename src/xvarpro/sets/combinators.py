@@ -12,7 +12,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.core import checks
 from xvarpro.core.namespace import adjoint as conjugate_transpose
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._composite import CompositeSet, WrappedSet, is_set, members, one, total
@@ -186,7 +186,7 @@ class LinearImage(WrappedSet):
     def _times(self, z: Array, adjoint: bool) -> Array:
         if self.matrix is None:
             return z
-        xp = array_namespace(z)
+        xp = namespace_of(z)
         A = xp.astype(as_like(self.matrix, z), z.dtype, copy=False)
         return apply(conjugate_transpose(A) if adjoint else A, z)
 
@@ -199,7 +199,7 @@ class LinearImage(WrappedSet):
 
     def _before(self, like: Array) -> Array:
         """Something shaped like a point of `inner`."""
-        return array_namespace(like).zeros_like(self._times(like, adjoint=True))
+        return namespace_of(like).zeros_like(self._times(like, adjoint=True))
 
     def diameter(self, like: Array) -> float:
         if self.matrix is None:
@@ -207,13 +207,13 @@ class LinearImage(WrappedSet):
         return float(self._width(backends.to_numpy(self.matrix)))
 
     def _width(self, A: Array) -> Array:
-        return array_namespace(A).linalg.matrix_norm(A, ord=2) * self.inner.diameter(np.zeros(A.shape[1]))
+        return namespace_of(A).linalg.matrix_norm(A, ord=2) * self.inner.diameter(np.zeros(A.shape[1]))
 
     def violation(self, x: Array) -> Array:
         if self.matrix is None:
             return distance_bound(self, x) / (self.diameter(x) or 1.0)
         D = self._width(as_like(self.matrix, x))  # where a program is traced the matrix has no values yet
-        return distance_bound(self, x) / array_namespace(x).where(D > 0, D, 1.0)
+        return distance_bound(self, x) / namespace_of(x).where(D > 0, D, 1.0)
 
     def center(self, like: Array) -> Array:
         return self._out(self.inner.center(self._before(like)))
@@ -320,7 +320,7 @@ class HullOfUnion(CompositeSet):
         return self._best(g, [C.certified(g) for C in self.sets])
 
     def _best(self, g: Array, found: list[tuple[Array, Array | None]]) -> tuple[Array, Array | None]:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         # in units of the largest entry: comparing must not overflow
         axes = tuple(range(-self.event_ndim, 0))
         top = xp.max(xp.abs(g), axis=axes, keepdims=True)
@@ -343,7 +343,7 @@ class HullOfUnion(CompositeSet):
         return best, least * size - lower
 
     def _value(self, g: Array, v: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         product = xp.real(xp.conj(g) * v) if xp.isdtype(g.dtype, "complex floating") else g * v
         return xp.sum(product, axis=tuple(range(-self.event_ndim, 0)))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import as_like, fits, spread, vector
@@ -101,7 +101,7 @@ class Ellipsoid(Set):
         return x if self.axes is None else apply(as_like(self.axes, x), x)
 
     def _back(self, z: Array) -> Array:
-        return z if self.axes is None else apply(array_namespace(z).matrix_transpose(as_like(self.axes, z)), z)
+        return z if self.axes is None else apply(namespace_of(z).matrix_transpose(as_like(self.axes, z)), z)
 
     def lmo(self, g: Array) -> Array:
         lengths, offset = spread(self.lengths, g), spread(self.offset, g)
@@ -109,12 +109,12 @@ class Ellipsoid(Set):
         return offset - self.radius * self._back(step)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         size = norm(spread(self.lengths, g) * self._along(g))[..., 0]
         return xp.sum(g * spread(self.offset, g), axis=-1) + self.radius * size
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         lengths, offset = spread(self.lengths, x), spread(self.offset, x)
         z = self._along(x - offset)
         fits = norm(z / lengths) <= self.radius
@@ -149,11 +149,11 @@ class Ellipsoid(Set):
         return 2 * self.radius * float(np.max(backends.to_numpy(self.lengths)))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         lengths, offset = spread(self.lengths, x), spread(self.offset, x)
         over = norm(self._along(x - offset) / lengths)[..., 0] - self.radius
         size = xp.maximum(norm(offset)[0] / xp.min(lengths), xp.zeros_like(offset[0]) + self.radius)
         return xp.maximum(over, xp.zeros_like(over)) / xp.where(size > 0, size, xp.ones_like(size))
 
     def center(self, like: Array) -> Array:
-        return spread(self.offset, like) + array_namespace(like).zeros_like(like)
+        return spread(self.offset, like) + namespace_of(like).zeros_like(like)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._grouping import (
     Grouping,
@@ -81,14 +81,14 @@ class GroupL12Ball(_GroupBall):
         return by_group(self.groups, [norm(part)[..., 0] for part in split(self.groups, x)], x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        best = array_namespace(g).argmax(self._norms(g), axis=-1)
+        best = namespace_of(g).argmax(self._norms(g), axis=-1)
         return alone(self.groups, best, g, lambda part: -self.radius * direction(part))
 
     def support(self, g: Array) -> Array:
-        return self.radius * array_namespace(g).max(self._norms(g), axis=-1)
+        return self.radius * namespace_of(g).max(self._norms(g), axis=-1)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         sizes = self._norms(x)
         fits = xp.sum(sizes, axis=-1, keepdims=True) <= self.radius
         kept = to_parts(self.groups, onto_simplex(sizes, self.radius), x.shape[-1])
@@ -99,7 +99,7 @@ class GroupL12Ball(_GroupBall):
         return 2 * self.radius
 
     def violation(self, x: Array) -> Array:
-        return excess(array_namespace(x).sum(self._norms(x), axis=-1), self.radius)
+        return excess(namespace_of(x).sum(self._norms(x), axis=-1), self.radius)
 
 
 @final
@@ -136,23 +136,23 @@ class GroupL1InfBall(_GroupBall):
 
     def _over(self, reduce: str, x: Array) -> Array:
         """``|x_G|_1`` or ``|x_G|_inf``, one per group."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         parts = [getattr(xp, reduce)(xp.abs(part), axis=-1) for part in split(self.groups, x)]
         return by_group(self.groups, parts, x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        best = array_namespace(g).argmax(self._over("sum", scaled(g)[0]), axis=-1)
+        best = namespace_of(g).argmax(self._over("sum", scaled(g)[0]), axis=-1)
         return alone(self.groups, best, g, lambda part: -self.radius * phase(part))
 
     def support(self, g: Array) -> Array:
-        return self.radius * array_namespace(g).max(self._over("sum", g), axis=-1)
+        return self.radius * namespace_of(g).max(self._over("sum", g), axis=-1)
 
     def project(self, x: Array) -> Array:
         # twice: what is far away comes back with the rounding of where it was
         return self._project(self._project(x))
 
     def _project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         n, eps = x.shape[-1], xp.finfo(x.dtype).eps
         fits = xp.sum(self._over("max", x), axis=-1, keepdims=True) <= self.radius
         if not self.radius:
@@ -189,4 +189,4 @@ class GroupL1InfBall(_GroupBall):
         return 2 * self.radius * math.sqrt(max(entries for _, entries in plan.sizes))
 
     def violation(self, x: Array) -> Array:
-        return excess(array_namespace(x).sum(self._over("max", x), axis=-1), self.radius)
+        return excess(namespace_of(x).sum(self._over("max", x), axis=-1), self.radius)

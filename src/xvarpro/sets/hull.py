@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
@@ -71,13 +71,13 @@ class ConvexHull(Set):
             )
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         atoms = as_like(self.atoms, g)
         best = xp.argmin(apply(atoms, scaled(g)[0]), axis=-1)
         return xp.reshape(xp.take(atoms, xp.reshape(best, (-1,)), axis=0), g.shape)
 
     def support(self, g: Array) -> Array:
-        return array_namespace(g).max(apply(as_like(self.atoms, g), g), axis=-1)
+        return namespace_of(g).max(apply(as_like(self.atoms, g), g), axis=-1)
 
     def project(self, x: Array) -> Array:
         k, n = self.atoms.shape
@@ -88,10 +88,10 @@ class ConvexHull(Set):
         return float(max(np.linalg.norm(atoms - atom, axis=1).max() for atom in atoms))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         size = xp.max(norm(as_like(self.atoms, x)))
         return norm(x - self.project(x))[..., 0] / xp.where(size > 0, size, xp.ones_like(size))
 
     def center(self, like: Array) -> Array:
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         return xp.zeros_like(like) + xp.mean(as_like(self.atoms, like), axis=0)

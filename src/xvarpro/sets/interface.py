@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from xvarpro.core.namespace import array_namespace, device, is_complex
+from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 
@@ -86,7 +86,7 @@ class Set(Struct):
     def support(self, g: Array) -> Array:
         """``max <g, v> over v in C``, shape batch."""
         v = self.lmo(-g)
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         product = xp.real(g) * xp.real(v) + xp.imag(g) * xp.imag(v) if is_complex(g) else g * v
         return xp.sum(product, axis=tuple(range(-self.event_ndim, 0)) if self.event_ndim else None)
 
@@ -114,14 +114,14 @@ class Set(Struct):
 
     def center(self, like: Array) -> Array:
         """A point in the relative interior, in the shape and dtype of `like`; the default is the origin."""
-        return array_namespace(like).zeros_like(like)
+        return namespace_of(like).zeros_like(like)
 
     def random_point(self, like: Array, seed: int = 0) -> Array:
         """A random feasible point in the shape and dtype of `like`, the same on every framework.
 
         A mixture of eight vertices, not uniform: uniform points of most sets have no cheap algorithm.
         """
-        xp, rng = array_namespace(like), np.random.default_rng(seed)
+        xp, rng = namespace_of(like), np.random.default_rng(seed)
         shape = (8, *like.shape)
         g = rng.normal(size=shape) + (1j * rng.normal(size=shape) if is_complex(like) else 0.0)
         vertices = self.lmo(xp.asarray(g, dtype=like.dtype, device=device(like)))

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import whole
@@ -65,14 +65,14 @@ class KSparsePolytope(TopK):
     """
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return xp.where(top(xp.abs(g), self.k), -self.radius * phase(g), xp.zeros_like(g))
 
     def support(self, g: Array) -> Array:
-        return self.radius * _sum_of_top(array_namespace(g).abs(g), self.k)
+        return self.radius * _sum_of_top(namespace_of(g).abs(g), self.k)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         size = xp.abs(x)
         near = UnitHypersimplex(self.k, self.radius).project(size)
         return xp.where(near == size, x, phase(x) * near)
@@ -81,7 +81,7 @@ class KSparsePolytope(TopK):
         return 2 * self.radius * math.sqrt(min(self.k, like.shape[-1]))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         size = xp.abs(x)
         return xp.maximum(
             excess(xp.max(size, axis=-1), self.radius), excess(xp.sum(size, axis=-1), self.k * self.radius)
@@ -121,13 +121,13 @@ class Hypersimplex(TopK):
             )
 
     def lmo(self, g: Array) -> Array:
-        return self.radius * array_namespace(g).astype(top(-g, self.k), g.dtype)
+        return self.radius * namespace_of(g).astype(top(-g, self.k), g.dtype)
 
     def support(self, g: Array) -> Array:
         return self.radius * _sum_of_top(g, self.k)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         ones = xp.ones_like(x)
         if self.k >= x.shape[-1]:
             return self.radius * ones + 0 * x
@@ -138,12 +138,12 @@ class Hypersimplex(TopK):
         return self.radius * math.sqrt(2 * max(min(self.k, n - self.k), 0))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         off = xp.abs(xp.sum(x, axis=-1) - self.k * self.radius) / (self.k * self.radius or 1.0)
         return xp.maximum(_outside(x, self.radius), off)
 
     def center(self, like: Array) -> Array:
-        return array_namespace(like).full_like(like, self.radius * min(self.k / like.shape[-1], 1.0))
+        return namespace_of(like).full_like(like, self.radius * min(self.k / like.shape[-1], 1.0))
 
 
 @final
@@ -173,14 +173,14 @@ class UnitHypersimplex(TopK):
     """
 
     def lmo(self, g: Array) -> Array:
-        return self.radius * array_namespace(g).astype(top(-g, self.k) & (g < 0), g.dtype)
+        return self.radius * namespace_of(g).astype(top(-g, self.k) & (g < 0), g.dtype)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return self.radius * _sum_of_top(xp.maximum(g, xp.zeros_like(g)), self.k)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         upper = self.radius * xp.ones_like(x)
         clipped = xp.minimum(xp.maximum(x, xp.zeros_like(x)), upper)
         if self.k >= x.shape[-1]:
@@ -193,12 +193,12 @@ class UnitHypersimplex(TopK):
         return self.radius * math.sqrt(min(2 * self.k, like.shape[-1]))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return xp.maximum(_outside(x, self.radius), excess(xp.sum(x, axis=-1), self.k * self.radius))
 
     def center(self, like: Array) -> Array:
         share = min(0.5, self.k / (like.shape[-1] + 1))
-        return array_namespace(like).full_like(like, self.radius * share)
+        return namespace_of(like).full_like(like, self.radius * share)
 
 
 @final
@@ -232,7 +232,7 @@ class KNormBall(TopK):
     """
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         sign = phase(g)
         best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
         one = vertex(g, best, -self.radius * xp.take_along_axis(sign, best, axis=-1))
@@ -245,7 +245,7 @@ class KNormBall(TopK):
         return xp.where(xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True) <= self.k, one, all_)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         size = xp.abs(g)
         return self.radius * xp.maximum(xp.max(size, axis=-1), xp.sum(size, axis=-1) / self.k)
 
@@ -257,20 +257,20 @@ class KNormBall(TopK):
         return 2 * self.radius * max(1.0, math.sqrt(like.shape[-1]) / self.k)
 
     def violation(self, x: Array) -> Array:
-        return excess(_sum_of_top(array_namespace(x).abs(x), self.k), self.radius)
+        return excess(_sum_of_top(namespace_of(x).abs(x), self.k), self.radius)
 
 
 def _ones(x: Array) -> Array:
-    return array_namespace(x).ones((x.shape[-1],), dtype=x.dtype, device=device(x))
+    return namespace_of(x).ones((x.shape[-1],), dtype=x.dtype, device=device(x))
 
 
 def _outside(x: Array, radius: float) -> Array:
     """How far entries are outside ``[0, radius]``, relative to it."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     worst = xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius) / (radius or 1.0)
     return xp.maximum(worst, xp.zeros_like(worst))
 
 
 def _sum_of_top(a: Array, k: int) -> Array:
-    xp = array_namespace(a)
+    xp = namespace_of(a)
     return xp.sum(xp.sort(a, axis=-1, descending=True)[..., : min(k, a.shape[-1])], axis=-1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.sets._spectra import adjoint, hermitian, scaled
@@ -118,7 +118,7 @@ class Lanczos(Struct):
         return _each(lambda x: self._eigen(x, certify), g)
 
     def _singular(self, g: Array, certify: bool) -> Leading:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         unit, scale, poison = scaled(g)
         size = scale[0, 0] + poison[0, 0]
         wide = g.shape[0] < g.shape[1]
@@ -136,7 +136,7 @@ class Lanczos(Struct):
         return Leading(v + poison[0, 0], u + poison[0, 0], value * size, bound * size)
 
     def _eigen(self, g: Array, certify: bool) -> Leading:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         unit, scale, poison = scaled(g)
         size = scale[0, 0] + poison[0, 0]
         A = hermitian(unit)
@@ -151,7 +151,7 @@ class Lanczos(Struct):
 
     def _solve(self, apply: Callable[[Array], Array], like: Array, n: int) -> _Ritz:
         """Restart until the leading Ritz value has settled."""
-        xp, dtype = array_namespace(like), real_dtype(like)
+        xp, dtype = namespace_of(like), real_dtype(like)
         start = np.random.default_rng(0).normal(size=(n, self.width))
         tol = max(self.tol, 16 * float(xp.finfo(dtype).eps))
 
@@ -187,7 +187,7 @@ class Lanczos(Struct):
 
     def _bound(self, found: _Ritz, matrix: Callable[[], Array], size: Array) -> Array:
         """Upper bound on the largest eigenvalue; `size` is a norm of A that no eigenvalue exceeds."""
-        eps = array_namespace(size).finfo(size.dtype).eps
+        eps = namespace_of(size).finfo(size.dtype).eps
         n, bound = found.block.shape[0], size
         if self.gram:
             bound = _by_cholesky(matrix(), found.first, found.radius * max(self.tol, 16 * float(eps)), size)
@@ -196,7 +196,7 @@ class Lanczos(Struct):
 
 def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
     """The first of ``lowest + step 4^k`` that exceeds every eigenvalue of A, or `ceiling` if that is reached before."""
-    xp, backend = array_namespace(A), backends.owner(A)
+    xp, backend = namespace_of(A), backends.owner(A)
     eye = xp.eye(A.shape[0], dtype=A.dtype, device=device(A))
 
     def exceeds(mu: Array) -> Array:
@@ -217,7 +217,7 @@ def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
 
 def _each(fun: Callable[[Array], Leading], g: Array) -> Leading:
     """`fun` on every matrix of a batch."""
-    xp = array_namespace(g)
+    xp = namespace_of(g)
     if g.ndim == 2:
         return fun(g)
     batch = g.shape[:-2]
@@ -231,12 +231,12 @@ def _each(fun: Callable[[Array], Leading], g: Array) -> Leading:
 
 
 def _complex(x: Array) -> bool:
-    return array_namespace(x).isdtype(x.dtype, "complex floating")
+    return namespace_of(x).isdtype(x.dtype, "complex floating")
 
 
 def _unit(x: Array) -> Array:
     """``x / |x|``, 0 where x is 0."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     top = xp.max(xp.abs(x))
     x = x / xp.where(top == 0, xp.ones_like(top), top)
     length = xp.sqrt(xp.sum(xp.abs(x) ** 2))
@@ -245,13 +245,13 @@ def _unit(x: Array) -> Array:
 
 def _square(x: Array) -> Array:
     """Squared Frobenius norm."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     size = xp.abs(x)
     return xp.sum(size * size)
 
 
 def _norm(x: Array) -> Array:
-    return array_namespace(x).sqrt(_square(x))
+    return namespace_of(x).sqrt(_square(x))
 
 
 def check_solver(owner: NuclearBall | _OfLowestEigenvector) -> None:

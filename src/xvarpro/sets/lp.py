@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._parameters import above
 from xvarpro.sets._root_finding import root
@@ -59,12 +59,12 @@ class LpBall(Set):
 
     def _norm(self, x: Array, p: float) -> Array:
         """Keepdims."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         unit, size = scaled(xp.abs(x))
         return size * xp.sum(unit**p, axis=-1, keepdims=True) ** (1 / p)
 
     def lmo(self, g: Array) -> Array:
-        xp, unit = array_namespace(g), scaled(g)[0]
+        xp, unit = namespace_of(g), scaled(g)[0]
         size = xp.abs(unit)
         length = xp.sum(size ** (self.p / (self.p - 1)), axis=-1, keepdims=True) ** (1 / self.p)
         return -self.radius * with_phase(size ** (1 / (self.p - 1)), unit) / or_one(length)
@@ -73,7 +73,7 @@ class LpBall(Set):
         return self.radius * self._norm(g, self.p / (self.p - 1))[..., 0]
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         size = self._norm(x, self.p)
         fits = size <= self.radius
         if not self.radius:
@@ -103,7 +103,7 @@ class LpBall(Set):
 
     def _shrunk(self, b: Array, t: Array) -> Array:
         """The y in [0, b] with ``y + t y^(p-1) = b``, entry by entry."""
-        xp = array_namespace(b)
+        xp = namespace_of(b)
         some = t > 0
         alone = (b / xp.where(some, t, xp.ones_like(t))) ** (1 / (self.p - 1))  # without the first term
         high = xp.where(some, xp.minimum(b, alone), b)

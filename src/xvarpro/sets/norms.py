@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import sum_
 from xvarpro.sets.vectors import unit, vertex
@@ -66,7 +66,7 @@ class Sign(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        xp = array_namespace(*g)
+        xp = namespace_of(*g)
         return tuple(xp.sign(x) for x in g), sum_(xp.sum(xp.abs(x)) for x in g)
 
 
@@ -92,7 +92,7 @@ class L1(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        xp, flat = array_namespace(*g), _flat(g)
+        xp, flat = namespace_of(*g), _flat(g)
         first = xp.argmax(xp.abs(flat), axis=-1, keepdims=True)
         steepest = xp.take_along_axis(flat, first, axis=-1)
         return _apart(vertex(flat, first, xp.sign(steepest)), g), xp.abs(steepest)[0]
@@ -180,14 +180,14 @@ class Spectral(Norm):
 
 
 def _flat(g: Leaves) -> Array:
-    xp = array_namespace(*g)
+    xp = namespace_of(*g)
     parts = [xp.reshape(x, (-1,)) for x in g]
     return parts[0] if len(parts) == 1 else xp.concat(parts)
 
 
 def _apart(flat: Array, like: Leaves) -> Leaves:
     """Inverse of `_flat`."""
-    xp, parts, start = array_namespace(flat), [], 0
+    xp, parts, start = namespace_of(flat), [], 0
     for x in like:
         n = math.prod(x.shape)
         parts.append(xp.reshape(flat[start : start + n], x.shape))
@@ -202,11 +202,11 @@ def _unit(x: Array) -> tuple[Array, Array]:
 
 def _along(x: Array, axis: int) -> tuple[Array, Array]:
     u, lengths = unit(x, axis)
-    return u, array_namespace(x).sum(lengths)
+    return u, namespace_of(x).sum(lengths)
 
 
 def _polar(x: Array) -> tuple[Array, Array]:
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     U, s, Vh = backends.owner(x).svd(x)
     # the singular vectors of null directions are arbitrary: left out
     top = xp.max(s, axis=-1, keepdims=True)

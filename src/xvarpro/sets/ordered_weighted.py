@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._isotonic import antitonic
 from xvarpro.sets._parameters import fits, on_host, spread, vector
@@ -68,7 +68,7 @@ class OWLBall(Set):
         fits(self, shape, "weights")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         weights = spread(self.weights, g)
         total = xp.cumulative_sum(weights)
         size = xp.abs(scaled(g)[0])
@@ -83,12 +83,12 @@ class OWLBall(Set):
         return xp.where(top(size, xp.expand_dims(best, axis=-1) + 1), -height * phase(g), xp.zeros_like(g))
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         sums = xp.cumulative_sum(xp.sort(xp.abs(g), axis=-1, descending=True), axis=-1)
         return self.radius * xp.max(sums / xp.cumulative_sum(spread(self.weights, g)), axis=-1)
 
     def _size(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return xp.sum(spread(self.weights, x) * xp.sort(xp.abs(x), axis=-1, descending=True), axis=-1)
 
     def project(self, x: Array) -> Array:
@@ -96,7 +96,7 @@ class OWLBall(Set):
         return self._project(self._project(x))
 
     def _project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         weights = spread(self.weights, x) + xp.zeros_like(x)
         order, place = ranked(xp.abs(x))
         falling = xp.take_along_axis(xp.abs(x), order, axis=-1)
@@ -177,7 +177,7 @@ class Permutahedron(Set):
 
     def _falling(self, like: Array) -> Array:
         """The vector sorted from the largest entry down."""
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         weights = self._host(like) if self.weights is None else self.weights
         return xp.sort(spread(weights, like), descending=True)
 
@@ -186,12 +186,12 @@ class Permutahedron(Set):
         return np.arange(n, 0.0, -1.0) if self.weights is None else np.sort(on_host(self.weights, n))[::-1]
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         _, place = ranked(-g)
         return xp.take_along_axis(self._falling(g) + xp.zeros_like(g), place, axis=-1)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return xp.sum(xp.sort(g, axis=-1, descending=True) * self._falling(g), axis=-1)
 
     def project(self, x: Array) -> Array:
@@ -199,7 +199,7 @@ class Permutahedron(Set):
         return self._project(self._project(x))
 
     def _project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         order, place = ranked(x)
         falling = xp.take_along_axis(x, order, axis=-1)
         weights = self._falling(x) + xp.zeros_like(x)
@@ -212,7 +212,7 @@ class Permutahedron(Set):
         return float(np.linalg.norm(falling - falling[::-1]))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         falling = self._falling(x)
         over = xp.cumulative_sum(xp.sort(x, axis=-1, descending=True) - falling, axis=-1)
         size = xp.sum(xp.abs(falling))
@@ -220,7 +220,7 @@ class Permutahedron(Set):
         return xp.maximum(worst, xp.zeros_like(worst)) / xp.where(size > 0, size, xp.ones_like(size))
 
     def center(self, like: Array) -> Array:
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         return xp.zeros_like(like) + xp.mean(self._falling(like))
 
 

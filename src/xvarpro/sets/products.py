@@ -9,7 +9,7 @@ from itertools import accumulate
 from numbers import Integral
 from typing import Any, final
 
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._composite import CompositeSet, WrappedSet, members, one, total
@@ -43,7 +43,7 @@ class _Blockwise(Set):
         """One number per point from one per vector."""
         blocks, batch = [self._blocks(x) for x in arrays], arrays[0].ndim - self.event_ndim
         numbers = [_by_point(row[0][0], method, batch, *(x for _, x in row)) for row in zip(*blocks, strict=True)]
-        xp = array_namespace(*arrays)
+        xp = namespace_of(*arrays)
         return getattr(xp, reduce)(xp.concat(numbers, axis=-1), axis=-1)
 
     def lmo(self, g: Array) -> Array:
@@ -51,7 +51,7 @@ class _Blockwise(Set):
 
     def certified(self, g: Array) -> tuple[Array, Array | None]:
         parts = self._each("certified", g)
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         slack = [xp.sum(x, axis=-1) for _, x in parts if x is not None]
         return self._whole([v for v, _ in parts]), total(slack)
 
@@ -150,7 +150,7 @@ class Product(_Blockwise, CompositeSet):
         return [(C, x[..., None, at]) for C, at in self._cuts(x.shape[-1])]
 
     def _whole(self, parts: list[Array]) -> Array:
-        return array_namespace(*parts).concat(parts, axis=-1)[..., 0, :]
+        return namespace_of(*parts).concat(parts, axis=-1)[..., 0, :]
 
 
 class Repeated(_Blockwise, WrappedSet):
@@ -195,10 +195,10 @@ class Columns(Repeated):
         self.inner.check((shape[-2],))
 
     def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
-        return [(self.inner, array_namespace(x).matrix_transpose(x))]
+        return [(self.inner, namespace_of(x).matrix_transpose(x))]
 
     def _whole(self, parts: list[Array]) -> Array:
-        return array_namespace(*parts).matrix_transpose(parts[0])
+        return namespace_of(*parts).matrix_transpose(parts[0])
 
 
 @final
@@ -302,7 +302,7 @@ def _by_point(C: Set, method: str, batch: int, *arrays: Array) -> Array:
     fun = getattr(C, method)
     if C.event_ndim:
         return fun(*arrays)
-    xp, shape = array_namespace(*arrays), arrays[0].shape[:batch]
+    xp, shape = namespace_of(*arrays), arrays[0].shape[:batch]
     if 0 in shape:
         return xp.sum(arrays[0], axis=-1)
     points = [xp.reshape(x, (-1, *x.shape[batch:])) for x in arrays]

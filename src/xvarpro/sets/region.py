@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets.free import Free
@@ -54,7 +54,7 @@ class Region(Struct):
     def measured(self, theta: Leaves) -> Region:
         """The region with its `diameters`, computed on the host before a loop is compiled."""
         widths = [(theta[i], C.diameter(event(C, theta[i]))) for i, C in self.constrained]
-        return replace(self, diameters=tuple(array_namespace(x).full_like(trees.corner(x), d) for x, d in widths))
+        return replace(self, diameters=tuple(namespace_of(x).full_like(trees.corner(x), d) for x, d in widths))
 
     @property
     def without_projection(self) -> list[Set]:
@@ -67,8 +67,8 @@ class Region(Struct):
         gap_A = gap_B = slack = _zero(theta)
         for i, C in self.constrained:
             v, hidden = C.certified(event(C, grad[i]))
-            d[i] = array_namespace(v).reshape(v, theta[i].shape) - theta[i]
-            slack = slack if hidden is None else slack + array_namespace(v).sum(hidden)
+            d[i] = namespace_of(v).reshape(v, theta[i].shape) - theta[i]
+            slack = slack if hidden is None else slack + namespace_of(v).sum(hidden)
             gap_A = gap_A - trees.inner(grad[i], d[i])
         for group, ball in self.free:
             u, size = ball.norm.dual(tuple(grad[i] for i in group))
@@ -94,13 +94,13 @@ class Region(Struct):
     def block(self, d: Leaves, free: bool) -> Leaves:
         """`d` with the other block's leaves set to 0."""
         keep = {i for group, _ in self.free for i in group} if free else {i for i, _ in self.constrained}
-        return tuple(x if i in keep else array_namespace(x).zeros_like(x) for i, x in enumerate(d))
+        return tuple(x if i in keep else namespace_of(x).zeros_like(x) for i, x in enumerate(d))
 
     def project(self, theta: Leaves) -> Leaves:
         """Nearest feasible point; free leaves stay."""
         out = list(theta)
         for i, C in self.constrained:
-            out[i] = array_namespace(theta[i]).reshape(C.project(event(C, theta[i])), theta[i].shape)
+            out[i] = namespace_of(theta[i]).reshape(C.project(event(C, theta[i])), theta[i].shape)
         return tuple(out)
 
     def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
@@ -112,7 +112,7 @@ class Region(Struct):
         for i, C in self.constrained:
             if C.has_faces:
                 x, v = event(C, theta[i]), d[i]
-                xp = array_namespace(x)
+                xp = namespace_of(x)
                 rows = xp.reshape(v, (*v.shape[: v.ndim - theta[i].ndim], *x.shape))
                 out[i] = xp.reshape(C.tangent(rows, x), v.shape)
         return tuple(out)
@@ -129,14 +129,14 @@ class Region(Struct):
             if C.has_faces:
                 x, v = event(C, theta[i]), event(C, d[i])
                 end = C.slide(v, x)
-                out[i] = array_namespace(x).reshape(_walk(C, v, x) if end is None else end, theta[i].shape)
+                out[i] = namespace_of(x).reshape(_walk(C, v, x) if end is None else end, theta[i].shape)
         return tuple(out)
 
     def violation(self, theta: Leaves) -> Array:
         """Largest relative violation of any set, 0-d."""
         worst = _zero(theta)
         for i, C in self.constrained:
-            xp = array_namespace(theta[i])
+            xp = namespace_of(theta[i])
             worst = xp.maximum(worst, xp.max(C.violation(event(C, theta[i]))))
         return worst
 
@@ -148,12 +148,12 @@ class Region(Struct):
 
 def event(C: Set, x: Array) -> Array:
     """A leaf in the shape that its set takes: flattened for a vector set."""
-    return array_namespace(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
+    return namespace_of(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
 
 
 def _walk(C: Set, d: Array, x: Array) -> Array:
     """`Set.slide`, face by face."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
 
     def going(state: tuple[Array, ...]) -> Array:
         _, left, moves, n = state
@@ -170,7 +170,7 @@ def _walk(C: Set, d: Array, x: Array) -> Array:
 
 
 def _zero(theta: Leaves) -> Array:
-    return array_namespace(theta[0]).zeros((), dtype=real_dtype(theta[0]), device=device(theta[0]))
+    return namespace_of(theta[0]).zeros((), dtype=real_dtype(theta[0]), device=device(theta[0]))
 
 
 def resolve(over: Tree, theta: Tree) -> Region:

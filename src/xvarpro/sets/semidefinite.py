@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._parameters import whole
@@ -60,12 +60,12 @@ class _OfEigenvalues(Set):
         return self.spectrum.diameter(np.empty(like.shape[-1]))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         asymmetry = xp.max(xp.abs(0.5 * x - 0.5 * adjoint(x)), axis=(-2, -1)) / self.size
         return xp.maximum(self.spectrum.violation(eigh(x)[0]), asymmetry)
 
     def center(self, like: Array) -> Array:
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         entry = float(self.spectrum.center(np.empty(like.shape[-1]))[0])
         return xp.zeros_like(like) + entry * xp.eye(like.shape[-1], dtype=like.dtype, device=device(like))
 
@@ -94,7 +94,7 @@ class _OfLowestEigenvector(_OfEigenvalues):
 
     def _vertex(self, value: Array, q: Array) -> Array:
         # of the spectrum the oracle needs the smallest eigenvalue only
-        xp = array_namespace(q)
+        xp = namespace_of(q)
         weight = self.spectrum.lmo(xp.expand_dims(value, axis=-1))
         return xp.expand_dims(weight, axis=-1) * outer(q, q)
 
@@ -109,7 +109,7 @@ class _OfLowestEigenvector(_OfEigenvalues):
         solver = self._solver(g)
         if solver is None:
             return self.lmo(g), None
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         found = solver.eigen(-g)
         value, bound = (xp.expand_dims(x, axis=-1) for x in (found.value, found.bound))
         return self._vertex(-found.value, found.vector), self.spectrum.support(bound) - self.spectrum.support(value)
@@ -118,7 +118,7 @@ class _OfLowestEigenvector(_OfEigenvalues):
         solver = self._solver(g)
         if solver is None:
             return _OfEigenvalues.support(self, g)
-        return self.spectrum.support(array_namespace(g).expand_dims(solver.eigen(g).bound, axis=-1))
+        return self.spectrum.support(namespace_of(g).expand_dims(solver.eigen(g).bound, axis=-1))
 
 
 @final

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._isotonic import isotonic
@@ -63,12 +63,12 @@ class OrderedBox(Set):
         return _stepped(g, k, self.lower, self.upper)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         _, most = _highest_sum(xp.flip(g, axis=-1))
         return self.lower * xp.sum(g, axis=-1) + (self.upper - self.lower) * most[..., 0]
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         (y,) = isotonic(x)
         return xp.minimum(xp.maximum(y, xp.full_like(y, self.lower)), xp.full_like(y, self.upper))
 
@@ -76,7 +76,7 @@ class OrderedBox(Set):
         return (self.upper - self.lower) * math.sqrt(like.shape[-1])
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         ends = xp.maximum(self.lower - xp.min(x, axis=-1), xp.max(x, axis=-1) - self.upper)
         worst = xp.maximum(ends, xp.zeros_like(ends))
         if x.shape[-1] > 1:
@@ -84,7 +84,7 @@ class OrderedBox(Set):
         return worst / (max(abs(self.lower), abs(self.upper)) or 1.0)
 
     def center(self, like: Array) -> Array:
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         n = like.shape[-1]
         share = xp.arange(1, n + 1, dtype=like.dtype, device=device(like)) / (n + 1)
         return self.lower * (1 - share) + self.upper * share + xp.zeros_like(like)
@@ -129,7 +129,7 @@ class TotalVariationBall(Set):
         return (cls(), cls(3.0))
 
     def lmo(self, g: Array) -> Array:
-        xp, n = array_namespace(g), g.shape[-1]
+        xp, n = namespace_of(g), g.shape[-1]
         if n < 2:
             return xp.zeros_like(g)
         k, gain = _highest_centred_sum(g)
@@ -138,7 +138,7 @@ class TotalVariationBall(Set):
         return _stepped(g, k, rise * (share - 1), rise * share)
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         if g.shape[-1] < 2:
             return xp.zeros_like(g[..., 0])
         _, gain = _highest_centred_sum(g)
@@ -149,7 +149,7 @@ class TotalVariationBall(Set):
         return 2 * self.radius * math.sqrt((n // 2) * (n - n // 2) / n)
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         off = xp.abs(xp.sum(x, axis=-1)) / ((self.radius or 1.0) * x.shape[-1])
         rises = xp.abs(x[..., 1:] - x[..., :-1])
         return xp.maximum(off, excess(xp.sum(rises, axis=-1), self.radius))
@@ -157,7 +157,7 @@ class TotalVariationBall(Set):
 
 def _highest_sum(g: Array) -> tuple[Array, Array]:
     """The first k of 0, .., n with the largest ``S_k = g_1 + .. + g_k``, and that sum; keepdims."""
-    xp = array_namespace(g)
+    xp = namespace_of(g)
     x, scale = scaled(g)
     sums = xp.concat([xp.zeros_like(x[..., :1]), xp.cumulative_sum(x, axis=-1)], axis=-1)
     best = xp.argmax(sums, axis=-1, keepdims=True)
@@ -166,7 +166,7 @@ def _highest_sum(g: Array) -> tuple[Array, Array]:
 
 def _highest_centred_sum(g: Array) -> tuple[Array, Array]:
     """As `_highest_sum` for ``|S_k|`` of ``g - mean g`` and k in 1, .., n - 1."""
-    xp = array_namespace(g)
+    xp = namespace_of(g)
     x, scale = scaled(g)
     x = x - xp.mean(x, axis=-1, keepdims=True)
     # the partial sums would add up what rounding has left of the mean
@@ -178,6 +178,6 @@ def _highest_centred_sum(g: Array) -> tuple[Array, Array]:
 
 def _stepped(like: Array, k: Array, low: Array | float, high: Array | float) -> Array:
     """The first k entries `low`, the others `high`, in the shape of `like`."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     places = xp.arange(like.shape[-1], dtype=k.dtype, device=device(like))
     return xp.where(places < k, as_like(low, like), as_like(high, like))

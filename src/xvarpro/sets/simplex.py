@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._faces import centred, negligible, ratio_test, slide_by_projection, tight
 from xvarpro.sets._thresholds import onto_simplex
@@ -47,7 +47,7 @@ class Simplex(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        return vertex(g, array_namespace(g).argmin(g, axis=-1, keepdims=True), self.radius)
+        return vertex(g, namespace_of(g).argmin(g, axis=-1, keepdims=True), self.radius)
 
     def project(self, x: Array) -> Array:
         return onto_simplex(x, self.radius)
@@ -56,18 +56,18 @@ class Simplex(Set):
         return math.sqrt(2) * self.radius if like.shape[-1] > 1 else 0.0
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         return xp.maximum(xp.max(-x, axis=-1), xp.abs(xp.sum(x, axis=-1) - self.radius)) / (self.radius or 1.0)
 
     def center(self, like: Array) -> Array:
-        return array_namespace(like).full_like(like, self.radius / like.shape[-1])
+        return namespace_of(like).full_like(like, self.radius / like.shape[-1])
 
     def _held(self, x: Array) -> Array:
         """Entries that are 0 next to the largest one: of many entries all may be small next to the radius."""
-        return negligible(x, array_namespace(x).max(x, axis=-1, keepdims=True))
+        return negligible(x, namespace_of(x).max(x, axis=-1, keepdims=True))
 
     def away(self, g: Array, x: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         held = self._held(x)
         return vertex(g, xp.argmax(xp.where(held, -xp.inf, g), axis=-1, keepdims=True), self.radius)
 
@@ -112,12 +112,12 @@ class CappedSimplex(Set):
         checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         at = mask_at(g, xp.argmin(g, axis=-1, keepdims=True))
         return xp.where(at & (g < 0), self.radius, xp.zeros_like(g))
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         clipped = xp.maximum(x, xp.zeros_like(x))
         fits = xp.sum(clipped, axis=-1, keepdims=True) <= self.radius
         return xp.where(fits, clipped, onto_simplex(x, self.radius))
@@ -126,29 +126,29 @@ class CappedSimplex(Set):
         return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         worst = xp.maximum(xp.max(-x, axis=-1), xp.sum(x, axis=-1) - self.radius) / (self.radius or 1.0)
         return xp.maximum(worst, xp.zeros_like(worst))
 
     def center(self, like: Array) -> Array:
-        return array_namespace(like).full_like(like, self.radius / (like.shape[-1] + 1))
+        return namespace_of(like).full_like(like, self.radius / (like.shape[-1] + 1))
 
     def away(self, g: Array, x: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         # the cap as one more coordinate, whose vertex is 0 and whose slope is 0
         full = self._with_slack(x)
         slope = xp.concat([g, xp.zeros_like(g[..., :1])], axis=-1)
         return Simplex(self.radius).away(slope, full)[..., :-1]
 
     def tangent(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         full = self._with_slack(x)
         held = negligible(full, xp.max(full, axis=-1, keepdims=True))
         free, capped = ~held[..., :-1], held[..., -1:]
         return xp.where(capped, centred(d, free), xp.where(free, d, xp.zeros_like(d)))
 
     def reach(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         rise = xp.sum(d, axis=-1, keepdims=True)
         # what rounding leaves of a direction that keeps the sum
         rise = xp.where(negligible(rise, xp.sum(xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
@@ -158,6 +158,6 @@ class CappedSimplex(Set):
 
     def _with_slack(self, x: Array) -> Array:
         """What is left of the cap as the last entry: the coordinate of the vertex 0."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         slack = self.radius - xp.sum(x, axis=-1, keepdims=True)
         return xp.concat([x, xp.where(tight(slack, self.radius), xp.zeros_like(slack), slack)], axis=-1)

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._spectra import composed, outer, singular_values, svd
@@ -52,7 +52,7 @@ class _OfSingularValues(Set):
         return self.spectrum.support(singular_values(g))
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         U, s, Vh = svd(x)
         inside = xp.expand_dims(self.spectrum.violation(s) <= 0, axis=(-2, -1))
         return xp.where(inside, x, composed(U, self.spectrum.project(s), Vh))
@@ -178,9 +178,9 @@ class SpectralBall(_OfSingularValues):
 
     def lmo(self, g: Array) -> Array:
         U, s, Vh = svd(g)
-        top = array_namespace(g).max(s, axis=-1, keepdims=True)
-        kept = s > top * (max(g.shape[-2:]) * array_namespace(g).finfo(s.dtype).eps)
-        return -self.radius * composed(U, array_namespace(g).astype(kept, s.dtype), Vh)
+        top = namespace_of(g).max(s, axis=-1, keepdims=True)
+        kept = s > top * (max(g.shape[-2:]) * namespace_of(g).finfo(s.dtype).eps)
+        return -self.radius * composed(U, namespace_of(g).astype(kept, s.dtype), Vh)
 
 
 @final

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace, device, dtype_name
+from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._parameters import as_like
@@ -79,7 +79,7 @@ class Birkhoff(_OnHost):
         return _outside(x, ones, ones, 1.0)
 
     def center(self, like: Array) -> Array:
-        return array_namespace(like).full_like(like, 1 / like.shape[-1])
+        return namespace_of(like).full_like(like, 1 / like.shape[-1])
 
 
 @final
@@ -162,7 +162,7 @@ class Transport(_OnHost):
 
     def certified(self, g: Array) -> tuple[Array, Array | None]:
         a, _ = self._sums(g.shape)
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         return self.lmo(g), (2 * _TOLERANCE * float(a.sum())) * xp.max(xp.abs(g), axis=(-2, -1))
 
     def diameter(self, like: Array) -> float:
@@ -176,7 +176,7 @@ class Transport(_OnHost):
 
     def center(self, like: Array) -> Array:
         a, b = self._sums(like.shape)
-        return array_namespace(like).zeros_like(like) + as_like(np.outer(a, b / b.sum()), like)
+        return namespace_of(like).zeros_like(like) + as_like(np.outer(a, b / b.sum()), like)
 
 
 def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Array) -> Array:
@@ -259,7 +259,7 @@ def _flow(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _outside(x: Array, a: np.ndarray, b: np.ndarray, size: float) -> Array:
     """Largest negative entry, or error of a row or column sum, over `size`."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     rows = xp.abs(xp.sum(x, axis=-1) - as_like(a, x))
     columns = xp.abs(xp.sum(x, axis=-2) - as_like(b, x))
     worst = xp.maximum(xp.max(rows, axis=-1), xp.max(columns, axis=-1))

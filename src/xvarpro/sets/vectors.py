@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro.core.namespace import array_namespace, device, is_complex
+from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 
 
 def mask_at(like: Array, index: Array) -> Array:
     """Whether an entry of the last axis is the one at `index`, keepdims."""
-    return array_namespace(like).arange(like.shape[-1], device=device(like), dtype=index.dtype) == index
+    return namespace_of(like).arange(like.shape[-1], device=device(like), dtype=index.dtype) == index
 
 
 def vertex(like: Array, index: Array, entry: Array | float) -> Array:
     """`entry` at `index`, both keepdims, and 0 elsewhere, in the shape of `like`."""
-    xp = array_namespace(like)
+    xp = namespace_of(like)
     return xp.where(mask_at(like, index), entry, xp.zeros_like(like))
 
 
 def ranked(a: Array) -> tuple[Array, Array]:
     """Stable order of the entries from the largest down, and the place of each entry in it."""
-    xp = array_namespace(a)
+    xp = namespace_of(a)
     order = xp.argsort(-a, axis=-1, stable=True)
     return order, xp.argsort(order, axis=-1, stable=True)
 
@@ -36,7 +36,7 @@ def unit(x: Array, axis: int = -1) -> tuple[Array, Array]:
 
     The largest entry is taken out first, so that squares neither overflow nor underflow.
     """
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     y, scale = scaled(x, axis)
     square = xp.real(y) ** 2 + xp.imag(y) ** 2 if is_complex(x) else y * y
     length = xp.sqrt(xp.sum(square, axis=axis, keepdims=True))
@@ -55,7 +55,7 @@ def direction(x: Array) -> Array:
 
 def scaled(x: Array, axis: int = -1) -> tuple[Array, Array]:
     """``x / max |x|``, 0 where x is 0, and that maximum, keepdims: sums of what is scaled do not overflow."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     if x.shape[axis] == 0:
         return x, xp.sum(xp.abs(x), axis=axis, keepdims=True)
     scale = xp.max(xp.abs(x), axis=axis, keepdims=True)
@@ -64,20 +64,20 @@ def scaled(x: Array, axis: int = -1) -> tuple[Array, Array]:
 
 def or_one(size: Array) -> Array:
     """A size, 1 where it is 0: a divisor. NaN stays NaN."""
-    xp = array_namespace(size)
+    xp = namespace_of(size)
     return xp.where(size == 0, xp.ones_like(size), size)
 
 
 def excess(size: Array, radius: float) -> Array:
     """``max(size - radius, 0)`` relative to the radius: what a ball answers to `violation`."""
-    xp = array_namespace(size)
+    xp = namespace_of(size)
     over = size - radius
     return xp.maximum(over, xp.zeros_like(over)) / (radius or 1.0)
 
 
 def phase(x: Array) -> Array:
     """``x / |x|``, for real x a sign; zero counts as positive: sign(0) = 0 would be no vertex."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     if not xp.isdtype(x.dtype, "complex floating"):
         return xp.where(x < 0, -xp.ones_like(x), xp.ones_like(x))
     # the larger part first: the modulus of what is denormal has no digits
@@ -89,19 +89,19 @@ def phase(x: Array) -> Array:
 
 def with_phase(size: Array, x: Array) -> Array:
     """``size x / |x|``, for ``size >= 0``."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return size * phase(x) if xp.isdtype(x.dtype, "complex floating") else xp.copysign(size, x)
 
 
 def real_part(x: Array) -> Array:
     """The real part, for real x the array itself."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.real(x) if xp.isdtype(x.dtype, "complex floating") else x
 
 
 def real_dtype(x: Array) -> Any:
     """The dtype of the real part of `x`."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     if not is_complex(x):
         return x.dtype
     return xp.float32 if x.dtype == xp.complex64 else xp.float64
@@ -109,4 +109,4 @@ def real_dtype(x: Array) -> Any:
 
 def apply(matrix: Array, x: Array) -> Array:
     """``matrix @ x`` for every vector x on the last axis."""
-    return x @ array_namespace(x).matrix_transpose(matrix)
+    return x @ namespace_of(x).matrix_transpose(matrix)

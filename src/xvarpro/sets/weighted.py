@@ -10,7 +10,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
@@ -89,14 +89,14 @@ class WeightedSimplex(Set):
 
     def _parts(self, like: Array) -> tuple[Array, Array, Array]:
         """Weights, lower bounds, and the room between them and the bound, keepdims."""
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         a, low = spread(self.weights, like), spread(self.lower, like)
         if isinstance(self.lower, float) and not self.lower:
             return a, low, self.bound - low[:1]
         return a, low, self.bound - xp.reshape(a @ low, (1,))
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         a, low, room = self._parts(g)
         # numbers of size <= 1: neither may a ratio overflow
         slope = scaled(g)[0] * (xp.min(a) / a)
@@ -104,13 +104,13 @@ class WeightedSimplex(Set):
         return low + xp.where(at & (g < 0), room / a, xp.zeros_like(g))
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         a, low, room = self._parts(g)
         best = xp.max(g / a, axis=-1)
         return xp.sum(g * low, axis=-1) + room[0] * xp.maximum(best, xp.zeros_like(best))
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         a, low, room = self._parts(x)
         y = x - low
         clipped = xp.maximum(y, xp.zeros_like(y))
@@ -123,7 +123,7 @@ class WeightedSimplex(Set):
         return float(np.linalg.norm(reach[-2:]))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         a, low, room = self._parts(x)
         size = or_one(xp.maximum(room / a, xp.abs(low)))
         total = or_one(xp.maximum(room, xp.sum(a * xp.abs(low), axis=-1, keepdims=True)))
@@ -133,13 +133,13 @@ class WeightedSimplex(Set):
 
     def center(self, like: Array) -> Array:
         a, low, room = self._parts(like)
-        return low + room / ((like.shape[-1] + 1) * a) + array_namespace(like).zeros_like(like)
+        return low + room / ((like.shape[-1] + 1) * a) + namespace_of(like).zeros_like(like)
 
     # The faces are those of the capped simplex, in coordinates ``a (x - lower)``.
 
     def _free(self, x: Array) -> tuple[Array, Array]:
         """Entries above their lower bound, and whether the bound on the sum is met, keepdims."""
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         a, low, room = self._parts(x)
         share = a * (x - low)
         size = room + a * xp.abs(low)
@@ -147,7 +147,7 @@ class WeightedSimplex(Set):
         return ~negligible(share, size), negligible(slack, room + xp.sum(a * xp.abs(low), axis=-1, keepdims=True))
 
     def away(self, g: Array, x: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         a, low, room = self._parts(x)
         free, tight = self._free(x)
         slope = xp.where(free, scaled(g)[0] / a, -xp.inf)
@@ -158,7 +158,7 @@ class WeightedSimplex(Set):
         return low + xp.where(at & leave, room / a, xp.zeros_like(g))
 
     def tangent(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         a, _, _ = self._parts(x)
         free, tight = self._free(x)
         inside = xp.where(free, d, xp.zeros_like(d))
@@ -168,7 +168,7 @@ class WeightedSimplex(Set):
         return xp.where(tight, inside - along * normal, inside)
 
     def reach(self, d: Array, x: Array) -> Array:
-        xp = array_namespace(d)
+        xp = namespace_of(d)
         a, low, room = self._parts(x)
         rise = xp.sum(a * d, axis=-1, keepdims=True)
         # what rounding leaves of a direction that keeps the sum
@@ -226,7 +226,7 @@ class WeightedL1Ball(Set):
         fits(self, shape, "widths", "offset")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         widths = spread(self.widths, g)
         gain = xp.abs(scaled(g)[0]) * widths
         # an entry without width has no vertex of its own, and comes first only where all are as good
@@ -237,12 +237,12 @@ class WeightedL1Ball(Set):
         )
 
     def support(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         middle = xp.sum(real_part(g) * spread(self.offset, g), axis=-1)
         return middle + xp.max(xp.abs(g) * spread(self.widths, g), axis=-1)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         widths, offset = spread(self.widths, x), spread(self.offset, x)
         wide = widths > 0
         z = x - offset
@@ -256,7 +256,7 @@ class WeightedL1Ball(Set):
         return 2 * float(np.max(backends.to_numpy(self.widths)))
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         widths, offset = spread(self.widths, x), spread(self.offset, x)
         wide, size = widths > 0, xp.abs(x - offset)
         weights = xp.where(wide, 1 / or_one(widths), xp.zeros_like(widths))
@@ -268,7 +268,7 @@ class WeightedL1Ball(Set):
         return xp.maximum(xp.maximum(over, stray), xp.zeros_like(over))
 
     def center(self, like: Array) -> Array:
-        return spread(self.offset, like) + array_namespace(like).zeros_like(like)
+        return spread(self.offset, like) + namespace_of(like).zeros_like(like)
 
 
 @final
@@ -320,7 +320,7 @@ class ContinuousKnapsack(Set):
         fits(self, shape, "weights")
 
     def lmo(self, g: Array) -> Array:
-        xp = array_namespace(g)
+        xp = namespace_of(g)
         weights = spread(self.weights, g)
         order = xp.argsort(scaled(g)[0] / (weights / xp.max(weights)), axis=-1, stable=True)
         load = xp.take_along_axis(xp.where(g < 0, weights, 0 * g), order, axis=-1)
@@ -331,7 +331,7 @@ class ContinuousKnapsack(Set):
         return xp.take_along_axis(share, xp.argsort(order, axis=-1, stable=True), axis=-1)
 
     def project(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         weights = spread(self.weights, x)
         one = xp.ones_like(x)
         clipped = xp.minimum(xp.maximum(x, xp.zeros_like(x)), one)
@@ -346,18 +346,18 @@ class ContinuousKnapsack(Set):
         return math.sqrt(np.clip((2 * self.bound - before) / weights, 0.0, 1.0).sum())
 
     def violation(self, x: Array) -> Array:
-        xp = array_namespace(x)
+        xp = namespace_of(x)
         over = (xp.sum(spread(self.weights, x) * x, axis=-1) - self.bound) / (self.bound or 1.0)
         worst = xp.maximum(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - 1), over)
         return xp.maximum(worst, xp.zeros_like(worst))
 
     def center(self, like: Array) -> Array:
-        xp = array_namespace(like)
+        xp = namespace_of(like)
         total = xp.sum(spread(self.weights, like))
         return xp.zeros_like(like) + self.bound / (total + self.bound)
 
 
 def _at(parameter: Array, index: Array) -> Array:
     """Entries of a vector, in the shape of `index`."""
-    xp = array_namespace(parameter)
+    xp = namespace_of(parameter)
     return xp.reshape(xp.take(parameter, xp.reshape(index, (-1,)), axis=0), index.shape)

@@ -8,7 +8,7 @@ from typing import final
 from xvarpro.algorithms.steps.backtracking import backtrack
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 
 
@@ -54,10 +54,10 @@ class Armijo(StepRule):
         checks.between(self, "gamma", 0, 0.5)
 
     def init(self, L: Array) -> Array:
-        return array_namespace(L).ones_like(L)
+        return namespace_of(L).ones_like(L)
 
     def search(self, line: Line, memory: Array) -> Search:
-        first = array_namespace(memory).minimum(line.cap, memory / self.delta) if self.warm else line.cap
+        first = namespace_of(memory).minimum(line.cap, memory / self.delta) if self.warm else line.cap
         return backtrack(
             line,
             propose=lambda alpha: alpha,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xvarpro.algorithms.steps.interface import Line, Point, Search
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
 
@@ -61,7 +61,7 @@ def backtrack(
     ...         limit=60,
     ...     )
     """
-    xp = array_namespace(line.value)
+    xp = namespace_of(line.value)
     one = xp.ones_like(line.value)
 
     def trial(memory: Array, n: Array) -> tuple[Array, Array, Point, Array]:
@@ -116,7 +116,7 @@ def backtrack_by_slope(
     slope, value = line.slope, line.value
     if slope is None:
         return backtrack(line, propose, accept, worsen, memory, limit, trials)
-    xp = array_namespace(value)
+    xp = namespace_of(value)
     zero, one = xp.zeros_like(value), xp.ones_like(value)
 
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
@@ -153,4 +153,4 @@ def backtrack_by_slope(
 
 def _proposed(propose: Callable[[Array], Array], memory: Array, n: Array, limit: int) -> Array:
     alpha = propose(memory)
-    return array_namespace(alpha).where(n > limit, 0 * alpha, alpha)
+    return namespace_of(alpha).where(n > limit, 0 * alpha, alpha)

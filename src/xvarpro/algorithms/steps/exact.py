@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 from xvarpro.algorithms.steps.backtracking import backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding, select
 from xvarpro.errors import ProblemError
@@ -77,11 +77,11 @@ class ExactStep(StepRule):
             raise ProblemError(f"ExactStep needs 0 < tol <= 0.1, got {self.tol!r}")
 
     def init(self, L: Array) -> Array:
-        return array_namespace(L).zeros_like(L)
+        return namespace_of(L).zeros_like(L)
 
     def search(self, line: Line, memory: Array) -> Search:
         value, gap = line.value, line.gap
-        xp = array_namespace(value)
+        xp = namespace_of(value)
         zero = rise = promised = xp.zeros_like(value)
 
         def trial(alpha: Array) -> _Trial:
@@ -119,7 +119,7 @@ class ExactStep(StepRule):
 
     def _descend(self, line: Line, trial: Callable[[Array], _Trial], b: _Bracket) -> _Bracket:
         """Move the middle towards the left until it is lower than it, up to rounding."""
-        xp = array_namespace(line.gap)
+        xp = namespace_of(line.gap)
 
         def higher(b: _Bracket) -> Array:
             return ~(b.middle.value <= b.left.value + rounding(b.left.value)) & (b.n < self.limit)
@@ -133,7 +133,7 @@ class ExactStep(StepRule):
 
     def _narrow(self, line: Line, trial: Callable[[Array], _Trial], b: _Bracket) -> _Bracket:
         """Shorten the bracket to ``tol`` of its place: a parabola's vertex, and a golden section every third time."""
-        xp = array_namespace(line.gap)
+        xp = namespace_of(line.gap)
 
         def wide(b: _Bracket) -> Array:
             depth = xp.maximum(xp.abs(b.left.value - b.middle.value), xp.abs(b.right.value - b.middle.value))
@@ -165,7 +165,7 @@ class ExactStep(StepRule):
 
 def _vertex(trial: _Trial, value: Array, gap: Array) -> Array:
     """Minimiser of the parabola through ``value``, with the slope ``-gap`` there, and the trial; inf if it has none."""
-    xp = array_namespace(gap)
+    xp = namespace_of(gap)
     excess = (trial.value - value) + trial.alpha * gap
     curved = excess > 0
     share = (0.5 * trial.alpha * gap) / xp.where(curved, excess, xp.ones_like(excess))

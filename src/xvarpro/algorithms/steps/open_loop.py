@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from xvarpro.algorithms.steps.backtracking import backtrack
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 
@@ -30,10 +30,10 @@ class Scheduled(StepRule):
         """Step number t = 0, 1, ... of a search."""
 
     def init(self, L: Array) -> Array:
-        return array_namespace(L).zeros_like(L)
+        return namespace_of(L).zeros_like(L)
 
     def search(self, line: Line, memory: Array) -> Search:
-        xp = array_namespace(memory)
+        xp = namespace_of(memory)
         found = backtrack(
             line,
             propose=lambda alpha: alpha,
@@ -106,7 +106,7 @@ class LogAdaptive(Scheduled):
     """
 
     def at(self, t: Array) -> Array:
-        l = 2 + array_namespace(t).log(t + 1)  # noqa: E741
+        l = 2 + namespace_of(t).log(t + 1)  # noqa: E741
         return l / (t + l)
 
 
@@ -145,4 +145,4 @@ class Constant(Scheduled):
             raise ProblemError(f"Constant needs 0 < alpha <= 1, got {self.alpha!r}")
 
     def at(self, t: Array) -> Array:
-        return array_namespace(t).full_like(t, self.alpha)
+        return namespace_of(t).full_like(t, self.alpha)

@@ -10,7 +10,7 @@ from typing import Any, final
 from xvarpro.algorithms.steps.backtracking import backtrack, backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Point, Search, StepRule
 from xvarpro.core import checks
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
 from xvarpro.errors import ProblemError
@@ -78,14 +78,14 @@ class ShortStep(StepRule):
         return replace(self, L=self.L[free]) if isinstance(self.L, tuple) else self
 
     def init(self, L: Array) -> Array:
-        xp = array_namespace(L)
+        xp = namespace_of(L)
         if self.L is not None:
             L = xp.full_like(L, self.L)
         return xp.stack([L, xp.zeros_like(L)])
 
     def search(self, line: Line, memory: Array) -> Search:
         value, gap, dd, cap = line.value, line.gap, line.dd, line.cap
-        xp = array_namespace(value)
+        xp = namespace_of(value)
         L, decrease = memory[0, ...], memory[1, ...]
         given = self.L is not None
         first = L if given else self._warm(L, decrease, gap, dd)
@@ -115,7 +115,7 @@ class ShortStep(StepRule):
 
     def _warm(self, L: Array, decrease: Array, gap: Array, dd: Array) -> Array:
         """The L for which a short step would have fallen as far as the last step did, near the last estimate."""
-        xp = array_namespace(L)
+        xp = namespace_of(L)
         fitted = (gap / _positive(2 * decrease)) * (gap / _positive(dd))
         least = self.shrink * L
         known = (decrease > 0) & (dd > 0) & (fitted > least)
@@ -124,7 +124,7 @@ class ShortStep(StepRule):
 
 def _positive(x: Array) -> Array:
     """`x` where it is > 0, else 1: a divisor."""
-    xp = array_namespace(x)
+    xp = namespace_of(x)
     return xp.where(x > 0, x, xp.ones_like(x))
 
 

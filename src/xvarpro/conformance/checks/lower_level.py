@@ -16,7 +16,7 @@ from xvarpro.conformance.checks.operators import cases as designs
 from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver, System
@@ -202,7 +202,7 @@ def _gradient(M: Operator, pairs: Sequence[tuple[Array, Array]]) -> list[Array]:
 
 def _moving(M: Operator) -> list[Array]:
     arrays = trees.partition(M)[0]
-    return [x for x in arrays if array_namespace(x).isdtype(x.dtype, ("real floating", "complex floating"))]
+    return [x for x in arrays if namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))]
 
 
 def solved(target: Target, level: Level) -> Typed:

@@ -12,7 +12,7 @@ import numpy as np
 from xvarpro import operators
 from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.operators.interface import Operator
 
@@ -85,7 +85,7 @@ def _adjoint(A: np.ndarray) -> np.ndarray:
 
 
 def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
-    xp = array_namespace(w)
+    xp = namespace_of(w)
     sizes, outer = M.sizes(), M.outer(r, w)
     moving = [x for x in trees.partition(outer)[0] if xp.isdtype(x.dtype, ("real floating", "complex floating"))]
     return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving, *(() if sizes is None else (sizes,))

@@ -15,7 +15,7 @@ import numpy as np
 
 from xvarpro import sets
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets.interface import Set
@@ -141,7 +141,7 @@ class Answers(NamedTuple):
 
 
 def _ask(C: Set, g: Array, one: Array, *points: Array) -> tuple[Array, ...]:
-    xp = array_namespace(g)
+    xp = namespace_of(g)
     some = g[SOME, ...]
     v = C.lmo(xp.concat([g, FAR * some, some / FAR, 0 * g[:1, ...]]))
     answers = v, C.lmo(one), C.center(one), C.random_point(one, 3), C.support(g)

@@ -13,7 +13,7 @@ from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check, exported
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, dtype_name
+from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
@@ -72,7 +72,7 @@ class _Point(NamedTuple):
 
 def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
     """What the rule decides: alpha, the value there, its memory, trials and gradients."""
-    xp = array_namespace(line.gap)
+    xp = namespace_of(line.gap)
 
     def phi(alpha: Array) -> _Point:
         bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha

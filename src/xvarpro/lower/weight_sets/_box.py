@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import as_complex, condition_of, deficient, or_nan, padded, stacked
@@ -52,7 +52,7 @@ class InBox(LowerSolver):
     def adjoint(
         self, backend: Backend, system: System, factor: BoxFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        xp = array_namespace(c)
+        xp = namespace_of(c)
         box, lengths = self._box(factor, _projected(factor, y))
         free = self._solve(backend, box, lengths, w).free
         c = xp.real(c) if trees.is_complex(c) else c
@@ -69,7 +69,7 @@ class InBox(LowerSolver):
 
     def _kinks(self, backend: Backend, factor: BoxFactor, y: Array) -> Array:
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly; 0-d."""
-        xp = array_namespace(factor.R)
+        xp = namespace_of(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
         solution = self._solve(backend, box, lengths)
         lower, upper = (lengths * _column(bound, lengths) for bound in (self.lower, self.upper))
@@ -81,7 +81,7 @@ class InBox(LowerSolver):
 
     def _solve(self, backend: Backend, box: Box, lengths: Array, w: Array | None = None) -> Solution:
         """By pivoting from all entries free, or from a `w` that is the solution or near it."""
-        xp = array_namespace(box.z)
+        xp = namespace_of(box.z)
         free = xp.ones_like(box.z, dtype=xp.bool)
         if w is None:
             return pivot(backend, box, free, ~free, self.limit)
@@ -92,7 +92,7 @@ class InBox(LowerSolver):
     def _box(self, factor: BoxFactor, z: Array) -> tuple[Box, Array]:
         """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
         R = factor.R
-        xp = array_namespace(R)
+        xp = namespace_of(R)
         lengths = xp.sqrt(xp.sum(R * R, axis=0))
         lengths = xp.where(lengths > 0, lengths, xp.ones_like(lengths))
         column = xp.expand_dims(lengths, axis=1)
@@ -101,7 +101,7 @@ class InBox(LowerSolver):
 
     def _weights(self, solution: Solution, lengths: Array) -> Array:
         """w, with entries at a bound exactly there, and NaN where pivoting has not ended."""
-        xp = array_namespace(lengths)
+        xp = namespace_of(lengths)
         w = solution.x / lengths
         lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
         held = xp.where(solution.high, upper, lower)
@@ -113,15 +113,15 @@ class InBox(LowerSolver):
 def _column(bound: Array | float, like: Array) -> Array:
     """A bound as (n, 1) or (n, k)."""
     if isinstance(bound, int | float):
-        return array_namespace(like).full_like(like, bound)
-    return bound if bound.ndim == 2 else array_namespace(bound).expand_dims(bound, axis=1)
+        return namespace_of(like).full_like(like, bound)
+    return bound if bound.ndim == 2 else namespace_of(bound).expand_dims(bound, axis=1)
 
 
 # -- complex numbers: w is real, so that real and imaginary parts are rows ---------------------------------------------
 
 
 def _real(A: Array) -> Array:
-    xp = array_namespace(A)
+    xp = namespace_of(A)
     return xp.concat([xp.real(A), xp.imag(A)]) if trees.is_complex(A) else A
 
 
@@ -137,6 +137,4 @@ def _complex(x: Array, like: Array) -> Array:
     if not trees.is_complex(like):
         return x
     half = x.shape[0] // 2
-    return as_complex(x[:half, :], like) + as_complex(x[half:, :], like) * array_namespace(x).asarray(
-        1j, dtype=like.dtype
-    )
+    return as_complex(x[:half, :], like) + as_complex(x[half:, :], like) * namespace_of(x).asarray(1j, dtype=like.dtype)

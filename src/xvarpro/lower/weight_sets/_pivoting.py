@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xvarpro.backends import Backend, column_loop
-from xvarpro.core.namespace import array_namespace, device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 
 # entries of the pseudo-inverses that are held at a time
@@ -65,7 +65,7 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
         some = slice(start, min(start + width, k))
         part = Box(box.R, *(x[:, some] for x in box[1:]))
         parts.append(_pivot(backend, part, free[:, some], high[:, some], limit))
-    return Solution(*(array_namespace(box.z).concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+    return Solution(*(namespace_of(box.z).concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
 
 # -- pseudo-inverses ---------------------------------------------------------------------------------------------------
@@ -106,14 +106,14 @@ class Inverses(NamedTuple):
 
 def _each(X: Array, u: Array) -> Array:
     """Matrix j times column j."""
-    return (X @ array_namespace(u).expand_dims(u.mT, axis=2))[:, :, 0].mT
+    return (X @ namespace_of(u).expand_dims(u.mT, axis=2))[:, :, 0].mT
 
 
 class Inverter:
     """How to invert R on the free entries: by the Gram matrix, far cheaper for a batch, where its condition allows."""
 
     def __init__(self, backend: Backend, R: Array) -> None:
-        xp = array_namespace(R)
+        xp = namespace_of(R)
         s = backend.svd(R)[1]
         # the worst case has all entries free. With an error e = n eps cond^2 in X two refinements leave e^3, which has
         # to be below eps cond; NaN is hard
@@ -123,7 +123,7 @@ class Inverter:
         self._base = xp.where(hard, self._eye, R.mT)
 
     def __call__(self, free: Array) -> Inverses:
-        R, xp, when = self._R, array_namespace(self._R), self._backend.when
+        R, xp, when = self._R, namespace_of(self._R), self._backend.when
         mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)  # P as rows (k, 1, n) of zeros and ones
         none = xp.zeros((free.shape[1], *R.shape), dtype=R.dtype, device=device(R))
         pair = when(~self._hard, lambda _: self._by_gram(mask), (none, none))
@@ -134,13 +134,13 @@ class Inverter:
         """``X = left right R^T`` from ``P R^T R P + I - P = L L^T``: off by the square of the condition."""
         R, eye = self._R, self._eye
         L = self._backend.cholesky((R.mT @ R) * mask * mask.mT + eye * (1 - mask))
-        eye = array_namespace(R).broadcast_to(eye, L.shape)
+        eye = namespace_of(R).broadcast_to(eye, L.shape)
         half = self._backend.solve_triangular(L, eye, lower=True) * mask
         return half.mT, half
 
     def _by_qr(self, mask: Array) -> tuple[Array, Array]:
         """``X = left right`` from ``[R P; I - P] = Q T``: the error stays at the condition of the free columns."""
-        R, eye, xp = self._R, self._eye, array_namespace(self._R)
+        R, eye, xp = self._R, self._eye, namespace_of(self._R)
         Q, T = self._backend.qr(xp.concat([R * mask, eye * (1 - mask)], axis=1))
         half = self._backend.solve_triangular(T, xp.broadcast_to(eye, T.shape)) * mask.mT
         return half, Q[:, : R.shape[0], :].mT
@@ -150,7 +150,7 @@ class Inverter:
 
 
 def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> Solution:
-    xp = array_namespace(box.z)
+    xp = namespace_of(box.z)
     n, k = box.z.shape
     invert = Inverter(backend, box.R)
     steps = xp.zeros((k,), dtype=xp.int32, device=device(box.z))
@@ -173,7 +173,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
 def _exchange(state: _State) -> tuple[Array, Array, Array]:
     """Which entries change sides: those on the wrong one, or the last of them; then `fewest` and `patience`."""
     wrong = state.solution.wrong
-    xp = array_namespace(wrong)
+    xp = namespace_of(wrong)
     order = xp.expand_dims(xp.arange(wrong.shape[0], dtype=xp.int32, device=device(wrong)), axis=1)
     count = xp.sum(xp.astype(wrong, xp.int32), axis=0, dtype=xp.int32)
     fewer = count < state.fewest
@@ -187,7 +187,7 @@ def _exchange(state: _State) -> tuple[Array, Array, Array]:
 def _solved(invert: Inverter, box: Box, free: Array, high: Array) -> Solution:
     """The solution for a guess, and where the guess is wrong by more than rounding."""
     R, z, lower, upper = box
-    xp = array_namespace(z)
+    xp = namespace_of(z)
     held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
     x = invert(free).solve(z - R @ held) + held
     gradient = R.mT @ (R @ x - z)

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import as_complex, stacked
@@ -78,7 +78,7 @@ class InSubspace(LowerSolver):
 
     def _target(self, system: System, y: Array) -> Array:
         """``[y - M w0; -sqrt(lam) Omega w0]``."""
-        xp = array_namespace(y)
+        xp = namespace_of(y)
         w0 = xp.zeros_like(self.B[:, :1]) if self.w0 is None else self.w0
         w0 = as_complex(w0, y)
         if self.w0 is not None:
@@ -92,7 +92,7 @@ class InSubspace(LowerSolver):
         """``[M w - y; sqrt(lam) Omega w]``."""
         if not system.ridged:
             return r
-        return array_namespace(r).concat([r, system.lam**0.5 * _weighted(system.weight, w)])
+        return namespace_of(r).concat([r, system.lam**0.5 * _weighted(system.weight, w)])
 
 
 @final
@@ -119,7 +119,7 @@ class _Restricted(Operator):
         top = self.M.matvec(w)
         if not self._ridged:
             return top
-        return array_namespace(w).concat([top, self.lam**0.5 * _weighted(self.Omega, w)])
+        return namespace_of(w).concat([top, self.lam**0.5 * _weighted(self.Omega, w)])
 
     def rmatvec(self, r: Array) -> Array:
         m = self.M.shape[0]

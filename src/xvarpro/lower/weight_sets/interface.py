@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import array_namespace
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
@@ -112,5 +112,5 @@ def changed(W: Any, **fields: Any) -> Any:
 def taken(x: Array, indices: Array, scale: float) -> Array:
     """``scale * x`` at some of its columns; of a single one, which is for all, at that one."""
     if x.ndim == 2 and x.shape[1] > 1:
-        x = array_namespace(x).take(x, indices, axis=1)
+        x = namespace_of(x).take(x, indices, axis=1)
     return scale * x
