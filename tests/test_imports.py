@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -225,7 +226,7 @@ def test_only_backends_import_a_framework(module):
 
 
 @pytest.mark.parametrize("module", sorted(m for m in FILES if top(m) not in ("backends", "cli") and "layers" not in m))
-def test_nobody_else_asks_which_backend_it_is(module):
+def test_only_backends_ask_which_backend_it_is(module):
     """`if backend.name == ...` belongs to the backends: what differs is a member of the protocol."""
     for node in ast.walk(ast.parse(FILES[module].read_text())):
         if isinstance(node, ast.Compare) and "\"'" not in (text := ast.unparse(node)):
@@ -283,3 +284,31 @@ def test_every_public_name_exists():
     for module in modules:
         assert sorted(set(module.__all__)) == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_at_most_four_modules_are_in_no_room():
+    loose = {p.stem for p in ROOT.glob("*.py")}
+    assert len(loose) <= 4, loose
+
+
+def any_or_tree(annotation):
+    return any(getattr(node, "id", getattr(node, "attr", "")) in ("Any", "Tree") for node in ast.walk(annotation))
+
+
+def test_parameters_have_real_types():
+    """At most 15 % of the annotated ones are of a type that holds anything."""
+    taken = [
+        a.annotation
+        for path in FILES.values()
+        for f in ast.walk(ast.parse(path.read_text()))
+        if isinstance(f, ast.FunctionDef)
+        for a in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs, f.args.vararg, f.args.kwarg)
+        if a is not None and a.annotation is not None
+    ]
+    assert sum(any_or_tree(a) for a in taken) <= 0.15 * len(taken)
+
+
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_words_are_those_of_the_field(module):
+    private = r"\b(told|judged?s?|judging|beside|nobody|whoever|lest|dear|owes)\b"
+    assert not re.findall(private, FILES[module].read_text(), re.IGNORECASE)
