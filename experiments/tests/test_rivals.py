@@ -228,7 +228,7 @@ def test_on_a_dictionary_the_steps_are_the_published_ones(method, inertia, scale
     task = Task(problem, D0, xv.sets.L1Ball(1.0), backend=backend.name)
     done = method.descend(task, Budget(35, 60.0))
     np.testing.assert_allclose(done.points[-1].theta, D, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(task.machine.home(done.state.w), W, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(task.machine.to_caller(done.state.w), W, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("method", [IPALM(), AlternatingLeastSquares(sweeps=3)], ids=["iPALM", "ALS"])

@@ -63,35 +63,14 @@ def problem(Y: Array, lam: float = 1e-3) -> Problem:
 
 
 def start(Y: Array, rho: float = 1.0, seed: int = 0) -> np.ndarray:
-    """Gaussian signals with ``|X|_F = rho``, drawn with NumPy: every backend starts from the same bits.
-
-    Parameters
-    ----------
-    Y : array, shape (signals, *grid)
-        Only its shape is used.
-    rho : float
-        Of the Frobenius ball, > 0.
-    seed : int
-        >= 0.
-
-    Returns
-    -------
-    array, shape (signals, *grid), float64
-    """
+    """Gaussian signals with ``|X|_F = rho``, drawn with NumPy: every backend starts from the same bits."""
     positive(rho=rho)
     X = generator(seed, 1).normal(size=tuple(Y.shape))
     return X * (rho / np.linalg.norm(X))
 
 
 class Signals(NamedTuple):
-    """Measured signals, and what they were made of.
-
-    Attributes
-    ----------
-    Y, X : array, shape (signals, length)
-    w : array, shape (length,)
-        The kernel.
-    """
+    """Measured signals Y, shape (signals, length), and what they were made of: X, and the kernel w."""
 
     Y: np.ndarray
     X: np.ndarray
@@ -137,15 +116,7 @@ def signals(n: int = 50, length: int = 128, seed: int = 0, noise: float = 0.01) 
 
 
 class Optimum(NamedTuple):
-    """A global minimum.
-
-    Attributes
-    ----------
-    value : float
-    X : array, shape (signals, *grid)
-    w : array, shape grid
-        The kernel whose spectrum is real and nonnegative; any other phases, moved to X, do as well.
-    """
+    """A global minimum; the spectrum of w is real and nonnegative, any other phases, moved to X, do as well."""
 
     value: float
     X: np.ndarray
@@ -194,19 +165,7 @@ def optimum(Y: np.ndarray, rho: float = 1.0, lam: float = 1e-3) -> Optimum:
 
 
 def match(found: np.ndarray, true: np.ndarray) -> float:
-    """Cosine of two kernels at the best shift and sign, in [0, 1]; 1 where they are the same up to those and scale.
-
-    Parameters
-    ----------
-    found, true : array, shape grid
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import deconvolution
-    >>> round(deconvolution.match(np.array([0.0, 0.0, -3.0]), np.array([1.0, 0.0, 0.0])), 12)
-    1.0
-    """
+    """Cosine of two kernels at the best shift and sign, in [0, 1]; 1 where they are the same up to those and scale."""
     size = float(np.linalg.norm(found) * np.linalg.norm(true))
     crossed = np.fft.ifftn(np.fft.fftn(found) * np.conj(np.fft.fftn(true))).real
     return float(np.max(np.abs(crossed))) / size if size else 0.0

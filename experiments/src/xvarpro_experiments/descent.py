@@ -104,7 +104,7 @@ class Machine:
         with self.scope():
             return mapped(move, tree)
 
-    def home(self, tree: Tree) -> Tree:
+    def to_caller(self, tree: Tree) -> Tree:
         """A tree of arrays of the backend as NumPy's."""
         return mapped(lambda x: np.array(self.backend.to_numpy(x)), tree)
 
@@ -129,22 +129,7 @@ class Machine:
         compiled: bool = True,
         seconds: float = 0.0,
     ) -> Descent:
-        """Repeat a step until either limit.
-
-        Parameters
-        ----------
-        step : callable
-        state, given : trees of arrays of the backend
-        budget : Budget
-        read : callable
-            Of a state, theta and the method's own w where its measures need one.
-        feed : callable
-            What an iteration gets anew, from the share of the budget that is used.
-        compiled : bool
-            Whether the step may be compiled.
-        seconds : float
-            Already spent.
-        """
+        """Repeat a step until either limit."""
         backend, (x, rest), (fixed, _) = self.backend, partition(state), partition(given)
         began = time.perf_counter()
         with self.scope():
@@ -165,7 +150,7 @@ class Machine:
 
             def point(n: int) -> Point:
                 theta, w = read(rest.fill(x))
-                return Point(n, seconds, self.home(theta), None if w is None else self.home(w))
+                return Point(n, seconds, self.to_caller(theta), None if w is None else self.to_caller(w))
 
             points, due, n = [point(0)], 1, 0
             while n != budget.iterations and seconds < budget.seconds:

@@ -50,23 +50,7 @@ def problem(X: Array, lam: float = 1e-5, compress: bool = True) -> Problem:
 
 
 def start(X: Array, atoms: int, radius: float = 1.0, seed: int = 0) -> np.ndarray:
-    """Gaussian dictionary with ``|D|_1 = radius``, drawn with NumPy: every backend starts from the same bits.
-
-    Parameters
-    ----------
-    X : array, shape (pixels, samples)
-        Only its height is used.
-    atoms : int
-        >= 1.
-    radius : float
-        Of the l1 ball, > 0.
-    seed : int
-        >= 0.
-
-    Returns
-    -------
-    array, shape (pixels, atoms), float64
-    """
+    """Gaussian dictionary with ``|D|_1 = radius``, drawn with NumPy: every backend starts from the same bits."""
     positive(atoms=atoms, radius=radius)
     D = generator(seed).normal(size=(X.shape[0], atoms))
     return D * (radius / np.sum(np.abs(D)))

@@ -58,16 +58,7 @@ def _above(outcomes: Sequence[Any], optima: Sequence[float | None]) -> list[Curv
 
 
 def convergence(race: Race, curves: Sequence[Sequence[Curve]], ylabel: str, yscale: str = "log") -> Figure:
-    """A number against iterations and against seconds: the median over the starts, in a band from least to largest.
-
-    Parameters
-    ----------
-    race : Race
-    curves : sequence of sequence of Curve
-        Of every method, by start. A floor is a line across.
-    ylabel : str
-    yscale : {"log", "linear"}
-    """
+    """A number against iterations and against seconds: the median over the starts, in a band from least to largest."""
     methods = race.experiment.methods
     ncols = 3 if max(len(m.name) for m in methods) <= 30 else 2
     figure = Figure(figsize=(9.0, 3.6 + 0.25 * math.ceil(len(methods) / ncols)), layout="constrained")
@@ -177,27 +168,7 @@ def images(
 
 
 def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
-    """Columns of a dictionary as a grid of images, largest norm first.
-
-    Parameters
-    ----------
-    D : array, shape (height * width, n)
-    shape : (height, width)
-    title : str
-
-    Returns
-    -------
-    matplotlib Figure
-        Each atom is divided by its entry of largest size: norms differ by orders of magnitude, and the sign of an atom
-        means nothing, since its code takes the other one. Atoms that are exactly zero come last, as empty tiles.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import figures
-    >>> len(figures.atoms(np.eye(4), (2, 2)).axes)
-    2
-    """
+    """Columns of a dictionary as a grid of images, largest norm first."""
     height, width = shape
     n = D.shape[1]
     norms = np.linalg.norm(D, axis=0)

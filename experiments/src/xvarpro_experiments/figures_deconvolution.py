@@ -13,17 +13,7 @@ from xvarpro_experiments.figures import COLOURS, DASHED, tidy
 def kernel(
     kernels: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Kernels and their spectra, and a signal before and after.
-
-    Parameters
-    ----------
-    kernels : mapping of str to array
-        The true one, the one that a method found, and that of the closed form.
-    before : mapping of str to array
-        The true signal and the measured one.
-    after : mapping of str to array
-        The signal that a method found, and that of the closed form.
-    """
+    """Kernels and their spectra, and a signal before and after."""
     figure = Figure(figsize=(9.0, 5.4), layout="constrained")
     (left, right), (low, low_right) = figure.subplots(2, 2)
     styles = (("0.55", "-"), (COLOURS[0], "-"), (COLOURS[1], DASHED))

@@ -250,18 +250,7 @@ class Method(ABC):
         setup_seconds: float = 0.0,
         own_objective: float = math.nan,
     ) -> Outcome:
-        """The outcome of a run by the iterates that it kept, the last one its end.
-
-        Parameters
-        ----------
-        task : Task
-        points : sequence of Point
-        status : Status
-            NON_FINITE takes its place where the end is not finite.
-        problem : Problem, optional
-            Whose w measures are taken of, where it is not the task's.
-        setup_seconds, own_objective : float
-        """
+        """The outcome of a run by the iterates that it kept, the last one its end."""
         iterations, seconds, theta, _ = points[-1]
         points = points if task.followed else points[-1:]
         seen = [task.certify(p.theta) for p in points]

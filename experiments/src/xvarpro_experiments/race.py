@@ -267,16 +267,7 @@ def _tuned(method: Method, task: Task, budget: Budget) -> Method:
 
 
 def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Comparison:
-    """The paper's method from the same start on several backends, each on its default device, in float64.
-
-    Parameters
-    ----------
-    task : Task
-    backends : sequence of str
-        At least two.
-    iterations : int
-        On each.
-    """
+    """The paper's method from the same start on several backends, each on its default device, in float64."""
     return xv.compare(
         task.problem,
         task.theta0,

@@ -46,15 +46,7 @@ class Parts(NamedTuple):
 
 
 class Joint:
-    """J of a problem whose arrays are on a backend, its gradients, and what steps of length 1/L need.
-
-    Parameters
-    ----------
-    problem : Problem
-    backend : Backend
-    over : Set or pytree of sets
-        Of theta; w is free.
-    """
+    """J of a problem whose arrays are on a backend, its gradients, and what steps of length 1/L need."""
 
     def __init__(self, problem: Problem, backend: xv.backends.Backend, over: Any = None) -> None:
         for level in problem.levels:
@@ -380,13 +372,7 @@ def hessian(J: Joint, z: Tree, grad: Tree, u: Tree, form: str) -> Tree:
 @final
 @dataclass(frozen=True)
 class JointAdam(JointMethod):
-    """Adam (Kingma, Ba 2015) on (theta, w), projected after every step.
-
-    Parameters
-    ----------
-    rate : float
-        Learning rate > 0, constant.
-    """
+    """Adam (Kingma, Ba 2015) on (theta, w), projected after every step."""
 
     rate: float = 1e-3
 
@@ -594,12 +580,6 @@ def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
 
     Its design is 0 and its target the residual: nothing is eliminated, and the reduced objective is half the square of
     the target.
-
-    Parameters
-    ----------
-    problem : Problem
-    theta, w : pytree and array of NumPy
-        A point, for shapes.
     """
     data = {"problem": problem}
     rows = _residual({"theta": theta, "w": w}, data).shape[0]
@@ -621,11 +601,6 @@ class Jointly(Method):
 
     With the default it is FISTA on (theta, w), with restart and backtracking. What it gains on the reduced objective
     over this is the gain of elimination alone.
-
-    Parameters
-    ----------
-    inner : Algorithm
-        It sees w as one more free leaf.
     """
 
     family: str = "rival"
@@ -639,7 +614,7 @@ class Jointly(Method):
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
         machine = Machine(None, None, task.machine.dtype)
         with machine.scope():
-            w = machine.home(Joint(task.together, machine.backend).best_w(task.theta0))
+            w = machine.to_caller(Joint(task.together, machine.backend).best_w(task.theta0))
         kept = Kept(budget, lambda z: z["theta"])
         fit = task.solve(
             self.inner,
@@ -685,14 +660,7 @@ def tuned(name: str, candidates: tuple[JointMethod, ...]) -> JointMethod:
 
 
 def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
-    """The candidate with the smallest score, the first of equals; one that is not finite loses.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import rivals
-    >>> rivals.tune([3.0, -1.0, 2.0], abs)
-    -1.0
-    """
+    """The candidate with the smallest score, the first of equals; one that is not finite loses."""
 
     def key(method: T) -> tuple[bool, float]:
         value = score(method)

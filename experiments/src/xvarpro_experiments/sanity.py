@@ -13,14 +13,7 @@ _OWN = ("paper", "ours")
 
 
 class Check(NamedTuple):
-    """One line of the sanity table.
-
-    Attributes
-    ----------
-    what : str
-    worst, bound : float
-        What was found and what it may be at most.
-    """
+    """One line of the sanity table."""
 
     what: str
     worst: float
@@ -33,20 +26,7 @@ class Check(NamedTuple):
 
 
 def checks(summary: Mapping[str, Any]) -> Iterator[Check]:
-    """The checks of one experiment's summary, as `Race.record` and the command line make it.
-
-    Parameters
-    ----------
-    summary : mapping
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import sanity
-    >>> run = {"family": "ours", "seed": 0, "objective": 1.0, "gap": 0.1, "start_gap": 9.0, "infeasibility": 0.0}
-    >>> summary = {"config": {}, "start_objective": {0: 4.0}, "runs": [run], "compare": None}
-    >>> [check.passed for check in sanity.checks(summary)]
-    [True, True, True]
-    """
+    """The checks of one experiment's summary, as `Race.record` and the command line make it."""
     runs = [r for r in summary["runs"] if r["family"] in _OWN]
     starts = {str(seed): value for seed, value in summary["start_objective"].items()}
     ratios = [_number(r["objective"]) / starts[str(r["seed"])] for r in runs]

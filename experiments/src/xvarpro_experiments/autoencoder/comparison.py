@@ -30,13 +30,7 @@ STEPS = tuple(10.0**k for k in range(-13, -4))  # as wide as it takes for all of
 
 
 def quasi_newton(memory: int = 10) -> Algorithm:
-    """L-BFGS in the face of s and in phi from the first iteration: here the faces that a start meets are good ones.
-
-    Parameters
-    ----------
-    memory : int
-        Pairs kept.
-    """
+    """L-BFGS in the face of s and in phi from the first iteration: here the faces that a start meets are good ones."""
     spectral = xv.algorithms.SpectralProjectedGradient()
     return xv.algorithms.ProjectedQuasiNewton(memory=memory, settle=0, base=spectral)
 

@@ -30,11 +30,6 @@ class Data:
     name, source : str
     fallback : str
         Why these are not the real images; empty where they are.
-
-    Raises
-    ------
-    ProblemError
-        Fewer than two training images, no test image, or images of different sizes.
     """
 
     train: np.ndarray
@@ -67,24 +62,7 @@ def centred(
     source: str = "",
     fallback: str = "",
 ) -> Data:
-    """Images as rows, with the training mean taken from both parts.
-
-    Parameters
-    ----------
-    train, test : arrays, shape (samples, pixels) and (test samples, pixels)
-    shape : tuple of int
-        Of an image, for figures.
-    name, source, fallback : str
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import autoencoder
-    >>> images = np.random.default_rng(0).uniform(size=(20, 16))
-    >>> data = autoencoder.centred(images[:15], images[15:], (4, 4))
-    >>> bool(abs(data.train.mean(axis=0)).max() < 1e-15), data.test.shape
-    (True, (5, 16))
-    """
+    """Images as rows, with the training mean taken from both parts."""
     mean = train.mean(axis=0)
     return Data(train - mean, test - mean, mean, tuple(shape), name, source, fallback)
 
@@ -105,11 +83,6 @@ def load(
         All that there are by default.
     folder : path, optional
         Where the files are; ``$XVARPRO_DATA`` by default.
-
-    Raises
-    ------
-    ProblemError
-        Another name, a number of images < 1, or a folder that was named and lacks the files.
 
     Examples
     --------

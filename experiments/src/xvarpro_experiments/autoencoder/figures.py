@@ -45,13 +45,7 @@ def collapse(race: Race, loss: str, latents: str) -> Figure:
 
 
 def sweep(found: Sequence[model.Kept], title: str = "") -> Figure:
-    """Test loss against active latents, a point for each ridge, above the line of PCA with as many axes.
-
-    Parameters
-    ----------
-    found : sequence of Kept
-    title : str
-    """
+    """Test loss against active latents, a point for each ridge, above the line of PCA with as many axes."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     ax = figure.subplots()
     n, floor = np.array([k.active for k in found]), np.array([k.floor for k in found])
@@ -84,12 +78,7 @@ def sweep(found: Sequence[model.Kept], title: str = "") -> Figure:
 
 
 def reconstructions(rows: Mapping[str, np.ndarray]) -> Figure:
-    """Rows of images, named.
-
-    Parameters
-    ----------
-    rows : mapping of str to array, shape (images, height, width) or (images, channels, height, width)
-    """
+    """Rows of images, named."""
     n = max(map(len, rows.values()))
     figure = Figure(figsize=(1.0 * n + 1.9, 1.05 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), n, squeeze=False)

@@ -28,16 +28,6 @@ class PCA(Method):
     Its objective is the smallest value that the upper data term can take with so many latents, whatever the encoder:
     the squares of the singular values of the images of the upper level which are left out. Its test loss is that of
     principal axes of all training images.
-
-    Parameters
-    ----------
-    data : Data
-    width : int
-        Latents, >= 1.
-    splits : int
-    units : float
-    names : tuple of str
-        Of the measures: the test loss, its mean squared error, the number of active latents.
     """
 
     data: Data = field(repr=False)

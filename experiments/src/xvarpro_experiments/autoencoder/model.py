@@ -32,20 +32,7 @@ GAIN = 0.1  # of the first layer: the start is in the range where tanh is nearly
 
 
 def encode(phi: Sequence[dict[str, Array]], X: Array, scale: float = 1.0) -> Array:
-    """Latents ``E_phi(scale X)``, one tanh layer after the other.
-
-    Parameters
-    ----------
-    phi : sequence of {"A": array, shape (in, out), "b": array, shape (out,)}
-    X : array, shape (images, pixels)
-    scale : float
-        Brings the pixels to a root mean square of 1; applied to the first product, so that the images, which are the
-        target too, are held once.
-
-    Returns
-    -------
-    array, shape (images, latents), entries in (-1, 1)
-    """
+    """Latents ``E_phi(scale X)``, one tanh layer after the other."""
     xp = xv.array_namespace(X)
     first, *rest = phi
     h = xp.tanh(scale * (X @ first["A"]) + first["b"])
@@ -98,15 +85,6 @@ def problem(
         What the encoder multiplies the pixels by, > 0.
     rows : int, optional
         Images at a time, where not all latents fit in memory at once: the levels then come in chunks, `xvarpro.Rows`.
-
-    Returns
-    -------
-    Problem
-
-    Raises
-    ------
-    ProblemError
-        No ridge, another number of splits, fewer images than splits.
 
     Examples
     --------
@@ -180,10 +158,6 @@ def start(
         > 0.
     dtype : str
 
-    Returns
-    -------
-    {"phi": list of {"A", "b"}, "s": array, shape (latents,)}, NumPy arrays
-
     Examples
     --------
     >>> from xvarpro_experiments import autoencoder
@@ -207,43 +181,18 @@ def start(
 
 
 def reconstruct(theta: Tree, w: Array, X: Array, scale: float = 1.0) -> Array:
-    """``E_phi(X) diag(s) W``.
-
-    Parameters
-    ----------
-    theta : pytree
-    w : array, shape (latents, pixels)
-    X : array, shape (images, pixels)
-    scale : float
-        As in `problem`.
-    """
+    """``E_phi(X) diag(s) W``."""
     return design(theta, {"X": X, "scale": scale}) @ w
 
 
 def active(theta: Tree, threshold: float = ACTIVE) -> int:
-    """Latents with ``s_i > threshold max s``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import autoencoder
-    >>> autoencoder.active({"s": np.array([0.5, 1e-6, 0.1])})
-    2
-    """
+    """Latents with ``s_i > threshold max s``."""
     s = theta["s"]
     return int(np.count_nonzero(s > threshold * np.max(s))) if np.max(s) > 0 else 0
 
 
 def reconstruction_loss(theta: Tree, w: np.ndarray, data: Data, units: float = 1.0) -> float:
-    """Mean of ``1/2 |x - xhat|^2`` over the test images, in intensities squared.
-
-    Parameters
-    ----------
-    theta, w : pytree and array of NumPy
-        Of a problem of ``units * data.train``, solved with ``scale = 1 / (units * data.rms)``.
-    data : Data
-    units : float
-    """
+    """Mean of ``1/2 |x - xhat|^2`` over the test images, in intensities squared."""
     total = 0.0
     for a in range(0, len(data.test), 5000):
         X = data.test[a : a + 5000].astype(theta["s"].dtype)
@@ -263,11 +212,6 @@ def refitted_loss(theta: Tree, data: Data) -> float:
 
     Its ridge is 1e-10 of the mean square of the latents: what an encoder has kept, without the shrinkage of the ridge
     that it was trained with.
-
-    Parameters
-    ----------
-    theta : pytree of NumPy arrays
-    data : Data
     """
     kept = theta["s"] > ACTIVE * np.max(theta["s"])
     n = int(np.count_nonzero(kept))
@@ -287,37 +231,12 @@ def refitted_loss(theta: Tree, data: Data) -> float:
 
 
 def principal_axes(X: np.ndarray) -> np.ndarray:
-    """Right singular vectors of X as columns, the largest singular value first.
-
-    Parameters
-    ----------
-    X : array, shape (images, pixels)
-    """
+    """Right singular vectors of X as columns, the largest singular value first."""
     return np.linalg.eigh(X.T @ X)[1][:, ::-1]
 
 
 def pca_loss(V: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Mean of ``1/2 |x - V_k V_k^T x|^2`` over the images, for each number k = 0 ... of leading columns of V.
-
-    Parameters
-    ----------
-    V : array, shape (pixels, n)
-        Orthonormal columns.
-    X : array, shape (images, pixels)
-
-    Returns
-    -------
-    array, shape (n + 1,)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import autoencoder
-    >>> X = np.random.default_rng(0).normal(size=(20, 5))
-    >>> loss = autoencoder.pca_loss(autoencoder.principal_axes(X), X)
-    >>> bool(np.isclose(loss[0], 0.5 * np.sum(X**2) / 20)), bool(loss[5] < 1e-12)
-    (True, True)
-    """
+    """Mean of ``1/2 |x - V_k V_k^T x|^2`` over the images, for each number k = 0 ... of leading columns of V."""
     captured = np.cumsum(np.mean((X @ V) ** 2, axis=0))
     whole = np.mean(np.sum(X * X, axis=1))
     return 0.5 * np.maximum(whole - np.concatenate([[0.0], captured]), 0.0)
@@ -325,25 +244,7 @@ def pca_loss(V: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Kept:
-    """One ridge of a sweep.
-
-    Attributes
-    ----------
-    ridge : float
-        Per image.
-    active : int
-        Latents that are active at the end.
-    loss : float
-        Mean test loss ``1/2 |x - xhat|^2`` with the decoder of the lower level.
-    refitted : float
-        The same with the active latents alone and a decoder fitted to all training images at almost no ridge: what the
-        encoder has kept, without the shrinkage of the ridge that chose.
-    floor : float
-        That of PCA with as many axes.
-    s : array
-        Sorted, largest first.
-    splits : int
-    """
+    """One ridge of a sweep: test losses of the fit, of its active latents refitted, of PCA with as many axes."""
 
     ridge: float
     active: int

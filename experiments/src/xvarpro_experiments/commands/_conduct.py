@@ -23,22 +23,7 @@ def conduct(
     agreement: Callable[[], Comparison] | None = None,
     notice: str | None = None,
 ) -> dict[str, Any]:
-    """Run an experiment, print and write what came out; the summary.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    framework : Backend
-        Where it computes.
-    budget : Budget
-    seeds : sequence of int
-    out : Path
-        Folder for figures, result and summary, and for what an interrupted run has finished.
-    agreement : callable, optional
-        The paper's method from the first start on several backends.
-    notice : str, optional
-        What a reader has to know before anything else.
-    """
+    """Run an experiment, print and write what came out; the summary."""
     from xvarpro_experiments import figures as draw  # matplotlib: that it is missing should be known before any work
 
     screen = tables.console()

@@ -32,17 +32,7 @@ _COMPARED = 50
 
 
 def compared(names: str | None, seed: int, iterations: int | None, double: Callable[[], Experiment]) -> Any:
-    """The comparison that ``--compare`` asks for, checked now and run when called; None without it.
-
-    Parameters
-    ----------
-    names : str or None
-        Backends, with commas between them.
-    seed : int
-    iterations : int or None
-    double : callable
-        The experiment in float64, wherever it computes by default.
-    """
+    """The comparison that ``--compare`` asks for, checked now and run when called; None without it."""
     if not names:
         return None
     backends = [shared.check_backend(name).name for name in shared.split(names)]

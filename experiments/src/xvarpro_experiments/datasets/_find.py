@@ -10,15 +10,7 @@ VARIABLE = "XVARPRO_DATA"
 
 
 def find(names: Iterable[str], below: Iterable[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
-    """The first file or folder of such a name below `folder` or ``$XVARPRO_DATA``, None where there is none.
-
-    Parameters
-    ----------
-    names : iterable of str
-    below : iterable of str
-        Subfolders to look in, "" for the folder itself.
-    folder : path, optional
-    """
+    """The first file or folder of such a name below `folder` or ``$XVARPRO_DATA``, None where there is none."""
     root = folder or os.environ.get(VARIABLE)
     if not root:
         return None

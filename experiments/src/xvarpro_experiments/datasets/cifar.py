@@ -17,15 +17,7 @@ _RECORD = 1 + 3 * 32 * 32
 
 @dataclass(frozen=True)
 class Labelled:
-    """Colour images with their classes.
-
-    Attributes
-    ----------
-    images : array, shape (samples, 3, 32, 32), uint8
-    labels : array, shape (samples,), int64
-        0 to 9.
-    source : str
-    """
+    """Colour images, shape (samples, 3, 32, 32), uint8, with their classes, 0 to 9."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -39,13 +31,7 @@ def find_cifar10(folder: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def cifar10(folder: str | os.PathLike[str] | None = None, train: bool = True, samples: int | None = None) -> Labelled:
-    """The first `samples` images of the training batches that are there, or of the test batch.
-
-    Raises
-    ------
-    ProblemError
-        No such files, or one that is no whole number of images.
-    """
+    """The first `samples` images of the training batches that are there, or of the test batch."""
     where = find_cifar10(folder)
     if where is None:
         raise ProblemError(f"no {_TEST} in {folder or f'${VARIABLE}'} or its subfolders: CIFAR-10 in its binary layout")

@@ -18,17 +18,7 @@ _MNIST = {True: "train-images-idx3-ubyte.gz", False: "t10k-images-idx3-ubyte.gz"
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images as columns.
-
-    Attributes
-    ----------
-    X : array, shape (pixels, samples), float64
-        Intensities in [0, 1].
-    side : int
-        Height and width of an image.
-    source : str
-        What they are and where they came from.
-    """
+    """Grey images as columns of X, shape (side * side, samples), intensities in [0, 1]."""
 
     X: np.ndarray
     side: int
@@ -36,13 +26,7 @@ class Images:
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """Array of unsigned bytes in an IDX file, gzipped or not.
-
-    Raises
-    ------
-    ProblemError
-        The file is not IDX, or is cut short.
-    """
+    """Array of unsigned bytes in an IDX file, gzipped or not."""
     raw = Path(path).read_bytes()
     try:
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
@@ -77,14 +61,7 @@ def mnist(path: str | os.PathLike[str], samples: int | None = None) -> Images:
 
 
 def digits(samples: int | None = None) -> Images:
-    """The 8 x 8 digits bundled with scikit-learn.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import datasets
-    >>> datasets.digits(100).X.shape
-    (64, 100)
-    """
+    """The 8 x 8 digits bundled with scikit-learn."""
     from sklearn.datasets import load_digits  # only here
 
     X = load_digits().data[:samples].T / 16.0
@@ -92,13 +69,7 @@ def digits(samples: int | None = None) -> Images:
 
 
 def images(samples: int | None = None, folder: str | os.PathLike[str] | None = None) -> Images:
-    """MNIST where `folder` or ``$XVARPRO_DATA`` has it, else the bundled digits.
-
-    Raises
-    ------
-    ProblemError
-        `folder` was named and has no MNIST files.
-    """
+    """MNIST where `folder` or ``$XVARPRO_DATA`` has it, else the bundled digits."""
     path = find_mnist(folder)
     if path is None and folder is not None:
         raise ProblemError(f"no {_MNIST[True]} in {folder} or its subfolder mnist")

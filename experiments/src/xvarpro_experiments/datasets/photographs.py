@@ -48,11 +48,6 @@ def find_photographs(folder: str | os.PathLike[str] | None = None) -> Path | Non
 def photographs(folder: str | os.PathLike[str] | None = None) -> list[Photograph]:
     """The photographs of Levin, Weiss, Durand and Freeman (2009) that are there: ``im<I>_kernel<K>_img.png``, the sharp
     ones as ``gt/im<I>.png``, the kernels as ``kernel<K>`` in ``kernels_conv.npz``.
-
-    Raises
-    ------
-    ProblemError
-        No such files.
     """
     where = find_photographs(folder)
     if where is None:
@@ -99,12 +94,6 @@ def scene(side: int = 255, size: int = 15, noise: float = 0.003, seed: int = 0, 
         Of path and noise.
     name : str
         flower.jpg, or china.jpg, whose tiles repeat too finely for a blind method to see their blur.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import datasets
-    >>> datasets.scene(64).blurred.shape
-    (64, 64)
     """
     from sklearn.datasets import load_sample_image  # only here
 

@@ -19,16 +19,7 @@ def accuracies(race: Race, measure: str = ACCURACY) -> dict[str, np.ndarray]:
 
 
 def paired(a: np.ndarray, b: np.ndarray | float = 0.0) -> tuple[float, float]:
-    """Mean of a - b over episodes, and half of its 95 % confidence interval (Student's t); NaN for a single episode.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import fewshot
-    >>> mean, half = fewshot.paired(np.array([1.0, 2.0, 3.0]))
-    >>> round(mean, 3), round(half, 3)
-    (2.0, 2.484)
-    """
+    """Mean of a - b over episodes, and half of its 95 % confidence interval (Student's t); NaN for a single episode."""
     from scipy.stats import t  # only here
 
     d = np.asarray(a) - b

@@ -37,19 +37,11 @@ TRAINED = ("layer", "adapter")
 def evaluate(
     features: Features, theta: Tree, X: np.ndarray, backend: str | None = None, device: str | None = None
 ) -> np.ndarray:
-    """Features of X by theta as NumPy arrays, computed on a backend in pieces.
-
-    Parameters
-    ----------
-    features : callable
-    theta : pytree of NumPy arrays
-    X : array, shape (samples, ...)
-    backend, device : optional
-    """
+    """Features of X by theta as NumPy arrays, computed on a backend in pieces."""
     machine = Machine(backend, device, str(X.dtype))
     with machine.scope():
         moved = machine.bring(theta)
-        pieces = [machine.home(features(moved, machine.bring(X[i : i + 100]))) for i in range(0, len(X), 100)]
+        pieces = [machine.to_caller(features(moved, machine.bring(X[i : i + 100]))) for i in range(0, len(X), 100)]
     return np.concatenate(pieces)
 
 
@@ -145,11 +137,6 @@ def experiment(
         Side to which images of CIFAR-10 are enlarged, >= 32.
     backend, device, dtype : str, optional
         As in `xvarpro.solve`; float64, for a ResNet-18 float32.
-
-    Raises
-    ------
-    ProblemError
-        Options out of range, missing files.
 
     Examples
     --------
@@ -264,13 +251,6 @@ def balls(theta0: Tree, radius: float) -> Tree:
 
     One ball for all of theta moves tensors by their share of the gradient, whatever their size. (You, Gitman, Ginsburg
     2017 scale rates that way.)
-
-    Parameters
-    ----------
-    theta0 : pytree of NumPy arrays
-        A tensor that is zero is given the mean size of the others' entries.
-    radius : float
-        > 0.
 
     Examples
     --------

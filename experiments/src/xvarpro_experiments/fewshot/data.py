@@ -73,15 +73,7 @@ class Backbone:
 
 @dataclass(frozen=True)
 class Episode:
-    """What is learned from and what it is tested on.
-
-    Attributes
-    ----------
-    lower, upper : Split
-        `shots` examples of every class each.
-    X, labels : arrays
-        The test's.
-    """
+    """What is learned from, two splits with `shots` examples of every class, and the images X that it is tested on."""
 
     lower: Split
     upper: Split
@@ -90,24 +82,7 @@ class Episode:
 
 
 def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "test") -> Episode:
-    """Shots of two splits, and other images to test on, as many of each class.
-
-    Parameters
-    ----------
-    backbone : Backbone
-    shots : int
-        Of every class in each split, >= 1.
-    tests : int
-        Of every class, >= 1; fewer where there are no more.
-    seed : int
-        >= 0.
-    half : {"test", "validation"}
-
-    Raises
-    ------
-    ProblemError
-        Numbers out of range, or too few images of a class.
-    """
+    """Shots of two splits, and other images to test on, as many of each class."""
     if min(shots, tests) < 1 or seed < 0:
         raise ProblemError(f"shots and tests must be >= 1, seed >= 0, got {shots}, {tests}, {seed}")
     if half not in HALVES:
@@ -136,12 +111,6 @@ def digits_backbone(folder: str | os.PathLike[str] | None = None, dtype: Any = n
 
     MNIST's test images where `folder` or ``$XVARPRO_DATA`` has them, else the digits that come with scikit-learn. The
     first two layers are frozen, the third is theta.
-
-    Parameters
-    ----------
-    folder : path, optional
-    dtype : dtype
-        Of the work.
     """
     images, labels, source = _labelled_digits(None if folder is None else str(folder))
     known = labels < 5

@@ -18,10 +18,6 @@ def accuracy(race: Race) -> Figure:
 
     Every method stops where it was best on validation episodes: a dot, at its median time. Frozen ridge, which takes no
     steps, is a line across.
-
-    Parameters
-    ----------
-    race : Race
     """
     figure = Figure(figsize=(7.6, 4.8), layout="constrained")
     ax = figure.subplots()
@@ -62,12 +58,7 @@ def accuracy(race: Race) -> Figure:
 
 
 def differences(race: Race) -> Figure:
-    """Accuracy over that of frozen ridge, a point per episode, with mean and 95 % confidence interval.
-
-    Parameters
-    ----------
-    race : Race
-    """
+    """Accuracy over that of frozen ridge, a point per episode, with mean and 95 % confidence interval."""
     found = accuracies(race)
     floor = found.pop("frozen ridge")
     figure = Figure(figsize=(7.6, 0.55 * len(found) + 1.1), layout="constrained")

@@ -32,20 +32,7 @@ def entries(theta: Tree) -> int:
 
 @dataclass(frozen=True)
 class FewShotTask(Task):
-    """A task that remembers what it was made of.
-
-    Parameters
-    ----------
-    features : callable
-    splits : tuple of Split
-        The lower one first.
-    pool : Problem
-        One split of all shots.
-    lam : float
-        Ridge of both problems.
-    shown : callable
-        Features of the test images and of the shots at a theta, computed once for all that asks for them.
-    """
+    """A task that remembers what it was made of."""
 
     features: Features | None = None
     splits: tuple[Split, ...] = ()
@@ -106,13 +93,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Learner(Repeated):
-    """Adam (Kingma, Ba 2015) on a loss that is differentiated as a whole, at a constant rate.
-
-    Parameters
-    ----------
-    rate : float
-        Learning rate, > 0: `Validated` finds one.
-    """
+    """Adam (Kingma, Ba 2015) on a loss that is differentiated as a whole, at a constant rate."""
 
     family: str = "rival"
     rate: float = 1e-2
@@ -192,13 +173,7 @@ class ThroughRidge:
 
 @dataclass(frozen=True)
 class Probe(Learner):
-    """A linear head on frozen features, trained with cross-entropy.
-
-    Parameters
-    ----------
-    decay : float
-        Weight decay of the head, >= 0, in the units of the features.
-    """
+    """A linear head on frozen features, trained with cross-entropy."""
 
     decay: float = 1e-3
 
@@ -233,13 +208,6 @@ class LPFT(Learner):
     """A linear probe, then head and features together (Kumar et al. 2022).
 
     The probe is part of the time; the iterations count what follows it.
-
-    Parameters
-    ----------
-    probe : Probe or Validated
-        The first stage: as it is, or the candidate that did best.
-    steps : int
-        Its iterations.
     """
 
     probe: Probe | Validated = field(default_factory=Probe)
@@ -273,13 +241,7 @@ class ThroughSolver(Learner):
 
 @dataclass(frozen=True)
 class Within(Method):
-    """A method whose steps keep to other balls than those of the task.
-
-    Parameters
-    ----------
-    method : Method
-    over : Set, Free or tree of them
-    """
+    """A method whose steps keep to other balls than those of the task."""
 
     method: Method | None = None
     over: Any = field(default=None, repr=False)
@@ -303,19 +265,7 @@ Episodes: TypeAlias = Callable[[], Sequence[Task]]
 
 @dataclass(frozen=True)
 class Validated(Method):
-    """A method with numbers, and with a last iteration, that did best on validation episodes: early stopping for all.
-
-    Parameters
-    ----------
-    candidates : tuple of Method
-        One where there is nothing but the iterations to choose.
-    episodes : callable
-        Tasks of other images than any that is reported on.
-    measure : str
-        Of those tasks, the larger the better.
-    limit : int, optional
-        Iterations instead of the budget's, of a method whose iterations cost next to nothing.
-    """
+    """A method with numbers, and a last iteration, that did best on validation episodes: early stopping for all."""
 
     candidates: tuple[Method, ...] = field(default=(), repr=False)
     episodes: Episodes = field(default=lambda: (), repr=False)

@@ -82,12 +82,6 @@ def problem(features: Features, lower: Split, upper: Split, lam: float) -> Probl
 def pooled(features: Features, splits: Sequence[Split], lam: float) -> Problem:
     """One split: head and features from all shots, classical variable projection.
 
-    Parameters
-    ----------
-    features : callable
-    splits : sequence of Split
-    lam : float
-
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -116,25 +110,7 @@ def adapter(theta: Tree, X: Array) -> Array:
 def start(
     features: int, width: int, scale: float = 1.0, seed: int = 0, dtype: Any = np.float64
 ) -> dict[str, np.ndarray]:
-    """Start of an `adapter` at the identity.
-
-    Parameters
-    ----------
-    features : int
-        >= 1.
-    width : int
-        Of its hidden layer, >= 1.
-    scale : float
-        Typical size of an entry of the frozen features, > 0: hidden units then get inputs of size one.
-    seed : int
-        >= 0.
-    dtype : dtype
-
-    Returns
-    -------
-    dict of arrays
-        A of shape (features, width), Gaussian; B of shape (width, features), zero.
-    """
+    """Start of an `adapter` at the identity."""
     positive(features=features, width=width, scale=scale)
     A = generator(seed).normal(size=(features, width)) / (scale * features**0.5)
     return {"A": A.astype(dtype), "B": np.zeros((width, features), dtype)}
@@ -167,14 +143,5 @@ def targets(labels: np.ndarray, classes: int, dtype: Any = np.float64) -> np.nda
 
 
 def head(M: np.ndarray, Y: np.ndarray, lam: float) -> np.ndarray:
-    """Ridge regression of Y on features M, in the dual: what `pooled` eliminates, here for features that are at hand.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import fewshot
-    >>> fewshot.head(np.ones((1, 2)), np.ones((1, 1)), lam=2.0)
-    array([[0.25],
-           [0.25]])
-    """
+    """Ridge regression of Y on features M, in the dual: what `pooled` eliminates."""
     return M.T @ np.linalg.solve(M @ M.T + lam * np.eye(len(M), dtype=M.dtype), Y)

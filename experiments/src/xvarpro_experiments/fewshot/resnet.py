@@ -122,13 +122,7 @@ def as_design(module: nn.Module) -> tuple[dict[str, np.ndarray], Callable[[Any, 
 
 
 def find_weights(path: str | os.PathLike[str] | None = None, folder: str | os.PathLike[str] | None = None) -> Path:
-    """The file of weights that the user names, or one of `WEIGHTS` in `folder` or ``$XVARPRO_DATA``.
-
-    Raises
-    ------
-    ProblemError
-        There is none; the message says how to get one.
-    """
+    """The file of weights that the user names, or one of `WEIGHTS` in `folder` or ``$XVARPRO_DATA``."""
     found = Path(path) if path is not None else find(WEIGHTS, ("", "resnet18"), folder)
     if found is None or not found.is_file():
         raise ProblemError(
@@ -143,15 +137,6 @@ def load(path: str | os.PathLike[str]) -> tuple[Trunk, Top]:
     """Layers of a ResNet-18 from a safetensors file with torchvision's names.
 
     BatchNorm layers may have statistics of their own or such that are folded into their weights, mean 0 and variance 1.
-
-    Parameters
-    ----------
-    path : path
-
-    Raises
-    ------
-    ProblemError
-        Tensors that are missing or of another shape, or a file of another format.
     """
     try:
         from safetensors import SafetensorError
@@ -178,21 +163,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Trunk, Top]:
 
 
 def frozen(trunk: nn.Module, images: np.ndarray, size: int, batch: int = 50) -> np.ndarray:
-    """What the trunk makes of images, in float32.
-
-    Parameters
-    ----------
-    trunk : Trunk
-    images : array of uint8, shape (n, 3, height, width)
-    size : int
-        Side to which they are enlarged, >= 32.
-    batch : int
-        Images at a time.
-
-    Returns
-    -------
-    array, shape (n, 256, size/16, size/16)
-    """
+    """What the trunk makes of images, in float32."""
     if size < 32:
         raise ProblemError(f"size must be >= 32 pixels, got {size}")
     mean, std = (torch.tensor(x).reshape(1, 3, 1, 1) for x in (MEAN, STD))
@@ -213,21 +184,7 @@ def backbone(
     dtype: Any = np.float32,
     images: int = IMAGES,
 ) -> Backbone:
-    """A ResNet-18 whose layer 4 is theta, and the frozen features of CIFAR-10's test images, computed once.
-
-    Parameters
-    ----------
-    folder : path, optional
-        Of CIFAR-10 in its binary layout; ``$XVARPRO_DATA`` by default.
-    weights : path, optional
-        See `find_weights`.
-    size : int
-        Side to which images are enlarged, >= 32.
-    dtype : dtype
-        Of the work.
-    images : int
-        Of every class, for validation and as many for tests.
-    """
+    """A ResNet-18 whose layer 4 is theta, and the frozen features of CIFAR-10's test images, computed once."""
     path = os.fspath(find_weights(weights, folder))
     return _backbone(None if folder is None else os.fspath(folder), path, size, np.dtype(dtype), images)
 

@@ -105,14 +105,7 @@ def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tu
 
 
 def scales(size: int) -> list[int]:
-    """Sizes of the kernel from coarse to fine, odd, a factor of sqrt(2) or a little more apart.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import photographs
-    >>> photographs.scales(27)
-    [3, 5, 9, 13, 19, 27]
-    """
+    """Sizes of the kernel from coarse to fine, odd, a factor of sqrt(2) or a little more apart."""
     if size < 3 or size % 2 == 0:
         raise ProblemError(f"size must be odd and >= 3, got {size}")
     found = [size]
@@ -148,18 +141,6 @@ def spread_function(u: np.ndarray, g: np.ndarray, size: int, ridge: float = 1e-2
 
     Another separable problem, the amplitude a eliminated, and a small one: its data are compressed to as many rows as
     the kernel has entries.
-
-    Parameters
-    ----------
-    u, g : array, shape (2, height, width)
-        Edges, and the blurred ones.
-    size : int
-    ridge : float
-        On h, over the energy of the edges; >= 0.
-
-    Returns
-    -------
-    array, shape (size, size)
     """
     M, half = StackedConvolution(u, (size, size)), size // 2
     y = np.pad(g, ((0, 0), (half, half), (half, half))).reshape(-1, 1)
@@ -173,13 +154,7 @@ def spread_function(u: np.ndarray, g: np.ndarray, size: int, ridge: float = 1e-2
 
 
 def resized(images: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Images at another size, by linear interpolation, averaged where they shrink.
-
-    Parameters
-    ----------
-    images : array, shape (..., height, width)
-    shape : (height, width)
-    """
+    """Images at another size, by linear interpolation, averaged where they shrink."""
     down, right = (_interpolation(m, n) for m, n in zip(shape, images.shape[-2:], strict=True))
     return down @ images @ right.T
 

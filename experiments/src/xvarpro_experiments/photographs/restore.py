@@ -98,15 +98,6 @@ def aligned(image: np.ndarray, like: np.ndarray, reach: int) -> np.ndarray:
     """`image` moved by whole pixels, at most `reach` along each axis, to where it is nearest to `like`.
 
     A kernel and an image are known up to a shift together. What comes in at a border is the border.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments.photographs.restore import aligned
-    >>> x = np.random.default_rng(0).uniform(size=(16, 16))
-    >>> moved = aligned(np.roll(x, (1, -2), axis=(0, 1)), x, 3)
-    >>> bool((moved[3:-3, 3:-3] == x[3:-3, 3:-3]).all())
-    True
     """
     height, width = image.shape
     padded = np.pad(image, reach, mode="edge")
@@ -124,22 +115,6 @@ def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.n
 
     The splitting's penalty doubles from stage to stage; every stage is a soft threshold and a division of spectra. The
     image is mirrored at its borders and faded into its own periodic blur there, so that the transform sees no jump.
-
-    Parameters
-    ----------
-    image : array, shape (height, width)
-        Blurred, in [0, 1].
-    kernel : array, shape (size, size), size odd
-    weight : float
-        > 0, of the total variation.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments.photographs import sharpen
-    >>> flat = np.full((16, 16), 0.25)
-    >>> bool(np.allclose(sharpen(flat, np.ones((3, 3)) / 9), flat))
-    True
     """
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] % 2 == 0:
         raise ProblemError(f"a kernel must be square with an odd side, got shape {kernel.shape}")
@@ -171,22 +146,6 @@ def psnr(image: np.ndarray, sharp: np.ndarray, shift: int = 8, border: int = 30)
     """Peak signal-to-noise ratio in dB of an image in [0, 1], at the best shift by whole pixels.
 
     A blind estimate, and a camera, move the image by an unknown amount.
-
-    Parameters
-    ----------
-    image, sharp : array, shape (height, width)
-    shift : int
-        Largest one tried, along each axis, in [0, border].
-    border : int
-        Pixels of `sharp` that are left out at each side.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments.photographs import psnr
-    >>> sharp = np.random.default_rng(0).uniform(size=(20, 20))
-    >>> round(psnr(np.roll(sharp, 2, axis=1) + 0.1, sharp, shift=3, border=4), 6)
-    20.0
     """
     if image.shape != sharp.shape or not 0 <= shift <= border or 2 * border >= min(sharp.shape):
         raise ProblemError(
@@ -217,23 +176,7 @@ def _ramp(n: int, pad: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Deblurred:
-    """A photograph before and after, in dB where the sharp one is known; NaN elsewhere.
-
-    Attributes
-    ----------
-    name : str
-    blurred, deblurred, known : float
-        PSNR of the photograph, of what came out, and of what comes out with the true kernel.
-    match : float
-        Of the kernel, as `kernel_match`.
-    trust : float
-        As of `Restoration`.
-    seconds : float
-        For all kernels and the sharpening.
-    image, kernel : arrays
-        What came out.
-    photograph : Photograph
-    """
+    """A photograph before and after, in dB where the sharp one is known; NaN elsewhere."""
 
     name: str
     blurred: float
@@ -288,15 +231,7 @@ def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Debl
 
 
 def kernel_match(found: np.ndarray, true: np.ndarray) -> float:
-    """Cosine of two kernels, whatever their sizes, at the best shift; negative entries of `found` count as 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import photographs
-    >>> round(photographs.kernel_match(np.eye(3), np.eye(5)), 6)
-    0.774597
-    """
+    """Cosine of two kernels, whatever their sizes, at the best shift; negative entries of `found` count as 0."""
     side = found.shape[0] + true.shape[0]
     a, b = (np.zeros((side, side)) for _ in range(2))
     a[: found.shape[0], : found.shape[1]] = np.maximum(found, 0.0)
