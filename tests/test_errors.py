@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -219,7 +218,7 @@ def test_solve_wants_a_problem():
         ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
         ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'; got 'float16'"),
         ({"callback": 3}, "callback must be a function"),
-        ({"device": "cuda:0", "backend": "numpy"}, "device must be 'cpu', got 'cuda:0'"),
+        ({"device": "cuda:0", "backend": "numpy"}, r"device must be one of .*got 'cuda:0'"),
     ],
 )
 def test_options(keywords, message, model):
@@ -236,18 +235,6 @@ def test_unknown_backend_lists_the_known(model):
 
 def test_backend_that_is_no_name(model):
     refused(XvarproError, "backend", model, backend=3)
-
-
-@pytest.mark.parametrize(
-    ("name", "install"), [("torch", "xvarpro[torch]"), ("jax", "xvarpro[jax]"), ("cupy", "xvarpro[cuda12]")]
-)
-def test_backend_that_is_not_installed_says_what_to_install(name, install, model, monkeypatch):
-    monkeypatch.setattr(xv.backends, "get", xv.backends.get.__wrapped__)  # what was imported earlier stays imported
-    monkeypatch.setattr(
-        xv.backends.registry, "find_spec", lambda package: None if package == name else find_spec(package)
-    )
-    text = refused(BackendNotInstalledError, rf"backend '{name}' needs the package '{name}'", model, backend=name)
-    assert f"pip install '{install}" in text
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from xvarpro.operators import Dense
 from .support import error, host, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
-FOR_ONE_STRUCTURE = (lower.FourierDivision,)  # not for arrays: what they promise stands with the operators they solve
+FOR_ONE_STRUCTURE = (lower.FourierDivision,)  # not for arrays: test_operators has theirs
 CONCRETE = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, LowerSolver) and not inspect.isabstract(x)]
 SOLVERS = [
     x for x in CONCRETE if x.exact and x not in FOR_ONE_STRUCTURE
@@ -91,10 +91,6 @@ class Solved:
             return self.solver.adjoint(self.backend, self.system, self.factor, self.send(c), self.send(y), w, r)
 
 
-KINDS = [(0.0, False, 1, "float64"), (0.3, False, 3, "float64"), (0.3, True, 3, "float64"), (0.3, False, 3, "float32")]
-CASES = [(shape, *kind) for shape in ("tall", "square", "wide") for kind in KINDS if kind[0] or shape != "wide"]
-
-
 @lru_cache
 def handles(solver, shape, lam):
     """Whether the solver has an answer for levels of this shape; `test_no_shape_raises` is about those it has not."""
@@ -106,43 +102,12 @@ def handles(solver, shape, lam):
         return False
 
 
-class Dense64:
-    """The same level in dense float64 algebra."""
-
-    def __init__(self, shape, lam, weighted, k, seed=0):
-        draw = rng(seed)
-        (m, n), self.lam = SHAPES[shape], lam
-        self.A, self.y, self.c = (draw.normal(size=s) for s in ((m, n), (m, k), (n, k)))
-        self.Omega = weight(n) if weighted else None
-        S = stacked(self.A, lam, self.Omega)
-        self.H = S.T @ S
-        self.w = np.linalg.solve(self.H, self.A.T @ self.y)
-        self.v = np.linalg.solve(self.H, self.c)
-        self.kappa = np.linalg.cond(S)
-
-
-CONTRACT = [(s, *case) for s in SOLVERS for case in CASES if handles(s(), *case[:2])]
-
-
 def test_with_a_ridge_every_solver_handles_every_shape():
     assert all(handles(s(), shape, 0.3) for s in SOLVERS for shape in SHAPES)
 
 
 def test_every_shape_has_a_solver_without_a_ridge():
     assert all(any(handles(s(), shape, 0.0) for s in SOLVERS) for shape in SHAPES)
-
-
-@pytest.mark.parametrize(("kind", "shape", "lam", "weighted", "k", "dtype"), CONTRACT)
-def test_condition_is_that_of_the_matrix_that_was_factored(kind, shape, lam, weighted, k, dtype, backend):
-    """The stacked matrix, or its dual ``[N^T; sqrt(lam) I]`` with ``N = M Omega^-1``; columns of length 1, or as is."""
-    dense = Dense64(shape, lam, weighted, k)
-    got = Solved(backend, kind(), dense.A, lam, dense.Omega, dtype).condition
-    N = dense.A if dense.Omega is None else dense.A @ np.linalg.inv(dense.Omega)
-    factored = [stacked(dense.A, lam, dense.Omega), stacked(N.T, lam)]
-    if not survives(kind()):
-        factored = [F / np.linalg.norm(F, axis=0) for F in factored]
-    want = [np.linalg.cond(F) for F in factored]
-    assert min(abs(got / c - 1) for c in want) <= 100 * EPS[dtype] * max(want)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -183,7 +148,7 @@ SCALES = {"as it is": np.ones(4), "units": np.array([1e-12, 1.0, 1e12, 1e3]), "t
 
 @lru_cache
 def survives(solver):
-    """Whether a solver defines w without full rank: then it owes the w of minimum norm."""
+    """Whether a solver defines w without full rank: the w of minimum norm is required then."""
     return not Solved(NUMPY, solver, dependent("equal columns")).deficient
 
 
@@ -255,17 +220,6 @@ def test_nan_never_raises_and_never_passes(shape, bad, solver, backend):
     assert level.deficient or not np.isfinite(w).all()
 
 
-def test_factors_cross_a_compiled_loop(solver):
-    """A factor is a tuple of arrays and nothing else."""
-    factor = Solved(NUMPY, solver, rng(0).normal(size=(6, 3)), 0.1, weight(3)).factor
-
-    def arrays(x):
-        return all(map(arrays, x)) if isinstance(x, tuple) else isinstance(x, np.ndarray)
-
-    assert isinstance(factor, tuple)
-    assert arrays(factor)
-
-
 def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     """The n x n system is singular at lam = 0; the dual form has the minimum-norm limit."""
     A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
@@ -309,7 +263,7 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
 @pytest.mark.parametrize("lam", [0.0, 1e-20])
 @pytest.mark.parametrize("dtype", REACHED)
 def test_cholesky_gives_nothing_beyond_its_reach(dtype, lam, backend):
-    """Not even with a ridge, which nobody asks about the rank: NaN is no number to be believed."""
+    """Not even with a ridge, where the rank is not asked for: NaN is no number to be believed."""
     A = with_condition(100 * REACHED[dtype]).astype(dtype)
     level = Solved(backend, lower.Cholesky(), A, lam, dtype=dtype)
     assert level.deficient
@@ -333,20 +287,28 @@ def test_a_solve_beyond_the_reach_of_cholesky_says_so(backend):
 @pytest.mark.parametrize(
     "solver", [lower.QR(), lower.Refined(), lower.SVD(), lower.Cholesky(), lower.DualQR()], ids=repr
 )
-def test_one_factorisation_serves_a_point(solver, levels, monkeypatch):
+def test_one_factorisation_serves_a_point(solver, levels):
     """`argmin`, `refine` and `adjoint` share it."""
     made = []
 
-    def watched(own):
-        return lambda self, A: made.append(own) or own(self, A)
+    class Counting(type(NUMPY)):
+        def qr(self, A, mode="reduced"):
+            made.append("qr")
+            return super().qr(A, mode)
 
-    for name in ("qr", "svd", "cholesky"):
-        monkeypatch.setattr(type(NUMPY), name, watched(getattr(type(NUMPY), name)))
+        def svd(self, A):
+            made.append("svd")
+            return super().svd(A)
+
+        def cholesky(self, A):
+            made.append("cholesky")
+            return super().cholesky(A)
+
     level = xv.Level(lambda theta, A: A * theta, rng(1).normal(size=(9, 2)), lam=0.5, solver=solver)
     if levels == "separable":
         problem = xv.separable(level.M, level.y, data=rng(0).normal(size=(9, 4)), lam=0.5, solver=solver)
     else:
         upper = xv.Level(level.M, rng(2).normal(size=(9, 2)))
         problem = xv.bilevel(lower=level, upper=upper, data=rng(0).normal(size=(9, 4)))
-    xv.value_and_gradient(problem, np.ones(1))
+    xv.value_and_gradient(problem, np.ones(1), backend=Counting())
     assert len(made) == 1
