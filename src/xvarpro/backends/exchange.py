@@ -32,7 +32,7 @@ def find_device(backend: Backend, device: Any) -> Any:
         if name in found:
             return found[name]
     if isinstance(device, str) or all(isinstance(place, str) for place in found.values()):
-        raise ValueError(f"device must be one of {', '.join(map(repr, found))} on {backend.name}, got {device!r}")
+        raise ValueError(f"device must be one of {', '.join(map(repr, found))} on {backend.name}; got {device!r}")
     return device
 
 

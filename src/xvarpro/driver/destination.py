@@ -76,10 +76,10 @@ def _parsed(backend: Backend, device: Any) -> Any:
     try:
         place = exchange.find_device(backend, device)
         backend.asarray(np.zeros(1, np.float32), device=place)
-    except Exception as error:  # each framework has its own type for this, some an AssertionError
-        raise ProblemError(
-            f"device must be one of {', '.join(backend.devices())} for backend {backend.name}; got {device!r} ({error})"
-        ) from error
+    except ValueError as error:
+        raise ProblemError(str(error)) from error
+    except Exception as error:  # a device without a driver: each framework has its own type for this
+        raise ProblemError(f"device must be one that {backend.name} can use; got {device!r} ({error})") from error
     return place
 
 

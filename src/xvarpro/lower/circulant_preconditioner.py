@@ -72,7 +72,7 @@ def circulant_preconditioner(system: System) -> CirculantPreconditioner:
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>>     from xvarpro.lower.interface import System
+    >>> from xvarpro.lower import System
     >>> M = xv.operators.FullConvolution(np.array([1.0, -0.5]), (6,))
     >>> P = xv.lower.circulant_preconditioner(System(M, 0.1, None))
     >>> P.apply(np.ones((6, 1))).shape
