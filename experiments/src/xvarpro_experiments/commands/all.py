@@ -16,8 +16,8 @@ import typer
 from xvarpro import backends
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
-from xvarpro_experiments import commands, datasets, report, sanity
-from xvarpro_experiments.commands import _options as options
+from xvarpro_experiments import commands, report, sanity
+from xvarpro_experiments.commands import _frame
 
 _COMPARED = ("numpy", "torch", "jax")
 
@@ -34,9 +34,9 @@ def command(
         Size, typer.Option(help="small: minutes, on a part of the data. full: every experiment's own defaults.")
     ] = Size.small,
     backend: shared.Backend = "numpy",
-    data: Annotated[Path | None, typer.Option(help=f"Folder with the data. Default: ${datasets.VARIABLE}.")] = None,
-    seed: options.Seed = 0,
-    out: options.Out = Path("xvarpro-out"),
+    data: _frame.Data = None,
+    seed: _frame.Seed = 0,
+    out: _frame.Out = Path("xvarpro-out"),
 ) -> None:
     """Run every experiment, and check what came out: descent, certificate, feasibility, agreement of the backends."""
     shared.check_backend(backend)

@@ -11,19 +11,16 @@ import typer
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
-from xvarpro_experiments import autoencoder, datasets
-from xvarpro_experiments.commands import _options as options
-from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.descent import Budget
+from xvarpro_experiments import autoencoder
+from xvarpro_experiments.commands import _frame
 
 # for `xvarpro run all`
 SMALL = {"images": "digits", "samples": 600, "iterations": 60, "time": 5.0}
 
 
+@_frame.command(time=60.0, out=Path("xvarpro-out/autoencoder"))
 def command(
-    backend: shared.Backend = "numpy",
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float64",
+    given: _frame.Options,
     images: Annotated[str, typer.Option(help="mnist, cifar10 or digits.")] = "mnist",
     samples: Annotated[int | None, typer.Option(help="Training images. Default: all.")] = None,
     ridge: Annotated[
@@ -40,55 +37,35 @@ def command(
         str | None, typer.Option(help="Instead: test loss against active latents for these ridges, such as 1e-8,1e-3.")
     ] = None,
     batch: Annotated[int, typer.Option(help="Images of each level in a mini-batch.")] = 500,
-    units: options.Units = 1.0,
-    iterations: options.Iterations = None,
-    time: options.Seconds = 60.0,
-    seed: options.Seed = 0,
-    repeat: options.Repeat = 1,
-    data: Annotated[Path | None, typer.Option(help=f"Folder with the images. Default: ${datasets.VARIABLE}.")] = None,
-    out: options.Out = Path("xvarpro-out/autoencoder"),
-    compare: options.Compare = None,
 ) -> dict[str, Any]:
     """Learn an encoder that selects its latent dimensions, the linear decoder eliminated (Example 1)."""
-    framework = shared.check_backend(backend, device)
-    budget, starts = Budget(iterations, time), options.seeds(seed, repeat)
-    found = autoencoder.load(images, samples, folder=data)
-    numbers: dict[str, Any] = {"rho": radius, "units": units, "splits": levels} | (
-        {} if ridge is None else {"ridge": ridge}
-    )
+    found = autoencoder.load(images, samples, folder=given.data)
+    numbers: dict[str, Any] = {"rho": radius, "splits": levels} | ({} if ridge is None else {"ridge": ridge})
     if sweep is not None:
-        where = {"backend": backend, "device": device, "dtype": shared.check_dtype(dtype)}
-        return _swept(sweep, found, time, iterations, seed, out, numbers | where)
-    stated = partial(autoencoder.collapse, found, **numbers)
-    if not collapse:
-        stated = partial(autoencoder.experiment, found, batch=batch, **numbers)
-    experiment = stated(dtype=shared.check_dtype(dtype), backend=backend, device=device)
-    same = options.compared(compare, seed, iterations, stated)
-    return conduct(experiment, framework, budget, starts, out, same, found.fallback or None)
+        return _swept(sweep, found, given, numbers)
+    if collapse:
+        return given.run(partial(autoencoder.collapse, found, **numbers), found.fallback or None)
+    return given.run(partial(autoencoder.experiment, found, batch=batch, **numbers), found.fallback or None)
 
 
-def _swept(
-    ridges: str,
-    data: autoencoder.Data,
-    seconds: float,
-    iterations: int | None,
-    seed: int,
-    out: Path,
-    numbers: dict[str, Any],
-) -> dict[str, Any]:
+def _swept(ridges: str, data: autoencoder.Data, given: _frame.Options, numbers: dict[str, Any]) -> dict[str, Any]:
     """A solve for every ridge: a table, a figure, a summary."""
     from xvarpro_experiments.autoencoder import figures  # matplotlib: only where a figure is drawn
 
+    shared.check_backend(given.backend, given.device)
+    shared.check_dtype(given.dtype or "")
     try:
         values = [float(x) for x in ridges.split(",")]
     except ValueError as error:
         raise ProblemError(
             f"--sweep needs ridges with commas between them, such as 1e-8,1e-3: got {ridges!r}"
         ) from error
-    numbers.pop("ridge", None)
+    names = ("units", "backend", "device", "dtype")
+    numbers = {k: x for k, x in numbers.items() if k != "ridge"} | {name: getattr(given, name) for name in names}
+    out, iterations = given.out, given.iterations or 10**9
     out.mkdir(parents=True, exist_ok=True)
     screen = tables.console()
-    found = autoencoder.sweep(values, data=data, seconds=seconds, iterations=iterations or 10**9, seed=seed, **numbers)
+    found = autoencoder.sweep(values, None, given.time, iterations, given.seed, data=data, **numbers)
     columns = ("ridge per image", "active latents", "test loss", "PCA", "above it", "refitted")
     table = tables.table(screen, *columns, right=columns)
     for k in found:

@@ -11,53 +11,34 @@ import numpy as np
 import typer
 from tqdm import tqdm
 
-from xvarpro.cli import options as shared
 from xvarpro.cli import tables
 from xvarpro_experiments import datasets
 from xvarpro_experiments import photographs as blind
-from xvarpro_experiments.commands import _options as options
-from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.commands import _frame
 
 # for `xvarpro run all`: one photograph, its coarse scales
 SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 100, "time": 5.0}
 
 
+@_frame.command(
+    time=5.0,
+    data=(None, f"Folder with blurred photographs. Default: ${datasets.VARIABLE}."),
+    out=Path("xvarpro-out/deblurring"),
+)
 def command(
-    backend: shared.Backend = "numpy",
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float64",
+    given: _frame.Options,
     size: Annotated[int, typer.Option(help="Of the kernel in the photograph, in pixels, odd: an upper bound.")] = 27,
     scale: Annotated[int, typer.Option(help="Of the kernel at the scale at which the methods are compared.")] = 13,
     ridge: Annotated[float, typer.Option(help="Ridge on the kernel, > 0.")] = blind.RIDGE,
     photographs: Annotated[int | None, typer.Option(help="How many are deblurred at the end. Default: all.")] = None,
     side: Annotated[int, typer.Option(help="Of the scenes that take the place of photographs, in pixels.")] = 255,
-    units: options.Units = 1.0,
-    iterations: options.Iterations = None,
-    time: options.Seconds = 5.0,
-    seed: options.Seed = 0,
-    repeat: options.Repeat = 1,
-    data: Annotated[
-        Path | None, typer.Option(help=f"Folder with blurred photographs. Default: ${datasets.VARIABLE}.")
-    ] = None,
-    out: options.Out = Path("xvarpro-out/deblurring"),
-    compare: options.Compare = None,
 ) -> dict[str, Any]:
     """Deblur photographs without knowing the blur: methods at one scale, then every photograph from coarse to fine."""
-    framework = shared.check_backend(backend, device)
-    budget, starts = Budget(iterations, time), options.seeds(seed, repeat)
-    given = _given(data, side, size)
-    stated = partial(blind.experiment, given, size=size, scale=scale, ridge=ridge, units=units)
-    experiment = stated(dtype=shared.check_dtype(dtype), backend=backend, device=device)
-    same = options.compared(compare, seed, iterations, stated)
-    summary = conduct(experiment, framework, budget, starts, out, same)
-    rows = [blind.deblur(each, size) for each in tqdm(given[:photographs], "photographs", disable=None, leave=False)]
-    return _write({**summary, "photographs": [row.record() for row in rows]}, rows, out)
-
-
-def _given(data: Path | None, side: int, size: int) -> Sequence[datasets.Photograph]:
-    real = data is not None or datasets.find_photographs() is not None
-    return datasets.photographs(data) if real else blind.scenes(side=side, size=min(size, 15))
+    real = given.data is not None or datasets.find_photographs() is not None
+    seen = datasets.photographs(given.data) if real else blind.scenes(side=side, size=min(size, 15))
+    summary = given.run(partial(blind.experiment, seen, size=size, scale=scale, ridge=ridge))
+    rows = [blind.deblur(each, size) for each in tqdm(seen[:photographs], "photographs", disable=None, leave=False)]
+    return _write({**summary, "photographs": [row.record() for row in rows]}, rows, given.out)
 
 
 def _write(summary: dict[str, Any], rows: Sequence[blind.Deblurred], out: Path) -> dict[str, Any]:

@@ -9,56 +9,37 @@ from typing import Annotated, Any
 
 import typer
 
-from xvarpro.cli import options as shared
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets, dictionary
-from xvarpro_experiments.commands import _options as options
-from xvarpro_experiments.commands._conduct import conduct
-from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.commands import _frame
 
 SMALL = {"samples": 1000, "atoms": 32, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 
 
+@_frame.command(
+    time=(None, "Seconds per method, set-up and compilation apart. Default: 20 for MNIST, 1 for the digits."),
+    data=(None, f"Folder with MNIST's IDX files. Default: ${datasets.VARIABLE}."),
+    out=Path("xvarpro-out/dictionary"),
+)
 def command(
-    backend: shared.Backend = "numpy",
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float64",
+    given: _frame.Options,
     atoms: Annotated[int | None, typer.Option(help="Atoms. Default: 128 for MNIST, 32 for the digits.")] = None,
     radius: Annotated[float, typer.Option(help="Bound on the sum of the dictionary's absolute values, > 0.")] = 1.0,
     ridge: Annotated[float, typer.Option(help="Ridge lambda on the codes, >= 0.")] = 1e-5,
     samples: Annotated[int | None, typer.Option(help="Images. Default: 3000 of MNIST, all of the digits.")] = None,
-    units: options.Units = 1.0,
-    iterations: options.Iterations = None,
-    time: Annotated[
-        float | None,
-        typer.Option(help="Seconds per method, set-up and compilation apart. Default: 20 for MNIST, 1 for the digits."),
-    ] = None,
-    seed: options.Seed = 0,
-    repeat: options.Repeat = 1,
-    data: Annotated[
-        Path | None, typer.Option(help=f"Folder with MNIST's IDX files. Default: ${datasets.VARIABLE}.")
-    ] = None,
-    out: options.Out = Path("xvarpro-out/dictionary"),
-    compare: options.Compare = None,
 ) -> dict[str, Any]:
     """Learn a dictionary of images under an l1 budget with the paper's method and its rivals (Example 2)."""
-    framework = shared.check_backend(backend, device)
-    images, notice = _load(samples, data)
-    seconds = (20.0 if images.side == 28 else 1.0) if time is None else time
-    budget, starts = Budget(iterations, seconds), options.seeds(seed, repeat)
-    stated = partial(
-        dictionary.experiment,
-        images.X,
-        source=images.source,
-        shape=(images.side, images.side),
-        atoms=(128 if images.side == 28 else 32) if atoms is None else atoms,
-        radius=radius,
-        lam=ridge,
-        units=units,
-    )
-    experiment = stated(dtype=shared.check_dtype(dtype), backend=backend, device=device)
-    same = options.compared(compare, seed, iterations, stated)
-    return conduct(experiment, framework, budget, starts, out, same, notice)
+    images, notice = _load(samples, given.data)
+    side, large = images.side, images.side == 28
+    atoms = (128 if large else 32) if atoms is None else atoms
+    numbers: dict[str, Any] = {
+        "source": images.source,
+        "shape": (side, side),
+        "atoms": atoms,
+        "radius": radius,
+        "lam": ridge,
+    }
+    return given.run(partial(dictionary.experiment, images.X, **numbers), notice, 20.0 if large else 1.0)
 
 
 def _load(samples: int | None, data: Path | None) -> tuple[datasets.Images, str | None]:
