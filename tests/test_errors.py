@@ -148,7 +148,7 @@ def test_every_set_refuses_a_start_outside(over, model):
         (
             START,
             Box(np.zeros(3), np.ones(3)),
-            r"broadcast to theta's leaf of shape \(2,\), got bounds of shape \(3,\)",
+            r"must broadcast to a point of shape \(2,\), got shape \(3,\)",
         ),
         (START, 3.0, r"over must hold sets such as .*, got 3.0"),
     ],

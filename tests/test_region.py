@@ -90,7 +90,7 @@ def test_tuples_match_tuples():
         ("box", r"over must hold sets such as .*, got 'box' for theta"),
         (
             {"s": Box(np.zeros(4), np.ones(4))},
-            r"broadcast to theta's leaf of shape \(3,\), got bounds of shape \(4,\)",
+            r"must broadcast to a point of shape \(3,\), got shape \(4,\)",
         ),
         ({"s": Columns()}, r"Columns constrains a matrix: .* got shape \(3,\)"),
         (Simplex(), r"got Simplex\(radius=1.0\) for theta, a dict of several"),

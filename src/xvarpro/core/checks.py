@@ -26,10 +26,19 @@ def nonnegative(owner: object, name: str) -> None:
 
 
 def whole(owner: object, name: str, least: int) -> None:
-    """Refuse a field that is no whole number >= `least`."""
+    """Refuse a field that is no whole number >= `least`, and keep it as a Python int."""
     value: Any = getattr(owner, name)
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {value!r}")
+    object.__setattr__(owner, name, int(value))
+
+
+def above(owner: object, name: str, least: float) -> None:
+    """Refuse a field that is no finite number > `least`, and keep it as a Python float."""
+    value: Any = getattr(owner, name)
+    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value) or float(value) <= least:
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a finite number > {least:g}, got {value!r}")
+    object.__setattr__(owner, name, float(value))
 
 
 def between(owner: object, name: str, low: float, high: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -11,75 +12,69 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 
 
-class WrappedSet(Set):
-    """A set made of another one, `inner`: it has the properties of `inner`, as far as it defines their methods."""
+class _MadeOfSets(Set):
+    """A set made of others: it has the properties of all of them, as far as it defines their methods."""
+
+    @property
+    @abstractmethod
+    def _parts(self) -> tuple[Set, ...]:
+        """The sets that it is made of."""
+
+    @property
+    def event_ndim(self) -> int:
+        return max(C.event_ndim for C in self._parts)
+
+    @property
+    def polytope(self) -> bool:
+        return all(C.polytope for C in self._parts)
+
+    @property
+    def takes_complex(self) -> bool:
+        return all(C.takes_complex for C in self._parts)
+
+    @property
+    def compiles(self) -> bool:
+        return all(C.compiles for C in self._parts)
+
+    @property
+    def has_projection(self) -> bool:
+        return super().has_projection and all(C.has_projection for C in self._parts)
+
+    @property
+    def has_faces(self) -> bool:
+        return super().has_faces and all(C.has_faces for C in self._parts)
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        for C in self._parts:
+            C.check(shape)
+
+
+class WrappedSet(_MadeOfSets):
+    """A set made of one other, `inner`."""
 
     inner: Set
 
     @property
-    def event_ndim(self) -> int:
-        return self.inner.event_ndim
-
-    @property
-    def polytope(self) -> bool:
-        return self.inner.polytope
+    def _parts(self) -> tuple[Set, ...]:
+        return (self.inner,)
 
     @property
     def spectral(self) -> bool:
         return self.inner.spectral
 
-    @property
-    def takes_complex(self) -> bool:
-        return self.inner.takes_complex
 
-    @property
-    def compiles(self) -> bool:
-        return self.inner.compiles
-
-    @property
-    def has_projection(self) -> bool:
-        return super().has_projection and self.inner.has_projection
-
-    @property
-    def has_faces(self) -> bool:
-        return super().has_faces and self.inner.has_faces
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        self.inner.check(shape)
-
-
-class CompositeSet(Set):
-    """A set made of several, `sets`: it has the properties of all, as far as it defines their methods."""
+class CompositeSet(_MadeOfSets):
+    """A set made of several, `sets`."""
 
     sets: tuple[Set, ...]
 
     @property
+    def _parts(self) -> tuple[Set, ...]:
+        return self.sets
+
+    @property
     def event_ndim(self) -> int:
-        return max(1, *(C.event_ndim for C in self.sets))
-
-    @property
-    def polytope(self) -> bool:
-        return all(C.polytope for C in self.sets)
-
-    @property
-    def takes_complex(self) -> bool:
-        return all(C.takes_complex for C in self.sets)
-
-    @property
-    def compiles(self) -> bool:
-        return all(C.compiles for C in self.sets)
-
-    @property
-    def has_projection(self) -> bool:
-        return super().has_projection and all(C.has_projection for C in self.sets)
-
-    @property
-    def has_faces(self) -> bool:
-        return super().has_faces and all(C.has_faces for C in self.sets)
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        for C in self.sets:
-            C.check(shape)
+        return max(1, super().event_ndim)
 
 
 def is_set(owner: object, inner: object, name: str = "inner") -> None:
@@ -108,9 +103,4 @@ def one(C: Set, like: Array) -> np.ndarray:
 def total(terms: list[Any]) -> Any:
     """Sum of what there is; None where there is nothing."""
     there = [x for x in terms if x is not None]
-    if not there:
-        return None
-    total = there[0]
-    for x in there[1:]:
-        total = total + x
-    return total
+    return sum(there[1:], there[0]) if there else None

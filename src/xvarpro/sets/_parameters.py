@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -43,23 +42,6 @@ def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], 
         object.__setattr__(owner, name, float(values))
 
 
-def whole(owner: object, name: str) -> None:
-    """Refuse a field that is no whole number >= 1."""
-    value: Any = getattr(owner, name)
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= 1, got {value!r}")
-    object.__setattr__(owner, name, int(value))
-
-
-def above(owner: object, name: str, least: float) -> None:
-    """Refuse a field that is no finite number > `least`."""
-    value: Any = getattr(owner, name)
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    if not math.isfinite(number) or not number > least:
-        raise ProblemError(f"{type(owner).__name__}: {name} must be a finite number > {least:g}, got {value!r}")
-    object.__setattr__(owner, name, float(value))
-
-
 def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
     """Refuse a leaf whose number of entries is not the length of the fields that are vectors."""
     n = math.prod(shape)
@@ -94,7 +76,7 @@ def broadcasts(owner: object, name: str, value: Array | complex, shape: tuple[in
         fits = False
     if not fits:
         raise ProblemError(
-            f"{type(owner).__name__}: {name} of shape {got} does not broadcast to a point of shape {shape}"
+            f"{type(owner).__name__}: {name} must broadcast to a point of shape {shape}, got shape {got}"
         )
 
 

@@ -6,16 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro import backends
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import adjoint, is_complex, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets.vectors import real_dtype
-
-
-def adjoint(x: Array) -> Array:
-    """Conjugate transpose."""
-    xp = namespace_of(x)
-    y = xp.matrix_transpose(x)
-    return xp.conj(y) if xp.isdtype(x.dtype, "complex floating") else y
+from xvarpro.sets.vectors import or_one, real_dtype
 
 
 def hermitian(x: Array) -> Array:
@@ -51,6 +44,14 @@ def eigh(x: Array) -> tuple[Array, Array]:
     return w * scale[..., 0] + poison[..., 0], Q + poison
 
 
+def polar(x: Array) -> tuple[Array, Array]:
+    """The polar factor ``U V^H`` and the singular values; 0 on null directions, whose vectors are arbitrary."""
+    xp = namespace_of(x)
+    U, s, Vh = svd(x)
+    kept = s > xp.max(s, axis=-1, keepdims=True) * (max(x.shape[-2:]) * xp.finfo(s.dtype).eps)
+    return composed(U, xp.astype(kept, s.dtype), Vh), s
+
+
 def scaled(x: Array) -> tuple[Array, Array, Array]:
     """Matrices over their largest entry, that entry, and a term that is 0, or NaN where one was not finite.
 
@@ -61,11 +62,7 @@ def scaled(x: Array) -> tuple[Array, Array, Array]:
     clean = xp.where(fine, x, xp.zeros_like(x))
     scale = xp.max(xp.abs(clean), axis=(-2, -1), keepdims=True)
     zero = xp.zeros_like(scale)
-    return (
-        clean / xp.where(scale == 0, xp.ones_like(scale), scale),
-        scale,
-        xp.where(fine, zero, xp.full_like(zero, xp.nan)),
-    )
+    return clean / or_one(scale), scale, xp.where(fine, zero, xp.full_like(zero, xp.nan))
 
 
 def _guarded(fun: Callable[[Array], Any], x: Array) -> Any:
@@ -79,7 +76,7 @@ def _guarded(fun: Callable[[Array], Any], x: Array) -> Any:
 def outer(u: Array, v: Array) -> Array:
     """``u v^H`` of vectors on the last axis."""
     xp = namespace_of(u)
-    v = xp.conj(v) if xp.isdtype(v.dtype, "complex floating") else v
+    v = xp.conj(v) if is_complex(v) else v
     return xp.expand_dims(u, axis=-1) * xp.expand_dims(v, axis=-2)
 
 

@@ -9,20 +9,20 @@ from typing import final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.sets._ball import NormBall, RadiusSet
 from xvarpro.sets._faces import negligible, tight
 from xvarpro.sets._parameters import fits, spread, vector
 from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import direction, excess, norm, phase, real_part, vertex
+from xvarpro.sets.vectors import direction, excess, norm, or_one, phase, positive_part, real_part, vertex
 
 
 @final
 @dataclass(frozen=True)
-class L1Ball(Set):
+class L1Ball(NormBall):
     """Ball ``{sum |x| <= radius}`` along the last axis; on a matrix leaf of a solve, the entrywise l1 ball.
 
     Points may be complex. Faces are described for real ones: those of the complex ball are not finitely many.
@@ -51,9 +51,6 @@ class L1Ball(Set):
     polytope = True
     takes_complex = True
 
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-
     def lmo(self, g: Array) -> Array:
         xp = namespace_of(g)
         best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
@@ -72,15 +69,14 @@ class L1Ball(Set):
     def diameter(self, like: Array) -> float:
         return 2 * self.radius
 
-    def violation(self, x: Array) -> Array:
+    def _size(self, x: Array) -> Array:
         xp = namespace_of(x)
-        return excess(xp.sum(xp.abs(x), axis=-1), self.radius)
+        return xp.sum(xp.abs(x), axis=-1)
 
     # A point on the boundary lies in the face of its signs, a simplex in ``|x|``; one inside has the ball for a face.
 
     def _tight(self, x: Array) -> Array:
-        xp = namespace_of(x)
-        return tight(self.radius - xp.sum(xp.abs(x), axis=-1, keepdims=True), self.radius)
+        return namespace_of(x).expand_dims(tight(self.radius - self._size(x), self.radius), axis=-1)
 
     def away(self, g: Array, x: Array) -> Array:
         xp = namespace_of(g)
@@ -125,21 +121,21 @@ class L1Ball(Set):
         """
         xp = namespace_of(d)
         eps = xp.finfo(d.dtype).eps
-        size, start = xp.sum(xp.abs(d), axis=-1), xp.sum(xp.abs(x), axis=-1)
+        size, start = self._size(d), self._size(x)
         some = size > 0
-        far = (self.radius + start) / xp.where(some, size, xp.ones_like(size))
+        far = (self.radius + start) / or_one(size)
         # of the sum; a point that rounding has put outside is not brought back, but goes no further out
-        rounding = 4 * eps * self.radius + xp.maximum(start - self.radius, xp.zeros_like(start))
+        rounding = 4 * eps * self.radius + positive_part(start - self.radius)
 
         def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
             alpha, _ = state
             there = x + xp.expand_dims(alpha, axis=-1) * d
-            over = xp.sum(xp.abs(there), axis=-1) - self.radius
+            over = self._size(there) - self.radius
             slope = xp.sum(xp.where(there < 0, -d, d), axis=-1)
             # along a face the sum is constant but for rounding, which has no root and no slope
             going = (over > rounding) & ~negligible(slope, size)
             drop = xp.where(going, over / xp.where(going, slope, xp.ones_like(slope)), xp.zeros_like(over))
-            return xp.maximum(alpha - drop, xp.zeros_like(alpha)), drop
+            return positive_part(alpha - drop), drop
 
         alpha, _ = backends.owner(x).while_loop(
             lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.where(some, 1 + far, xp.zeros_like(far)))
@@ -149,7 +145,7 @@ class L1Ball(Set):
 
 @final
 @dataclass(frozen=True)
-class L2Ball(Set):
+class L2Ball(RadiusSet):
     """Ball ``{|x - offset|_2 <= radius}`` along the last axis; on a leaf of any shape of a solve, the Frobenius ball.
 
     Parameters
@@ -182,7 +178,7 @@ class L2Ball(Set):
     takes_complex = True
 
     def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
         vector(self, "offset")
 
     @classmethod
@@ -192,23 +188,15 @@ class L2Ball(Set):
     def check(self, shape: tuple[int, ...]) -> None:
         fits(self, shape, "offset")
 
-    @property
-    def _centred(self) -> bool:
-        return isinstance(self.offset, float) and self.offset == 0
-
     def lmo(self, g: Array) -> Array:
-        v = -self.radius * direction(g)
-        return v if self._centred else spread(self.offset, g) + v
+        return spread(self.offset, g) - self.radius * direction(g)
 
     def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        size = self.radius * norm(g)[..., 0]
-        return size if self._centred else size + xp.sum(real_part(g) * spread(self.offset, g), axis=-1)
+        middle = namespace_of(g).sum(real_part(g) * spread(self.offset, g), axis=-1)
+        return middle + self.radius * norm(g)[..., 0]
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
-        if self._centred:
-            return xp.where(norm(x) <= self.radius, x, self.radius * direction(x))
         offset = spread(self.offset, x)
         z = x - offset
         return xp.where(norm(z) <= self.radius, x, offset + self.radius * direction(z))
@@ -217,13 +205,10 @@ class L2Ball(Set):
         return 2 * self.radius
 
     def violation(self, x: Array) -> Array:
-        if self._centred:
-            return excess(norm(x)[..., 0], self.radius)
         xp = namespace_of(x)
         offset = spread(self.offset, x)
         over = norm(x - offset)[..., 0] - self.radius
-        size = xp.maximum(norm(offset)[0], xp.zeros_like(offset[0]) + self.radius)
-        return xp.maximum(over, xp.zeros_like(over)) / xp.where(size > 0, size, xp.ones_like(size))
+        return positive_part(over) / or_one(xp.maximum(norm(offset)[0], xp.full_like(offset[0], self.radius)))
 
     def center(self, like: Array) -> Array:
         return spread(self.offset, like) + namespace_of(like).zeros_like(like)
@@ -231,7 +216,7 @@ class L2Ball(Set):
 
 @final
 @dataclass(frozen=True)
-class NonnegativeL2Ball(Set):
+class NonnegativeL2Ball(RadiusSet):
     """Part of a ball that is not negative, ``{x >= 0, |x|_2 <= radius}`` along the last axis.
 
     Parameters
@@ -256,22 +241,16 @@ class NonnegativeL2Ball(Set):
 
     radius: float = 1.0
 
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-
     def lmo(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        return -self.radius * direction(xp.minimum(g, xp.zeros_like(g)))
+        return self.radius * direction(positive_part(-g))
 
     def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        return self.radius * norm(xp.maximum(g, xp.zeros_like(g)))[..., 0]
+        return self.radius * norm(positive_part(g))[..., 0]
 
     def project(self, x: Array) -> Array:
         # clipped first and shortened then: the other order is no projection
-        xp = namespace_of(x)
-        clipped = xp.maximum(x, xp.zeros_like(x))
-        return xp.where(norm(clipped) <= self.radius, clipped, self.radius * direction(clipped))
+        clipped = positive_part(x)
+        return namespace_of(x).where(norm(clipped) <= self.radius, clipped, self.radius * direction(clipped))
 
     def diameter(self, like: Array) -> float:
         return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius
@@ -279,7 +258,7 @@ class NonnegativeL2Ball(Set):
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
         below = xp.max(-x, axis=-1) / (self.radius or 1.0)
-        return xp.maximum(xp.maximum(below, xp.zeros_like(below)), excess(norm(x)[..., 0], self.radius))
+        return xp.maximum(below, excess(norm(x)[..., 0], self.radius))
 
     def center(self, like: Array) -> Array:
         return namespace_of(like).full_like(like, 0.5 * self.radius / math.sqrt(like.shape[-1]))

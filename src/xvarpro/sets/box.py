@@ -10,15 +10,15 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.sets._ball import NormBall
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
-from xvarpro.sets._parameters import as_like
+from xvarpro.sets._parameters import as_like, broadcasts
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import excess, phase
+from xvarpro.sets.vectors import or_one, phase
 
 
 @final
@@ -62,15 +62,8 @@ class Box(Set):
             raise ProblemError(f"Box: bounds must be lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
 
     def check(self, shape: tuple[int, ...]) -> None:
-        got = np.broadcast_shapes(backends.to_numpy(self.lower).shape, backends.to_numpy(self.upper).shape)
-        try:
-            fits = np.broadcast_shapes(got, shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ProblemError(
-                f"Box: bounds must broadcast to theta's leaf of shape {shape}, got bounds of shape {got}"
-            )
+        for name in ("lower", "upper"):
+            broadcasts(self, name, getattr(self, name), shape)
 
     def _bounds(self, like: Array) -> tuple[Array, Array]:
         zero = namespace_of(like).zeros_like(like)
@@ -94,7 +87,7 @@ class Box(Set):
         xp = namespace_of(x)
         outside = xp.maximum(lower - x, x - upper)
         width = xp.maximum(upper - lower, xp.maximum(xp.abs(lower), xp.abs(upper)))
-        relative = xp.where(outside > 0, outside / xp.where(width > 0, width, xp.ones_like(width)), 0 * outside)
+        relative = xp.where(outside > 0, outside / or_one(width), 0 * outside)
         return _largest(relative)
 
     def center(self, like: Array) -> Array:
@@ -126,7 +119,7 @@ class Box(Set):
 
 @final
 @dataclass(frozen=True)
-class LinfBall(Set):
+class LinfBall(NormBall):
     """Ball ``{max |x| <= radius}`` along the last axis; for complex x, the polydisc.
 
     Parameters
@@ -155,9 +148,6 @@ class LinfBall(Set):
     polytope = True
     takes_complex = True
 
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-
     def lmo(self, g: Array) -> Array:
         return -self.radius * phase(g)
 
@@ -172,9 +162,9 @@ class LinfBall(Set):
     def diameter(self, like: Array) -> float:
         return 2 * self.radius * math.sqrt(like.shape[-1])
 
-    def violation(self, x: Array) -> Array:
+    def _size(self, x: Array) -> Array:
         xp = namespace_of(x)
-        return excess(xp.max(xp.abs(x), axis=-1), self.radius)
+        return xp.max(xp.abs(x), axis=-1)
 
     # A real point holds the entries that are at a bound; the rest of the ball is the face.
 

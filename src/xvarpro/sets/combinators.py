@@ -22,7 +22,7 @@ from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import apply
+from xvarpro.sets.vectors import apply, or_one, real_inner
 
 
 @final
@@ -58,9 +58,7 @@ class ShiftScale(WrappedSet):
 
     def __post_init__(self) -> None:
         is_set(self, self.inner)
-        checks.nonnegative(self, "scale")
-        if not self.scale:
-            raise ProblemError("ShiftScale: scale must be > 0, got 0.0")
+        checks.above(self, "scale", 0)
         finite(self, "shift")
 
     @classmethod
@@ -219,9 +217,19 @@ class LinearImage(WrappedSet):
         return self._out(self.inner.center(self._before(like)))
 
 
+class _SameSpace(CompositeSet):
+    """Made of sets of one kind of point; `violation` is a lower bound on the distance over the diameter."""
+
+    def __post_init__(self) -> None:
+        members(self, most=2)
+
+    def violation(self, x: Array) -> Array:
+        return distance_bound(self, x) / (self.diameter(x) or 1.0)
+
+
 @final
 @dataclass(frozen=True)
-class MinkowskiSum(CompositeSet):
+class MinkowskiSum(_SameSpace):
     """``{z_1 + ... + z_k : z_i in sets[i]}``.
 
     It has an oracle, the sum of the oracles, and no projection. `violation` is a lower bound on the distance over the
@@ -249,9 +257,6 @@ class MinkowskiSum(CompositeSet):
 
     sets: tuple[Set, ...] = field(default_factory=lambda: (L1Ball(), L2Ball()))
 
-    def __post_init__(self) -> None:
-        members(self, most=2)
-
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
         return cls(), cls((Box(-1.0, 0.5), Simplex())), cls((L2Ball(2.0), Simplex(), Box(0.0, 1.0)))
@@ -267,16 +272,13 @@ class MinkowskiSum(CompositeSet):
         event = one(self, like)
         return sum(C.diameter(event) for C in self.sets)
 
-    def violation(self, x: Array) -> Array:
-        return distance_bound(self, x) / (self.diameter(x) or 1.0)
-
     def center(self, like: Array) -> Array:
         return total([C.center(like) for C in self.sets])
 
 
 @final
 @dataclass(frozen=True)
-class HullOfUnion(CompositeSet):
+class HullOfUnion(_SameSpace):
     """Convex hull of the union of sets.
 
     It has an oracle, the best of the oracles with ties to the first set, and no projection. `violation` is a lower
@@ -306,9 +308,6 @@ class HullOfUnion(CompositeSet):
 
     sets: tuple[Set, ...] = field(default_factory=lambda: (L1Ball(), L2Ball(0.75)))
 
-    def __post_init__(self) -> None:
-        members(self, most=2)
-
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
         return cls(), cls((L1Ball(2.0), Box(-1.0, 1.0))), cls((Simplex(), ShiftScale(L2Ball(), 0.5, 3.0)))
@@ -324,11 +323,11 @@ class HullOfUnion(CompositeSet):
         # in units of the largest entry: comparing must not overflow
         axes = tuple(range(-self.event_ndim, 0))
         top = xp.max(xp.abs(g), axis=axes, keepdims=True)
-        unit = g / xp.where(top == 0, xp.ones_like(top), top)
+        unit = g / or_one(top)
         best, _ = found[0]
-        least = lower = self._value(unit, best)
+        least = real_inner(unit, best, self.event_ndim)
         for v, _ in found[1:]:
-            value = self._value(unit, v)
+            value = real_inner(unit, v, self.event_ndim)
             better = value < least
             least = xp.where(better, value, least)
             best = xp.where(xp.reshape(better, (*better.shape, *(1,) * self.event_ndim)), v, best)
@@ -339,13 +338,8 @@ class HullOfUnion(CompositeSet):
         lower = least * size
         for v, slack in found:
             if slack is not None:
-                lower = xp.minimum(lower, self._value(unit, v) * size - slack)
+                lower = xp.minimum(lower, real_inner(unit, v, self.event_ndim) * size - slack)
         return best, least * size - lower
-
-    def _value(self, g: Array, v: Array) -> Array:
-        xp = namespace_of(g)
-        product = xp.real(xp.conj(g) * v) if xp.isdtype(g.dtype, "complex floating") else g * v
-        return xp.sum(product, axis=tuple(range(-self.event_ndim, 0)))
 
     def diameter(self, like: Array) -> float:
         event = one(self, like)
@@ -354,9 +348,6 @@ class HullOfUnion(CompositeSet):
         pairs = combinations(range(len(spans)), 2)
         apart = [float(np.linalg.norm(np.asarray(centers[i] - centers[j]))) + spans[i] + spans[j] for i, j in pairs]
         return max([*spans, *apart])
-
-    def violation(self, x: Array) -> Array:
-        return distance_bound(self, x) / (self.diameter(x) or 1.0)
 
     def center(self, like: Array) -> Array:
         return total([C.center(like) for C in self.sets]) / len(self.sets)

@@ -9,19 +9,19 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._parameters import as_like, fits, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, direction, norm
+from xvarpro.sets.vectors import apply, direction, norm, or_one, positive_part
 
 
 @final
 @dataclass(frozen=True)
-class Ellipsoid(Set):
+class Ellipsoid(RadiusSet):
     """Ellipsoid ``{(x - offset)^T matrix (x - offset) <= radius^2}`` along the last axis.
 
     Parameters
@@ -62,7 +62,7 @@ class Ellipsoid(Set):
 
     def __post_init__(self) -> None:
         vector(self, "offset")
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
         if isinstance(self.matrix, list | tuple):
             object.__setattr__(self, "matrix", np.asarray(self.matrix, dtype=np.float64))
         matrix = backends.to_numpy(self.matrix)
@@ -124,25 +124,23 @@ class Ellipsoid(Set):
         longest = xp.max(lengths)
         s = lengths / longest
         unit = norm(z / longest)
-        w = z / longest / xp.where(unit > 0, unit, xp.ones_like(unit))
+        w = z / longest / or_one(unit)
         # the ball of radius c holds the set of t with |w s / (s^2 + t)| <= 1/c
-        goal = self.radius / xp.where(unit > 0, unit, xp.ones_like(unit))
+        goal = self.radius / or_one(unit)
         high = norm(s * w) / goal
         low = xp.where(fits, high, xp.zeros_like(high))
 
         def surplus(t: Array) -> tuple[Array, Array]:
             # 1/goal - 1/|y| is nearly a line (Reinsch; More and Sorensen): Newton's method wants few steps
             part = w * s / (s * s + t)
-            size = norm(part)
-            safe = xp.where(size > 0, size, xp.ones_like(size))
+            safe = or_one(norm(part))
             rate = xp.sum((part / safe) ** 2 / (s * s + t), axis=-1, keepdims=True)
             return 1 / goal - 1 / safe, -rate / safe
 
         near = xp.finfo(x.dtype).eps / goal
         t = root(surplus, low, high, low, close=0.0, near=near)
         y = w * (s * s) / (s * s + t)
-        size = norm(y / s)
-        y = lengths * ((y / s) / xp.where(size > 0, size, xp.ones_like(size)))
+        y = lengths * direction(y / s)
         return xp.where(fits, x, offset + self.radius * self._back(y))
 
     def diameter(self, like: Array) -> float:
@@ -153,7 +151,7 @@ class Ellipsoid(Set):
         lengths, offset = spread(self.lengths, x), spread(self.offset, x)
         over = norm(self._along(x - offset) / lengths)[..., 0] - self.radius
         size = xp.maximum(norm(offset)[0] / xp.min(lengths), xp.zeros_like(offset[0]) + self.radius)
-        return xp.maximum(over, xp.zeros_like(over)) / xp.where(size > 0, size, xp.ones_like(size))
+        return positive_part(over) / or_one(size)
 
     def center(self, like: Array) -> Array:
         return spread(self.offset, like) + namespace_of(like).zeros_like(like)

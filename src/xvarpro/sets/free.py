@@ -7,7 +7,6 @@ from typing import final
 
 from xvarpro.core import checks
 from xvarpro.core.struct import Struct
-from xvarpro.errors import ProblemError
 from xvarpro.sets.norms import L2, Norm
 
 
@@ -40,6 +39,4 @@ class Free(Struct):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-        if not self.radius:
-            raise ProblemError("Free: radius must be > 0, got 0.0: a ball of radius 0 would keep the block where it is")
+        checks.above(self, "radius", 0)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.sets._ball import NormBall
 from xvarpro.sets._grouping import (
     Grouping,
     alone,
@@ -24,11 +24,11 @@ from xvarpro.sets._grouping import (
 from xvarpro.sets._root_finding import root
 from xvarpro.sets._thresholds import level, onto_simplex
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import direction, excess, norm, phase, scaled
+from xvarpro.sets.vectors import direction, norm, phase, scaled
 
 
 @dataclass(frozen=True)
-class _GroupBall(Set):
+class _GroupBall(NormBall):
     """A ball in a sum of norms of groups of entries."""
 
     groups: Grouping = 2
@@ -36,7 +36,7 @@ class _GroupBall(Set):
 
     def __post_init__(self) -> None:
         grouping(self)
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -98,8 +98,8 @@ class GroupL12Ball(_GroupBall):
     def diameter(self, like: Array) -> float:
         return 2 * self.radius
 
-    def violation(self, x: Array) -> Array:
-        return excess(namespace_of(x).sum(self._norms(x), axis=-1), self.radius)
+    def _size(self, x: Array) -> Array:
+        return namespace_of(x).sum(self._norms(x), axis=-1)
 
 
 @final
@@ -154,7 +154,7 @@ class GroupL1InfBall(_GroupBall):
     def _project(self, x: Array) -> Array:
         xp = namespace_of(x)
         n, eps = x.shape[-1], xp.finfo(x.dtype).eps
-        fits = xp.sum(self._over("max", x), axis=-1, keepdims=True) <= self.radius
+        fits = xp.expand_dims(self._size(x), axis=-1) <= self.radius
         if not self.radius:
             return 0 * x
         parts = [xp.abs(part) for part in split(self.groups, x)]
@@ -188,5 +188,5 @@ class GroupL1InfBall(_GroupBall):
         plan = plan_of(self.groups, like.shape[-1])
         return 2 * self.radius * math.sqrt(max(entries for _, entries in plan.sizes))
 
-    def violation(self, x: Array) -> Array:
-        return excess(namespace_of(x).sum(self._over("max", x), axis=-1), self.radius)
+    def _size(self, x: Array) -> Array:
+        return namespace_of(x).sum(self._over("max", x), axis=-1)

@@ -15,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, norm, scaled
+from xvarpro.sets.vectors import apply, norm, or_one, scaled
 
 
 @final
@@ -88,9 +88,8 @@ class ConvexHull(Set):
         return float(max(np.linalg.norm(atoms - atom, axis=1).max() for atom in atoms))
 
     def violation(self, x: Array) -> Array:
-        xp = namespace_of(x)
-        size = xp.max(norm(as_like(self.atoms, x)))
-        return norm(x - self.project(x))[..., 0] / xp.where(size > 0, size, xp.ones_like(size))
+        size = namespace_of(x).max(norm(as_like(self.atoms, x)))
+        return norm(x - self.project(x))[..., 0] / or_one(size)
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)

@@ -9,6 +9,7 @@ import numpy as np
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
+from xvarpro.sets.vectors import real_inner
 
 
 class Set(Struct):
@@ -86,9 +87,7 @@ class Set(Struct):
     def support(self, g: Array) -> Array:
         """``max <g, v> over v in C``, shape batch."""
         v = self.lmo(-g)
-        xp = namespace_of(g)
-        product = xp.real(g) * xp.real(v) + xp.imag(g) * xp.imag(v) if is_complex(g) else g * v
-        return xp.sum(product, axis=tuple(range(-self.event_ndim, 0)) if self.event_ndim else None)
+        return real_inner(g, v, self.event_ndim or v.ndim)
 
     def project(self, x: Array) -> Array:
         """The Euclidean projection of x, (*batch, *event), in its shape and dtype. Optional."""

@@ -12,15 +12,15 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import whole
+from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
 from xvarpro.sets.ordered_weighted import OWLBall
-from xvarpro.sets.vectors import excess, phase, scaled, top, vertex
+from xvarpro.sets.vectors import excess, phase, positive_part, scaled, top, vertex
 
 
 @dataclass(frozen=True)
-class TopK(Set):
+class TopK(RadiusSet):
     """A polytope that sees the `k` largest entries, in units of `radius`."""
 
     k: int = 1
@@ -29,8 +29,8 @@ class TopK(Set):
     polytope = True
 
     def __post_init__(self) -> None:
-        whole(self, "k")
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
+        checks.whole(self, "k", 1)
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -176,13 +176,12 @@ class UnitHypersimplex(TopK):
         return self.radius * namespace_of(g).astype(top(-g, self.k) & (g < 0), g.dtype)
 
     def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        return self.radius * _sum_of_top(xp.maximum(g, xp.zeros_like(g)), self.k)
+        return self.radius * _sum_of_top(positive_part(g), self.k)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         upper = self.radius * xp.ones_like(x)
-        clipped = xp.minimum(xp.maximum(x, xp.zeros_like(x)), upper)
+        clipped = xp.minimum(positive_part(x), upper)
         if self.k >= x.shape[-1]:
             return clipped
         total = self.k * self.radius
@@ -267,8 +266,7 @@ def _ones(x: Array) -> Array:
 def _outside(x: Array, radius: float) -> Array:
     """How far entries are outside ``[0, radius]``, relative to it."""
     xp = namespace_of(x)
-    worst = xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius) / (radius or 1.0)
-    return xp.maximum(worst, xp.zeros_like(worst))
+    return positive_part(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius)) / (radius or 1.0)
 
 
 def _sum_of_top(a: Array, k: int) -> Array:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core import checks
+from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
-from xvarpro.sets._spectra import adjoint, hermitian, scaled
-from xvarpro.sets.vectors import real_dtype
-
-if TYPE_CHECKING:
-    from xvarpro.sets.semidefinite import _OfLowestEigenvector
-    from xvarpro.sets.singular_values import NuclearBall
+from xvarpro.sets._ball import RadiusSet
+from xvarpro.sets._spectra import hermitian, scaled
+from xvarpro.sets.vectors import direction, norm, real_dtype, real_inner
 
 
 class Leading(NamedTuple):
@@ -94,14 +91,8 @@ class Lanczos(Struct):
 
     def __post_init__(self) -> None:
         for name, least in (("width", 2), ("depth", 2), ("restarts", 1)):
-            value: Any = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ProblemError(f"Lanczos: {name} must be a whole number >= {least}, got {value!r}")
-            object.__setattr__(self, name, int(value))
-        tol: Any = self.tol
-        if not isinstance(tol, Real) or isinstance(tol, bool) or not 0 < float(tol) < 1:
-            raise ProblemError(f"Lanczos: tol must be a number in (0, 1), got {tol!r}")
-        object.__setattr__(self, "tol", float(tol))
+            checks.whole(self, name, least)
+        checks.between(self, "tol", 0, 1)
         if not isinstance(self.gram, bool):
             raise ProblemError(f"Lanczos: gram must be True or False, got {self.gram!r}")
 
@@ -124,13 +115,13 @@ class Lanczos(Struct):
         wide = g.shape[0] < g.shape[1]
         G = adjoint(unit) if wide else unit  # the Krylov space lives on the shorter side
         found = self._solve(lambda X: adjoint(G) @ (G @ X), G, G.shape[1])
-        x = _unit(found.block[:, -1])
+        x = direction(found.block[:, -1])
         there = G @ x
         value = _norm(there)
         bound = xp.full_like(value, xp.nan)
         if certify:
-            bound = xp.maximum(xp.sqrt(self._bound(found, lambda: adjoint(G) @ G, _square(G))), value)
-        image = _unit(there)
+            bound = xp.maximum(xp.sqrt(self._bound(found, lambda: adjoint(G) @ G, _norm(G) ** 2)), value)
+        image = direction(there)
         # the roles of the two sides were exchanged for a wide matrix
         v, u = (image, x) if wide else (x, image)
         return Leading(v + poison[0, 0], u + poison[0, 0], value * size, bound * size)
@@ -141,8 +132,8 @@ class Lanczos(Struct):
         size = scale[0, 0] + poison[0, 0]
         A = hermitian(unit)
         found = self._solve(lambda X: A @ X, A, A.shape[0])
-        x = _unit(found.block[:, -1])
-        value = xp.sum(xp.real(xp.conj(x) * (A @ x))) if _complex(g) else xp.sum(x * (A @ x))
+        x = direction(found.block[:, -1])
+        value = real_inner(x, A @ x, 1)
         bound = xp.full_like(value, xp.nan)
         if certify:
             bound = xp.maximum(self._bound(found, lambda: A, _norm(A)), value)
@@ -221,40 +212,29 @@ def _each(fun: Callable[[Array], Leading], g: Array) -> Leading:
     if g.ndim == 2:
         return fun(g)
     batch = g.shape[:-2]
-    flat = xp.reshape(g, (-1, *g.shape[-2:])) if 0 not in batch else None
-    if flat is None:
+    if 0 in batch:
         vector = xp.zeros((*batch, g.shape[-1]), dtype=g.dtype, device=device(g))
         value = xp.zeros(batch, dtype=real_dtype(g), device=device(g))
         return Leading(vector, xp.zeros((*batch, g.shape[-2]), dtype=g.dtype, device=device(g)), value, value)
+    flat = xp.reshape(g, (-1, *g.shape[-2:]))
     parts = zip(*(fun(flat[i, ...]) for i in range(flat.shape[0])), strict=True)
     return Leading(*(xp.reshape(xp.stack(list(x)), (*batch, *x[0].shape)) for x in parts))
 
 
-def _complex(x: Array) -> bool:
-    return namespace_of(x).isdtype(x.dtype, "complex floating")
-
-
-def _unit(x: Array) -> Array:
-    """``x / |x|``, 0 where x is 0."""
-    xp = namespace_of(x)
-    top = xp.max(xp.abs(x))
-    x = x / xp.where(top == 0, xp.ones_like(top), top)
-    length = xp.sqrt(xp.sum(xp.abs(x) ** 2))
-    return x / xp.where(length == 0, xp.ones_like(length), length)
-
-
-def _square(x: Array) -> Array:
-    """Squared Frobenius norm."""
-    xp = namespace_of(x)
-    size = xp.abs(x)
-    return xp.sum(size * size)
-
-
 def _norm(x: Array) -> Array:
-    return namespace_of(x).sqrt(_square(x))
+    """Euclidean norm of all entries, 0-d."""
+    return norm(namespace_of(x).reshape(x, (-1,)))[0]
 
 
-def check_solver(owner: NuclearBall | _OfLowestEigenvector) -> None:
-    """Refuse a `solver` that is neither None nor `Lanczos`."""
-    if not (owner.solver is None or isinstance(owner.solver, Lanczos)):
-        raise ProblemError(f"{type(owner).__name__}: solver must be None or Lanczos(...), got {owner.solver!r}")
+class LeadingSet(RadiusSet):
+    """A set whose oracle needs one leading vector, of large matrices from `solver`."""
+
+    solver: Lanczos | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.solver is None or isinstance(self.solver, Lanczos)):
+            raise ProblemError(f"{type(self).__name__}: solver must be None or Lanczos(...), got {self.solver!r}")
+
+    def _solver(self, g: Array) -> Lanczos | None:
+        return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None

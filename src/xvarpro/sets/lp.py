@@ -8,15 +8,15 @@ from typing import final
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._parameters import above
+from xvarpro.sets._ball import NormBall
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import excess, or_one, phase, scaled, with_phase
+from xvarpro.sets.vectors import or_one, phase, scaled, with_phase
 
 
 @final
 @dataclass(frozen=True)
-class LpBall(Set):
+class LpBall(NormBall):
     """Ball ``{sum |x|^p <= radius^p}`` along the last axis, 1 < p < inf.
 
     Parameters
@@ -50,8 +50,8 @@ class LpBall(Set):
     takes_complex = True
 
     def __post_init__(self) -> None:
-        above(self, "p", 1.0)
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
+        checks.above(self, "p", 1.0)
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -98,7 +98,7 @@ class LpBall(Set):
         y = self._shrunk(b, t)
         # what rounding leaves of the constraint
         length = self._norm(y, self.p)
-        y = y / xp.where(length > 0, length, xp.ones_like(length))
+        y = y / or_one(length)
         return xp.where(fits, x, self.radius * phase(x) * y)
 
     def _shrunk(self, b: Array, t: Array) -> Array:
@@ -117,5 +117,5 @@ class LpBall(Set):
     def diameter(self, like: Array) -> float:
         return 2 * self.radius * max(1.0, like.shape[-1] ** (0.5 - 1 / self.p))
 
-    def violation(self, x: Array) -> Array:
-        return excess(self._norm(x, self.p)[..., 0], self.radius)
+    def _size(self, x: Array) -> Array:
+        return self._norm(x, self.p)[..., 0]

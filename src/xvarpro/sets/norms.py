@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro import backends
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import sum_
+from xvarpro.sets._spectra import polar
 from xvarpro.sets.vectors import unit, vertex
 
 
@@ -121,8 +122,7 @@ class ColumnNorm(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        parts = [_along(x, -2) if x.ndim > 1 else _unit(x) for x in g]
-        return tuple(u for u, _ in parts), sum_(size for _, size in parts)
+        return _by_matrix(lambda x: unit(x, -2), g)
 
 
 @final
@@ -148,8 +148,7 @@ class RowNorm(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        parts = [_along(x, -1) if x.ndim > 1 else _unit(x) for x in g]
-        return tuple(u for u, _ in parts), sum_(size for _, size in parts)
+        return _by_matrix(lambda x: unit(x, -1), g)
 
 
 @final
@@ -175,8 +174,7 @@ class Spectral(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        parts = [_polar(x) if x.ndim > 1 else _unit(x) for x in g]
-        return tuple(u for u, _ in parts), sum_(size for _, size in parts)
+        return _by_matrix(polar, g)
 
 
 def _flat(g: Leaves) -> Array:
@@ -195,20 +193,8 @@ def _apart(flat: Array, like: Leaves) -> Leaves:
     return tuple(parts)
 
 
-def _unit(x: Array) -> tuple[Array, Array]:
-    (u,), length = L2().dual((x,))
-    return u, length
-
-
-def _along(x: Array, axis: int) -> tuple[Array, Array]:
-    u, lengths = unit(x, axis)
-    return u, namespace_of(x).sum(lengths)
-
-
-def _polar(x: Array) -> tuple[Array, Array]:
-    xp = namespace_of(x)
-    U, s, Vh = backends.owner(x).svd(x)
-    # the singular vectors of null directions are arbitrary: left out
-    top = xp.max(s, axis=-1, keepdims=True)
-    kept = s > top * (max(x.shape[-2:]) * xp.finfo(x.dtype).eps)
-    return (U * xp.expand_dims(xp.astype(kept, x.dtype), axis=-2)) @ Vh, xp.sum(s)
+def _by_matrix(dual: Callable[[Array], tuple[Array, Array]], g: Leaves) -> tuple[Leaves, Array]:
+    """`dual` of the matrices, and of what is none the l2 norm."""
+    parts = [dual(x) if x.ndim > 1 else unit(_flat((x,))) for x in g]
+    u = tuple(namespace_of(x).reshape(u, x.shape) for (u, _), x in zip(parts, g, strict=True))
+    return u, sum_(namespace_of(size).sum(size) for _, size in parts)

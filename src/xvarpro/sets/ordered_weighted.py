@@ -8,19 +8,19 @@ from typing import final
 
 import numpy as np
 
-from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.sets._ball import NormBall
 from xvarpro.sets._isotonic import antitonic
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import excess, mask_at, phase, ranked, scaled, top
+from xvarpro.sets.vectors import mask_at, or_one, phase, positive_part, ranked, scaled, top
 
 
 @final
 @dataclass(frozen=True)
-class OWLBall(Set):
+class OWLBall(NormBall):
     """Ball of a sorted l1 norm, ``{sum_i weights_i |x|_(i) <= radius}`` with ``|x|_(1) >= |x|_(2) >= ..``, last axis.
 
     Parameters
@@ -56,7 +56,7 @@ class OWLBall(Set):
 
     def __post_init__(self) -> None:
         vector(self, "weights", ">= 0, not rising, the first > 0", _falls)
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -120,16 +120,13 @@ class OWLBall(Set):
         y = xp.take_along_axis(prox(t)[0], place, axis=-1)
         # what rounding leaves of the constraint
         length = xp.expand_dims(self._size(y), axis=-1)
-        y = xp.where(length > self.radius, y * (self.radius / xp.where(length > 0, length, xp.ones_like(length))), y)
+        y = xp.where(length > self.radius, y * (self.radius / or_one(length)), y)
         return xp.where(inside, x, phase(x) * y)
 
     def diameter(self, like: Array) -> float:
         n = like.shape[-1]
         total = np.cumsum(on_host(self.weights, n))
         return 2 * self.radius * float(np.max(np.sqrt(np.arange(1, n + 1)) / total))
-
-    def violation(self, x: Array) -> Array:
-        return excess(self._size(x), self.radius)
 
 
 @final
@@ -217,7 +214,7 @@ class Permutahedron(Set):
         over = xp.cumulative_sum(xp.sort(x, axis=-1, descending=True) - falling, axis=-1)
         size = xp.sum(xp.abs(falling))
         worst = xp.maximum(xp.max(over, axis=-1), -over[..., -1])
-        return xp.maximum(worst, xp.zeros_like(worst)) / xp.where(size > 0, size, xp.ones_like(size))
+        return positive_part(worst) / or_one(size)
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)

@@ -9,14 +9,13 @@ from typing import final
 import numpy as np
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._parameters import whole
-from xvarpro.sets._spectra import adjoint, composed, eigh, hermitian, outer
+from xvarpro.sets._spectra import composed, eigh, hermitian, outer
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.k_largest import Hypersimplex
-from xvarpro.sets.lanczos import Lanczos, check_solver
+from xvarpro.sets.lanczos import Lanczos, LeadingSet
 from xvarpro.sets.simplex import CappedSimplex, Simplex
 
 
@@ -71,15 +70,11 @@ class _OfEigenvalues(Set):
 
 
 @dataclass(frozen=True)
-class _OfLowestEigenvector(_OfEigenvalues):
+class _OfLowestEigenvector(LeadingSet, _OfEigenvalues):
     """A set whose vertices are ``radius q q^H``: its oracle needs one eigenvector, of the smallest eigenvalue."""
 
     radius: float = 1.0
     solver: Lanczos | None = None
-
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-        check_solver(self)
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -88,9 +83,6 @@ class _OfLowestEigenvector(_OfEigenvalues):
     @property
     def size(self) -> float:
         return self.radius or 1.0
-
-    def _solver(self, g: Array) -> Lanczos | None:
-        return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None
 
     def _vertex(self, value: Array, q: Array) -> Array:
         # of the spectrum the oracle needs the smallest eigenvalue only
@@ -232,7 +224,7 @@ class Fantope(_OfEigenvalues):
     k: int = 1
 
     def __post_init__(self) -> None:
-        whole(self, "k")
+        checks.whole(self, "k", 1)
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

@@ -10,10 +10,11 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._isotonic import isotonic
-from xvarpro.sets._parameters import above, as_like
+from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import excess, scaled
+from xvarpro.sets.vectors import excess, positive_part, scaled
 
 
 @final
@@ -49,8 +50,8 @@ class OrderedBox(Set):
     polytope = True
 
     def __post_init__(self) -> None:
-        above(self, "lower", -math.inf)
-        above(self, "upper", -math.inf)
+        checks.above(self, "lower", -math.inf)
+        checks.above(self, "upper", -math.inf)
         if self.lower > self.upper:
             raise ProblemError(f"OrderedBox: lower must be <= upper, got lower={self.lower!r}, upper={self.upper!r}")
 
@@ -78,7 +79,7 @@ class OrderedBox(Set):
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
         ends = xp.maximum(self.lower - xp.min(x, axis=-1), xp.max(x, axis=-1) - self.upper)
-        worst = xp.maximum(ends, xp.zeros_like(ends))
+        worst = positive_part(ends)
         if x.shape[-1] > 1:
             worst = xp.maximum(worst, xp.max(x[..., :-1] - x[..., 1:], axis=-1))
         return worst / (max(abs(self.lower), abs(self.upper)) or 1.0)
@@ -92,7 +93,7 @@ class OrderedBox(Set):
 
 @final
 @dataclass(frozen=True)
-class TotalVariationBall(Set):
+class TotalVariationBall(RadiusSet):
     """Sequences of mean 0 and little variation, ``{sum x = 0, sum |x_(i+1) - x_i| <= radius}``, along the last axis.
 
     Parameters
@@ -120,9 +121,6 @@ class TotalVariationBall(Set):
     radius: float = 1.0
 
     polytope = True
-
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

@@ -6,18 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._faces import centred, negligible, ratio_test, slide_by_projection, tight
 from xvarpro.sets._thresholds import onto_simplex
-from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import mask_at, vertex
+from xvarpro.sets.vectors import mask_at, positive_part, vertex
 
 
 @final
 @dataclass(frozen=True)
-class Simplex(Set):
+class Simplex(RadiusSet):
     """Simplex ``{x >= 0, sum x = radius}`` along the last axis.
 
     Parameters
@@ -42,9 +41,6 @@ class Simplex(Set):
     radius: float = 1.0
 
     polytope = True
-
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
 
     def lmo(self, g: Array) -> Array:
         return vertex(g, namespace_of(g).argmin(g, axis=-1, keepdims=True), self.radius)
@@ -82,7 +78,7 @@ class Simplex(Set):
 
 @final
 @dataclass(frozen=True)
-class CappedSimplex(Set):
+class CappedSimplex(RadiusSet):
     """Simplex with its interior, ``{x >= 0, sum x <= radius}`` along the last axis.
 
     Parameters
@@ -108,9 +104,6 @@ class CappedSimplex(Set):
 
     polytope = True
 
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-
     def lmo(self, g: Array) -> Array:
         xp = namespace_of(g)
         at = mask_at(g, xp.argmin(g, axis=-1, keepdims=True))
@@ -118,7 +111,7 @@ class CappedSimplex(Set):
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
-        clipped = xp.maximum(x, xp.zeros_like(x))
+        clipped = positive_part(x)
         fits = xp.sum(clipped, axis=-1, keepdims=True) <= self.radius
         return xp.where(fits, clipped, onto_simplex(x, self.radius))
 
@@ -127,8 +120,8 @@ class CappedSimplex(Set):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        worst = xp.maximum(xp.max(-x, axis=-1), xp.sum(x, axis=-1) - self.radius) / (self.radius or 1.0)
-        return xp.maximum(worst, xp.zeros_like(worst))
+        worst = xp.maximum(xp.max(-x, axis=-1), xp.sum(x, axis=-1) - self.radius)
+        return positive_part(worst) / (self.radius or 1.0)
 
     def center(self, like: Array) -> Array:
         return namespace_of(like).full_like(like, self.radius / (like.shape[-1] + 1))

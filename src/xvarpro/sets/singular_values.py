@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.errors import ProblemError
-from xvarpro.sets._spectra import composed, outer, singular_values, svd
+from xvarpro.sets._ball import RadiusSet
+from xvarpro.sets._spectra import composed, outer, polar, singular_values, svd
 from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.box import LinfBall
 from xvarpro.sets.interface import Set, check_matrix
-from xvarpro.sets.lanczos import Lanczos, check_solver
+from xvarpro.sets.lanczos import Lanczos, LeadingSet
 from xvarpro.sets.lp import LpBall
 
 
@@ -66,7 +64,7 @@ class _OfSingularValues(Set):
 
 @final
 @dataclass(frozen=True)
-class NuclearBall(_OfSingularValues):
+class NuclearBall(LeadingSet, _OfSingularValues):
     """Ball ``{sum of the singular values <= radius}`` of matrices on the last two axes, real or complex.
 
     The oracle's vertex is ``-radius u v^H`` for the leading singular pair of the gradient: one of rank one. Where the
@@ -104,16 +102,9 @@ class NuclearBall(_OfSingularValues):
     radius: float = 1.0
     solver: Lanczos | None = None
 
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-        check_solver(self)
-
     @property
     def spectrum(self) -> Set:
         return L1Ball(self.radius)
-
-    def _solver(self, g: Array) -> Lanczos | None:
-        return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None
 
     def lmo(self, g: Array) -> Array:
         solver = self._solver(g)
@@ -136,7 +127,7 @@ class NuclearBall(_OfSingularValues):
 
 @final
 @dataclass(frozen=True)
-class SpectralBall(_OfSingularValues):
+class SpectralBall(RadiusSet, _OfSingularValues):
     """Ball ``{largest singular value <= radius}`` of matrices on the last two axes, real or complex.
 
     The oracle's point is ``-radius U V^H``, minus the polar factor of the gradient. On a null direction of the
@@ -169,23 +160,17 @@ class SpectralBall(_OfSingularValues):
 
     radius: float = 1.0
 
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "radius")
-
     @property
     def spectrum(self) -> Set:
         return LinfBall(self.radius)
 
     def lmo(self, g: Array) -> Array:
-        U, s, Vh = svd(g)
-        top = namespace_of(g).max(s, axis=-1, keepdims=True)
-        kept = s > top * (max(g.shape[-2:]) * namespace_of(g).finfo(s.dtype).eps)
-        return -self.radius * composed(U, namespace_of(g).astype(kept, s.dtype), Vh)
+        return -self.radius * polar(g)[0]
 
 
 @final
 @dataclass(frozen=True)
-class SchattenBall(_OfSingularValues):
+class SchattenBall(RadiusSet, _OfSingularValues):
     """Ball ``{(sum of s^p)^(1/p) <= radius}`` in the singular values of matrices on the last two axes.
 
     Between `NuclearBall` (``p = 1``) and `SpectralBall` (``p = inf``); the Frobenius ball at ``p = 2``. Strictly
@@ -217,13 +202,8 @@ class SchattenBall(_OfSingularValues):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        p: Any = self.p
-        if not isinstance(p, Real) or isinstance(p, bool) or not 1 < float(p) < math.inf:
-            raise ProblemError(
-                f"SchattenBall: p must be a number with 1 < p < inf, got {p!r}; p = 1 is NuclearBall, inf SpectralBall"
-            )
-        object.__setattr__(self, "p", float(p))
-        checks.nonnegative(self, "radius")
+        super().__post_init__()
+        checks.above(self, "p", 1.0)
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

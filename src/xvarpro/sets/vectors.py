@@ -68,35 +68,46 @@ def or_one(size: Array) -> Array:
     return xp.where(size == 0, xp.ones_like(size), size)
 
 
+def positive_part(x: Array) -> Array:
+    """``max(x, 0)``, entry by entry."""
+    xp = namespace_of(x)
+    return xp.maximum(x, xp.zeros_like(x))
+
+
 def excess(size: Array, radius: float) -> Array:
     """``max(size - radius, 0)`` relative to the radius: what a ball answers to `violation`."""
-    xp = namespace_of(size)
-    over = size - radius
-    return xp.maximum(over, xp.zeros_like(over)) / (radius or 1.0)
+    return positive_part(size - radius) / (radius or 1.0)
+
+
+def real_inner(g: Array, v: Array, ndim: int) -> Array:
+    """``Re sum conj(g) v`` over the last `ndim` axes."""
+    xp = namespace_of(g)
+    product = xp.real(g) * xp.real(v) + xp.imag(g) * xp.imag(v) if is_complex(g) else g * v
+    return xp.sum(product, axis=tuple(range(-ndim, 0)))
 
 
 def phase(x: Array) -> Array:
     """``x / |x|``, for real x a sign; zero counts as positive: sign(0) = 0 would be no vertex."""
     xp = namespace_of(x)
-    if not xp.isdtype(x.dtype, "complex floating"):
+    if not is_complex(x):
         return xp.where(x < 0, -xp.ones_like(x), xp.ones_like(x))
     # the larger part first: the modulus of what is denormal has no digits
     size = xp.maximum(xp.abs(xp.real(x)), xp.abs(xp.imag(x)))
-    unit = x / xp.where(size == 0, xp.ones_like(size), size)
+    unit = x / or_one(size)
     length = xp.abs(unit)
-    return xp.where(length == 0, xp.ones_like(x), unit / xp.where(length == 0, xp.ones_like(length), length))
+    return xp.where(length == 0, xp.ones_like(x), unit / or_one(length))
 
 
 def with_phase(size: Array, x: Array) -> Array:
     """``size x / |x|``, for ``size >= 0``."""
     xp = namespace_of(x)
-    return size * phase(x) if xp.isdtype(x.dtype, "complex floating") else xp.copysign(size, x)
+    return size * phase(x) if is_complex(x) else xp.copysign(size, x)
 
 
 def real_part(x: Array) -> Array:
     """The real part, for real x the array itself."""
     xp = namespace_of(x)
-    return xp.real(x) if xp.isdtype(x.dtype, "complex floating") else x
+    return xp.real(x) if is_complex(x) else x
 
 
 def real_dtype(x: Array) -> Any:

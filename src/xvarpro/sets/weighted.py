@@ -14,10 +14,10 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
-from xvarpro.sets._parameters import above, fits, on_host, spread, vector
+from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import mask_at, or_one, phase, real_part, scaled, vertex
+from xvarpro.sets.vectors import mask_at, or_one, phase, positive_part, real_part, scaled, vertex
 
 
 @final
@@ -60,7 +60,7 @@ class WeightedSimplex(Set):
     def __post_init__(self) -> None:
         vector(self, "weights", "> 0", lambda x: x > 0)
         vector(self, "lower")
-        above(self, "bound", -math.inf)
+        checks.above(self, "bound", -math.inf)
         n = max(backends.to_numpy(self.weights).size, backends.to_numpy(self.lower).size)
         if backends.to_numpy(self.weights).ndim or backends.to_numpy(self.lower).ndim:
             self._room(n)
@@ -91,8 +91,6 @@ class WeightedSimplex(Set):
         """Weights, lower bounds, and the room between them and the bound, keepdims."""
         xp = namespace_of(like)
         a, low = spread(self.weights, like), spread(self.lower, like)
-        if isinstance(self.lower, float) and not self.lower:
-            return a, low, self.bound - low[:1]
         return a, low, self.bound - xp.reshape(a @ low, (1,))
 
     def lmo(self, g: Array) -> Array:
@@ -107,13 +105,13 @@ class WeightedSimplex(Set):
         xp = namespace_of(g)
         a, low, room = self._parts(g)
         best = xp.max(g / a, axis=-1)
-        return xp.sum(g * low, axis=-1) + room[0] * xp.maximum(best, xp.zeros_like(best))
+        return xp.sum(g * low, axis=-1) + room[0] * positive_part(best)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         a, low, room = self._parts(x)
         y = x - low
-        clipped = xp.maximum(y, xp.zeros_like(y))
+        clipped = positive_part(y)
         inside = xp.sum(a * clipped, axis=-1, keepdims=True) <= room
         return low + xp.where(inside, clipped, onto_slice(y, a, None, room))
 
@@ -128,8 +126,7 @@ class WeightedSimplex(Set):
         size = or_one(xp.maximum(room / a, xp.abs(low)))
         total = or_one(xp.maximum(room, xp.sum(a * xp.abs(low), axis=-1, keepdims=True)))
         over = (xp.sum(a * (x - low), axis=-1, keepdims=True) - room) / total
-        worst = xp.maximum(xp.max((low - x) / size, axis=-1), over[..., 0])
-        return xp.maximum(worst, xp.zeros_like(worst))
+        return positive_part(xp.maximum(xp.max((low - x) / size, axis=-1), over[..., 0]))
 
     def center(self, like: Array) -> Array:
         a, low, room = self._parts(like)
@@ -265,7 +262,7 @@ class WeightedL1Ball(Set):
         stray = xp.max(xp.where(wide, 0 * size, size), axis=-1) / or_one(
             xp.maximum(xp.max(widths), xp.max(xp.abs(offset)))
         )
-        return xp.maximum(xp.maximum(over, stray), xp.zeros_like(over))
+        return positive_part(xp.maximum(over, stray))
 
     def center(self, like: Array) -> Array:
         return spread(self.offset, like) + namespace_of(like).zeros_like(like)
@@ -325,8 +322,8 @@ class ContinuousKnapsack(Set):
         order = xp.argsort(scaled(g)[0] / (weights / xp.max(weights)), axis=-1, stable=True)
         load = xp.take_along_axis(xp.where(g < 0, weights, 0 * g), order, axis=-1)
         before = xp.cumulative_sum(load, axis=-1) - load
-        share = (self.bound - before) / xp.where(load > 0, load, xp.ones_like(load))
-        share = xp.minimum(xp.maximum(share, xp.zeros_like(share)), xp.ones_like(share))
+        share = positive_part((self.bound - before) / or_one(load))
+        share = xp.minimum(share, xp.ones_like(share))
         share = xp.where(load > 0, share, 0 * load)
         return xp.take_along_axis(share, xp.argsort(order, axis=-1, stable=True), axis=-1)
 
@@ -334,7 +331,7 @@ class ContinuousKnapsack(Set):
         xp = namespace_of(x)
         weights = spread(self.weights, x)
         one = xp.ones_like(x)
-        clipped = xp.minimum(xp.maximum(x, xp.zeros_like(x)), one)
+        clipped = xp.minimum(positive_part(x), one)
         inside = xp.sum(weights * clipped, axis=-1, keepdims=True) <= self.bound
         total = xp.minimum(xp.sum(weights), xp.zeros_like(weights[0]) + self.bound)
         return xp.where(inside, clipped, onto_slice(x, weights, one, total))
@@ -348,8 +345,7 @@ class ContinuousKnapsack(Set):
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
         over = (xp.sum(spread(self.weights, x) * x, axis=-1) - self.bound) / (self.bound or 1.0)
-        worst = xp.maximum(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - 1), over)
-        return xp.maximum(worst, xp.zeros_like(worst))
+        return positive_part(xp.maximum(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - 1), over))
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)

@@ -1,0 +1,30 @@
+"""Bases of sets of one radius."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from xvarpro.core import checks
+from xvarpro.core.struct import Array
+from xvarpro.sets.interface import Set
+from xvarpro.sets.vectors import excess
+
+
+class RadiusSet(Set):
+    """A set in units of a `radius`, >= 0."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "radius")
+
+
+class NormBall(RadiusSet):
+    """Ball ``{size(x) <= radius}`` of a norm."""
+
+    @abstractmethod
+    def _size(self, x: Array) -> Array:
+        """The norm of x, (*batch, n), shape batch."""
+
+    def violation(self, x: Array) -> Array:
+        return excess(self._size(x), self.radius)
