@@ -1,4 +1,4 @@
-"""The raw namespaces the tape is tested over, each with its scatter-add and its road to NumPy."""
+"""The raw namespaces the tape is tested over, each with its scatter-add and its road to NumPy; derivatives forward."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import array_api_compat.torch as xpt
 import array_api_strict as xps
 import numpy as np
 import torch
+
+from xvarpro.backends.tape import vjp
 
 
 class Raw(NamedTuple):
@@ -47,3 +49,13 @@ NUMPY = Raw(xpn, add_numpy)
 STRICT = Raw(xps, add_strict)
 TORCH = Raw(xpt, add_torch)
 RAW = {"numpy": NUMPY, "array-api-strict": STRICT, "torch": TORCH}
+
+
+def jvp(fun, primals, tangents, constants=(), **how):
+    """`fun` and its derivative along `tangents`: the transpose of the pull-back, which the tape records too."""
+    outputs, pullback = vjp(fun, primals, constants, **how)
+    single = not isinstance(outputs, (tuple, list))
+    zeros = [0 * y for y in ((outputs,) if single else outputs)]
+    _, push = vjp(lambda *u: pullback(u[0] if single else u), zeros, **how)
+    moved = push(tuple(tangents))
+    return outputs, moved[0] if single else moved

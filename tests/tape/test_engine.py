@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xvarpro.backends.tape import jvp, vjp
+from xvarpro.backends.tape import vjp
 
-from .namespaces import NUMPY, RAW, STRICT, host
+from .namespaces import NUMPY, RAW, STRICT, host, jvp
 
 X = np.array([0.5, -1.5, 2.0])
 Y = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -111,12 +111,10 @@ def test_cotangents_must_fit(cotangent, error, match):
         pullback(cotangent)
 
 
-def test_the_number_of_cotangents_and_tangents_must_fit():
+def test_the_number_of_cotangents_must_fit():
     _, pullback = vjp(lambda x: (x, x), (X,), **NUMPY.how)
     with pytest.raises(ValueError, match="2 outputs, got 1"):
         pullback((X,))
-    with pytest.raises(ValueError, match="a tangent must have the shape"):
-        jvp(lambda x: x, (X,), (np.ones(2),), **NUMPY.how)
 
 
 def test_primals_must_be_floating_and_outputs_arrays():

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from xvarpro.backends.tape import jvp, vjp
+from xvarpro.backends.tape import vjp
 from xvarpro.conformance.functions import CASES, Case
 
-from .namespaces import NUMPY, RAW, host
+from .namespaces import NUMPY, RAW, host, jvp
 
 ALL = [pytest.param(c, id=f"{name}-{i}") for name, cs in CASES.items() for i, c in enumerate(cs)]
 SMOOTH = [p for p in ALL if p.values[0].smooth]

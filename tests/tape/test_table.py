@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xvarpro.backends.tape import NoRuleError, jvp, vjp
+from xvarpro.backends.tape import NoRuleError, vjp
 from xvarpro.backends.tape.engine import Tape
 from xvarpro.backends.tape.namespace import CREATION, LIKE, PASSED_ON, PLAIN
 from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
 from xvarpro.conformance.functions import CASES
 
-from .namespaces import NUMPY
+from .namespaces import NUMPY, jvp
 from .standard import EXTENSIONS, MAIN, Standard
 
 # what the standard has and the tape refuses: the result's shape depends on values, or no derivative is agreed on

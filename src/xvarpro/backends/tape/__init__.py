@@ -1,10 +1,10 @@
 """Reverse-mode derivatives over any array API namespace: what NumPy, CuPy and array-api-strict lack.
 
-`vjp` and `jvp` run a function on traced arrays; `rules` is the table of derivatives; `NoRuleError` names
-a function that has none.
+`vjp` runs a function on traced arrays; `rules` is the table of derivatives; `NoRuleError` names a function that has
+none.
 """
 
-from xvarpro.backends.tape.calculus import jvp, vjp
+from xvarpro.backends.tape.calculus import vjp
 from xvarpro.backends.tape.errors import NoRuleError
 
-__all__ = ["NoRuleError", "jvp", "vjp"]
+__all__ = ["NoRuleError", "vjp"]

@@ -1,4 +1,4 @@
-"""`vjp` and `jvp`: what the tape is for."""
+"""`vjp`: what the tape is for."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _pullback(
 
     def pullback(cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if single else tuple(cotangents)
-        _check(cotangents, [place[1:] for place in places], "cotangent", "output")
+        _check(cotangents, [place[1:] for place in places])
         traces = [g.tape for g in cotangents if isinstance(g, TracedArray)]
         xp = max((tape.below, *traces), key=lambda ns: ns.level)
         seeds = [(i, g) for (i, _, _), g in zip(places, cotangents, strict=True) if i is not None]
@@ -110,55 +110,13 @@ def _pullback(
     return pullback
 
 
-def _check(given: tuple[Array, ...], wanted: list[tuple[tuple[int, ...], Any]], what: str, of: str) -> None:
-    if len(given) != len(wanted):
-        raise ValueError(f"one {what} for each {of}: {len(wanted)} {of}s, got {len(given)}")
-    for g, (shape, dtype) in zip(given, wanted, strict=True):
+def _check(cotangents: tuple[Array, ...], outputs: list[tuple[tuple[int, ...], Any]]) -> None:
+    if len(cotangents) != len(outputs):
+        raise ValueError(f"one cotangent for each output: {len(outputs)} outputs, got {len(cotangents)}")
+    for g, (shape, dtype) in zip(cotangents, outputs, strict=True):
         if not hasattr(g, "dtype"):
-            raise TypeError(f"a {what} must be an array, got {type(g).__name__}: use xp.ones_like({of})")
+            raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
         if tuple(g.shape) != shape:
-            raise ValueError(f"a {what} must have the shape of its {of}, {shape}, got {tuple(g.shape)}")
+            raise ValueError(f"a cotangent must have the shape of its output, {shape}, got {tuple(g.shape)}")
         if g.dtype != dtype:
-            raise TypeError(f"a {what} must have the dtype of its {of}, {dtype}, got {g.dtype}")
-
-
-def jvp(
-    fun: Callable[..., Any],
-    primals: Sequence[Array],
-    tangents: Sequence[Array],
-    constants: Sequence[Array] = (),
-    *,
-    xp: Namespace,
-    index_add: Callable[..., Array],
-) -> tuple[Any, Any]:
-    """Evaluate `fun` and its derivative along `tangents`: the transpose of the pull-back, which is linear.
-
-    Parameters
-    ----------
-    fun, primals, constants, xp, index_add
-        As for `vjp`.
-    tangents : sequence of arrays
-        One for each primal, in its shape and dtype.
-
-    Returns
-    -------
-    outputs, tangent outputs : array, tuple or list of arrays
-        Both as `fun` returned them.
-
-    Examples
-    --------
-    >>> import array_api_compat.numpy as np
-    >>> x, v = np.asarray([3.0, 4.0]), np.asarray([1.0, 0.0])
-    >>> y, dy = jvp(lambda x: x * x, (x,), (v,), xp=np, index_add=None)
-    >>> dy
-    array([6., 0.])
-    """
-    tangents = tuple(tangents)
-    _check(tangents, [(tuple(x.shape), x.dtype) for x in primals], "tangent", "primal")
-    outputs, pullback = vjp(fun, primals, constants, xp=xp, index_add=index_add)
-    single = not isinstance(outputs, (tuple, list))
-    zeros_like = base(xp, index_add).zeros_like
-    zeros = [zeros_like(y) for y in ((outputs,) if single else outputs)]
-    _, push = vjp(lambda *u: pullback(u[0] if single else u), zeros, xp=xp, index_add=index_add)
-    moved = push(tangents)
-    return outputs, moved[0] if single else type(outputs)(moved)
+            raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")

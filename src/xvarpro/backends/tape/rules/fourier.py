@@ -7,6 +7,7 @@ normalisation, then cut or padded back. `norm="backward"` (no factor forward, 1/
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends.tape.rules.table import Namespace, along, axes_of, composite, conj, match, primitive
@@ -27,20 +28,18 @@ def _fit(xp: Namespace, g: Array, axis: int, n: int) -> Array:
     return xp.concat([g, xp.zeros(shape, dtype=g.dtype, device=device(g))], axis=axis)
 
 
-@primitive("fft_fft")
-def _fft(
-    xp: Namespace, g: Array, _y: Array, _x: Array, *, n: int | None = None, axis: int = -1, norm: str = "backward"
-) -> Array:
-    d = xp.fft.ifft(g, axis=axis, norm=_OPPOSITE[norm])
-    return match(xp, _fit(xp, d, axis, _x.shape[axis]), _x)
+def _line_rule(opposite: str) -> Callable[..., Array]:
+    def rule(
+        xp: Namespace, g: Array, _y: Array, _x: Array, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    ) -> Array:
+        d = getattr(xp.fft, opposite)(g, axis=axis, norm=_OPPOSITE[norm])
+        return match(xp, _fit(xp, d, axis, _x.shape[axis]), _x)
+
+    return rule
 
 
-@primitive("fft_ifft")
-def _ifft(
-    xp: Namespace, g: Array, _y: Array, _x: Array, *, n: int | None = None, axis: int = -1, norm: str = "backward"
-) -> Array:
-    d = xp.fft.fft(g, axis=axis, norm=_OPPOSITE[norm])
-    return match(xp, _fit(xp, d, axis, _x.shape[axis]), _x)
+primitive("fft_fft")(_line_rule("ifft"))
+primitive("fft_ifft")(_line_rule("fft"))
 
 
 def _half_adjoint(xp: Namespace, g: Array, n: int, axis: int, norm: str) -> Array:
@@ -92,20 +91,18 @@ def _fit_all(xp: Namespace, g: Array, like: Array, axes: tuple[int, ...]) -> Arr
     return match(xp, g, like)
 
 
-@primitive("fft_fftn")
-def _fftn(
-    xp: Namespace, g: Array, _y: Array, _x: Array, *, s: Any = None, axes: Any = None, norm: str = "backward"
-) -> Array:
-    axes = _axes(_x, s, axes)
-    return _fit_all(xp, xp.fft.ifftn(g, axes=axes, norm=_OPPOSITE[norm]), _x, axes)
+def _grid_rule(opposite: str) -> Callable[..., Array]:
+    def rule(
+        xp: Namespace, g: Array, _y: Array, _x: Array, *, s: Any = None, axes: Any = None, norm: str = "backward"
+    ) -> Array:
+        axes = _axes(_x, s, axes)
+        return _fit_all(xp, getattr(xp.fft, opposite)(g, axes=axes, norm=_OPPOSITE[norm]), _x, axes)
+
+    return rule
 
 
-@primitive("fft_ifftn")
-def _ifftn(
-    xp: Namespace, g: Array, _y: Array, _x: Array, *, s: Any = None, axes: Any = None, norm: str = "backward"
-) -> Array:
-    axes = _axes(_x, s, axes)
-    return _fit_all(xp, xp.fft.fftn(g, axes=axes, norm=_OPPOSITE[norm]), _x, axes)
+primitive("fft_fftn")(_grid_rule("ifftn"))
+primitive("fft_ifftn")(_grid_rule("fftn"))
 
 
 @primitive("fft_rfftn")
@@ -143,11 +140,5 @@ def _ihfft(xp: Namespace, x: Array, /, *, n: int | None = None, axis: int = -1, 
     return xp.conj(xp.fft.rfft(x, n=n, axis=axis, norm=_OPPOSITE[norm]))
 
 
-@primitive("fft_fftshift")
-def _fftshift(xp: Namespace, g: Array, _y: Array, _x: Array, *, axes: Any = None) -> Array:
-    return xp.fft.ifftshift(g, axes=axes)
-
-
-@primitive("fft_ifftshift")
-def _ifftshift(xp: Namespace, g: Array, _y: Array, _x: Array, *, axes: Any = None) -> Array:
-    return xp.fft.fftshift(g, axes=axes)
+primitive("fft_fftshift")(lambda xp, g, _y, _x, *, axes=None: xp.fft.ifftshift(g, axes=axes))
+primitive("fft_ifftshift")(lambda xp, g, _y, _x, *, axes=None: xp.fft.fftshift(g, axes=axes))

@@ -25,34 +25,16 @@ def _permute_dims(xp: Namespace, g: Array, _y: Array, _x: Array, axes: tuple[int
     return xp.permute_dims(g, tuple(back))
 
 
-@primitive("matrix_transpose")
-def _matrix_transpose(xp: Namespace, g: Array, _y: Array, _x: Array) -> Array:
-    return transpose(xp, g)
-
-
-@primitive("flip")
-def _flip(xp: Namespace, g: Array, _y: Array, _x: Array, *, axis: Any = None) -> Array:
-    return xp.flip(g, axis=axis)
+primitive("matrix_transpose")(lambda xp, g, _y, _x: transpose(xp, g))
+primitive("flip")(lambda xp, g, _y, _x, *, axis=None: xp.flip(g, axis=axis))
+primitive("tril")(lambda xp, g, _y, _x, *, k=0: xp.tril(g, k=k))
+primitive("triu")(lambda xp, g, _y, _x, *, k=0: xp.triu(g, k=k))
+primitive("broadcast_to")(lambda xp, g, _y, _x, shape: unbroadcast(xp, g, _x))
 
 
 @primitive("roll")
 def _roll(xp: Namespace, g: Array, _y: Array, _x: Array, shift: Any, *, axis: Any = None) -> Array:
     return xp.roll(g, -shift if isinstance(shift, int) else tuple(-s for s in shift), axis=axis)
-
-
-@primitive("tril")
-def _tril(xp: Namespace, g: Array, _y: Array, _x: Array, *, k: int = 0) -> Array:
-    return xp.tril(g, k=k)
-
-
-@primitive("triu")
-def _triu(xp: Namespace, g: Array, _y: Array, _x: Array, *, k: int = 0) -> Array:
-    return xp.triu(g, k=k)
-
-
-@primitive("broadcast_to")
-def _broadcast_to(xp: Namespace, g: Array, _y: Array, _x: Array, shape: tuple[int, ...]) -> Array:
-    return unbroadcast(xp, g, _x)
 
 
 # ---------------------------------------------------------------------------------------- joining, splitting
