@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from xvarpro.core.struct import Array
-from xvarpro.lower import fourier
 from xvarpro.lower._batched import BatchedDualQR, BatchedQR
 from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.cholesky import Cholesky
-from xvarpro.lower.circulant_preconditioner import circulant_preconditioner
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.krylov import LSMR
-from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
+from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
 from xvarpro.lower.qr import QR
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.svd import SVD
@@ -32,6 +30,7 @@ from xvarpro.operators import (
     LowRankPlusDiagonal,
     StackedCirculant,
 )
+from xvarpro.operators.circulant import as_circulant
 from xvarpro.operators.interface import Operator
 
 __all__ = [
@@ -102,7 +101,7 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
 
 def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
     if isinstance(M, Circulant | CirculantPerColumn | StackedCirculant):
-        return fourier.fits(M, lam, Omega)
+        return FourierDivision() if Omega is None or as_circulant(Omega, M) is not None else None
     if Omega is not None:
         return None
     ridged = System(M, lam, None).ridged

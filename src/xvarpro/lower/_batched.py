@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import condition_of, deficient, or_nan
+from xvarpro.lower.stack import diagnose_triangle, or_nan, stacked
 
 
 class BatchedFactor(NamedTuple):
@@ -26,7 +26,7 @@ class BatchedQR(LowerSolver):
     """QR of ``[M[j]; sqrt(lam) Omega]`` for every right-hand side j, in one call."""
 
     def factor(self, backend: Backend, system: System) -> BatchedFactor:
-        Q, R = backend.qr(_over(system.M.dense(), system.root, system.weight))
+        Q, R = backend.qr(stacked(system.M.dense(), system.root, system.weight))
         return BatchedFactor(Q, or_nan(backend, system, R, Q.shape[-2]))
 
     def argmin(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Array:
@@ -42,8 +42,7 @@ class BatchedQR(LowerSolver):
         return Adjoint(_flat(Q[:, : y.shape[0], :] @ z), ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Diagnosis:
-        """The worst of all."""
-        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[-2]), condition_of(backend, factor.R))
+        return diagnose_triangle(backend, factor.R, factor.Q.shape[-2])
 
 
 @final
@@ -55,7 +54,7 @@ class BatchedDualQR(LowerSolver):
         N_H = adjoint(system.M.dense())
         if system.weight is not None:
             N_H = namespace_of(N_H).linalg.solve(adjoint(system.weight), N_H)
-        Q, R = backend.qr(_over(N_H, system.root, None))
+        Q, R = backend.qr(stacked(N_H, system.root, None))
         return BatchedFactor(Q, or_nan(backend, system, R, Q.shape[-2]))
 
     def argmin(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Array:
@@ -83,8 +82,7 @@ class BatchedDualQR(LowerSolver):
         return Adjoint(_flat(backend.solve_triangular(R, turned)), ((-a, rest),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: BatchedFactor, y: Array) -> Diagnosis:
-        """The worst of all."""
-        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[-2]), condition_of(backend, factor.R))
+        return diagnose_triangle(backend, factor.R, factor.Q.shape[-2])
 
 
 def _multiplier(backend: Backend, R: Array, y: Array) -> Array:
@@ -94,17 +92,6 @@ def _multiplier(backend: Backend, R: Array, y: Array) -> Array:
 
 def _unweighed(system: System, x: Array) -> Array:
     return x if system.weight is None else namespace_of(x).linalg.solve(system.weight, x)
-
-
-def _over(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
-    """``[A[j]; root Omega]``; rows of zeros under wide matrices without a ridge, which show the loss of rank."""
-    xp, (k, m, n) = namespace_of(A), A.shape
-    if root is None:
-        if m >= n:
-            return A
-        return xp.concat([A, xp.zeros((k, n - m, n), dtype=A.dtype, device=device(A))], axis=1)
-    ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
-    return xp.concat([A, xp.broadcast_to(xp.astype(ridge, A.dtype), (k, n, n))], axis=1)
 
 
 def _column(y: Array) -> Array:

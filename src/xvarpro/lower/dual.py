@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, as_factored
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
-from xvarpro.lower.stack import condition_of, deficient, or_nan, stacked
+from xvarpro.lower.stack import diagnose_triangle, or_nan, stacked
 
 
 class DualFactor(NamedTuple):
@@ -82,7 +82,7 @@ class DualQR(Refinable):
         return x, -b
 
     def diagnose(self, backend: Backend, system: System, factor: DualFactor, y: Array) -> Diagnosis:
-        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[0]), condition_of(backend, factor.R))
+        return diagnose_triangle(backend, factor.R, factor.Q.shape[0])
 
 
 def _dual(system: System) -> Array:

@@ -14,7 +14,6 @@ from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.operators.circulant import Periodic, as_circulant
 from xvarpro.operators.convolutions import flat, spread
 from xvarpro.operators.fourier import Grid, backward, by_parts, forward
-from xvarpro.operators.interface import Operator
 
 
 class FourierFactor(NamedTuple):
@@ -108,11 +107,6 @@ def _singular(s: Array) -> Array:
     rounding = 4 * xp.finfo(s.dtype).eps * (1 + math.log2(math.prod(s.shape[1:-1])))
     # written so that NaN counts as zero
     return ~xp.all(small > rounding * large)
-
-
-def fits(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
-    """`FourierDivision` where the ridge has a spectrum too."""
-    return FourierDivision() if Omega is None or as_circulant(Omega, M) is not None else None
 
 
 def _periodic(system: System) -> Periodic:

@@ -11,7 +11,7 @@ from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, affordable
 from xvarpro.lower.accumulation import Accumulation, Triangle
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
-from xvarpro.lower.stack import condition_of, deficient, or_nan, stacked
+from xvarpro.lower.stack import diagnose_triangle, or_nan, stacked
 
 
 class QRFactor(NamedTuple):
@@ -61,7 +61,7 @@ class QR(Refinable):
         return Adjoint(q, ((r, -b),), -b)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
-        return Diagnosis.of(deficient(backend, factor.R, factor.Q.shape[0]), condition_of(backend, factor.R))
+        return diagnose_triangle(backend, factor.R, factor.Q.shape[0])
 
     def accumulation(self) -> Accumulation:
         return Triangle()

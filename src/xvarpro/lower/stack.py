@@ -5,27 +5,29 @@ from __future__ import annotations
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.lower.interface import System
+from xvarpro.lower.interface import Diagnosis, System
 
 
 def stacked(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
-    """``[A; root Omega]``, root the square root of the ridge, None for none; the identity for `Omega` None.
+    """``[A; root Omega]``, for one A or a stack of them; `root` is that of the ridge, None for none.
 
     Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
     """
+    m, n = A.shape[-2:]
     if root is None:
-        return padded(A, A.shape[1]) if A.shape[0] < A.shape[1] else A
+        return padded(A, max(m, n))
     xp = namespace_of(A)
-    ridge = xp.eye(A.shape[1], dtype=A.dtype, device=device(A)) if Omega is None else Omega
-    return xp.concat([A, root * ridge])
+    ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
+    return xp.concat([A, xp.broadcast_to(ridge, (*A.shape[:-2], *ridge.shape))], axis=-2)
 
 
 def padded(y: Array, rows: int) -> Array:
     """`y` above the zeros that the ridge is fitted to."""
-    if rows == y.shape[0]:
+    *batch, m, k = y.shape
+    if rows == m:
         return y
     xp = namespace_of(y)
-    return xp.concat([y, xp.zeros((rows - y.shape[0], y.shape[1]), dtype=y.dtype, device=device(y))])
+    return xp.concat([y, xp.zeros((*batch, rows - m, k), dtype=y.dtype, device=device(y))], axis=-2)
 
 
 def power_of_two(x: Array) -> Array:
@@ -89,6 +91,11 @@ def deficient_gram(L: Array) -> Array:
 def condition_of(backend: Backend, R: Array) -> Array:
     """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
     return spread(backend, units(R))
+
+
+def diagnose_triangle(backend: Backend, R: Array, rows: int) -> Diagnosis:
+    """Rank and condition of ``A = Q R``, A with `rows` rows; of a stack the worst."""
+    return Diagnosis.of(deficient(backend, R, rows), condition_of(backend, R))
 
 
 def spread(backend: Backend, A: Array) -> Array:

@@ -10,7 +10,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import as_complex, condition_of, deficient, or_nan, padded, stacked
+from xvarpro.lower.stack import as_complex, condition_of, diagnose_triangle, or_nan, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, pivot
 from xvarpro.lower.weight_sets.interface import one_design
 
@@ -64,8 +64,8 @@ class InBox(LowerSolver):
         return Adjoint(q, ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: BoxFactor, y: Array) -> Diagnosis:
-        lost, condition = deficient(backend, factor.R, factor.Q.shape[0]), condition_of(backend, factor.R)
-        return Diagnosis.of(lost, condition)._replace(kinks=self._kinks(backend, factor, y))
+        found = diagnose_triangle(backend, factor.R, factor.Q.shape[0])
+        return found._replace(kinks=self._kinks(backend, factor, y))
 
     def _kinks(self, backend: Backend, factor: BoxFactor, y: Array) -> Array:
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly; 0-d."""
