@@ -16,9 +16,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner, select
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
-from xvarpro.sets.region import Region
-
-LONGEST = 2.0**20  # iterations that a wait may grow to
+from xvarpro.sets.region import Region, event
 
 
 class ReseededState(NamedTuple):
@@ -46,23 +44,20 @@ class Reseeded(Algorithm):
     """Restarts of another algorithm with its dead units revived from the residual.
 
     A unit is a column of a matrix leaf of theta, with as many entries as the target has rows: an atom of a dictionary.
-    Where some are dead, q of them become principal directions of the residual, which lower the objective fastest and
-    differ from one another, for q = all, half, a quarter, ..., 1; the trial with the lowest objective is kept. Where
-    the set has room, as a product of sets of columns has, they get the length of the average live unit. Where it has
-    none, as a budget that all units share, the point moves by ``s = q/(live + q)`` to a point of the set made of them
-    alone: a multiple of them, else their projection, else a vertex (LMO only). Convexity keeps that feasible.
+    Of the dead ones q become principal directions of the residual, for q = all, half, a quarter, ..., 1; the trial with
+    the lowest objective is kept. Where the set has room, as a product of sets of columns has, they get the length of
+    the average live unit. Where it has none, as a budget that all units share, the point moves by ``s = q/(live + q)``
+    to a point of the set made of them alone: a multiple of them, else their projection, else a vertex (LMO only).
 
-    A trial that does not lower the objective is refused, so that a monotone method stays one, and units that no trial
-    can use stay dead: under a shared budget a dead unit is often the minimiser's own choice. A refusal doubles the wait
-    to the next look. Every reseeding starts the inner algorithm anew, as its memory is of another point.
+    A trial that does not lower the objective is refused, and doubles the wait to the next look: under a shared budget a
+    dead unit is often the minimiser's own choice. Every reseeding starts the inner algorithm anew.
 
     Parameters
     ----------
     inner : Algorithm
         What iterates.
     every : int
-        Iterations between looks at the units, >= 1; where the inner algorithm finds no descent they are looked at once
-        more.
+        Iterations between looks at the units, >= 1; one look more where the inner algorithm finds no descent.
     leaf : int or None
         Which leaf of theta holds the units, in the order of theta's leaves (a dict's by sorted key). None: the only
         matrix among them; a theta without any has no units, and the inner algorithm runs as it is.
@@ -171,43 +166,48 @@ class Reseeded(Algorithm):
         inner = f.backend.when(taken, restart, counted)
         # the step that the iterate reports is the one that led here, also where units were revived after it
         iterate = inner.iterate._replace(alpha_A=old.alpha_A, alpha_B=old.alpha_B)
-        wait = xp.where(taken, xp.full_like(state.k, self.every), xp.minimum(2 * state.wait, 0 * state.k + LONGEST))
+        wait = xp.where(taken, xp.full_like(state.k, self.every), 2 * state.wait)
         return ReseededState(iterate, inner, state.k, state.k + wait, wait)
 
     def _best(self, f: Objective, region: Region, old: Iterate, at: int) -> Trial:
         """The best of the trials with q = all dead units, half of them, ..., one."""
         theta, D = old.theta, self._columns(old.theta[at])
         xp = namespace_of(D)
-        one = xp.astype(_dead(D), D.dtype)
-        rank = xp.cumulative_sum(one) - one  # of a dead unit among them
-        seeds = _principal_directions(f, f.point(theta).r)
-        last = seeds.shape[1] - 1
-        index = xp.astype(xp.minimum(rank, xp.full_like(rank, last)), xp.int32)
-        seeds = xp.take(seeds, index, axis=1) * xp.expand_dims(one * xp.astype(rank <= last, D.dtype), axis=0)
-        live = xp.sum(1 - one)
+        dead = xp.astype(_dead(D), D.dtype)
+        rank = xp.cumulative_sum(dead) - dead  # of a dead unit among them
+        directions = _principal_directions(f, f.point(theta).r)
+        most = directions.shape[1]
+        index = xp.astype(xp.minimum(rank, xp.full_like(rank, most - 1)), xp.int32)
+        seeds = dead * xp.take(directions, index, axis=1)
+        live = xp.sum(1 - dead)
         length = xp.sqrt(inner(D, D) / xp.maximum(live, xp.ones_like(live)))
 
         def again(trial: Trial) -> Trial:
-            revived = seeds * xp.expand_dims(xp.astype(rank < trial.q, D.dtype), axis=0)
-            share = trial.q / (live + trial.q)
-            there, lmos, projections = self._placed(f, region, theta, at, self._columns(revived), length, share)
+            Z = self._columns(seeds * xp.astype(rank < trial.q, D.dtype))
+            there, work = self._placed(f, region, theta, at, Z, length, trial.q / (live + trial.q), trial.counts)
             value = f.point(there).value
-            work = add(trial.counts, values=1, lmos=lmos, projections=projections)
             value, there = select(value < trial.value, (value, there), (trial.value, trial.theta))
-            return Trial(xp.floor(trial.q / 2), value, there, work)
+            return Trial(xp.floor(trial.q / 2), value, there, add(work, values=1))
 
-        q = xp.minimum(xp.sum(one), xp.full_like(live, last + 1))
+        q = xp.minimum(xp.sum(dead), xp.full_like(live, most))
         # a first value that any number is below
         first = Trial(q, xp.full_like(old.value, xp.inf), theta, add(old.counts, values=1))
         return f.backend.while_loop(lambda trial: trial.q >= 1, again, first)
 
     def _placed(
-        self, f: Objective, region: Region, theta: Leaves, at: int, Z: Array, length: Array, share: Array
-    ) -> tuple[Leaves, Array, Array]:
-        """Theta with the seeds Z in it, feasible; LMO calls and projections."""
+        self,
+        f: Objective,
+        region: Region,
+        theta: Leaves,
+        at: int,
+        Z: Array,
+        length: Array,
+        share: Array,
+        counts: Counts,
+    ) -> tuple[Leaves, Counts]:
+        """Theta with the seeds Z in it, feasible, and the counts."""
         xp = namespace_of(Z)
-        zero = xp.zeros_like(share)
-        allowed = xp.maximum(region.violation(theta), zero + 16 * xp.finfo(Z.dtype).eps)
+        allowed = xp.maximum(region.violation(theta), xp.full_like(share, 16 * xp.finfo(Z.dtype).eps))
 
         def put(x: Array) -> Leaves:
             return (*theta[:at], x, *theta[at + 1 :])
@@ -216,23 +216,21 @@ class Reseeded(Algorithm):
         room = (region.violation(added) <= allowed) & (length > 0)
         C = dict(region.constrained).get(at)
         if C is None:
-            return added, zero, zero
-        size = zero + C.diameter(xp.reshape(Z, (-1,)) if C.event_ndim == 1 else Z)
+            return added, counts
+        size = xp.full_like(share, C.diameter(event(C, Z)))
 
         # one division by 1 + violation ends on the boundary of a norm's ball
         multiple = size / (1 + region.violation(put(size * Z))) * Z
         feasible = room | (region.violation(put(multiple)) <= allowed)
 
         def otherwise(_: Array) -> Array:
-            if C.has_projection:
-                return region.project(put(xp.where(length > 0, length, size) * Z))[at]
-            slopes = tuple(-Z if i == at else xp.zeros_like(x) for i, x in enumerate(theta))
-            return theta[at] + region.blmo(theta, slopes).d[at]
+            wanted = event(C, xp.where(length > 0, length, size) * Z)
+            return xp.reshape(C.project(wanted) if C.has_projection else C.lmo(-wanted), Z.shape)
 
         made = f.backend.when(~feasible, otherwise, multiple)
         there = select(room, added, put(theta[at] + share * (made - theta[at])))
-        call = xp.where(feasible, zero, zero + 1)
-        return (there, zero, call) if C.has_projection else (there, call, zero)
+        call = xp.astype(~feasible, share.dtype)
+        return there, add(counts, projections=call) if C.has_projection else add(counts, lmos=call)
 
 
 def _dead(D: Array) -> Array:
