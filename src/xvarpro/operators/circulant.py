@@ -32,11 +32,6 @@ class Circulant(Periodic):
     kernel : array, shape grid
         Real or complex; its number of axes is that of the grid.
 
-    Raises
-    ------
-    ProblemError
-        No floating-point array, or one without axes or entries.
-
     See Also
     --------
     StackedCirculant : rows for many kernels.
@@ -61,7 +56,6 @@ class Circulant(Periodic):
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Circulant, ...]:
-        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
         m, n = shape
         flat = (cls(drawn(1, n)[0, ...]),) if m == n else ()
         return (*flat, cls(drawn(1, 2, n // 2)[0, ...])) if flat and n % 2 == 0 else flat
@@ -87,11 +81,6 @@ class StackedCirculant(Periodic):
     kernels : array, shape (N, *grid)
         Real or complex. Rows of M, and of a target, are those of the first, then those of the second.
 
-    Raises
-    ------
-    ProblemError
-        No floating-point array, or one with fewer than two axes.
-
     Notes
     -----
     Solver : `lower.FourierDivision`, O(N D log D)
@@ -114,7 +103,6 @@ class StackedCirculant(Periodic):
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[StackedCirculant, ...]:
-        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
         m, n = shape
         return (cls(drawn(m // n, n)),) if m % n == 0 else ()
 
@@ -135,11 +123,6 @@ class CirculantPerColumn(Periodic):
     ----------
     kernels : array, shape (k, *grid)
         Real or complex; targets and `w` have k columns.
-
-    Raises
-    ------
-    ProblemError
-        No floating-point array, or one with fewer than two axes.
 
     Notes
     -----
@@ -164,7 +147,6 @@ class CirculantPerColumn(Periodic):
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[CirculantPerColumn, ...]:
-        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
         m, n = shape
         return (cls(drawn(3, n)),) if m == n else ()
 

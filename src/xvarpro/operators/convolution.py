@@ -44,11 +44,6 @@ class FullConvolution(OneKernel):
     signal : tuple of int
         Shape of a signal, one length >= 1 for each axis of the kernel; a column of `w` is a signal, flattened.
 
-    Raises
-    ------
-    ProblemError
-        No floating-point array, or a shape that does not fit it.
-
     Notes
     -----
     Solver : QR of the dense matrix; for a large one an iterative solver with `lower.circulant_preconditioner`
@@ -69,7 +64,6 @@ class FullConvolution(OneKernel):
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[FullConvolution, ...]:
-        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
         m, n = shape
         return (cls(drawn(1, m - n + 1)[0, ...], (n,)),) if m >= n else ()
 
@@ -95,11 +89,6 @@ class ValidConvolution(OneKernel):
     signal : tuple of int
         Shape of a signal, one length >= 1 for each axis of the kernel; a column of `w` is a signal, flattened.
 
-    Raises
-    ------
-    ProblemError
-        No floating-point array, or a shape that does not fit it.
-
     Notes
     -----
     Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
@@ -120,7 +109,6 @@ class ValidConvolution(OneKernel):
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[ValidConvolution, ...]:
-        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
         m, n = shape
         long = cls(drawn(1, m + n - 1)[0, ...], (n,))
         return (long, cls(drawn(1, n - m + 1)[0, ...], (n,))) if m <= n else (long,)
@@ -144,11 +132,6 @@ class Toeplitz(Convolution):
         of the first column. Real or complex.
     n : int
         Columns of M, from 1 to the number of diagonals.
-
-    Raises
-    ------
-    ProblemError
-        No floating-point vector, or more columns than diagonals.
 
     Notes
     -----
@@ -176,7 +159,6 @@ class Toeplitz(Convolution):
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Toeplitz, ...]:
-        """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape."""
         m, n = shape
         return (cls(drawn(1, m + n - 1)[0, ...], n),)
 

@@ -119,10 +119,8 @@ class ShiftScale(WrappedSet):
 class LinearImage(WrappedSet):
     """``{matrix z + shift : z in inner}``, vectors on the last axis.
 
-    It has an oracle, ``matrix lmo(matrix^H g) + shift``, and no projection. `violation` is a lower bound on the
-    distance over the diameter, 0 inside, that sees distances down to the square root of rounding. The diameter is an
-    upper bound, ``|matrix|_2`` times that of `inner`. Where ``matrix^H g`` has ties the point of the oracle may be no
-    vertex.
+    `violation` is a lower bound on the distance over the diameter, 0 inside, that sees distances down to the square
+    root of rounding. Where ``matrix^H g`` has ties the point of the oracle may be no vertex.
 
     Parameters
     ----------
@@ -232,9 +230,7 @@ class _SameSpace(CompositeSet):
 class MinkowskiSum(_SameSpace):
     """``{z_1 + ... + z_k : z_i in sets[i]}``.
 
-    It has an oracle, the sum of the oracles, and no projection. `violation` is a lower bound on the distance over the
-    diameter, 0 inside, that sees distances down to the square root of rounding. The diameter is an upper bound, the sum
-    of the diameters. Where several sets have ties the point of the oracle may be no vertex.
+    `violation` is as for `LinearImage`. Where several sets have ties the point of the oracle may be no vertex.
 
     Parameters
     ----------
@@ -281,10 +277,7 @@ class MinkowskiSum(_SameSpace):
 class HullOfUnion(_SameSpace):
     """Convex hull of the union of sets.
 
-    It has an oracle, the best of the oracles with ties to the first set, and no projection. `violation` is a lower
-    bound on the distance over the diameter: 0 inside, and more than 0 outside once a separating hyperplane is found.
-    The diameter is an upper bound, from the distances of the centres. Where sets tie the point of the oracle may be no
-    vertex.
+    `violation` is as for `LinearImage`. Where sets tie the point of the oracle may be no vertex.
 
     Parameters
     ----------

@@ -41,8 +41,7 @@ class Ellipsoid(RadiusSet):
     Diameter : ``2 radius / sqrt(lambda_min(A))``
     Projection : root search, O(n) a pass; O(n^2) for a full matrix
 
-    In the coordinates of the principal axes the ellipsoid is a stretched ball: the linear oracle stretches twice, the
-    projection is one root of a secular equation. A full matrix costs its size per point, in time and in memory.
+    In the coordinates of the principal axes the projection is one root of a secular equation.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class GroupL12Ball(_GroupBall):
     Diameter : ``2 radius``
     Projection : the group norms onto `Simplex`, O(n) a pass
 
-    Yuan and Lin (2006). The linear oracle spends all of the radius on the group whose gradient is the longest.
+    Yuan and Lin (2006).
 
     Examples
     --------

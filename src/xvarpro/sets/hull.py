@@ -35,8 +35,7 @@ class ConvexHull(Set):
     Diameter : largest distance between two atoms
     Projection : Wolfe's method, O(n^3) a step
 
-    The linear oracle reads the atoms once per point. The projection is Wolfe's (1976): the nearest point of the
-    affine hull of at most n + 1 atoms, each step one eigenvalue decomposition; `violation` is the distance to it.
+    Each step of the projection (Wolfe, 1976) is one eigenvalue decomposition; `violation` is the distance to it.
 
     Examples
     --------

@@ -146,7 +146,7 @@ class Permutahedron(Set):
     Diameter : ``|w - reversed w|_2``, w the sorted weights
     Projection : sort, then an isotonic regression
 
-    The projection is an isotonic regression (Lim and Wright, 2016; Blondel et al., 2020).
+    Lim and Wright (2016); Blondel et al. (2020).
 
     Examples
     --------

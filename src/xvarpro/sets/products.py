@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from itertools import accumulate
 from numbers import Integral
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
@@ -161,9 +161,20 @@ class Repeated(_Blockwise, WrappedSet):
             raise ProblemError(f"{type(self).__name__}: inner must be a set of vectors, got {self.inner!r}")
 
 
+class _OfMatrix(Repeated):
+    """The vectors are those along `axis` of a matrix."""
+
+    event_ndim = 2
+    axis: ClassVar[int]
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        check_matrix(self, shape)
+        self.inner.check((shape[self.axis],))
+
+
 @final
 @dataclass(frozen=True)
-class Columns(Repeated):
+class Columns(_OfMatrix):
     """Matrices each of whose columns lies in `inner`: the product of one `inner` per column.
 
     Parameters
@@ -188,22 +199,18 @@ class Columns(Repeated):
 
     inner: Set = field(default_factory=L2Ball)
 
-    event_ndim = 2
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        check_matrix(self, shape)
-        self.inner.check((shape[-2],))
+    axis = -2
 
     def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
-        return [(self.inner, namespace_of(x).matrix_transpose(x))]
+        return [(self.inner, x.mT)]
 
     def _whole(self, parts: list[Array]) -> Array:
-        return namespace_of(*parts).matrix_transpose(parts[0])
+        return parts[0].mT
 
 
 @final
 @dataclass(frozen=True)
-class Rows(Repeated):
+class Rows(_OfMatrix):
     """Matrices each of whose rows lies in `inner`: the product of one `inner` per row.
 
     Parameters
@@ -228,11 +235,7 @@ class Rows(Repeated):
 
     inner: Set = field(default_factory=L2Ball)
 
-    event_ndim = 2
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        check_matrix(self, shape)
-        self.inner.check((shape[-1],))
+    axis = -1
 
     def _blocks(self, x: Array) -> list[tuple[Set, Array]]:
         return [(self.inner, x)]

@@ -118,8 +118,7 @@ class _OfLowestEigenvector(LeadingSet, _OfEigenvalues):
 class Spectraplex(_OfLowestEigenvector):
     """Spectraplex ``{X positive semidefinite, trace X = radius}`` of square matrices, symmetric or Hermitian.
 
-    A gradient counts by its symmetric part. The oracle's vertex is ``radius q q^H`` for an eigenvector of the smallest
-    eigenvalue; where that is not alone, any of its space.
+    A gradient counts by its symmetric part.
 
     Parameters
     ----------
@@ -158,7 +157,7 @@ class Spectraplex(_OfLowestEigenvector):
 class UnitSpectrahedron(_OfLowestEigenvector):
     """``{X positive semidefinite, trace X <= radius}`` of square matrices, symmetric or Hermitian.
 
-    A gradient counts by its symmetric part; where that has no negative eigenvalue, the oracle's point is 0.
+    A gradient counts by its symmetric part.
 
     Parameters
     ----------
@@ -192,8 +191,7 @@ class UnitSpectrahedron(_OfLowestEigenvector):
 class Fantope(_OfEigenvalues):
     """Fantope ``{0 <= X <= I, trace X = k}``: the convex hull of the projections on subspaces of dimension k.
 
-    A gradient counts by its symmetric part. The oracle's vertex projects on the eigenvectors of the k smallest
-    eigenvalues; where the k-th is not alone, on any choice of its space.
+    A gradient counts by its symmetric part.
 
     Parameters
     ----------

@@ -34,8 +34,6 @@ class OrderedBox(Set):
     Diameter : ``(upper - lower) sqrt(n)``
     Projection : an isotonic regression, then clip
 
-    Vertices step once from `lower` to `upper`. The projection is an isotonic regression, clipped.
-
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -107,9 +105,6 @@ class TotalVariationBall(RadiusSet):
     Cost : O(n)
     Diameter : ``2 radius sqrt(k (n - k) / n)``, ``k = floor(n/2)``
     Projection : none, because its proximal operators go entry by entry
-
-    Vertices step once, by the radius, up or down. No projection is offered: it is a root over total variation proximal
-    operators, whose algorithms go through a sequence entry by entry.
 
     Examples
     --------

@@ -67,10 +67,6 @@ class _OfSingularValues(Set):
 class NuclearBall(LeadingSet, _OfSingularValues):
     """Ball ``{sum of the singular values <= radius}`` of matrices on the last two axes, real or complex.
 
-    The oracle's vertex is ``-radius u v^H`` for the leading singular pair of the gradient: one of rank one. Where the
-    largest singular value is not alone, any pair of its space is a minimiser. The projection costs a full
-    decomposition.
-
     Parameters
     ----------
     radius : float
@@ -130,10 +126,6 @@ class NuclearBall(LeadingSet, _OfSingularValues):
 class SpectralBall(RadiusSet, _OfSingularValues):
     """Ball ``{largest singular value <= radius}`` of matrices on the last two axes, real or complex.
 
-    The oracle's point is ``-radius U V^H``, minus the polar factor of the gradient. On a null direction of the
-    gradient, where every choice is a minimiser, it is 0: what the decomposition happens to complete with has no
-    meaning.
-
     Parameters
     ----------
     radius : float
@@ -173,8 +165,7 @@ class SpectralBall(RadiusSet, _OfSingularValues):
 class SchattenBall(RadiusSet, _OfSingularValues):
     """Ball ``{(sum of s^p)^(1/p) <= radius}`` in the singular values of matrices on the last two axes.
 
-    Between `NuclearBall` (``p = 1``) and `SpectralBall` (``p = inf``); the Frobenius ball at ``p = 2``. Strictly
-    convex: the minimiser is unique unless the gradient is 0, where it is the centre.
+    Between `NuclearBall` (``p = 1``) and `SpectralBall` (``p = inf``); the Frobenius ball at ``p = 2``.
 
     Parameters
     ----------

@@ -36,13 +36,8 @@ class _OnHost(Set):
 class Birkhoff(_OnHost):
     """Birkhoff polytope ``{X >= 0, rows and columns sum to 1}`` of square matrices; its vertices are permutations.
 
-    The oracle is SciPy's assignment solver, of order ``n^3``: it runs on the host, one matrix after the other, and not
-    inside a compiled loop. Among permutations of equal value it returns any. No projection is offered: none is direct.
-
-    Raises
-    ------
-    BackendNotInstalledError
-        SciPy is not installed.
+    The oracle is SciPy's assignment solver: it runs on the host, one matrix after the other, and not inside a compiled
+    loop.
 
     Notes
     -----
@@ -87,20 +82,14 @@ class Birkhoff(_OnHost):
 class Transport(_OnHost):
     """Transport plans ``{X >= 0, X 1 = a, X^T 1 = b}``.
 
-    The oracle is the dual simplex of HiGHS through SciPy: it runs on the host, one matrix after the other, and not
-    inside a compiled loop. The plan is a vertex whose flow is computed anew from its support, so that it is feasible to
-    rounding. It is optimal to the solver's tolerance, ``1e-10 sum(a) max|g|``, which `certified` reports. No projection
-    is offered. The diameter is an upper bound, ``sqrt(2) min(|a|, |b|)``.
+    The oracle is the dual simplex of HiGHS through SciPy, on the host as that of `Birkhoff`. The flow of its vertex is
+    computed anew from the support, so that it is feasible to rounding; it is optimal to the solver's tolerance,
+    ``1e-10 sum(a) max|g|``, which `certified` reports.
 
     Parameters
     ----------
     a, b : array, optional
         Row and column sums, >= 0, with equal totals; the default is ``1/m`` and ``1/n``.
-
-    Raises
-    ------
-    BackendNotInstalledError
-        SciPy is not installed.
 
     Notes
     -----

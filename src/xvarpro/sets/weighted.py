@@ -273,8 +273,6 @@ class WeightedL1Ball(Set):
 class ContinuousKnapsack(Set):
     """Continuous knapsack ``{0 <= x <= 1, <weights, x> <= bound}`` along the last axis.
 
-    The linear oracle is Dantzig's greedy rule: what brings most per weight first, the last one in part.
-
     Parameters
     ----------
     weights : float or vector
@@ -284,7 +282,7 @@ class ContinuousKnapsack(Set):
 
     Notes
     -----
-    LMO : greedy by ``g / weights`` while ``g < 0``, the last in part; first index
+    LMO : greedy (Dantzig) by ``g / weights`` while ``g < 0``, the last in part; first index
     Cost : O(n log n)
     Diameter : upper bound, by a knapsack of capacity ``2 bound``
     Projection : clip, or root search, O(n) a pass
