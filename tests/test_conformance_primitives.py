@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from itertools import count
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
 import pytest
 
 from xvarpro import conformance
-from xvarpro.backends import exchange
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.backends.tape.engine import Tape
 from xvarpro.backends.tape.recording import unary_method
 from xvarpro.conformance import Target
-from xvarpro.conformance.checks.exchange import exported
-
-AREAS = ("exchange", "arithmetic", "derivatives", "control flow", "factorisations", "numerics scope")
 
 
 def failed(backend, *only):
@@ -25,11 +20,6 @@ def failed(backend, *only):
     report = conformance.run([Target(backend, "cpu", "float64")], only)
     assert len(report.outcomes) > len(report.failures), "something must pass"
     return {o.address: "; ".join(m.what for m in o.failures) or o.note for o in report.failures}
-
-
-@pytest.mark.parametrize("area", AREAS)
-def test_nothing_fails_where_nothing_is_planted(area):
-    assert not failed(NumPyBackend(), area)
 
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
@@ -70,28 +60,12 @@ class Single(NumPyBackend):
         return X.astype("complex64" if np.iscomplexobj(B) else "float32")
 
 
-class Narrow(NumPyBackend):
-    """A singular value decomposition whose singular values are float32, and exact."""
-
-    def svd(self, A):
-        U, s, Vh = super().svd(A)
-        return U, s.astype("float32"), Vh
-
-
 class Off(NumPyBackend):
     """A factorisation that differs by 1e-6."""
 
     def qr(self, A, mode="reduced"):
         Q, R = super().qr(A, mode)
         return Q * (1 + 1e-6), R
-
-
-class Bent(NumPyBackend):
-    """One whose factors are off, and whose product is not."""
-
-    def qr(self, A, mode="reduced"):
-        Q, R = super().qr(A, mode)
-        return Q * (1 + 1e-6), R / (1 if mode == "r" else 1 + 1e-6)
 
 
 class Raises(NumPyBackend):
@@ -105,12 +79,10 @@ class Raises(NumPyBackend):
     ("backend", "checks", "what"),
     [
         (Single(), {"cholesky", "triangular solves", "qr"}, "dtype"),
-        (Narrow(), {"svd"}, "dtypes"),
         (Off(), {"qr"}, "Q R"),
-        (Bent(), {"qr"}, "Q^H Q"),
         (Raises(), {"failures"}, "LinAlgError"),
     ],
-    ids=["float32", "float32 in part", "off by 1e-6", "not orthonormal", "raises"],
+    ids=["float32", "off by 1e-6", "raises"],
 )
 def test_a_factorisation_that_breaks_its_promise(backend, checks, what):
     found = failed(backend, "factorisations")
@@ -121,60 +93,12 @@ def test_a_factorisation_that_breaks_its_promise(backend, checks, what):
 # -- exchange ----------------------------------------------------------------------------------------------------------
 
 
-class Casts(NumPyBackend):
-    """An adapter that turns float64 into float32."""
-
-    def asarray(self, x, *, dtype=None, device=None):
-        return super().asarray(x, dtype="float32" if dtype == "float64" else dtype)
-
-
 class Rounds(NumPyBackend):
     """One that does and turns it back: the dtype is right, and half of the digits are gone."""
 
     def asarray(self, x, *, dtype=None, device=None):
         x = super().asarray(x, dtype=dtype)
         return x.astype("float32").astype("float64") if x.dtype == "float64" else x
-
-
-class Writes(NumPyBackend):
-    """One that changes what it was given."""
-
-    def asarray(self, x, *, dtype=None, device=None):
-        if isinstance(x, np.ndarray) and x.flags.writeable and x.ndim == 2 and x.size and x.dtype == "float64":
-            x[0, 0] = 7.0
-        return super().asarray(x, dtype=dtype)
-
-
-@pytest.mark.parametrize(
-    ("backend", "what"),
-    [
-        (Casts(), "float64 array became float32 on numpy, which would lose digits"),
-        (Rounds(), "values"),
-        (Writes(), "the source afterwards"),
-    ],
-    ids=["casts", "rounds", "writes"],
-)
-def test_an_adapter_that_changes_numbers(backend, what):
-    found = failed(backend, "exchange/arrays")
-    assert what in found["exchange/arrays/numpy, plain"]
-    assert what in found["exchange/arrays/torch, requires_grad"]
-    assert not any("int64" in address or "bool" in address for address in found)
-
-
-def test_memory_that_is_shared_and_said_to_be_copied(monkeypatch):
-    moved = count()
-    monkeypatch.setattr(exchange, "address", lambda x: next(moved))
-    found = failed(NumPyBackend(), "exchange/copies", "exchange/mixtures")
-    assert set(found) == {"exchange/copies"}
-    assert "shared or copied" in found["exchange/copies"]
-
-
-def test_arrays_of_a_graph_are_not_exported():
-    import torch
-
-    x = torch.ones(2, requires_grad=True)
-    assert not exported(2 * x)
-    assert exported(x.detach())
 
 
 # -- arithmetic, control flow, scope -----------------------------------------------------------------------------------
@@ -192,23 +116,6 @@ class OneTooMany(NumPyBackend):
         return super().while_loop(cond, body, body(state))
 
 
-class Both(NumPyBackend):
-    """A branch that is always taken."""
-
-    def when(self, condition, fun, state):
-        return fun(state)
-
-
-@pytest.mark.parametrize(
-    ("backend", "checks"),
-    [(OneTooMany(), {"while loops"}), (Both(), {"branches", "loops in loops"})],
-    ids=["one too many", "always"],
-)
-def test_control_flow_that_is_wrong(backend, checks):
-    found = failed(backend, "control flow")
-    assert {address.split("/")[1] for address in found} == checks
-
-
 class Leaks(NumPyBackend):
     """A scope that leaves a setting behind."""
 
@@ -218,19 +125,18 @@ class Leaks(NumPyBackend):
         yield
 
 
-class Draws(NumPyBackend):
-    """A scope that draws from the caller's generator."""
-
-    @contextmanager
-    def scope(self, dtype):
-        np.random.random()  # noqa: NPY002 - the very thing
-        with super().scope(dtype):
-            yield
+def test_an_adapter_that_changes_numbers():
+    found = failed(Rounds(), "exchange/arrays")
+    assert "values" in found["exchange/arrays/numpy, plain"]
+    assert not any("int64" in address or "bool" in address for address in found)
 
 
-@pytest.mark.parametrize(("kind", "what"), [(Leaks, "errstate of numpy"), (Draws, "random of numpy")])
-def test_a_scope_that_leaks(kind, what):
+def test_control_flow_that_is_wrong():
+    found = failed(OneTooMany(), "control flow")
+    assert {address.split("/")[1] for address in found} == {"while loops"}
+
+
+def test_a_scope_that_leaks():
     with np.errstate():
-        found = failed(kind(), "numerics scope/settings", "numerics scope/graphs of the caller")
-    assert "numerics scope/settings/scopes in scopes" in found
-    assert all(what in said for said in found.values())
+        found = failed(Leaks(), "numerics scope/settings")
+    assert "errstate of numpy" in found["numerics scope/settings/scopes in scopes"]

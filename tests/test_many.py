@@ -9,7 +9,6 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import many
-from xvarpro.batch import _small
 from xvarpro.batch.levenberg_marquardt import minimise_model
 from xvarpro.batch.prepare import prepare
 from xvarpro.batch.region import Regions
@@ -354,31 +353,6 @@ def test_a_model_is_minimised_over_the_set(backend, C):
 
 
 # -- small dense algebra -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["float64", "complex128"])
-def test_factors_are_those_of_a_qr(backend, kind):
-    draw, b, m, n = rng(1), 5, 9, 4
-    A = draw.normal(size=(b, m, n)) + (1j * draw.normal(size=(b, m, n)) if kind == "complex128" else 0)
-    U, s, Vh = np.linalg.svd(A, full_matrices=False)
-    A = (U * (s[..., :1] * 10.0 ** -np.linspace(0, 9, n))[:, None, :]) @ Vh  # condition 1e9
-    A[2] = np.nan
-    c = draw.normal(size=(b, 3, n)).astype(kind)
-    with backend.scope("float64"):
-        f = _small.factor(send(backend, np.swapaxes(A, 1, 2)))
-        upper, adjoint = (host(solve(f.R, send(backend, c))) for solve in (_small.solve_upper, _small.solve_adjoint))
-        kappa = host(_small.condition(backend, f.R))
-    Q, R = np.swapaxes(host(f.Q), 1, 2), host(f.R)
-    good = [0, 1, 3, 4]
-    assert np.isnan(Q[2]).all()
-    assert np.isnan(kappa[2])
-    np.testing.assert_allclose(kappa[good], 1e9, rtol=1e-5)
-    for i in good:
-        assert np.linalg.norm(Q[i].conj().T @ Q[i] - np.eye(n)) <= 20 * EPS
-        assert np.linalg.norm(Q[i] @ R[i] - A[i]) <= 20 * EPS * np.linalg.norm(A[i])
-        assert not np.tril(R[i], -1).any()
-        for matrix, x in ((R[i], upper[i].T), (R[i].conj().T, adjoint[i].T)):
-            assert (abs(matrix @ x - c[i].T) <= 20 * EPS * (abs(matrix) @ abs(x))).all()
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

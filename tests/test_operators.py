@@ -375,14 +375,6 @@ def test_gradient_of_the_reduced_objective(case, name, kind, backend):
     close(gradient, want, 1e-6, max(1.0, np.linalg.norm(want)))
 
 
-@pytest.mark.parametrize("name", ["separable", "bilevel"])
-def test_compiled_gradient_of_the_reduced_objective(case, name):
-    value, gradient = xv.value_and_gradient(objectives(case, "float64")[name], THETA, backend="jax")
-    want = xv.value_and_gradient(objectives(case, "float64")[name], THETA)
-    assert float(value) == pytest.approx(float(want[0]), rel=1e-10)
-    close(gradient, want[1], 1e-8, 1 + np.linalg.norm(want[1]))
-
-
 def decaying(theta, data):
     xp = xv.array_namespace(theta)
     A = xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)

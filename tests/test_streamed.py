@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 import xvarpro as xv
 from xvarpro.core import trees
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower.accumulation import Gram, Triangle
 
-from .support import BACKENDS, central_differences, error, host, rng, send_tree, vector
+from .support import BACKENDS, central_differences, error, rng, send_tree, vector
 
 T_L, T_U = np.linspace(0.0, 2.0, 24), np.linspace(0.1, 1.9, 15)
 Y_L, Y_U = rng(0).normal(size=24), rng(1).normal(size=15)
@@ -145,25 +144,6 @@ def test_how_rows_are_cut_changes_nothing(sizes, solver):
 
 
 # -- what is left of the rows ------------------------------------------------------------------------------------------
-
-
-@over_backends
-@pytest.mark.parametrize("way", [Triangle(), Gram()])
-def test_what_is_left_answers_like_the_whole(way, backend):
-    """``|A w - y|^2 + lam |Omega w|^2 = |R w - z|^2 + rest`` for every w."""
-    A, y, ws = (rng(i).normal(size=s) for i, s in enumerate([(40, 3), (40, 2), (5, 3, 2)]))
-    with backend.scope("float64"):
-        A_, y_, ridge, zero = send_tree(backend, (A, y, 0.3**0.5 * OMEGA, np.zeros((3, 2))))
-        state = way.start(ridge, zero)
-        for a in (0, 1, 14, 30):
-            b = {0: 1, 1: 14, 14: 30, 30: 40}[a]
-            state = way.fold(backend, state, A_[a:b, :], y_[a:b, :])
-        R, z, rest = map(host, way.condensed(backend, state))
-    for w in ws:
-        want = np.sum((A @ w - y) ** 2) + 0.3 * np.sum((OMEGA @ w) ** 2)
-        assert error(np.sum((R @ w - z) ** 2) + rest, want) <= 1e-13
-    assert np.abs(np.tril(R, -1)).max() <= 1e-15
-    assert error(np.sum(z**2) + rest, np.sum(y**2)) <= 1e-13
 
 
 def graded(cond, seed=0, m=400, n=6):

@@ -14,8 +14,6 @@ from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import region
-from xvarpro.sets._isotonic import isotonic as isotonic_regression
-from xvarpro.sets._root_finding import root
 
 from .support import host, rng, send
 
@@ -382,50 +380,6 @@ def test_simplex_projection_equals_the_one_by_sorting(entries, r):
     x = np.array(entries)
     want = sorted_simplex_projection(x, r)
     assert np.abs(sets.Simplex(r).project(x) - want).max() <= 1e-13 * (r + np.abs(x).max()) * x.size
-
-
-def pool_adjacent_violators(x):
-    blocks = []
-    for v in x:
-        blocks.append([v, 1])
-        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-            (a, i), (b, j) = blocks[-2:]
-            blocks[-2:] = [[(a * i + b * j) / (i + j), i + j]]
-    return np.concatenate([np.full(k, v) for v, k in blocks])
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 33, 500])
-def test_isotonic_regression_pools_adjacent_violators(n, backend):
-    isotonic = compiled(backend, isotonic_regression)
-    draws = gradients(few(backend, 20, 2), (n,), seed=n)
-    for x in [*draws, np.arange(n, 0.0, -1.0), np.arange(0.0, n), np.ones(n), np.cumsum(draws[0])]:
-        y, mean = isotonic(send(backend, x), send(backend, x**2))
-        want = pool_adjacent_violators(x)
-        assert np.abs(host(y) - want).max() <= 20 * EPS * np.abs(x).max()
-        # what is carried is averaged over the same blocks
-        blocks = np.cumsum(np.diff(want, prepend=want[0]) > 1e-12)
-        averages = np.bincount(blocks, x**2) / np.bincount(blocks)
-        if len(np.unique(np.round(x, 9))) == n:
-            assert np.abs(host(mean) - averages[blocks]).max() <= 1e-12 * (x**2).max()
-
-
-def test_root_of_curves_that_newton_cannot_do(backend):
-    """Flat ends, a jump in slope and a pole of the slope, all in one batch."""
-    xp = backend.xp
-    where = np.array([0.3, -2.0, 1e-9, 7.0])
-
-    def curve(of):
-        def fun(t):
-            z = t - of
-            return -xp.sign(z) * xp.abs(z) ** 3 - xp.where(z > 0, 100 * z, 0 * z), -3 * z * z
-
-        return fun
-
-    def solve(of):
-        low = 0 * of - 10.0
-        return host(root(curve(of), low, low + 20.5, low + 20.0, close=0.0, near=0.0))
-
-    assert np.abs(solve(send(backend, where)) - where).max() <= 1e-5
 
 
 # -- complex points ----------------------------------------------------------------------------------------------------
