@@ -218,7 +218,7 @@ def formulas(problem, D0, radius, iterations, inertia, scale=1.0):
         (JointProjectedGradient(), "gradient", 1.0),
         (IPALM(), None, 1.0),
         (IPALM(inertia=0.4, scale=0.9), 0.4, 0.9),
-        (rivals.palm(), 0.0, 1.0),
+        (IPALM(inertia=0.0), 0.0, 1.0),
     ],
     ids=["gradient", "iPALM", "iPALM with inertia", "PALM"],
 )
@@ -332,7 +332,6 @@ def test_tune_takes_the_first_of_the_best_and_drops_what_is_not_finite():
     [
         (lambda: IPALM(inertia=1.0), "inertia"),
         (lambda: IPALM(scale=0.0), "scale"),
-        (lambda: JointProjectedGradient(every=0), "every"),
         (lambda: JointProjectedGradient(step_size=-1.0), "step_size"),
         (lambda: JointAdam(rate=math.inf), "rate"),
         (lambda: AlternatingLeastSquares(sweeps=0), "sweeps"),

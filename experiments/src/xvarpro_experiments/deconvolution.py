@@ -25,7 +25,6 @@ from xvarpro_experiments.rivals import (
     AlternatingLeastSquares,
     Jointly,
     JointProjectedGradient,
-    palm,
     tuned,
 )
 from xvarpro_experiments.trees import Array
@@ -188,7 +187,7 @@ METHODS: tuple[Method, ...] = (
     Jointly("joint accelerated PG"),
     tuned("joint Adam, tuned", GRIDS["joint Adam, best rate"]),
     AlternatingLeastSquares("alternating minimisation"),
-    palm(name="PALM"),
+    IPALM("PALM", inertia=0.0),
     IPALM("iPALM"),
     tuned("iPALM, tuned", GRIDS["iPALM, tuned"]),
 )

@@ -200,10 +200,10 @@ class Means(NamedTuple):
 
 
 def adam(
-    x: Tree, grad: Tree, means: Means, k: Array, rate: Array | float, beta1: float = 0.9, beta2: float = 0.999,
-    epsilon: float = 1e-8,
+    x: Tree, grad: Tree, means: Means, k: Array, rate: Array | float, epsilon: float = 1e-8
 ) -> tuple[Tree, Means]:  # fmt: skip
     """Iteration k of Adam (Kingma, Ba 2015) from x: where it leads, and the running means."""
+    beta1, beta2 = 0.9, 0.999
     first = mapped(lambda m, g: beta1 * m + (1 - beta1) * g, means.first, grad)
     second = mapped(lambda v, g: beta2 * v + (1 - beta2) * (g * g), means.second, grad)
     one, two = 1 - beta1**k, 1 - beta2**k

@@ -299,7 +299,6 @@ class _Shelf:
         curves = {
             name: Curve(*(arrays[f"{i}_{part}"] for part in Curve._fields)) for i, name in enumerate(meta["curves"])
         }
-        numbers: dict[str, Any] = {key: math.nan if x is None else x for key, x in meta["numbers"].items()}
         return Outcome(
             theta=None if fit is None else fit.theta,
             status=Status[meta["status"]],
@@ -307,7 +306,7 @@ class _Shelf:
             measured=curves,
             fit=fit,
             **meta["names"],
-            **numbers,
+            **meta["numbers"],
         )
 
     def keep(self, seed: int, outcome: Outcome) -> None:
@@ -316,7 +315,7 @@ class _Shelf:
         arrays = {f"{i}_{p}": getattr(c, p) for i, c in enumerate(curves.values()) for p in Curve._fields}
         meta = {
             "names": {key: getattr(outcome, key) for key in ("method", "family", "run_as")},
-            "numbers": {key: _finite(getattr(outcome, key)) for key in _NUMBERS},
+            "numbers": {key: getattr(outcome, key) for key in _NUMBERS},
             "status": outcome.status.name,
             "curves": list(curves),
         }
@@ -330,10 +329,6 @@ class _Shelf:
 
 
 _NUMBERS = ("objective", "own_objective", "gap", "violation", "iterations", "seconds", "setup_seconds")
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
 
 
 def _save(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

@@ -32,6 +32,7 @@ from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapp
 T = TypeVar("T")
 
 _SHRINK, _GROW, _LIMIT = 0.8, 2.0, 60  # of a backtracked L
+_EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iterations for each; 30 at the start
 
 
 # -- the joint objective -----------------------------------------------------------------------------------------------
@@ -95,7 +96,9 @@ class Joint:
         parts = shape[0].fill(out)
         r = self.residuals(parts, w)
         M = tuple(M.outer(x, w) for M, x in zip(parts.M, r, strict=True))
-        y = tuple(None if y is None else _like(-x, y) for y, x in zip(parts.y, r, strict=True))
+        y = tuple(
+            None if y is None else xv.array_namespace(x).reshape(-x, y.shape) for y, x in zip(parts.y, r, strict=True)
+        )
         R = None if parts.R is None else 0.5 * self.problem.mu * xv.array_namespace(parts.R).ones_like(parts.R)
         return parts, r, rest.fill(pull(arrays(Parts(M, y, R))))
 
@@ -160,7 +163,9 @@ class Joint:
         if form == "dictionary":
             return top(w @ w.mT)
         xp, layout = xv.array_namespace(w), parts.M[0].layout  # type: ignore[attr-defined]
-        W = xp.fft.rfftn(xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=_axes(layout.grid))
+        W = xp.fft.rfftn(
+            xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=tuple(range(1, 1 + len(layout.grid)))
+        )
         return xp.max(xp.sum(xp.abs(W) ** 2, axis=0))
 
     def curvature_w(self, parts: Parts) -> Array:
@@ -192,16 +197,8 @@ def _lam(level: xv.Level) -> float:
     return cast("float", level.lam)  # `Joint` takes no other
 
 
-def _axes(grid: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(range(1, 1 + len(grid)))
-
-
 def _matrix(y: Array) -> Array:
     return xv.array_namespace(y).expand_dims(y, axis=1) if y.ndim == 1 else y
-
-
-def _like(x: Array, y: Array) -> Array:
-    return xv.array_namespace(x).reshape(x, y.shape)
 
 
 def _weighed(Omega: Array | Operator | None, w: Array, transposed: bool = False) -> Array:
@@ -222,6 +219,10 @@ class State(NamedTuple):
     theta: Tree
     w: Array
     memory: Tree = ()
+
+    def read(self) -> tuple[Tree, None]:
+        """What is kept of an iterate."""
+        return self.theta, None
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ class JointMethod(Repeated):
             form = J.form(theta)
             state = State(theta, J.best_w(theta))
             state = state._replace(memory=self.memory(J, state, form))
-            return machine.iterate(_Step(self, machine, form), state, given, budget, _theta)
+            return machine.iterate(_Step(self, machine, form), state, given, budget, State.read)
 
     def memory(self, J: Joint, at: State, form: str) -> Tree:
         """What the method carries from the start."""
@@ -256,10 +257,6 @@ class JointMethod(Repeated):
     @abstractmethod
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
         """Iteration k, from 1."""
-
-
-def _theta(state: State) -> tuple[Tree, None]:
-    return state.theta, None
 
 
 @dataclass(frozen=True)
@@ -282,11 +279,8 @@ class JointProjectedGradient(JointMethod):
     Parameters
     ----------
     step_size : float, optional
-        Fixed step > 0 instead of 1/L, L the largest eigenvalue of the joint Hessian by power iteration.
-    every : int
-        Iterations between refreshes of L.
-    sweeps : int
-        Power iterations per refresh, a difference of gradients each; thirty at the start.
+        Fixed step > 0 instead of 1/L, L the largest eigenvalue of the joint Hessian, refreshed by
+        power iterations.
 
     Examples
     --------
@@ -301,12 +295,9 @@ class JointProjectedGradient(JointMethod):
     """
 
     step_size: float | None = None
-    every: int = 10
-    sweeps: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(every=self.every, sweeps=self.sweeps)
         if self.step_size is not None:
             positive(step_size=self.step_size)
 
@@ -323,8 +314,8 @@ class JointProjectedGradient(JointMethod):
         grad = J.gradient(*z)
         if self.step_size is None:
             xp = xv.array_namespace(k)
-            due = (k > 1) & ((k - 1) % self.every == 0)
-            memory = self._powers(J, z, grad, xp.where(due, 0 * k + self.sweeps, 0 * k), memory, form)
+            due = (k > 1) & ((k - 1) % _EVERY == 0)
+            memory = self._powers(J, z, grad, xp.where(due, 0 * k + _POWERS, 0 * k), memory, form)
             alpha = 1 / memory[1]
         else:
             alpha = self.step_size * (0 * k + 1)
@@ -392,7 +383,8 @@ class JointAdam(JointMethod):
 @final
 @dataclass(frozen=True)
 class IPALM(JointMethod):
-    """Inertial proximal alternating linearised minimisation (Pock, Sabach 2016); PALM without inertia.
+    """Inertial proximal alternating linearised minimisation (Pock, Sabach 2016); with inertia 0, PALM (Bolte,
+    Sabach, Teboulle 2014).
 
     Each block steps with 1/L of its own partial gradient. In w, and in a dictionary, L is the largest eigenvalue of a
     Gram matrix, in convolutions that of a spectrum; in any other theta it is found by backtracking.
@@ -403,17 +395,6 @@ class IPALM(JointMethod):
         Constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``.
     scale : float
         Factor on the step lengths that come from an eigenvalue, > 0.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro_experiments import rivals
-    >>> from xvarpro_experiments.methods import Budget, Task
-    >>> problem = xv.separable(lambda D, _: D, np.eye(3), lam=1e-2)
-    >>> task = Task(problem, np.diag([0.7, 0.2, 0.1]), xv.sets.L1Ball(1.0))
-    >>> done = rivals.IPALM().run(task, Budget(500))
-    >>> np.round(np.diag(done.theta), 3), round(done.objective, 4)
-    (array([0.333, 0.333, 0.333]), 0.1239)
     """
 
     inertia: float | None = None
@@ -441,11 +422,6 @@ class IPALM(JointMethod):
         parts = J.parts(theta)
         w = w - (self.scale / J.curvature_w(parts)) * J.slope_w(parts, w, J.residuals(parts, w))
         return State(theta, w, (at.theta, at.w, L))
-
-
-def palm(scale: float = 1.0, name: str = "") -> IPALM:
-    """PALM (Bolte, Sabach, Teboulle 2014): `IPALM` without inertia."""
-    return IPALM(name, inertia=0.0, scale=scale)
 
 
 @final
@@ -640,7 +616,7 @@ BASELINES: dict[str, Method] = {
         JointProjectedGradient("joint PG, 1/L"),
         Jointly("joint accelerated PG"),
         Jointly("joint spectral PG", inner=SpectralProjectedGradient()),
-        palm(name="PALM"),
+        IPALM("PALM", inertia=0.0),
         IPALM("iPALM"),
         AlternatingLeastSquares("alternating least squares"),
     )

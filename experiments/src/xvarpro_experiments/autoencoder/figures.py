@@ -60,12 +60,7 @@ def sweep(found: Sequence[model.Kept], title: str = "") -> Figure:
         open_: dict[str, Any] = {"color": colour, "markerfacecolor": "white", "markersize": 5}
         ax.plot(at, [k.refitted for k in here], "D", label="its active latents, decoder refitted", **open_)
         for k in here:
-            text: dict[str, Any] = {
-                "xytext": (5, 5 - 10 * i),
-                "textcoords": "offset points",
-                "fontsize": 7.5,
-                "color": colour,
-            }
+            text: dict[str, Any] = {"xytext": (5, 5 - 10 * i), "textcoords": "offset points", "fontsize": 7.5}
             ax.annotate(f"{k.ridge:.0e}", (k.active, k.loss), color=colour, **text)
     ax.set_yscale("log")
     readable(ax, np.concatenate([floor, [k.loss for k in found]]))

@@ -121,7 +121,7 @@ class Adam(Repeated):
             w = Joint(given[0], backend).best_w(theta) if self.joint else ()
             state = State(theta, w, Means.of((theta, w)))
             step = _Step(self, backend, 1e-8 * batches[-1] / sizes[-1])
-            return machine.iterate(step, state, given, budget, _theta, feed, compiled=self.joint)
+            return machine.iterate(step, state, given, budget, State.read, feed, compiled=self.joint)
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,6 @@ class _Step:
             grad = (xv.value_and_gradient(part, at.theta)[1], ())
         (theta, w), means = adam((at.theta, at.w), grad, at.memory, k, fed["rate"], epsilon=self.epsilon)
         return State(xv.project(theta, given[1]), w, means)
-
-
-def _theta(state: State) -> tuple[Tree, None]:
-    return state.theta, None
 
 
 def batch(problem: Problem, at: list[Array]) -> Problem:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def sweep(
     floors = model.pca_loss(axes, first.data.test)
     out = []
     for ridge in ridges:
-        of = setting(first.data, widths=first.widths, ridge=ridge, **_only_numbers(options))
+        of = replace(first, ridge=ridge)
         task = of.task(seed)
         fit = task.solve(
             algorithm or quasi_newton(),
@@ -66,7 +67,3 @@ def sweep(
         refitted = model.refitted_loss(fit.theta, of.data)
         out.append(Kept(ridge, n, loss, refitted, float(floors[n]), np.sort(fit.theta["s"])[::-1], of.splits))
     return out
-
-
-def _only_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k not in ("data", "samples", "test_samples", "folder", "widths")}
