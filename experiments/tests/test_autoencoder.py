@@ -72,33 +72,12 @@ def test_gradient_is_the_derivative(data, theta0, splits):
     assert found == pytest.approx(slope, rel=1e-7)
 
 
-def test_without_a_ridge_the_data_term_would_not_know_s(data, theta0):
-    """Which is why the ridge is not optional: at a vanishing one the value is that of any other s > 0."""
-    free = autoencoder.problem(data.train, 1e-17, 0.0, scale=1 / data.rms)
-    other = theta0 | {"s": theta0["s"] * np.array([1.0, 0.3, 0.7, 0.5])}
-    values = [float(xv.value_and_gradient(free, theta)[0]) for theta in (theta0, other)]
-    assert values[0] == pytest.approx(values[1], rel=1e-8)
-    values = [float(xv.value_and_gradient(stated(data), theta)[0]) for theta in (theta0, other)]
-    assert abs(values[0] - values[1]) > 1e-4 * values[0]
-
-
 @pytest.mark.parametrize("splits", [1, 2])
 def test_images_in_chunks_are_the_same_problem(data, theta0, splits):
     whole = xv.value_and_gradient(stated(data, splits=splits), theta0)
     parts = xv.value_and_gradient(stated(data, splits=splits, rows=20), theta0)
     assert float(parts[0]) == pytest.approx(float(whole[0]), rel=1e-12)
     for a, b in zip(*(arrays(g) for g in (parts[1], whole[1])), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.max(np.abs(b)))
-
-
-@pytest.mark.parametrize("backend", ["torch", "jax", "array-api-strict"])
-def test_frameworks_agree(data, theta0, backend):
-    pytest.importorskip(backend.replace("-", "_"))
-    problem = stated(data)
-    value, grad = xv.value_and_gradient(problem, theta0)
-    there, other = xv.value_and_gradient(problem, theta0, backend=backend)
-    assert float(there) == pytest.approx(float(value), rel=1e-10)
-    for a, b in zip(*(arrays(g) for g in (other, grad)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.max(np.abs(b)))
 
 
@@ -226,7 +205,6 @@ def test_without_files_the_digits_take_their_place(monkeypatch, tmp_path):
         (lambda X: autoencoder.problem(X, scale=math.inf), "scale must be"),
         (lambda X: autoencoder.problem(X[0]), "X must have shape"),
         (lambda X: autoencoder.start(4, ()), "pixels and widths"),
-        (lambda X: autoencoder.start(4, (2,), seed=-1), "seed must be"),
         (lambda X: autoencoder.start(4, (2,), rho=0.0), "rho must be"),
         (lambda X: autoencoder.load("faces"), "must be one of"),
         (lambda X: autoencoder.load("digits", 0), "samples must be"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from xvarpro_experiments import fewshot, race
 from xvarpro_experiments.descent import Budget
-from xvarpro_experiments.fewshot.data import HALVES, Backbone, Scaled
+from xvarpro_experiments.fewshot.data import HALVES, Scaled
 from xvarpro_experiments.fewshot.methods import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
 from xvarpro_experiments.methods import Curve, Method, Outcome, Solver
 
@@ -76,20 +76,6 @@ def test_the_gradient_is_that_of_differences(splits, theta):
         assert sum(np.sum(grad[k] * d[k]) for k in theta) == pytest.approx(slope, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["torch", "jax", "array-api-strict"])
-@pytest.mark.parametrize("make", [lambda s: fewshot.problem(fewshot.layer, *s, LAM), lambda s: pool(s)], ids=["2", "1"])
-def test_backends_agree(splits, theta, name, make):
-    value, grad = xv.value_and_gradient(make(splits), theta)
-    there, slope = xv.value_and_gradient(make(splits), theta, name)
-    assert float(there) == pytest.approx(float(value), rel=1e-10)
-    for k in theta:
-        np.testing.assert_allclose(slope[k], grad[k], rtol=1e-10, atol=1e-10 * np.max(np.abs(grad[k])))
-
-
-def pool(splits):
-    return fewshot.pooled(fewshot.layer, splits, LAM)
-
-
 def test_units_of_the_features_change_nothing(splits, theta):
     one = xv.value_and_gradient(fewshot.problem(fewshot.layer, *splits, LAM), theta)
     other = xv.value_and_gradient(fewshot.problem(Scaled(fewshot.layer, 30.0), *splits, 900 * LAM), theta)
@@ -105,26 +91,12 @@ def test_an_adapter_starts_at_the_identity(splits):
     assert fit.value < fit.trace.value[0]
 
 
-def test_targets_add_up_to_nothing():
-    Y = fewshot.targets(np.array([2, 0, 1]), 4)
-    np.testing.assert_allclose(Y.sum(axis=1), 0, atol=1e-15)
-    np.testing.assert_array_equal(np.argmax(Y, axis=1), [2, 0, 1])
-
-
 # -- episodes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def backbone():
     return fewshot.digits_backbone()
-
-
-def test_the_last_layer_of_the_network_is_theta(backbone):
-    """Its features separate classes that it has never seen better than chance, and its rows are those of the images."""
-    assert backbone.ways == 5
-    assert backbone.X.shape == (len(backbone.labels), 64)
-    assert backbone.theta0["A"].shape == (64, 64)
-    assert backbone.size == 64 * 64 + 64
 
 
 def test_episodes_share_no_image(backbone):
@@ -398,8 +370,3 @@ def test_layer_4_learns_on_torch(weights):
         fit = xv.solve(problem, theta0, over=fewshot.balls(theta0, 0.003), backend="torch", max_iter=1)
     assert fit.value < fit.trace.value[0]
     assert set(fit.theta) == {name for name, _ in top.named_parameters()}
-
-
-def test_a_backbone_has_the_classes_of_its_labels():
-    b = Backbone(fewshot.layer, {"A": np.eye(2)}, np.eye(2), np.array([0, 1]), np.array([0, 1]), "")
-    assert (b.ways, b.size) == (2, 4)

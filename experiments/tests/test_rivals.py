@@ -71,14 +71,11 @@ def J_of(problem, theta, w):
 
 
 @pytest.mark.parametrize("problem", [SEPARABLE, BILEVEL], ids=["separable", "bilevel"])
-def test_value_and_gradient_belong_to_the_definition(problem, backend):
+def test_value_and_gradient_belong_to_the_definition(problem):
     w = rng(5).normal(size=(5, 3))
-    machine = Task(problem, THETA, OVER, backend=backend.name).machine
-    with machine.scope():
-        J = Joint(machine.bring(problem), backend)
-        theta, there = machine.bring(THETA), machine.bring(w)
-        assert float(J.value(theta, there)) == pytest.approx(J_of(problem, THETA, w), rel=1e-13)
-        grad = vector(list(arrays(J.gradient(theta, there))))
+    J = Joint(problem, NUMPY)
+    assert float(J.value(THETA, w)) == pytest.approx(J_of(problem, THETA, w), rel=1e-13)
+    grad = vector(list(arrays(J.gradient(THETA, w))))
     _, rest = partition((THETA, w))
     differences = central_differences(lambda x: J_of(problem, *rest.fill(x)), [x.copy() for x in arrays((THETA, w))])
     np.testing.assert_allclose(grad, differences, rtol=1e-7, atol=1e-8)
@@ -222,13 +219,13 @@ def formulas(problem, D0, radius, iterations, inertia, scale=1.0):
     ],
     ids=["gradient", "iPALM", "iPALM with inertia", "PALM"],
 )
-def test_on_a_dictionary_the_steps_are_the_published_ones(method, inertia, scale, backend):
+def test_on_a_dictionary_the_steps_are_the_published_ones(method, inertia, scale):
     problem, D0 = dictionary_problem(compress=False), dictionary_start()
     D, W = formulas(problem, D0, 1.0, 35, inertia, scale)
-    task = Task(problem, D0, xv.sets.L1Ball(1.0), backend=backend.name)
+    task = Task(problem, D0, xv.sets.L1Ball(1.0))
     done = method.descend(task, Budget(35, 60.0))
     np.testing.assert_allclose(done.points[-1].theta, D, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(task.machine.to_caller(done.state.w), W, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(done.state.w, W, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("method", [IPALM(), AlternatingLeastSquares(sweeps=3)], ids=["iPALM", "ALS"])

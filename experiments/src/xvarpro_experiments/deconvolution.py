@@ -93,13 +93,6 @@ def signals(n: int = 50, length: int = 128, seed: int = 0, noise: float = 0.01) 
     Signals
         ``|X|_F = 1``: 15 % of the entries are Gaussian, the others 0. The kernel rises like a Gaussian of width 2 and
         falls like one of width 6, and is the same for all seeds.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import deconvolution
-    >>> made = deconvolution.signals(5, 32)
-    >>> made.Y.shape, round(float(made.w.sum()), 12)
-    ((5, 32), 1.0)
     """
     whole(n=n, length=length)
     if not 0 <= noise < math.inf:
@@ -135,13 +128,6 @@ def optimum(Y: np.ndarray, rho: float = 1.0, lam: float = 1e-3) -> Optimum:
     Y : array, shape (signals, *grid), real
     rho, lam : float
         > 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import deconvolution
-    >>> round(deconvolution.optimum(np.array([[1.0, 0.0]]), rho=1.0, lam=1.0).value, 12)
-    0.25
     """
     positive(rho=rho, lam=lam)
     if Y.ndim < 2 or Y.dtype.kind != "f":

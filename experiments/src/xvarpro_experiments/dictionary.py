@@ -101,14 +101,6 @@ def experiment(
         Factor on the radius, > 0, its square on lam: the same reduced problem, but another one for joint methods.
     dtype, backend, device : str, optional
         Of the work.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro_experiments import dictionary
-    >>> X = np.random.default_rng(0).normal(size=(6, 40))
-    >>> dictionary.experiment(X, atoms=3).facts["start"]
-    'Gaussian, |D|_1 = 1'
     """
     positive(atoms=atoms, radius=radius, units=units)
     rho, ridge = units * radius, units * units * lam

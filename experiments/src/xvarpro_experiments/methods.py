@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import IterationInfo, Problem, Result, Status
 from xvarpro.algorithms import Algorithm
-from xvarpro.errors import ProblemError
+from xvarpro_experiments.checks import one_of
 from xvarpro_experiments.descent import Budget, Descent, Machine, Point
 from xvarpro_experiments.trees import Tree, arrays, is_finite
 
@@ -194,22 +194,14 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """What the table and the summary show."""
         verified = None if self.fit is None else self.fit.verified
-        return {
-            "method": self.method,
-            "family": self.family,
-            "objective": self.objective,
-            "own_objective": self.own_objective,
-            "gap": self.gap,
+        hidden = ("theta", "violation", "status", "curve", "measured", "fit")
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in hidden} | {
             "start_gap": None if self.fit is None else float(self.fit.trace.gap[0]),
             "relative_gap": self.gap / abs(self.objective) if self.objective else math.nan,
             "infeasibility": self.violation,
-            "iterations": self.iterations,
-            "seconds": self.seconds,
-            "setup_seconds": self.setup_seconds,
             "live": None if verified is None else verified.units - verified.dead_units,
             "units": None if verified is None else verified.units,
             "status": self.status.name,
-            "run_as": self.run_as,
             "measures": {name: float(curve.value[-1]) for name, curve in self.measured.items()},
         }
 
@@ -229,8 +221,7 @@ class Method(ABC):
     family: str = "ours"
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ProblemError(f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}")
+        one_of("family", self.family, FAMILIES)
 
     @property
     def grid(self) -> tuple[Method, ...]:

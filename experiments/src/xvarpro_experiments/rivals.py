@@ -281,17 +281,6 @@ class JointProjectedGradient(JointMethod):
     step_size : float, optional
         Fixed step > 0 instead of 1/L, L the largest eigenvalue of the joint Hessian, refreshed by
         power iterations.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro_experiments import rivals
-    >>> from xvarpro_experiments.methods import Budget, Task
-    >>> problem = xv.separable(lambda D, _: D, np.eye(3), lam=1e-2)
-    >>> task = Task(problem, np.diag([0.7, 0.2, 0.1]), xv.sets.L1Ball(1.0))
-    >>> done = rivals.JointProjectedGradient().run(task, Budget(1000))
-    >>> np.round(np.diag(done.theta), 3), round(done.objective, 4)
-    (array([0.385, 0.324, 0.291]), 0.1279)
     """
 
     step_size: float | None = None

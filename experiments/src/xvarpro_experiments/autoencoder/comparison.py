@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -207,17 +208,9 @@ def experiment(data: Data | str = "mnist", batch: int = 500, **options: Any) -> 
         Adam("joint Adam on mini-batches, tuned", "rival", RATES[2], batch, True, RATES[1:5]),
         Adam("Adam on the reduced problem, tuned", "rival", rates=RATES),
     )
-    return Experiment(
-        name="autoencoder",
-        title="sparse autoencoder with latent-dimension selection (Example 1)",
-        task=of.task,
-        methods=(*ours, *others, of.floor),
-        config={**of.config, "batch": batch},
-        facts=of.facts,
-        objective="reduced objective, sum over the images of the upper level [intensity^2]",
-        figures=lambda race: _figures(of, race),
-        notes=lambda race: _notes(of, race),
-    )
+    title = "sparse autoencoder with latent-dimension selection (Example 1)"
+    figures, notes = partial(_figures, of), partial(_notes, of)
+    return _raced(of, "autoencoder", title, (*ours, *others), {"batch": batch}, figures=figures, notes=notes)
 
 
 def collapse(data: Data | str = "mnist", caps: Sequence[float] = (0.1, 0.01), **options: Any) -> Experiment:
@@ -242,16 +235,15 @@ def collapse(data: Data | str = "mnist", caps: Sequence[float] = (0.1, 0.01), **
         *(Solver(f"separate steps, cap {cap:g}", algorithm=separate(cap)) for cap in caps),
         Solver("quasi-Newton", algorithm=quasi_newton()),
     )
-    return Experiment(
-        name="autoencoder-collapse",
-        title="latents under shared and separate steps (Example 1)",
-        task=of.task,
-        methods=(*methods, of.floor),
-        config={**of.config, "caps": list(caps)},
-        facts=of.facts,
-        objective="reduced objective, sum over the images of the upper level [intensity^2]",
-        figures=lambda race: _collapse_figures(of, race),
-    )
+    title, figures = "latents under shared and separate steps (Example 1)", _collapse_figures
+    return _raced(of, "autoencoder-collapse", title, methods, {"caps": list(caps)}, figures=figures)
+
+
+def _raced(
+    of: Setting, name: str, title: str, methods: tuple[Method, ...], config: dict[str, Any], **shown: Any
+) -> Experiment:
+    objective = "reduced objective, sum over the images of the upper level [intensity^2]"
+    return Experiment(name, title, of.task, (*methods, of.floor), of.config | config, of.facts, objective, **shown)
 
 
 def separate(cap: float) -> Algorithm:
@@ -280,7 +272,7 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
     return {"reconstructions": draw.reconstructions(shown)}
 
 
-def _collapse_figures(of: Setting, race: Race) -> dict[str, Any]:
+def _collapse_figures(race: Race) -> dict[str, Any]:
     from xvarpro_experiments.autoencoder import figures as draw
 
     return {"collapse": draw.collapse(race, LOSS, LATENTS)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets
+from xvarpro_experiments.checks import one_of, whole
 
 _HELD_OUT = 397  # of the 1797 digits
 _NAMES = ("mnist", "cifar10", "digits")
@@ -91,11 +92,8 @@ def load(
     >>> data.train.shape, data.test.shape
     ((1400, 64), (397, 64))
     """
-    if name not in _NAMES:
-        raise ProblemError(f"the data set must be one of {', '.join(_NAMES)}, got {name!r}")
-    for what, n in (("samples", samples), ("test_samples", test_samples)):
-        if n is not None and n < 1:
-            raise ProblemError(f"{what} must be a whole number >= 1, got {n}")
+    one_of("data", name, _NAMES)
+    whole(samples=1 if samples is None else samples, test_samples=1 if test_samples is None else test_samples)
     if name == "mnist":
         train, test = datasets.find_mnist(folder), datasets.find_mnist(folder, train=False)
         if train is not None and test is not None:

@@ -157,13 +157,6 @@ def start(
     rho, gain : float
         > 0.
     dtype : str
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import autoencoder
-    >>> theta0 = autoencoder.start(64, [32, 16, 8])
-    >>> [layer["A"].shape for layer in theta0["phi"]], float(theta0["s"].sum())
-    ([(64, 32), (32, 16), (16, 8)], 1.0)
     """
     sizes = [pixels, *widths]
     if not widths or min(sizes) < 1:

@@ -6,18 +6,6 @@ from xvarpro_experiments.datasets.grey import Images, digits, find_mnist, images
 from xvarpro_experiments.datasets.photographs import Photograph, find_photographs, photographs, scene
 
 __all__ = [
-    "VARIABLE",
-    "Images",
-    "Labelled",
-    "Photograph",
-    "cifar10",
-    "digits",
-    "find_cifar10",
-    "find_mnist",
-    "find_photographs",
-    "images",
-    "mnist",
-    "photographs",
-    "read_idx",
-    "scene",
-]
+    "VARIABLE", "Images", "Labelled", "Photograph", "cifar10", "digits", "find_cifar10", "find_mnist",
+    "find_photographs", "images", "mnist", "photographs", "read_idx", "scene",
+]  # fmt: skip

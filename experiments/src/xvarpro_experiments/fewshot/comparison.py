@@ -137,13 +137,6 @@ def experiment(
         Side to which images of CIFAR-10 are enlarged, >= 32.
     backend, device, dtype : str, optional
         As in `xvarpro.solve`; float64, for a ResNet-18 float32.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import fewshot
-    >>> made = fewshot.experiment(validation=1, tests=20)
-    >>> made.facts["theta"], made.methods[0].name
-    ('4160 entries, free', 'CR-VarPro, two splits (the paper)')
     """
     positive(units=units, lam=1.0 if lam is None else lam, radius=radius)
     whole(validation=validation)
@@ -299,7 +292,6 @@ def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree
 
 def _pool(task: Task) -> Problem:
     assert isinstance(task, FewShotTask)
-    assert task.pool is not None
     return task.pool
 
 

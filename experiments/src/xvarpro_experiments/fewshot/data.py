@@ -12,6 +12,7 @@ import numpy as np
 
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets
+from xvarpro_experiments.checks import one_of
 from xvarpro_experiments.fewshot.problem import Features, Split, layer, targets
 from xvarpro_experiments.trees import Array, Tree, arrays
 
@@ -85,8 +86,7 @@ def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "
     """Shots of two splits, and other images to test on, as many of each class."""
     if min(shots, tests) < 1 or seed < 0:
         raise ProblemError(f"shots and tests must be >= 1, seed >= 0, got {shots}, {tests}, {seed}")
-    if half not in HALVES:
-        raise ProblemError(f"half must be one of {', '.join(HALVES)}, got {half!r}")
+    one_of("half", half, HALVES)
     which = HALVES.index(half)
     rng = np.random.default_rng([which, seed])
     mine = backbone.half == which

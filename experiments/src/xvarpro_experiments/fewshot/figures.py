@@ -9,7 +9,6 @@ from xvarpro_experiments.fewshot.accuracy import ACCURACY, accuracies, paired
 from xvarpro_experiments.figures import DASHED, tidy
 from xvarpro_experiments.race import Race
 
-# Okabe and Ito's colours, which readers with any colour vision can tell apart
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#000000", "#cc79a7", "#999999", "#009e73", "#a6761d")
 
 

@@ -30,22 +30,22 @@ def entries(theta: Tree) -> int:
     return sum(int(x.size) for x in arrays(theta))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FewShotTask(Task):
     """A task that remembers what it was made of."""
 
-    features: Features | None = None
-    splits: tuple[Split, ...] = ()
-    pool: Problem | None = None
-    lam: float = 0.0
-    shown: Callable[[Tree], tuple[np.ndarray, np.ndarray]] | None = None
+    features: Features
+    splits: tuple[Split, Split]  # the lower one first
+    pool: Problem  # one split of all shots
+    lam: float  # of both problems
+    shown: Callable[[Tree], tuple[np.ndarray, np.ndarray]]  # features of the test images and of the shots at a theta
 
     def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
         """As of any task; of a large network head and objective alone, from the features that its test needs anyway."""
-        if self.shown is None or not is_finite(theta) or entries(theta) <= LARGE:
+        if not is_finite(theta) or entries(theta) <= LARGE:
             return super().certify(theta, problem)
         M, (lower, upper) = self.shown(theta)[1], self.splits
-        if self.pool is not None and problem is self.pool:
+        if problem is self.pool:
             w = head(M, self.shots[1], self.lam)
             value = 0.5 * float(np.sum((M @ w - self.shots[1]) ** 2)) + 0.5 * self.lam * float(np.sum(w * w))
         else:
@@ -178,7 +178,6 @@ class Probe(Learner):
     decay: float = 1e-3
 
     def stage(self, task: FewShotTask, machine: Machine, budget: Budget) -> Stage:
-        assert task.features is not None
         given = machine.bring((task.theta0, task.shots[0]))
         call = machine.compiled(_Applied(task.features), given)
         for _ in range(2):  # the first time compiles, where a backend does
@@ -228,7 +227,6 @@ class ThroughSolver(Learner):
     """The two-split problem with a ridge head that autodiff goes through (R2-D2, Bertinetto et al. 2019)."""
 
     def stage(self, task: FewShotTask, machine: Machine, budget: Budget) -> Stage:
-        assert task.features is not None
         lower, upper = task.splits
         eye = np.eye(len(lower.Y), dtype=machine.dtype)
         data = {"X1": upper.X, "Y1": upper.Y, "X2": lower.X, "Y2": lower.Y, "eye": eye}
@@ -239,15 +237,14 @@ class ThroughSolver(Learner):
 # -- numbers that are chosen on validation episodes --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Within(Method):
     """A method whose steps keep to other balls than those of the task."""
 
-    method: Method | None = None
-    over: Any = field(default=None, repr=False)
+    method: Method
+    over: Any = field(repr=False)
 
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
-        assert self.method is not None
         done = self.method.run(replace(task, over=self.over), budget, progress)
         return replace(done, run_as=f"{done.run_as}, {self.name}")
 

@@ -23,25 +23,7 @@ from xvarpro_experiments.photographs.restore import (
 )  # fmt: skip
 
 __all__ = [
-    "METHODS",
-    "RIDGE",
-    "Blur",
-    "Correlation",
-    "Deblurred",
-    "Estimate",
-    "Restoration",
-    "StackedConvolution",
-    "deblur",
-    "differences",
-    "estimate",
-    "experiment",
-    "gram",
-    "kernel_match",
-    "problem",
-    "psnr",
-    "restore",
-    "scales",
-    "scenes",
-    "sharpen",
-    "start",
-]
+    "METHODS", "RIDGE", "Blur", "Correlation", "Deblurred", "Estimate", "Restoration", "StackedConvolution", "deblur",
+    "differences", "estimate", "experiment", "gram", "kernel_match", "problem", "psnr", "restore", "scales", "scenes",
+    "sharpen", "start",
+]  # fmt: skip

@@ -62,14 +62,6 @@ def restore(
         As in `sharpen`.
     ridge, iterations
         As in `estimate`.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments.datasets import scene
-    >>> from xvarpro_experiments import photographs
-    >>> found = photographs.restore(scene(48).blurred, size=5, iterations=3)
-    >>> found.image.shape, 0 <= found.trust <= 1
-    ((48, 48), True)
     """
     kernel = estimate(image, size, ridge, iterations).kernel
     reach = size // 2
