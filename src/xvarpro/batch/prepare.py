@@ -16,7 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 from xvarpro.driver.destination import CallerLayout, destination
-from xvarpro.driver.model_check import check_array
+from xvarpro.driver.model_check import check_array, check_feasible, check_fit, check_shared, model_failures
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -120,7 +120,7 @@ def prepare(
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
         x = regions.join(theta)
-        _check_feasible(regions, x)
+        check_feasible(regions.violation(x))
         prepared = Prepared(_moved(problem, transfer, b), to, work, x, regions, layout, True, tally)
         vector = _check_model(prepared)
         _check_independence(prepared)
@@ -133,15 +133,6 @@ def _batch_size(leaves: list[Any], names: list[str]) -> int:
         found = ", ".join(f"{name} has shape {tuple(x.shape)}" for x, name in zip(leaves, names, strict=True))
         raise ProblemError(f"every leaf of theta0 must have one entry per problem along its first axis; got {found}")
     return sizes.pop()
-
-
-def _check_feasible(regions: Regions, x: Array) -> None:
-    violation = float(regions.violation(x))
-    if not violation <= 1e3 * trees.array_namespace(x).finfo(x.dtype).eps:
-        raise ProblemError(
-            f"theta0 must be feasible; got one in which some problem violates its set by {violation:.3g}, relative to "
-            "the set's size. Start from points of the set"
-        )
 
 
 def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
@@ -210,42 +201,28 @@ def _check_model(prepared: Prepared) -> bool:
                 shapes[name] = tuple(y.shape)
         return x
 
-    try:
+    advice = "In a batch it is given leaves of theta with one entry per problem along the first axis"
+    with model_failures(backend, advice):
         backend.eval_shape(probe, x)
-    except (ProblemError, ModelError):
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
-            "In a batch it is given leaves of theta with one entry per problem along the first axis"
-        ) from error
     return _check_shapes(prepared.problem, shapes, x.shape[0])
 
 
 def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
-    vector, sides, unknowns = True, set(), set()
-    for side, level in (("L", problem.lower), ("U", problem.upper)):
-        if level is None:
-            continue
+    vector = True
+    unknowns: dict[str, int] = {}
+    columns: dict[str, int | None] = {}
+    prefixes = ("",) if problem.is_separable else ("lower ", "upper ")
+    for side, level, prefix in zip("LU", problem.levels, prefixes, strict=False):
         target: Any = level.y
         M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(target.shape)
         if len(M) != 3 or M[0] != b:
-            raise ModelError(f"M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
+            raise ModelError(f"{prefix}M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
         if len(y) not in (2, 3) or y[0] != b:
-            raise ModelError(f"y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
-        if y[1] != M[1]:
-            raise ProblemError(f"M(theta) and y must have the same number of rows; got shapes {M} and {y}")
-        if level.Omega is not None and tuple(level.Omega.shape) != (M[2], M[2]):
-            raise ProblemError(
-                f"Omega must have shape {(M[2], M[2])}, since M(theta) has {M}; got {tuple(level.Omega.shape)}"
-            )
+            raise ModelError(f"{prefix}y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
+        check_fit(prefix, M[1:], y[1:], level.Omega)
         vector = vector and len(y) == 2
-        sides.add(1 if len(y) == 2 else y[2])
-        unknowns.add(M[2])
-    if len(sides) > 1 or len(unknowns) > 1:
-        raise ProblemError(
-            f"both levels share w and must have one n and one k; got {sorted(unknowns)} and {sorted(sides)}"
-        )
+        unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = M[2], y[2] if y[2:] else 1
+    check_shared(unknowns, columns)
     m, n = shapes["M_L"][1:]
     if n > m and not trees.is_array(problem.lower.lam) and not problem.lower.lam:
         raise ProblemError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,17 +22,28 @@ from xvarpro.operators import Dense
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
-from xvarpro.sets.region import Region
 
 
-def check_feasible(region: Region, theta: Leaves) -> None:
-    """Check that theta lies in its sets, to what a projection in its dtype leaves."""
-    violation = float(region.violation(theta))
-    if not violation <= 1e3 * trees.array_namespace(theta[0]).finfo(theta[0].dtype).eps:
+def check_feasible(violation: Array) -> None:
+    """Check that theta0 lies in its sets, to what a projection in its dtype leaves."""
+    if not float(violation) <= 1e3 * trees.array_namespace(violation).finfo(violation.dtype).eps:
         raise ProblemError(
-            f"theta0 must be feasible; got one that violates its set by {violation:.3g}, relative to the set's size. "
-            "Start from xv.project(theta0, over), or from a point of the set"
+            f"theta0 must be feasible; got one that violates its set by {float(violation):.3g}, relative to the set's "
+            "size. Start from a point of the set: xv.project(theta0, over) gives the nearest one"
         )
+
+
+@contextmanager
+def model_failures(backend: Backend, advice: str) -> Iterator[None]:
+    """Turn what a user's function raises inside into a `ModelError` that ends with `advice`."""
+    try:
+        yield
+    except (ProblemError, ModelError):
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
+        ) from error
 
 
 def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: Any, theta: Leaves) -> ModelStructure:
@@ -57,15 +69,9 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
         found.append(_structure(reduced, parts, skeleton))
         return outputs
 
-    try:
+    advice = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
+    with model_failures(backend, advice):
         outputs = backend.eval_shape(lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta)
-    except (ProblemError, ModelError):
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. "
-            "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
-        ) from error
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs))
 
 
@@ -120,34 +126,41 @@ def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str
         _check_design(prefix, outputs.M, theta, dtype)
         shape = _target_shape(prefix, level, outputs.y, theta, dtype)
         k = None if shape is None else shape[1] if shape[1:] else 1
-        _check_shapes(prefix, outputs.M, shape, k, level.Omega)
+        check_fit(prefix, outputs.M.shape, shape, level.Omega)
+        if outputs.M.columns not in (None, k):
+            raise ProblemError(
+                f"{prefix}M(theta) with a design per right-hand side must have as many as {prefix}y has columns; got "
+                f"{outputs.M.columns} designs and {prefix}y of shape {shape}"
+            )
         if outputs.lam is not None:
             _check_scalar(outputs.lam, f"the {prefix}ridge lam", theta, dtype)
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = outputs.M.shape[1], k
-    if len(set(unknowns.values())) > 1:
-        raise ProblemError(f"both levels must have the same number of columns of M, since they share w; got {unknowns}")
-    if len({k for k in columns.values() if k is not None}) > 1:
-        raise ProblemError(f"both levels must have the same number of columns of y, since they share w; got {columns}")
+    check_shared(unknowns, columns)
     k = max((k for k in columns.values() if k is not None), default=None)
     _check_unique(problem.lower, parts.lower.M.shape, k)
     if parts.R is not None:
         _check_scalar(parts.R, "R", theta, dtype)
 
 
-def _check_shapes(prefix: str, M: Any, shape: tuple[int, ...] | None, k: int | None, Omega: Any) -> None:
-    m, n = M.shape
-    if shape is not None and m != shape[0]:
+def check_shared(unknowns: dict[str, int], columns: dict[str, int | None]) -> None:
+    """Check that both levels have one number of unknowns and one of right-hand sides; None is not known."""
+    for what, found in (("M", unknowns), ("y", columns)):
+        if len({k for k in found.values() if k is not None}) > 1:
+            raise ProblemError(
+                f"both levels must have the same number of columns of {what}, since they share w; got {found}"
+            )
+
+
+def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | None, Omega: Any) -> None:
+    """Check the shapes of M(theta), (m, n), of y, (m,) or (m, k) or None for not known, and of Omega."""
+    n = design[1]
+    if target is not None and design[0] != target[0]:
         raise ProblemError(
-            f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {(m, n)} and {shape}"
-        )
-    if M.columns not in (None, k):
-        raise ProblemError(
-            f"{prefix}M(theta) with a design per right-hand side must have as many as {prefix}y has columns; got "
-            f"{M.columns} designs and {prefix}y of shape {shape}"
+            f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
         )
     if Omega is not None and tuple(Omega.shape) != (n, n):
         raise ProblemError(
-            f"{prefix}Omega must have shape {(n, n)} for {prefix}M(theta) of shape {(m, n)}; got {tuple(Omega.shape)}"
+            f"{prefix}Omega must have shape {(n, n)} for {prefix}M(theta) of shape {design}; got {tuple(Omega.shape)}"
         )
 
 

@@ -114,7 +114,7 @@ def prepare(
         theta = transfer.theta(to.leaves, to.names)
         region = resolve(over, trees.unflatten(to.layout.treedef, theta))
         region = trees.map_arrays(transfer.plain, region)
-        check_feasible(region, theta)
+        check_feasible(region.violation(theta))
         moved = transfer.problem(problem)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta)
         moved, compressed = _compressed(moved, to.backend, structure)
