@@ -9,27 +9,9 @@ from typing import Any
 
 
 class Held:
-    """The first to hold it turns it on, the last to let go puts back what was there before the first.
+    """The first to hold it turns it on, the last to let go restores what `read` gave before the first.
 
     Had each put back what it found itself, two solves that overlap in two threads would leave it on.
-
-    Parameters
-    ----------
-    read : callable
-        ``read()`` -> the state to come back to.
-    turn_on : callable
-    restore : callable
-        ``restore(state)``.
-
-    Examples
-    --------
-    >>> switch = {"on": False}
-    >>> held = Held(lambda: switch["on"], lambda: switch.update(on=True), lambda before: switch.update(on=before))
-    >>> with held():
-    ...     switch
-    {'on': True}
-    >>> switch
-    {'on': False}
     """
 
     def __init__(self, read: Callable[[], Any], turn_on: Callable[[], None], restore: Callable[[Any], None]) -> None:

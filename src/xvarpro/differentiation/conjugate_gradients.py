@@ -21,25 +21,13 @@ FLAT = 2 / 3
 
 
 class CGResult(NamedTuple):
-    """Solution of `conjugate_gradients`.
-
-    Attributes
-    ----------
-    u : tuple of arrays
-    image : tuple of arrays
-        The second linear map at u.
-    singular : array, 0-d bool
-        A direction had no curvature, or negative curvature.
-    residual : array, 0-d
-        Norm of the residual's image under J, relative.
-    steps : array, 0-d
-    """
+    """Solution of `conjugate_gradients`."""
 
     u: Leaves
-    image: Leaves
-    singular: Array
-    residual: Array
-    steps: Array
+    image: Leaves  # the second linear map at u
+    singular: Array  # 0-d bool: a direction had no curvature, or negative curvature
+    residual: Array  # 0-d: norm of the residual's image under J, relative
+    steps: Array  # 0-d
 
 
 class _State(NamedTuple):

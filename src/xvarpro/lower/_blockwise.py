@@ -31,23 +31,20 @@ class Blockwise(LowerSolver):
         return tuple(s.factor(backend, level) for s, level in self._levels(system))
 
     def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
-        M = system.M
-        assert isinstance(M, BlockDiagonal)
+        M = _design(system)
         parts = zip(self._levels(system), factor, M.rows(y), strict=True)
         return _concat(s.argmin(backend, level, f, t) for (s, level), f, t in parts)
 
     def refine(
         self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        M = system.M
-        assert isinstance(M, BlockDiagonal)
+        M = _design(system)
         parts = zip(self._levels(system), factor, M.rows(y), M.unknowns(w), M.rows(r), strict=True)
         found = [s.refine(backend, level, f, t, x, e) for (s, level), f, t, x, e in parts]
         return _concat(x for x, _ in found), _concat(e for _, e in found)
 
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
-        M = system.M
-        assert isinstance(M, BlockDiagonal)
+        M = _design(system)
         xp = namespace_of(c)
         parts = zip(self._levels(system), factor, M.unknowns(c), M.rows(y), M.unknowns(w), M.rows(r), strict=True)
         found = [s.adjoint(backend, level, f, g, t, x, e) for (s, level), f, g, t, x, e in parts]
@@ -63,8 +60,7 @@ class Blockwise(LowerSolver):
 
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """The worst of the blocks: each is solved by itself, and their units do not meet."""
-        M = system.M
-        assert isinstance(M, BlockDiagonal)
+        M = _design(system)
         parts = zip(self._levels(system), factor, M.rows(y), strict=True)
         found = [s.diagnose(backend, level, f, t) for (s, level), f, t in parts]
         xp = namespace_of(y)
@@ -72,9 +68,13 @@ class Blockwise(LowerSolver):
         return Diagnosis(xp.any(deficient), xp.max(condition), xp.sum(kinks, dtype=kinks.dtype), xp.any(truncated))
 
     def _levels(self, system: System) -> Iterator[tuple[LowerSolver, System]]:
-        M = system.M
-        assert isinstance(M, BlockDiagonal)
-        return ((s, System(b, system.lam, None)) for s, b in zip(self.solvers, M.blocks, strict=True))
+        blocks = _design(system).blocks
+        return ((s, System(b, system.lam, None)) for s, b in zip(self.solvers, blocks, strict=True))
+
+
+def _design(system: System) -> BlockDiagonal:
+    assert isinstance(system.M, BlockDiagonal)
+    return system.M
 
 
 def _concat(parts: Iterable[Array]) -> Array:

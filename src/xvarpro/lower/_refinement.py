@@ -70,19 +70,9 @@ class Refinable(LowerSolver):
 
 
 def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], targets: Targets, solution: Pair) -> Pair:
-    """Improve the first rows of `a`, and `b`, as often as the conditioning asks for: not at all where it is good.
+    """Improve the first rows of `a`, and `b`, as often as the condition shown by R asks for: not at all if it is good.
 
-    Parameters
-    ----------
-    backend : Backend
-    Q, R : arrays, shapes (rows, n), (n, n)
-        The factors of A. The diagonal of R shows the condition.
-    matrix : callable
-        Forms A; called only where there is something to refine.
-    targets : arrays or None, shapes (m, k), (n, k)
-        f and g.
-    solution : arrays, shapes (m, k), (n, k)
-        The first rows of a, and b. Below them, where the ridge is, ``a = -A b``.
+    `matrix` is called only where there is something to refine. Below the rows of `a` given, at the ridge, ``a = -A b``.
     """
     m = solution[0].shape[0]
     if not affordable(m, solution[1]):
@@ -109,18 +99,10 @@ def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], ta
 def converge(
     backend: Backend, A: Array, L: Array, f: Array | None, g: Array | None, b: Array | None = None, *, doubled: bool
 ) -> tuple[Array, Array]:
-    """Solve the augmented system by normal equations, ``A^T A = L L^T``, and refine as long as that helps.
+    """Solve the augmented system by normal equations, ``A^T A = L L^T``, from `b` on, as long as refining helps.
 
     An error is multiplied by about ``eps cond(A)^2`` each time, of which the first correction shows the size. What is
-    left is of order ``eps cond(A)``, or eps where residuals are `doubled`.
-
-    Parameters
-    ----------
-    A, L : arrays, shapes (m, n), (n, n)
-    f, g : array or None
-        The right-hand sides, shapes (m, k), (n, k); None is zero, for one of them.
-    b : array, shape (n, k), optional
-        Where to start from.
+    left is of order ``eps cond(A)``, or eps where residuals are `doubled`. One of f and g may be None, which is zero.
     """
     xp = namespace_of(A)
 
