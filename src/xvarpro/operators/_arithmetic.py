@@ -1,4 +1,4 @@
-"""Products of real with complex arrays, differences written in place, numbers for examples."""
+"""Products of real with complex arrays, numbers for examples."""
 
 from __future__ import annotations
 
@@ -36,14 +36,6 @@ def conj(x: Array) -> Array:
 def like(g: Array, x: Array) -> Array:
     """A gradient with respect to `x`, which has no imaginary part where `x` is real."""
     return namespace_of(g).real(g) if is_complex(g) and not is_complex(x) else g
-
-
-def minus(fresh: Array, y: Array) -> Array:
-    """``fresh - y``, in place where the framework can: `fresh` is ours, and y may be the largest array there is."""
-    if fresh.dtype != y.dtype:
-        return fresh - y
-    fresh -= y
-    return fresh
 
 
 def divisors(n: int) -> tuple[int, int]:

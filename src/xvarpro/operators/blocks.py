@@ -60,10 +60,6 @@ class BlockDiagonal(Operator):
     def matvec(self, w: Array) -> Array:
         return namespace_of(w).concat([b.matvec(x) for b, x in zip(self.blocks, self.unknowns(w), strict=True)])
 
-    def residual(self, w: Array, y: Array) -> Array:
-        parts = zip(self.blocks, self.unknowns(w), self.rows(y), strict=True)
-        return namespace_of(w).concat([b.residual(x, t) for b, x, t in parts])
-
     def rmatvec(self, r: Array) -> Array:
         return namespace_of(r).concat([b.rmatvec(x) for b, x in zip(self.blocks, self.rows(r), strict=True)])
 
@@ -141,9 +137,6 @@ class Stacked(Operator):
 
     def matvec(self, w: Array) -> Array:
         return namespace_of(w).concat([b.matvec(w) for b in self.blocks])
-
-    def residual(self, w: Array, y: Array) -> Array:
-        return namespace_of(w).concat([b.residual(w, t) for b, t in zip(self.blocks, self.rows(y), strict=True)])
 
     def rmatvec(self, r: Array) -> Array:
         return sum_(b.rmatvec(s) for b, s in zip(self.blocks, self.rows(r), strict=True))

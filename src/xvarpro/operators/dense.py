@@ -8,7 +8,7 @@ from typing import final
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
-from xvarpro.operators._arithmetic import conj, drawn, like, minus, product
+from xvarpro.operators._arithmetic import conj, drawn, like, product
 from xvarpro.operators.interface import Operator
 
 
@@ -47,9 +47,6 @@ class Dense(Operator):
 
     def matvec(self, w: Array) -> Array:
         return product(self.array, w) if self.array.ndim == 2 else _by_column(self.array, w)
-
-    def residual(self, w: Array, y: Array) -> Array:
-        return minus(self.matvec(w), y)
 
     def rmatvec(self, r: Array) -> Array:
         A = adjoint(self.array)

@@ -9,7 +9,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import conj, drawn, like, minus, product
+from xvarpro.operators._arithmetic import conj, drawn, like, product
 from xvarpro.operators.interface import Operator
 
 
@@ -50,9 +50,6 @@ class Diagonal(Operator):
 
     def matvec(self, w: Array) -> Array:
         return self.matrix * w
-
-    def residual(self, w: Array, y: Array) -> Array:
-        return minus(self.matvec(w), y)
 
     def rmatvec(self, r: Array) -> Array:
         return conj(self.matrix) * r

@@ -9,7 +9,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import divisors, drawn, like, minus, product
+from xvarpro.operators._arithmetic import divisors, drawn, like, product
 from xvarpro.operators.interface import Operator
 
 
@@ -63,14 +63,6 @@ class Kronecker(Operator):
 
     def matvec(self, w: Array) -> Array:
         return _kron(self.A, self.B, self.right, w)
-
-    def residual(self, w: Array, y: Array) -> Array:
-        if self.B is not None:
-            return minus(self.matvec(w), y)
-        # in the shape of a product with A throughout: compilers see a matrix where a long column would hide it
-        xp, (m, n) = namespace_of(w), self.A.shape
-        W, Y = xp.reshape(w, (n, -1)), xp.reshape(y, (m, -1))
-        return xp.reshape(minus(product(self.A, W), Y), y.shape)
 
     def rmatvec(self, r: Array) -> Array:
         B = None if self.B is None else adjoint(self.B)
