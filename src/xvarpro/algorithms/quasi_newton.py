@@ -18,7 +18,7 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import dot, inner, sub
+from xvarpro.core.trees import dot, inner, raveled, sub, unraveled
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
@@ -83,7 +83,7 @@ class QuasiNewton(Algorithm):
 
         def remember(pairs: tuple[Array, Array]) -> tuple[Array, Array]:
             step, change = sub(iterate.theta, old.theta), sub(base.grad, before.grad)
-            return push(pairs[0], _flat(step)), push(pairs[1], _flat(change))
+            return push(pairs[0], raveled(step)), push(pairs[1], raveled(change))
 
         # before that, a pair would be gone again by the time it is wanted
         pairs = f.backend.when(state.calm + self.memory >= self.settle, remember, (state.S, state.Y))
@@ -112,14 +112,14 @@ class QuasiNewton(Algorithm):
         base = worked(base, projections=1 * method.needs_projection)
         iterate = base.iterate
         theta = iterate.theta
-        q = _flat(method.tangent(region, grad, theta))
-        S, Y = (_flat(method.tangent(region, _unflat(P, theta), theta), rows=1) for P in (state.S, state.Y))
-        newton = _unflat(-_inverse_hessian(f.backend, S, Y, q, method.length(base)), theta)
+        q = raveled(method.tangent(region, grad, theta))
+        S, Y = (raveled(method.tangent(region, unraveled(P, theta), theta), rows=1) for P in (state.S, state.Y))
+        newton = unraveled(-_inverse_hessian(f.backend, S, Y, q, method.length(base)), theta)
         a = method.toward(f, region, newton, theta)
         slope = dot(grad, a)
         xp = namespace_of(slope)
         steep = slope < -(xp.finfo(q.dtype).eps ** 0.5) * xp.sqrt(dot(grad, grad) * dot(a, a))
-        inside = steep & (inner(q, _flat(b)) <= self.trust * dot(grad, b))
+        inside = steep & (inner(q, raveled(b)) <= self.trust * dot(grad, b))
 
         def step(base: Any) -> Any:
             value = iterate.value
@@ -263,23 +263,6 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
     Yq = xp.expand_dims(scale * (Y @ q), axis=1)
     t = backend.solve_triangular(R, xp.expand_dims(weight, axis=1) * p + gamma * (YYp - Yq), transpose=True)
     return gamma * (q - Y.mT @ (column * p)[:, 0]) + S.mT @ (column * t)[:, 0]
-
-
-def _flat(tree: Leaves, rows: int = 0) -> Array:
-    """Leaves as one vector, or as rows of a matrix."""
-    xp = namespace_of(*tree)
-    parts = [xp.reshape(x, (*x.shape[:rows], -1)) for x in tree]
-    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
-
-
-def _unflat(v: Array, like: Leaves) -> Leaves:
-    """Inverse of `_flat`, over leading axes too."""
-    xp, out, at = namespace_of(v), [], 0
-    for x in like:
-        n = math.prod(x.shape)
-        out.append(xp.reshape(v[..., at : at + n], (*v.shape[:-1], *x.shape)))
-        at += n
-    return tuple(out)
 
 
 def _gap(iterate: Iterate) -> Array:

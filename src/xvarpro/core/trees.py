@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -168,6 +169,23 @@ def plus(a: Leaves, b: Leaves) -> Leaves:
 def scaled(alpha: Any, d: Leaves) -> Leaves:
     """``alpha d``."""
     return tuple(alpha * x for x in d)
+
+
+def raveled(tree: Leaves, rows: int = 0) -> Array:
+    """Leaves as one vector; with `rows`, as many leading axes stay."""
+    xp = _namespace.namespace_of(*tree)
+    parts = [xp.reshape(x, (*x.shape[:rows], -1)) for x in tree]
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
+
+
+def unraveled(v: Array, like: Leaves) -> Leaves:
+    """Inverse of `raveled`, over leading axes too."""
+    xp, out, at = _namespace.namespace_of(v), [], 0
+    for x in like:
+        n = math.prod(x.shape)
+        out.append(xp.reshape(v[..., at : at + n], (*v.shape[:-1], *x.shape)))
+        at += n
+    return tuple(out)
 
 
 def signs(like: Leaves) -> Leaves:

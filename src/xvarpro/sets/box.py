@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import NormBall
@@ -88,7 +88,7 @@ class Box(Set):
         outside = xp.maximum(lower - x, x - upper)
         width = xp.maximum(upper - lower, xp.maximum(xp.abs(lower), xp.abs(upper)))
         relative = xp.where(outside > 0, outside / or_one(width), 0 * outside)
-        return _largest(relative)
+        return xp.max(relative) if 0 not in x.shape else xp.sum(relative)
 
     def center(self, like: Array) -> Array:
         lower, upper = self._bounds(like)
@@ -252,8 +252,3 @@ def _numbers(x: object) -> np.ndarray:
         return np.asarray(backends.to_numpy(x), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ProblemError(f"bounds must be numbers or arrays of numbers, got {x!r}") from error
-
-
-def _largest(x: Array) -> Array:
-    xp = namespace_of(x)
-    return xp.max(x) if 0 not in x.shape else xp.zeros((), dtype=x.dtype, device=device(x))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import final
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
-from xvarpro.core.trees import sum_
+from xvarpro.core.trees import raveled, sum_, unraveled
 from xvarpro.sets._spectra import polar
 from xvarpro.sets.vectors import unit, vertex
 
@@ -43,8 +42,8 @@ class L2(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        u, length = unit(_flat(g))
-        return _apart(u, g), length[0]
+        u, length = unit(raveled(g))
+        return unraveled(u, g), length[0]
 
 
 @final
@@ -93,10 +92,10 @@ class L1(Norm):
     """
 
     def dual(self, g: Leaves) -> tuple[Leaves, Array]:
-        xp, flat = namespace_of(*g), _flat(g)
+        xp, flat = namespace_of(*g), raveled(g)
         first = xp.argmax(xp.abs(flat), axis=-1, keepdims=True)
         steepest = xp.take_along_axis(flat, first, axis=-1)
-        return _apart(vertex(flat, first, xp.sign(steepest)), g), xp.abs(steepest)[0]
+        return unraveled(vertex(flat, first, xp.sign(steepest)), g), xp.abs(steepest)[0]
 
 
 @final
@@ -177,24 +176,8 @@ class Spectral(Norm):
         return _by_matrix(polar, g)
 
 
-def _flat(g: Leaves) -> Array:
-    xp = namespace_of(*g)
-    parts = [xp.reshape(x, (-1,)) for x in g]
-    return parts[0] if len(parts) == 1 else xp.concat(parts)
-
-
-def _apart(flat: Array, like: Leaves) -> Leaves:
-    """Inverse of `_flat`."""
-    xp, parts, start = namespace_of(flat), [], 0
-    for x in like:
-        n = math.prod(x.shape)
-        parts.append(xp.reshape(flat[start : start + n], x.shape))
-        start += n
-    return tuple(parts)
-
-
 def _by_matrix(dual: Callable[[Array], tuple[Array, Array]], g: Leaves) -> tuple[Leaves, Array]:
     """`dual` of the matrices, and of what is none the l2 norm."""
-    parts = [dual(x) if x.ndim > 1 else unit(_flat((x,))) for x in g]
+    parts = [dual(x) if x.ndim > 1 else unit(raveled((x,))) for x in g]
     u = tuple(namespace_of(x).reshape(u, x.shape) for (u, _), x in zip(parts, g, strict=True))
     return u, sum_(namespace_of(size).sum(size) for _, size in parts)
