@@ -17,7 +17,6 @@ from tests.support import HOST_BACKENDS, central_differences, dictionary_problem
 from xvarpro.errors import ProblemError
 
 RNG = rng(4)
-OMEGA = np.eye(5) + 0.2 * RNG.normal(size=(5, 5))
 A, B, Y = RNG.normal(size=(9, 5)), RNG.normal(size=(7, 5)), RNG.normal(size=(9, 3))
 METHODS = {
     **rivals.BASELINES,
@@ -47,10 +46,10 @@ def sizes(theta):
 THETA = {"s": RNG.uniform(0.1, 0.3, size=5), "b": RNG.normal(size=3)}
 DATA = {"A": A, "B": B, "Y": Y}
 OVER = {"s": xv.sets.CappedSimplex(2.0)}
-SEPARABLE = xv.separable(gated("A"), moving, data=DATA, lam=0.3, Omega=OMEGA, R=sizes, mu=0.7)
+SEPARABLE = xv.separable(gated("A"), moving, data=DATA, lam=0.3, R=sizes, mu=0.7)
 BILEVEL = xv.bilevel(
     lower=xv.Level(gated("A"), moving, lam=0.3),
-    upper=xv.Level(gated("B"), RNG.normal(size=(7, 3)), lam=0.2, Omega=OMEGA),
+    upper=xv.Level(gated("B"), RNG.normal(size=(7, 3)), lam=0.2),
     data=DATA,
     R=sizes,
     mu=0.7,
@@ -65,8 +64,7 @@ def J_of(problem, theta, w):
     total = 0.0 if problem.R is None else 0.5 * problem.mu * float(problem.R(theta))
     for level in problem.levels:
         y = level.y(theta, problem.data) if callable(level.y) else level.y
-        Ow = w if level.Omega is None else level.Omega @ w
-        total += 0.5 * np.sum((level.M(theta, problem.data) @ w - y) ** 2) + 0.5 * level.lam * np.sum(Ow**2)
+        total += 0.5 * np.sum((level.M(theta, problem.data) @ w - y) ** 2) + 0.5 * level.lam * np.sum(w**2)
     return total
 
 
@@ -89,10 +87,7 @@ def test_w_has_its_minimum_and_its_curvature(problem):
     slope = J.slope_w(parts, w, J.residuals(parts, w))
     scale = np.linalg.norm(J.slope_w(parts, 0 * w, J.residuals(parts, 0 * w)))
     assert np.linalg.norm(slope) <= 1e-13 * scale
-    H = sum(
-        m.T @ m + level.lam * (np.eye(5) if level.Omega is None else level.Omega.T @ level.Omega)
-        for level, m in ((level, level.M(THETA, DATA)) for level in problem.levels)
-    )
+    H = sum(m.T @ m + level.lam * np.eye(5) for level, m in ((level, level.M(THETA, DATA)) for level in problem.levels))
     assert float(J.curvature_w(parts)) == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-12)
 
 
@@ -166,8 +161,9 @@ def test_a_dictionary_is_recognised(problem, theta, found):
 
 def test_what_has_no_joint_form_is_refused():
     problem = xv.separable(lambda x, _: x, np.ones(3), lam=1.0, W=xv.lower.Nonnegative())
-    with pytest.raises(ProblemError, match="free w"):
-        Joint(problem, NUMPY)
+    for other in (problem, xv.separable(lambda x, _: x, np.ones(3), lam=1.0, Omega=np.eye(3))):
+        with pytest.raises(ProblemError, match="free w"):
+            Joint(other, NUMPY)
 
 
 # -- dictionary learning, by formulas of its own -----------------------------------------------------------------------

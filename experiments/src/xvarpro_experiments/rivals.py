@@ -1,6 +1,6 @@
 """Joint baselines: theta and w as variables, nothing eliminated.
 
-For a separable problem the joint objective J is its one level, ``1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``. A
+For a separable problem the joint objective J is its one level, ``1/2 |M w - y|^2 + lam/2 |w|^2 + mu/2 R``. A
 bilevel problem has no joint form: its baselines see both splits pooled, ``J = f_L + f_U``, as a user without the second
 level would run them. They start from theta0 and the w that is optimal for it.
 """
@@ -51,10 +51,10 @@ class Joint:
 
     def __init__(self, problem: Problem, backend: xv.backends.Backend, over: Any = None) -> None:
         for level in problem.levels:
-            if level.W is not None or level.weights is not None or callable(level.lam):
+            if any(x is not None for x in (level.W, level.weights, level.Omega)) or callable(level.lam):
                 raise ProblemError(
-                    "a joint method needs a level with a free w, no weights and a number lam; got one with W, weights "
-                    "or lam(theta): pass a problem without"
+                    "a joint method needs a level with a free w, no weights, no Omega and a number lam; got one with "
+                    "W, weights, Omega or lam(theta): pass a problem without"
                 )
         self.problem, self.backend, self.over = problem, backend, over
 
@@ -78,8 +78,7 @@ class Joint:
     def _value(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
         total = sum(0.5 * dot(x, x) for x in r)
         for level in self.problem.levels:
-            v = _weighed(level.Omega, w)
-            total = total + 0.5 * _lam(level) * dot(v, v)
+            total = total + 0.5 * _lam(level) * dot(w, w)
         return total if parts.R is None else total + 0.5 * self.problem.mu * parts.R
 
     def by_theta(self, theta: Tree, w: Array) -> tuple[Parts, tuple[Array, ...], Tree]:
@@ -106,7 +105,7 @@ class Joint:
         """The gradient in w."""
         total = sum(M.rmatvec(x) for M, x in zip(parts.M, r, strict=True))
         for level in self.problem.levels:
-            total = total + _lam(level) * _weighed(level.Omega, _weighed(level.Omega, w), transposed=True)
+            total = total + _lam(level) * w
         return total
 
     def gradient(self, theta: Tree, w: Array) -> tuple[Tree, Array]:
@@ -125,7 +124,7 @@ class Joint:
         if others:
             system, target = self._pooled(parts, y)
         else:
-            system, target = System(parts.M[0], _lam(first), first.Omega), y[0]
+            system, target = System(parts.M[0], _lam(first), None), y[0]
         solver = xv.lower.choose(*system) if others or first.solver is None else first.solver
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), target)
 
@@ -137,7 +136,7 @@ class Joint:
             if _lam(level):
                 n = rows[0].shape[1]
                 eye = xp.eye(n, dtype=rows[0].dtype, device=device(rows[0]))
-                rows.append(_lam(level) ** 0.5 * _weighed(level.Omega, eye))
+                rows.append(_lam(level) ** 0.5 * eye)
                 targets.append(xp.zeros_like(targets[0][:1, :]) + xp.zeros_like(eye[:, :1]))
         return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
 
@@ -171,20 +170,15 @@ class Joint:
     def curvature_w(self, parts: Parts) -> Array:
         """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
         levels = self.problem.levels
-        flat = sum(_lam(level) for level in levels if level.Omega is None)
-        if len(levels) == 1 and hasattr(parts.M[0], "spectrum") and levels[0].Omega is None:
+        flat = sum(map(_lam, levels))
+        if len(levels) == 1 and hasattr(parts.M[0], "spectrum"):
             X = parts.M[0].spectrum(True)
             xp = xv.array_namespace(X)
             return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + flat
         A = [M.dense() for M in parts.M]
-        if len(levels) == 1 and levels[0].Omega is None and A[0].shape[1] > A[0].shape[0]:
+        if len(levels) == 1 and A[0].shape[1] > A[0].shape[0]:
             return top(A[0] @ A[0].mT) + flat
-        grams = [M.mT @ M for M in A]
-        for level in levels:
-            if level.Omega is not None:
-                Omega = level.Omega.dense() if isinstance(level.Omega, Operator) else level.Omega
-                grams.append(_lam(level) * (Omega.mT @ Omega))
-        return top(sum(grams)) + flat
+        return top(sum(M.mT @ M for M in A)) + flat
 
 
 def top(A: Array) -> Array:
@@ -199,15 +193,6 @@ def _lam(level: xv.Level) -> float:
 
 def _matrix(y: Array) -> Array:
     return xv.array_namespace(y).expand_dims(y, axis=1) if y.ndim == 1 else y
-
-
-def _weighed(Omega: Array | Operator | None, w: Array, transposed: bool = False) -> Array:
-    """``Omega w``, or ``Omega^T w``."""
-    if Omega is None:
-        return w
-    if isinstance(Omega, Operator):
-        return Omega.rmatvec(w) if transposed else Omega.matvec(w)
-    return (Omega.mT if transposed else Omega) @ w
 
 
 # -- methods that repeat a step ----------------------------------------------------------------------------------------
@@ -337,8 +322,7 @@ def hessian(J: Joint, z: Tree, grad: Tree, u: Tree, form: str) -> Tree:
         M, dM = parts.M[0], partition(parts.M[0])[1].fill(arrays(u[0]))
         (E,), dE = J.residuals(parts, w), dM.matvec(w) + M.matvec(dw)
         dX = arrays(M.outer(dE, w))[0] + arrays(M.outer(E, dw))[0]
-        ridge = _lam(level) * _weighed(level.Omega, _weighed(level.Omega, dw), transposed=True)
-        return mapped(lambda _: dX, u[0]), M.rmatvec(dE) + dM.rmatvec(E) + ridge
+        return mapped(lambda _: dX, u[0]), M.rmatvec(dE) + dM.rmatvec(E) + _lam(level) * dw
     xp = xv.array_namespace(z[1])
     lengths = [(dot(x, x) ** 0.5, dot(d, d) ** 0.5) for x, d in zip(arrays(z), arrays(u), strict=True)]
     h = lengths[0][0] * 0 + xp.inf
@@ -517,7 +501,7 @@ def _noise(backend: xv.backends.Backend, like: Tree) -> Tree:
 
 @dataclass(frozen=True)
 class _Penalty:
-    """Twice what J has besides residuals: ``mu R(theta)`` and ridges whose Omega is the identity."""
+    """Twice what J has besides residuals: ``mu R(theta)`` and the ridges."""
 
     R: Callable[[Tree], Array] | None
     mu: float
@@ -536,7 +520,6 @@ def _residual(z: Tree, data: Tree) -> Array:
     problem, w = data["problem"], z["w"]
     J = Joint(problem, xv.backends.get("numpy"))  # asks its backend for nothing here
     rows = list(J.residuals(J.parts(z["theta"]), w))
-    rows += [_lam(x) ** 0.5 * _weighed(x.Omega, w) for x in problem.levels if x.Omega is not None and _lam(x)]
     return rows[0] if len(rows) == 1 else xv.array_namespace(w).concat(rows)
 
 
@@ -548,7 +531,7 @@ def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
     """
     data = {"problem": problem}
     rows = _residual({"theta": theta, "w": w}, data).shape[0]
-    flat = sum(_lam(level) for level in problem.levels if level.Omega is None)
+    flat = sum(map(_lam, problem.levels))
     return xv.separable(
         _zero,
         _residual,
