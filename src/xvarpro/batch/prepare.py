@@ -13,6 +13,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.batch.objective import Batch
 from xvarpro.batch.region import Regions
 from xvarpro.core import trees
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 from xvarpro.driver.destination import CallerLayout, destination
@@ -183,7 +184,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
 
 def _check_each(x: Any, b: int) -> Any:
     if isinstance(x, Each) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
-        raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got {_shape(x.array)}")
+        raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}")
     return x
 
 
@@ -271,7 +272,3 @@ def _host(prepared: Prepared, x: Array, members: slice) -> dict[str, np.ndarray]
             f"the model function fails when it is called with some of the problems only ({type(error).__name__}: "
             f"{error}). Arrays in data that have one entry per problem must be marked, xv.Each(array)"
         ) from error
-
-
-def _shape(x: Any) -> str:
-    return f"shape {tuple(x.shape)}" if trees.is_array(x) else type(x).__name__

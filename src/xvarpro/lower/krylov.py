@@ -61,8 +61,7 @@ class LSMR(LowerSolver):
         checks.nonnegative(self, "tol")
         if not self.tol <= self.loosest < 1:
             raise ProblemError(f"{name} needs tol <= loosest < 1, got {self.tol!r} and {self.loosest!r}")
-        if not 0 < self.share < 1:
-            raise ProblemError(f"{name} needs a share of the gap with 0 < share < 1, got {self.share!r}")
+        checks.between(self, "share", 0, 1)
         checks.whole(self, "limit", 1)
         if not isinstance(self.preconditioner, Preconditioner):
             raise ProblemError(
