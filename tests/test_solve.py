@@ -347,6 +347,12 @@ def test_verified_feasibility_and_condition(backend):
     assert (fit.verified.units, fit.verified.dead_units) == (2, 0)
 
 
+def test_the_violation_is_measured_at_the_result():
+    tiny = 1e-14  # less than a start may have
+    over = xv.sets.Oracle(BOX.lmo, 10.0, lambda x: 0 * x[0] + tiny)
+    assert solve(over=over, max_iter=2).verified.violation == tiny
+
+
 def test_dead_units_are_counted_and_warned_about(backend):
     """A full step to a vertex of the l1 ball leaves one live atom."""
     start = dictionary_start()
