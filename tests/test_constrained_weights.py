@@ -242,24 +242,10 @@ def test_ill_conditioned_problems_end_with_a_certificate(cond, k, noise, backend
     assert certificate(A, y, w, 0.0, np.inf) <= 1e-14
 
 
-@pytest.mark.parametrize("n", [4, 9])
-def test_many_right_hand_sides_are_a_loop_over_them(n, backend):
-    A, y, *_ = level(2, shape=(14, n), k=21)
-    W = lower.Bounded(-0.1, 0.2)
-    together = host(Within(backend, W, A).argmin(y))
-    alone = np.concatenate([host(Within(backend, W, A).argmin(y[:, j : j + 1])) for j in range(21)], axis=1)
-    assert error(together, alone) <= 1e-12
-
-
 def test_more_right_hand_sides_than_are_inverted_at_a_time():
     A, y, *_ = level(2, shape=(130, 100), k=450)
     w = Within(NUMPY, lower.Nonnegative(), A).argmin(y)
     assert certificate(A, y, w, 0.0, np.inf) <= 1e-14
-
-
-def test_zero_target_has_zero_weights(backend):
-    A, _, *_ = level()
-    assert not host(Within(backend, lower.Nonnegative(), A).argmin(np.zeros((M, 2)))).any()
 
 
 def test_equal_bounds_fix_an_entry(backend):
@@ -383,12 +369,6 @@ def test_kinks_are_weights_at_a_bound_without_a_multiplier(backend):
     assert int(Within(backend, lower.Nonnegative(), A).diagnose(y).kinks) == 0
     w = np.maximum(rng(0).normal(size=(N, 20)), 0)
     assert int(Within(backend, lower.Nonnegative(), A).diagnose(A @ w).kinks) == (w == 0).sum()
-
-
-def test_factors_cross_a_compiled_loop():
-    for W, n in EXAMPLES:
-        A, *_ = level(shape=(M, n))
-        assert all(isinstance(x, np.ndarray) for x in Within(NUMPY, W, A).factor)
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------

@@ -138,25 +138,6 @@ def test_every_set_refuses_a_start_outside(over, model):
 # -- sets --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("theta0", "over", "message"),
-    [
-        ({"a": START}, {"b": Box(0.0, 10.0)}, r"over must have keys of theta, \['a'\], got 'b'"),
-        ({"a": START}, Box(0.0, 10.0), r"over must hold a set per array, .* for theta, a dict of several"),
-        ([START], [Box(0.0, 10.0), None], r"over must have 1 entries for theta, got 2"),
-        (START, {"a": Box(0.0, 10.0)}, r"over must match theta, which is one array, got a dict of sets"),
-        (
-            START,
-            Box(np.zeros(3), np.ones(3)),
-            r"must broadcast to a point of shape \(2,\), got shape \(3,\)",
-        ),
-        (START, 3.0, r"over must hold sets such as .*, got 3.0"),
-    ],
-)
-def test_sets_that_do_not_match_theta0(theta0, over, message, model):
-    refused(ProblemError, message, model, theta0, over=over)
-
-
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", None, True])
 def test_negative_weights(value):
     for name in ("lam", "mu"):

@@ -137,17 +137,6 @@ def test_tangent_is_the_orthogonal_projector(case):
         assert C.tangent(inside, x) == pytest.approx(inside, abs=1e-12 * np.abs(vertices).max())
 
 
-def test_a_batch_is_a_loop(case):
-    C, vertices = case
-    X, d = np.array([x for x, _ in points(vertices, 6)]), rng(0).normal(size=(6, N))
-    assert C.tangent(d, X) == pytest.approx(np.array([C.tangent(*row) for row in zip(d, X, strict=True)]))
-    assert C.tangent(d, X[0]) == pytest.approx(np.array([C.tangent(row, X[0]) for row in d]))
-    assert C.away(d, X) == pytest.approx(np.array([C.away(*row) for row in zip(d, X, strict=True)]))
-    if C.event_ndim:
-        t = C.tangent(d, X)
-        assert C.reach(t, X) == pytest.approx(np.array([C.reach(*row) for row in zip(t, X, strict=True)]), rel=1e-6)
-
-
 def directions(C, x, seed):
     """Of the face, toward a vertex, away from one of the face, and from one of the face to any."""
     draw = rng(seed)
