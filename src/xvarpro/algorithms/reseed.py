@@ -224,8 +224,10 @@ class Reseeded(Algorithm):
         feasible = room | (region.violation(put(multiple)) <= allowed)
 
         def otherwise(_: Array) -> Array:
-            wanted = event(C, xp.where(length > 0, length, size) * Z)
-            return xp.reshape(C.project(wanted) if C.has_projection else C.lmo(-wanted), Z.shape)
+            if C.has_projection:
+                return region.project(put(xp.where(length > 0, length, size) * Z))[at]
+            slopes = tuple(-Z if i == at else xp.zeros_like(x) for i, x in enumerate(theta))
+            return theta[at] + region.blmo(theta, slopes).d[at]
 
         made = f.backend.when(~feasible, otherwise, multiple)
         there = select(room, added, put(theta[at] + share * (made - theta[at])))
