@@ -17,7 +17,8 @@ from xvarpro.problem.problem import Level, Problem, bilevel, separable
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.reproducibility.comparison import Comparison, compare
 from xvarpro.reproducibility.verification import Verification, verify
-from xvarpro.results.result import Result, Trace
+from xvarpro.results.result import Result
+from xvarpro.results.trace import Trace
 
 __all__ = [
     "ColumnChunks",

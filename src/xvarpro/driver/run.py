@@ -23,7 +23,8 @@ from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Counts, Result, Trace, Verified
+from xvarpro.results.result import Counts, Result, Verified
+from xvarpro.results.trace import Trace
 
 _RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
 

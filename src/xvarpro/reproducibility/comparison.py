@@ -164,10 +164,32 @@ class Comparison:
         return "\n".join(lines)
 
     def plot(self) -> Figure:
-        """Draw the differences against iterations, log scale; a matplotlib Figure."""
-        from xvarpro.reproducibility.plotting import plot_comparison  # matplotlib is optional
+        """Draw the differences of objectives at every iteration, and of theta and gradients at the sampled ones.
 
-        return plot_comparison(self)
+        The gradients are those of both backends at one point; machine epsilon times the condition number is drawn for
+        comparison. A matplotlib Figure, on a log scale.
+        """
+        from xvarpro.results.plotting import COLOURS, Figure, positive, tidy  # matplotlib is optional
+
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        ax = figure.subplots()
+        n = np.arange(self.iterations + 1)
+        ax.plot(n, positive(self.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
+        for i, (name, deviation) in enumerate(self.deviations.items()):
+            colour = COLOURS[i % (len(COLOURS) - 1)]
+            for y, style, label in (
+                (deviation.theta, "o-", f"theta, {name}"),
+                (deviation.gradient, "s--", f"gradient at one point, {name}"),
+            ):
+                ax.plot(self.sampled, positive(y), style, color=colour, markersize=4, label=label)
+        ax.plot(self.sampled, self.predicted, color="0.5", linestyle=":", label="eps x condition")
+        ax.set_xscale("symlog", linthresh=1)
+        ax.set_yscale("log")
+        ax.set_xlabel("iteration")
+        ax.set_ylabel(f"relative difference from {next(iter(self.fits))}")
+        tidy(ax)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+        return figure
 
 
 def compare(

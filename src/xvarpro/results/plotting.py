@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+
+from xvarpro.results.trace import Trace
 
 try:
     from matplotlib.axes import Axes
@@ -12,21 +12,18 @@ try:
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
 
-if TYPE_CHECKING:
-    from xvarpro.results.result import Result
-
 __all__ = ["COLOURS", "Figure", "plot_trace", "positive", "tidy"]
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 
 
-def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
+def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
     """Draw objective and gap of a run against its iterations.
 
     Parameters
     ----------
-    result : Result
+    trace : Trace
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
@@ -44,7 +41,6 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     'iteration'
     """
     ax = Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
-    trace = result.trace
     ax.plot(trace.value, color=COLOURS[0], label="objective")
     parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
     for label, gap, colour in parts:

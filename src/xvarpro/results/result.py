@@ -19,45 +19,12 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.serialization import decode, encode, opaque
+from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = 3  # of the files
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One entry per iterate, the start included; NumPy arrays of length ``n_iter + 1``.
-
-    Attributes
-    ----------
-    value, gap_A, gap_B : arrays
-        Objective and both parts of the gap at the iterate.
-    alpha_A, alpha_B : arrays
-        Steps that led to it, per block; 0 at the start.
-    values, gradients, lmos, projections : arrays
-        Cumulative numbers of evaluations.
-    seconds : array
-        Time since the first iteration began, without set-up and compilation. The iterations of one call of a compiled
-        loop share its time evenly.
-    """
-
-    value: np.ndarray
-    gap_A: np.ndarray
-    gap_B: np.ndarray
-    alpha_A: np.ndarray
-    alpha_B: np.ndarray
-    values: np.ndarray
-    gradients: np.ndarray
-    lmos: np.ndarray
-    projections: np.ndarray
-    seconds: np.ndarray
-
-    @property
-    def gap(self) -> np.ndarray:
-        """The gap of the whole step, ``gap_A + gap_B``."""
-        return self.gap_A + self.gap_B
 
 
 @dataclass(frozen=True)
@@ -222,7 +189,7 @@ class Result:
         """
         from xvarpro.results.plotting import plot_trace  # matplotlib is optional
 
-        return plot_trace(self, ax)
+        return plot_trace(self.trace, ax)
 
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.

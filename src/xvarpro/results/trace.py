@@ -1,0 +1,41 @@
+"""The course of a run, iterate by iterate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One entry per iterate, the start included; NumPy arrays of length ``n_iter + 1``.
+
+    Attributes
+    ----------
+    value, gap_A, gap_B : arrays
+        Objective and both parts of the gap at the iterate.
+    alpha_A, alpha_B : arrays
+        Steps that led to it, per block; 0 at the start.
+    values, gradients, lmos, projections : arrays
+        Cumulative numbers of evaluations.
+    seconds : array
+        Time since the first iteration began, without set-up and compilation. The iterations of one call of a compiled
+        loop share its time evenly.
+    """
+
+    value: np.ndarray
+    gap_A: np.ndarray
+    gap_B: np.ndarray
+    alpha_A: np.ndarray
+    alpha_B: np.ndarray
+    values: np.ndarray
+    gradients: np.ndarray
+    lmos: np.ndarray
+    projections: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def gap(self) -> np.ndarray:
+        """The gap of the whole step, ``gap_A + gap_B``."""
+        return self.gap_A + self.gap_B
