@@ -48,6 +48,13 @@ class Dense(Operator):
     def matvec(self, w: Array) -> Array:
         return product(self.array, w) if self.array.ndim == 2 else _by_column(self.array, w)
 
+    def residual(self, w: Array, y: Array) -> Array:
+        r = self.matvec(w)
+        if r.dtype != y.dtype:
+            return r - y
+        r -= y  # in place where the framework can: y may be the largest array of the problem
+        return r
+
     def rmatvec(self, r: Array) -> Array:
         A = adjoint(self.array)
         return product(A, r) if A.ndim == 2 else _by_column(A, r)
