@@ -487,18 +487,14 @@ def test_solve_ends_on_a_kink_and_says_so():
     def one(theta, data):
         return xv.array_namespace(theta).asarray([[1.0], [0.0]], dtype=theta.dtype)
 
-    def judge(theta, data):
-        return xv.array_namespace(theta).asarray([[1.0], [0.0]], dtype=theta.dtype)
-
     def given(theta, data):
         return xv.array_namespace(theta).concat([theta, 0 * theta + 1])
 
     def goal(theta, data):
         return xv.array_namespace(theta).concat([0 * theta - 1, 0.5 - theta])
 
-    below = xv.Level(one, given, W=lower.Nonnegative())
-    stated = xv.bilevel(lower=below, upper=xv.Level(judge, goal))
-    fit = xv.solve(stated, np.array([0.7]), over=xv.sets.Box(-1.0, 1.0), algorithm=xv.algorithms.cr_varpro())
+    problem = xv.bilevel(lower=xv.Level(one, given, W=lower.Nonnegative()), upper=xv.Level(one, goal))
+    fit = xv.solve(problem, np.array([0.7]), over=xv.sets.Box(-1.0, 1.0), algorithm=xv.algorithms.cr_varpro())
     assert fit.status is xv.Status.KINK
     assert not fit.success
     assert fit.verified.kinks == 1
