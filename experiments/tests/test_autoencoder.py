@@ -121,7 +121,7 @@ def test_no_encoder_gets_below_the_floor(data, theta0):
 
 @pytest.fixture(scope="module")
 def found(data):
-    small = autoencoder.experiment(data, widths=WIDTHS, ridge=1e-6, batch=20)
+    small = autoencoder.experiment(data, widths=WIDTHS, ridge=1e-6)
     return race.run(small, Budget(25, 60.0), progress=False)
 
 

@@ -9,7 +9,8 @@ import pytest
 import xvarpro_experiments
 from typer.testing import CliRunner
 from xvarpro_experiments import datasets, report
-from xvarpro_experiments.dictionary import METHODS
+from xvarpro_experiments.methods import OURS
+from xvarpro_experiments.rivals import RIVALS
 
 import xvarpro as xv
 from xvarpro.cli import app
@@ -35,7 +36,7 @@ def done(tmp_path_factory):
 def test_the_table_and_the_summary_hold_the_same_numbers(done):
     result, summary, _ = done
     rows = {line.strip().split("  ")[0]: line.split() for line in result.stdout.splitlines()}
-    assert [r["method"] for r in summary["methods"]] == [m.name for m in METHODS]
+    assert [r["method"] for r in summary["methods"]] == [m.name for m in (*OURS, *RIVALS)]
     for r in summary["methods"]:
         row = rows[r["method"]]
         for reading in ("at_equal_seconds", "at_equal_iterations", "objective"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from xvarpro_experiments import datasets, photographs, race
 from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.methods import Tuned
 from xvarpro_experiments.photographs import Correlation, StackedConvolution, gram, psnr, sharpen
 
 import xvarpro as xv
@@ -169,8 +170,9 @@ def test_psnr_of_a_constant_error_at_a_shift():
 
 
 def test_a_race_over_every_family(photograph, tmp_path):
-    methods = tuple(m.grid[2] if m.grid else m for m in photographs.METHODS)
-    stated = replace(photographs.experiment([photograph], size=9, scale=5), methods=methods)
+    stated = photographs.experiment([photograph], size=9, scale=5)
+    methods = tuple(m.candidates[2] if isinstance(m, Tuned) else m for m in stated.methods)
+    stated = replace(stated, methods=methods)
     found = race.run(stated, Budget(4, 20.0), progress=False)
     for o in found.outcomes[0]:
         if np.isfinite(o.objective):

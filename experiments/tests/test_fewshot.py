@@ -210,10 +210,7 @@ class Fixed(Method):
         self.limits.append(budget.iterations)
         n = np.arange(len(self.values))
         curve = Curve(n, 1.0 * n, np.asarray(self.values))
-        return Outcome(
-            self.name, "rival", None, 0.0, 0.0, 0.0, 0.0, len(n) - 1, 1.0, 0.0, xv.Status.MAX_ITER, curve,
-            {"right": curve}, self.name,
-        )  # fmt: skip
+        return Outcome(self.name, "rival", None, 0.0, xv.Status.MAX_ITER, curve, {"right": curve})
 
 
 def test_the_number_of_iterations_is_that_of_the_best_accuracy():

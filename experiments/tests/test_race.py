@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from xvarpro_experiments import datasets, dictionary, race
 from xvarpro_experiments.descent import Budget
-from xvarpro_experiments.methods import Curve, Method, Outcome, Solver
+from xvarpro_experiments.methods import Curve, Method, Outcome, Solver, Tuned, tune
 from xvarpro_experiments.race import Experiment, Race
-from xvarpro_experiments.rivals import IPALM, JointProjectedGradient, tuned
+from xvarpro_experiments.rivals import IPALM, JointProjectedGradient
 
 import xvarpro as xv
 from xvarpro import Status
@@ -42,8 +42,9 @@ def outcome(name, family, iterations, seconds, value, status=Status.TIME_LIMIT):
     curve = Curve(*(np.asarray(x, float) for x in (iterations, seconds, value)))
     end = float(curve.value[-1])
     return Outcome(
-        name, family, None, end, end, 0.0, 0.0, int(iterations[-1]), float(seconds[-1]), 0.0, status, curve, {}, name
-    )
+        name, family, None, end, status, curve, own_objective=end, gap=0.0,
+        iterations=int(iterations[-1]), seconds=float(seconds[-1]),
+    )  # fmt: skip
 
 
 class Stub(Method):
@@ -78,6 +79,11 @@ def test_measures_are_taken_of_the_iterates_that_were_kept(found):
         assert o.measured["codes"].value[-1] == pytest.approx(np.sum(W), rel=1e-6)
 
 
+def test_tune_takes_the_first_of_the_best_and_drops_what_is_not_finite():
+    scores = {1.0: math.nan, 2.0: 5.0, 3.0: 4.0, 4.0: 4.0, 5.0: math.inf, 6.0: -math.inf}
+    assert tune(scores, scores.__getitem__) == 3.0
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_time_ends_every_method(method):
     o = method.run(small().task(0), Budget(None, 0.02))
@@ -85,19 +91,19 @@ def test_time_ends_every_method(method):
 
 
 def test_a_method_is_tuned_on_the_first_seed_only(monkeypatch):
-    candidates = tuple(JointProjectedGradient(step_size=10.0**k) for k in (-12, -5))
-    rival = tuned("PG, tuned", candidates)
+    candidates = tuple(JointProjectedGradient(scale=10.0**k) for k in (-4, 0))
+    rival = Tuned("PG, tuned", candidates=candidates)
     found = race.run(small((METHODS[0], rival)), Budget(10, 60.0), seeds=(0, 1))
     runs = found.of("PG, tuned")
     assert [o.run_as for o in runs] == [runs[0].run_as] * 2
     scores = [c.run(small().task(0), Budget(2, 60.0)).objective for c in candidates]
-    assert f"step_size={candidates[int(np.argmin(scores))].step_size!r}" in runs[0].run_as
+    assert f"scale={candidates[int(np.argmin(scores))].scale!r}" in runs[0].run_as
 
 
 def test_a_race_that_was_interrupted_goes_on(tmp_path):
     budget, experiment = Budget(5, 60.0), small(measures=MEASURES)
     first = race.run(experiment, budget, (0,), tmp_path)
-    lost = next(p for p in tmp_path.rglob("0-iPALM.npz"))
+    lost = next(p for p in tmp_path.rglob("0-iPALM.json"))
     lost.unlink()
     begun = []
     again = race.run(experiment, budget, (0,), tmp_path, announce=begun.append)

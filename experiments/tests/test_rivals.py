@@ -20,7 +20,7 @@ RNG = rng(4)
 A, B, Y = RNG.normal(size=(9, 5)), RNG.normal(size=(7, 5)), RNG.normal(size=(9, 3))
 METHODS = {
     **rivals.BASELINES,
-    "fixed step": JointProjectedGradient(step_size=1e-2),
+    "fixed step": JointProjectedGradient(scale=0.5),
     "Adam": JointAdam(rate=1e-2),
     "iPALM with inertia": IPALM(inertia=0.3, scale=0.9),
     "one sweep": AlternatingLeastSquares(sweeps=1),
@@ -224,6 +224,18 @@ def test_on_a_dictionary_the_steps_are_the_published_ones(method, inertia, scale
     np.testing.assert_allclose(done.state.w, W, rtol=1e-7, atol=1e-9)
 
 
+def test_a_fixed_step_is_a_share_of_the_first_one_and_stays():
+    D0 = dictionary_start()
+    task = Task(dictionary_problem(compress=False), D0, xv.sets.L1Ball(1e9))
+    fixed = JointProjectedGradient(scale=0.25)
+    usual, first, later = (
+        method.descend(task, Budget(n, 60.0)).state
+        for method, n in ((JointProjectedGradient(), 1), (fixed, 1), (fixed, 25))
+    )
+    np.testing.assert_allclose(D0 - first.theta, 0.25 * (D0 - usual.theta), rtol=1e-10)
+    assert later.memory[1] == first.memory[1] == usual.memory[1]
+
+
 @pytest.mark.parametrize("method", [IPALM(), AlternatingLeastSquares(sweeps=3)], ids=["iPALM", "ALS"])
 def test_backtracking_takes_the_place_of_a_formula(method):
     """The same dictionary, stated so that its form is not seen: the same end."""
@@ -315,17 +327,12 @@ def test_float32_stays_float32(name, backend):
     assert np.any(done.theta != theta0)
 
 
-def test_tune_takes_the_first_of_the_best_and_drops_what_is_not_finite():
-    scores = {1.0: math.nan, 2.0: 5.0, 3.0: 4.0, 4.0: 4.0, 5.0: math.inf, 6.0: -math.inf}
-    assert rivals.tune(scores, scores.__getitem__) == 3.0
-
-
 @pytest.mark.parametrize(
     ("build", "match"),
     [
         (lambda: IPALM(inertia=1.0), "inertia"),
         (lambda: IPALM(scale=0.0), "scale"),
-        (lambda: JointProjectedGradient(step_size=-1.0), "step_size"),
+        (lambda: JointProjectedGradient(scale=-1.0), "scale"),
         (lambda: JointAdam(rate=math.inf), "rate"),
         (lambda: AlternatingLeastSquares(sweeps=0), "sweeps"),
         (lambda: Jointly(inner=None), "inner"),

@@ -17,16 +17,9 @@ import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import race
-from xvarpro_experiments.checks import digest, generator, one_of, positive, whole
-from xvarpro_experiments.methods import DEFAULT, Curve, Measure, Method, Solver, Task
-from xvarpro_experiments.rivals import (
-    GRIDS,
-    IPALM,
-    AlternatingLeastSquares,
-    Jointly,
-    JointProjectedGradient,
-    tuned,
-)
+from xvarpro_experiments.checks import generator, one_of, positive, whole
+from xvarpro_experiments.methods import OURS, Measure, Method, Solver, Task
+from xvarpro_experiments.rivals import IPALM, RIVALS
 from xvarpro_experiments.trees import Array
 
 KERNEL = "kernel match"
@@ -157,30 +150,20 @@ def match(found: np.ndarray, true: np.ndarray) -> float:
 
 
 METHODS: tuple[Method, ...] = (
-    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
-    Solver(DEFAULT),
+    *OURS,
     Solver(
         "quasi-Newton from the start",
         algorithm=xv.algorithms.ProjectedQuasiNewton(
             base=xv.algorithms.SpectralProjectedGradient(), settle=0, memory=5
         ),
     ),
-    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
-    Solver("accelerated projected gradient", algorithm=xv.algorithms.AcceleratedProjectedGradient()),
-    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
-    JointProjectedGradient("joint PG, 1/L"),
-    tuned("joint PG, tuned", GRIDS["joint PG, best fixed step"]),
-    Jointly("joint accelerated PG"),
-    tuned("joint Adam, tuned", GRIDS["joint Adam, best rate"]),
-    AlternatingLeastSquares("alternating minimisation"),
+    *RIVALS,
     IPALM("PALM", inertia=0.0),
     IPALM("iPALM"),
-    tuned("iPALM, tuned", GRIDS["iPALM, tuned"]),
 )
 
 
 def experiment(
-    Y: np.ndarray | None = None,
     n: int = 50,
     length: int = 128,
     rho: float = 1.0,
@@ -195,10 +178,8 @@ def experiment(
 
     Parameters
     ----------
-    Y : array, shape (signals, *grid), optional
-        Measured signals; drawn by `signals` if None, other ones for every seed.
     n, length : int
-        Of drawn signals.
+        As in `signals`, other ones for every seed.
     rho, lam, noise : float
     units : float
         Factor on Y, > 0. The reduced problem stays the same: its objective is multiplied by ``units**2``, its minimiser
@@ -216,17 +197,11 @@ def experiment(
     """
     positive(units=units, rho=rho, lam=lam)
     one_of("dtype", dtype, ("float64", "float32"))
-    if Y is not None:
-        n, length = Y.shape[0], math.prod(Y.shape[1:])
 
     def task(seed: int) -> Task:
-        measures: dict[str, Measure] = {}
-        if Y is None:
-            made = signals(n, length, seed, noise)
-            measures[KERNEL] = lambda fit: match(np.asarray(fit.w, np.float64), made.w)
-            measured = units * made.Y
-        else:
-            measured = units * Y
+        made = signals(n, length, seed, noise)
+        measured = units * made.Y
+        measures: dict[str, Measure] = {KERNEL: lambda fit: match(np.asarray(fit.w, np.float64), made.w)}
         return Task(
             problem(measured.astype(dtype), lam),
             start(measured, rho, seed).astype(dtype),
@@ -239,15 +214,11 @@ def experiment(
 
     config = {
         "n": n, "length": length, "rho": rho, "lam": lam, "noise": noise, "units": units, "dtype": dtype,
-        "backend": backend, "device": device, "given": None if Y is None else digest(Y),
+        "backend": backend, "device": device,
     }  # fmt: skip
-    source = (
-        "given"
-        if Y is not None
-        else f"spikes blurred by one kernel, noise {noise:g} of their norm, other for each seed"
-    )
     facts = {
-        "data": f"{n} signals of {length} samples, {source}; multiplied by {units:g}",
+        "data": f"{n} signals of {length} samples, spikes blurred by one kernel, noise {noise:g} of their norm, other "
+        f"for each seed; multiplied by {units:g}",
         "problem": f"min 1/2 |w * X - Y|^2 + lambda/2 |w|^2 over w and |X|_F <= {rho:g}; lambda = {lam:g}",
         "start": f"Gaussian, |X|_F = {rho:g}",
         "optimum": "known in closed form, by water-filling",
@@ -258,61 +229,35 @@ def experiment(
     )  # fmt: skip
 
 
-def gaps(found: race.Race, seed: int, name: str) -> Curve:
-    """A method's relative optimality gap ``(f - f*) / (f_0 - f*)`` along its run, f_0 that of the start."""
-    outcome = next(o for o in found.outcomes[seed] if o.method == name)
-    best = found.optima[seed]
-    if best is None:
-        raise ProblemError(f"the optimum of seed {seed} is not known")
-    curve = outcome.curve
-    return curve._replace(value=(curve.value - best) / (curve.value[0] - best))
-
-
 def notes(found: race.Race) -> list[str]:
     """What the table does not say by itself."""
-    seeds = list(found.outcomes)
     best = found.best()
-    left = [float(gaps(found, s, best.method).value[-1]) for s in seeds]
-    said = [
+    runs = zip(found.of(best.method), found.optima.values(), strict=True)
+    left = [(o.objective - least) / (o.curve.value[0] - least) for o, least in runs if least is not None]
+    matches = [float(o.measured[KERNEL].value[-1]) for o in found.of(best.method)]
+    return [
         f"{best.method} ends {max(0.0, float(np.median(left))):.1e} above the global optimum, relative to its start "
         "(median over seeds; closed form).",
         "The model does not identify the kernel: at the optimum the signals are the measured ones, filtered, and the "
         "phases of the kernel are free.",
+        f"Cosine of the recovered and the true kernel at the best shift: {np.median(matches):.2f}; 1 is the same.",
     ]
-    matches = [float(o.measured[KERNEL].value[-1]) for o in found.of(best.method) if KERNEL in o.measured]
-    if matches:
-        said.append(
-            f"Cosine of the recovered and the true kernel at the best shift: {np.median(matches):.2f}; 1 is the same."
-        )
-    return said
 
 
 def _figures(found: race.Race) -> Mapping[str, Any]:
-    from xvarpro_experiments import figures, figures_deconvolution  # matplotlib: only where a figure is drawn
+    from xvarpro_experiments import figures_deconvolution  # matplotlib: only where a figure is drawn
 
-    curves = [[gaps(found, seed, name) for seed in found.outcomes] for name in found.names]
-    label = r"optimality gap $(f - f^\star) / (f_0 - f^\star)$"
-    drawn = {"gap": figures.convergence(found, [[_floored(c) for c in each] for each in curves], label)}
     seed, config = next(iter(found.outcomes)), found.experiment.config
     best = found.best(seed)
-    if KERNEL in best.measured and best.fit is not None:
-        made = signals(config["n"], config["length"], seed, config["noise"])
-        exact = optimum(config["units"] * made.Y, config["rho"], config["lam"])
-        i = int(np.argmax(np.sum(made.X**2, axis=1)))  # the signal with the largest energy shows the most
-        kernels = {
-            "true": made.w,
-            best.method: aligned(np.asarray(best.fit.w), made.w),
-            "closed form, phases 0": exact.w,
-        }
-        before = {"true signal": made.X[i], "measured, y": made.Y[i]}
-        after = {f"x, {best.method}": np.asarray(best.fit.theta)[i], "x, closed form: y, filtered": exact.X[i]}
-        drawn["kernel"] = figures_deconvolution.kernel(kernels, before, after)
-    return drawn
-
-
-def _floored(curve: Curve) -> Curve:
-    """A relative gap down to rounding errors."""
-    return curve._replace(value=np.maximum(curve.value, 1e-14))
+    if best.fit is None:
+        return {}
+    made = signals(config["n"], config["length"], seed, config["noise"])
+    exact = optimum(config["units"] * made.Y, config["rho"], config["lam"])
+    i = int(np.argmax(np.sum(made.X**2, axis=1)))  # the signal with the largest energy shows the most
+    kernels = {"true": made.w, best.method: aligned(np.asarray(best.fit.w), made.w), "closed form, phases 0": exact.w}
+    before = {"true signal": made.X[i], "measured, y": made.Y[i]}
+    after = {f"x, {best.method}": np.asarray(best.fit.theta)[i], "x, closed form: y, filtered": exact.X[i]}
+    return {"kernel": figures_deconvolution.kernel(kernels, before, after)}
 
 
 def aligned(found: np.ndarray, true: np.ndarray) -> np.ndarray:

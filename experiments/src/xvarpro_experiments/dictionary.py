@@ -14,9 +14,9 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem
 from xvarpro_experiments.checks import generator, positive
-from xvarpro_experiments.methods import DEFAULT, Method, Solver, Task
+from xvarpro_experiments.methods import OURS, Task
 from xvarpro_experiments.race import Experiment, Race
-from xvarpro_experiments.rivals import GRIDS, AlternatingLeastSquares, Jointly, JointProjectedGradient, tuned
+from xvarpro_experiments.rivals import RIVALS
 from xvarpro_experiments.trees import Array
 
 
@@ -54,21 +54,6 @@ def start(X: Array, atoms: int, radius: float = 1.0, seed: int = 0) -> np.ndarra
     positive(atoms=atoms, radius=radius)
     D = generator(seed).normal(size=(X.shape[0], atoms))
     return D * (radius / np.sum(np.abs(D)))
-
-
-METHODS: tuple[Method, ...] = (
-    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
-    Solver(DEFAULT),
-    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
-    Solver("accelerated projected gradient", algorithm=xv.algorithms.AcceleratedProjectedGradient()),
-    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
-    JointProjectedGradient("joint projected gradient, 1/L"),
-    tuned("joint projected gradient, tuned", GRIDS["joint PG, best fixed step"]),
-    Jointly("joint accelerated gradient"),
-    tuned("joint Adam, tuned", GRIDS["joint Adam, best rate"]),
-    tuned("joint iPALM, tuned", GRIDS["iPALM, tuned"]),
-    AlternatingLeastSquares("alternating least squares"),
-)
 
 
 def experiment(
@@ -131,7 +116,7 @@ def experiment(
         name="dictionary",
         title="dictionary learning under an l1 budget (Example 2)",
         task=task,
-        methods=METHODS,
+        methods=(*OURS, *RIVALS),
         config={
             "data": source, "pixels": pixels, "samples": samples, "atoms": atoms, "radius": rho, "ridge": ridge,
             "units": units, "dtype": dtype, "backend": backend, "device": device,

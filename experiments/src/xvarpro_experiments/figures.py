@@ -27,22 +27,17 @@ PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPA
 
 
 def of(race: Race) -> dict[str, Figure]:
-    """The figures that every race gets: the objective, and each measure that the experiment does not draw itself."""
+    """The figures that every race gets: the objective and each measure."""
     optima = list(race.optima.values())
     known = all(optimum is not None for optimum in optima)
     label = "distance from the optimum, relative" if known else race.experiment.objective
     out = {"convergence": convergence(race, [_above(race.of(n), optima) for n in race.names], label)}
     names = dict.fromkeys(name for each in race.outcomes.values() for o in each for name in o.measured)
     for name in names:
-        if name not in race.experiment.drawn:
-            plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
-            out[plain] = convergence(race, [measured(race, n, name) for n in race.names], name, "linear")
+        plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
+        curves = [[o.measured[name] for o in race.of(n) if name in o.measured] for n in race.names]
+        out[plain] = convergence(race, curves, name, "linear")
     return out
-
-
-def measured(race: Race, method: str, name: str) -> list[Curve]:
-    """A measure along the runs of a method."""
-    return [o.measured[name] for o in race.of(method) if name in o.measured]
 
 
 def _above(outcomes: Sequence[Any], optima: Sequence[float | None]) -> list[Curve]:

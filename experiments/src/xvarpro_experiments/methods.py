@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from xvarpro_experiments.checks import one_of
 from xvarpro_experiments.descent import Budget, Descent, Machine, Point
 from xvarpro_experiments.trees import Tree, arrays, is_finite
 
+T = TypeVar("T")
+
+TUNING = 0.2  # of the budget, for every candidate
 FAMILIES = ("paper", "ours", "rival", "floor")  # a floor is no method, but a line that others are measured against
 DEFAULT = "xvarpro's default"  # the name of `algorithm=None` in every table
 
@@ -155,10 +158,8 @@ class Outcome:
     method, family : str
     theta : pytree of NumPy arrays or None
         None of a method whose unknowns are others.
-    objective, own_objective, gap, violation : float
-        Reduced objective and gap at theta, the method's own objective, relative infeasibility; NaN where there is none.
-    iterations : int
-    seconds, setup_seconds : float
+    objective : float
+        Reduced objective at theta.
     status : Status
     curve : Curve
         Reduced objective of the iterates.
@@ -166,6 +167,10 @@ class Outcome:
         The measures of the task at iterates that were kept.
     run_as : str
         The method as it was run, its tuned numbers included.
+    own_objective, gap, violation : float
+        The method's own objective, the gap and the relative infeasibility of theta; NaN where there is none.
+    iterations : int
+    seconds, setup_seconds : float
     fit : Result or None
         Of the method itself, or the certificate of where it ended.
     """
@@ -174,16 +179,16 @@ class Outcome:
     family: str
     theta: Tree | None
     objective: float
-    own_objective: float
-    gap: float
-    violation: float
-    iterations: int
-    seconds: float
-    setup_seconds: float
     status: Status
     curve: Curve
-    measured: Mapping[str, Curve]
-    run_as: str
+    measured: Mapping[str, Curve] = field(default_factory=dict)
+    run_as: str = ""
+    own_objective: float = math.nan
+    gap: float = math.nan
+    violation: float = 0.0
+    iterations: int = 0
+    seconds: float = 0.0
+    setup_seconds: float = 0.0
     fit: Result | None = None
 
     @property
@@ -223,10 +228,9 @@ class Method(ABC):
     def __post_init__(self) -> None:
         one_of("family", self.family, FAMILIES)
 
-    @property
-    def grid(self) -> tuple[Method, ...]:
-        """The same method with other numbers, from which it is tuned; empty where there is nothing to tune."""
-        return ()
+    def tuned(self, task: Task, budget: Budget) -> Method:
+        """The method with the numbers that a task and a budget choose; itself where there is nothing to tune."""
+        return self
 
     @abstractmethod
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
@@ -293,12 +297,16 @@ class Solver(Method):
         None is xvarpro's default.
     problem : callable, optional
         What it solves, from the task; by default the task's problem.
+    over : Set or pytree of sets, optional
+        What it solves it over; by default the task's set.
     """
 
     algorithm: Algorithm | None = None
     problem: Callable[[Task], Problem] | None = None
+    over: Any = field(default=None, repr=False)
 
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+        task = task if self.over is None else replace(task, over=self.over)
         own = None if self.problem is None else self.problem(task)
         kept = Kept(budget)
         fit = task.solve(
@@ -311,29 +319,59 @@ class Solver(Method):
             progress=progress,
         )
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta)
+        done = self.outcome(task, points, fit.status, own, fit.setup_seconds, fit.value)
+        done = replace(done, run_as=fit.algorithm, fit=fit)
         if own is not None:
-            return replace(
-                self.outcome(task, points, fit.status, own, fit.setup_seconds, fit.value), run_as=fit.algorithm, fit=fit
-            )
-        points = points if task.followed else points[-1:]
-        seen = [task.certify(p.theta) for p in points] if task.measures else []
-        return Outcome(
-            method=self.name,
-            family=self.family,
-            theta=fit.theta,
-            objective=fit.value,
-            own_objective=fit.value,
-            gap=fit.gap,
-            violation=fit.verified.violation,
-            iterations=fit.n_iter,
-            seconds=fit.seconds,
-            setup_seconds=fit.setup_seconds,
-            status=fit.status,
-            curve=Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value),
-            measured=measured(task, points, seen, None),
-            run_as=fit.algorithm,
-            fit=fit,
-        )
+            return done
+        curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value)
+        return replace(done, objective=fit.value, gap=fit.gap, violation=fit.verified.violation, curve=curve)
+
+
+OURS: tuple[Method, ...] = (
+    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
+    Solver(DEFAULT),
+    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
+    Solver("accelerated projected gradient", algorithm=xv.algorithms.AcceleratedProjectedGradient()),
+    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
+)
+
+
+@dataclass(frozen=True)
+class Tuned(Method):
+    """The best of several methods.
+
+    Each candidate runs for `TUNING` of the budget, the best two for all of it, since a step may diverge late, and the
+    one whose reduced objective is lowest is chosen.
+    """
+
+    family: str = "rival"
+    candidates: tuple[Method, ...] = field(default=(), repr=False)
+
+    def tuned(self, task: Task, budget: Budget) -> Method:
+        part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
+        blind = replace(task, measures={}, followed=False)
+
+        def end(each: Method, budget: Budget) -> float:
+            return each.run(blind, budget, False).objective
+
+        scores = [end(each, Budget(part, TUNING * budget.seconds)) for each in self.candidates]
+        first = tune(range(len(scores)), scores.__getitem__)
+        second = tune([i for i in range(len(scores)) if i != first] or [first], scores.__getitem__)
+        best = tune([self.candidates[first], self.candidates[second]], lambda each: end(each, budget))
+        return replace(best, name=self.name, family=self.family)
+
+    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+        return self.tuned(task, budget).run(task, budget, progress)
+
+
+def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
+    """The candidate with the smallest score, the first of equals; one that is not finite loses."""
+
+    def key(candidate: T) -> tuple[bool, float]:
+        value = score(candidate)
+        return not math.isfinite(value), value
+
+    return min(candidates, key=key)
 
 
 class Kept:

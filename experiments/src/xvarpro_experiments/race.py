@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,7 @@ from xvarpro import Comparison, Result, Status
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.methods import Curve, Method, Outcome, Task
-from xvarpro_experiments.rivals import tune
 
-TUNING = 0.2  # of the budget, for every candidate of a grid
 REACHED = 1e-3  # relative: a value counts as reached that close to it
 TIED = 1e-3  # relative: objectives that close are a tie, where the spread over starts is not wider
 
@@ -44,8 +42,6 @@ class Experiment:
         Name of the objective with its unit, for axes.
     figures : callable, optional
         Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
-    drawn : tuple of str
-        Measures that `figures` shows: they get no other figure.
     notes : callable, optional
         Sentences below the table: ``notes(race) -> sequence of str``.
     """
@@ -58,7 +54,6 @@ class Experiment:
     facts: Mapping[str, str]
     objective: str = "reduced objective"
     figures: Callable[[Race], Mapping[str, Any]] | None = None
-    drawn: tuple[str, ...] = ()
     notes: Callable[[Race], Sequence[str]] | None = None
 
 
@@ -200,9 +195,7 @@ def run(
     progress: bool | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> Race:
-    """Every method from every seed. A method with a grid is tuned on the first seed: each of its candidates runs for
-    `TUNING` of the budget, the best two for all of it, since a step may diverge late, and the one whose reduced
-    objective is lowest then runs from all seeds.
+    """Every method from every seed; what there is to tune is tuned on the first one.
 
     Parameters
     ----------
@@ -241,29 +234,13 @@ def run(
             if kept is None:
                 announce(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
                 if method.name not in chosen:
-                    chosen[method.name] = _tuned(method, experiment.task(seeds[0]), budget)
+                    chosen[method.name] = method.tuned(experiment.task(seeds[0]), budget)
                 kept = chosen[method.name].run(task, budget, progress)
                 if shelf is not None:
                     shelf.keep(seed, kept)
             found.append(kept)
         outcomes[seed] = tuple(found)
     return Race(experiment, budget, outcomes, optima)
-
-
-def _tuned(method: Method, task: Task, budget: Budget) -> Method:
-    if not method.grid:
-        return method
-    part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
-    short = Budget(part, TUNING * budget.seconds)
-    blind = replace(task, measures={}, followed=False)
-
-    def end(each: Method, budget: Budget) -> float:
-        return each.run(blind, budget, False).objective
-
-    scores = {i: end(each, short) for i, each in enumerate(method.grid)}
-    first = tune(scores, scores.__getitem__)
-    second = tune([i for i in scores if i != first], scores.__getitem__) if len(scores) > 1 else first
-    return tune([method.grid[first], method.grid[second]], lambda each: end(each, budget))
 
 
 def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Comparison:
@@ -291,52 +268,39 @@ class _Shelf:
         path = self._path(seed, method)
         if not path.is_file():
             return None
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        meta = json.loads(str(arrays.pop("meta")))
-        fit_path = path.with_suffix(".fit.npz")
-        fit = Result.load(fit_path) if fit_path.is_file() else None
-        curves = {
-            name: Curve(*(arrays[f"{i}_{part}"] for part in Curve._fields)) for i, name in enumerate(meta["curves"])
-        }
+        kept = json.loads(path.read_text())
+        fit = Result.load(path.with_suffix(".npz")) if path.with_suffix(".npz").is_file() else None
+        curves = {name: Curve(*map(np.asarray, parts)) for name, parts in kept["curves"].items()}
         return Outcome(
             theta=None if fit is None else fit.theta,
-            status=Status[meta["status"]],
+            status=Status[kept["status"]],
             curve=curves.pop(""),
             measured=curves,
             fit=fit,
-            **meta["names"],
-            **meta["numbers"],
+            **kept["plain"],
         )
 
     def keep(self, seed: int, outcome: Outcome) -> None:
-        path = self._path(seed, outcome.method)
         curves = {"": outcome.curve, **outcome.measured}
-        arrays = {f"{i}_{p}": getattr(c, p) for i, c in enumerate(curves.values()) for p in Curve._fields}
-        meta = {
-            "names": {key: getattr(outcome, key) for key in ("method", "family", "run_as")},
-            "numbers": {key: getattr(outcome, key) for key in _NUMBERS},
+        kept = {
+            "plain": {f.name: getattr(outcome, f.name) for f in fields(outcome) if f.name not in _NOT_PLAIN},
             "status": outcome.status.name,
-            "curves": list(curves),
+            "curves": {name: [part.tolist() for part in curve] for name, curve in curves.items()},
         }
+        path = self._path(seed, outcome.method)
         if outcome.fit is not None:
-            _whole(path.with_suffix(".fit.npz"), outcome.fit.save)
-        _whole(path, lambda to: _save(to, meta, arrays))
+            _whole(path.with_suffix(".npz"), outcome.fit.save)
+        _whole(path, lambda to: to.write_text(json.dumps(kept)))
 
     def _path(self, seed: int, method: str) -> Path:
         plain = "".join(c if c.isalnum() else "-" for c in method)
-        return self._folder / f"{seed}-{plain}.npz"
+        return self._folder / f"{seed}-{plain}.json"
 
 
-_NUMBERS = ("objective", "own_objective", "gap", "violation", "iterations", "seconds", "setup_seconds")
+_NOT_PLAIN = ("theta", "status", "curve", "measured", "fit")
 
 
-def _save(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, meta=np.array(json.dumps(meta)), **arrays)
-
-
-def _whole(path: Path, write: Callable[[Path], None]) -> None:
+def _whole(path: Path, write: Callable[[Path], Any]) -> None:
     part = path.with_suffix(".part")
     write(part)
     os.replace(part, path)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from xvarpro import Status
 from xvarpro.cli import tables
+from xvarpro_experiments.methods import Tuned
 from xvarpro_experiments.race import Race
 
 
@@ -71,8 +72,8 @@ def legend(found: Race) -> str:
 
 def tuned(found: Race) -> list[str]:
     """A sentence for every method that was tuned: what came out."""
-    grids = [m.name for m in found.experiment.methods if m.grid]
-    return [f"tuned: {name} is {found.of(name)[0].run_as}" for name in grids]
+    names = [m.name for m in found.experiment.methods if isinstance(m, Tuned)]
+    return [f"tuned: {name} is {found.of(name)[0].run_as}" for name in names]
 
 
 def duel(found: Race) -> list[str]:

@@ -8,11 +8,10 @@ level would run them. They start from theta0 and the w that is optimal for it.
 from __future__ import annotations
 
 import itertools
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar, cast, final
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 from array_api_compat import device
@@ -26,10 +25,8 @@ from xvarpro.operators import Dense, Operator
 from xvarpro_experiments import descent
 from xvarpro_experiments.checks import positive, whole
 from xvarpro_experiments.descent import Budget, Descent, Machine, Means
-from xvarpro_experiments.methods import Kept, Method, Outcome, Repeated, Task
+from xvarpro_experiments.methods import Kept, Method, Outcome, Repeated, Task, Tuned
 from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapped, partition, sub
-
-T = TypeVar("T")
 
 _SHRINK, _GROW, _LIMIT = 0.8, 2.0, 60  # of a backtracked L
 _EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iterations for each; 30 at the start
@@ -215,14 +212,9 @@ class JointMethod(Repeated):
     """A method on the joint objective."""
 
     family: str = "rival"
-    candidates: tuple[JointMethod, ...] = field(default=(), repr=False)
 
     def measured_by(self, task: Task) -> Problem | None:
         return task.joint
-
-    @property
-    def grid(self) -> tuple[Method, ...]:
-        return tuple(replace(each, name=self.name) for each in self.candidates)
 
     def descend(self, task: Task, budget: Budget) -> Descent:
         machine = task.machine
@@ -261,23 +253,22 @@ class _Step:
 class JointProjectedGradient(JointMethod):
     """Simultaneous projected gradient on (theta, w) with one step for both, the paper's baseline.
 
+    Its step is 1/L, L the largest eigenvalue of the joint Hessian, refreshed by power iterations.
+
     Parameters
     ----------
-    step_size : float, optional
-        Fixed step > 0 instead of 1/L, L the largest eigenvalue of the joint Hessian, refreshed by
-        power iterations.
+    scale : float, optional
+        Fixed step instead: `scale` > 0 times the 1/L of the start, whatever the units of the problem.
     """
 
-    step_size: float | None = None
+    scale: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.step_size is not None:
-            positive(step_size=self.step_size)
+        if self.scale is not None:
+            positive(scale=self.scale)
 
     def memory(self, J: Joint, at: State, form: str) -> Tree:
-        if self.step_size is not None:
-            return ()
         z = (at.theta, at.w)
         noise = _noise(J.backend, z)
         one = dot(at.w, at.w) * 0 + 1
@@ -286,14 +277,11 @@ class JointProjectedGradient(JointMethod):
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
         z, memory = (at.theta, at.w), at.memory
         grad = J.gradient(*z)
-        if self.step_size is None:
+        if self.scale is None:
             xp = xv.array_namespace(k)
             due = (k > 1) & ((k - 1) % _EVERY == 0)
             memory = self._powers(J, z, grad, xp.where(due, 0 * k + _POWERS, 0 * k), memory, form)
-            alpha = 1 / memory[1]
-        else:
-            alpha = self.step_size * (0 * k + 1)
-        theta, w = axpy(-alpha, grad, z)
+        theta, w = axpy(-(self.scale or 1.0) / memory[1], grad, z)
         return State(J.project(theta), w, memory)
 
     def _powers(
@@ -595,23 +583,18 @@ BASELINES: dict[str, Method] = {
 }
 
 # with parameters that have to be tried
-GRIDS: dict[str, tuple[JointMethod, ...]] = {
-    "joint PG, best fixed step": tuple(JointProjectedGradient(step_size=10.0**k) for k in range(-9, 3)),
+GRIDS: dict[str, tuple[Method, ...]] = {
+    "joint PG, best fixed step": tuple(JointProjectedGradient(scale=10.0 ** (k / 2)) for k in range(-4, 5)),
     "joint Adam, best rate": tuple(JointAdam(rate=10.0 ** (k / 2)) for k in range(-10, 1)),
     "iPALM, tuned": tuple(IPALM(inertia=b, scale=s) for b, s in itertools.product((0.0, 0.3, 0.6, None), (0.9, 1.5))),
 }
 
-
-def tuned(name: str, candidates: tuple[JointMethod, ...]) -> JointMethod:
-    """The method of a grid, under a name, to be tuned among its candidates."""
-    return replace(candidates[0], name=name, candidates=candidates)
-
-
-def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
-    """The candidate with the smallest score, the first of equals; one that is not finite loses."""
-
-    def key(method: T) -> tuple[bool, float]:
-        value = score(method)
-        return not math.isfinite(value), value
-
-    return min(candidates, key=key)
+# of every experiment whose problem has a joint form
+RIVALS: tuple[Method, ...] = (
+    JointProjectedGradient("joint projected gradient, 1/L"),
+    Tuned("joint projected gradient, tuned", candidates=GRIDS["joint PG, best fixed step"]),
+    Jointly("joint accelerated gradient"),
+    Tuned("joint Adam, tuned", candidates=GRIDS["joint Adam, best rate"]),
+    Tuned("iPALM, tuned", candidates=GRIDS["iPALM, tuned"]),
+    AlternatingLeastSquares("alternating least squares"),
+)

@@ -1,4 +1,4 @@
-"""Sparse autoencoder with latent-dimension selection, Example 1: see `problem`, `experiment` and `sweep`."""
+"""Sparse autoencoder with latent-dimension selection, Example 1: see `problem` and `experiment`."""
 
 from xvarpro_experiments.autoencoder.comparison import (
     LATENTS,
@@ -8,13 +8,12 @@ from xvarpro_experiments.autoencoder.comparison import (
     collapse,
     experiment,
     quasi_newton,
+    selection,
     setting,
 )
 from xvarpro_experiments.autoencoder.data import Data, centred, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.autoencoder.model import (
-    RHO,
-    Kept,
     active,
     over,
     pca_loss,
@@ -23,10 +22,9 @@ from xvarpro_experiments.autoencoder.model import (
     reconstruction_loss,
     start,
 )
-from xvarpro_experiments.autoencoder.selection import sweep
 
 __all__ = [
-    "LATENTS", "LOSS", "MSE", "PCA", "RHO", "Adam", "Data", "Kept", "Setting", "active", "centred", "collapse",
-    "experiment", "load", "over", "pca_loss", "principal_axes", "problem", "quasi_newton", "reconstruction_loss",
-    "setting", "start", "sweep",
+    "LATENTS", "LOSS", "MSE", "PCA", "Adam", "Data", "Setting", "active", "centred", "collapse", "experiment", "load",
+    "over", "pca_loss", "principal_axes", "problem", "quasi_newton", "reconstruction_loss", "selection", "setting",
+    "start",
 ]  # fmt: skip

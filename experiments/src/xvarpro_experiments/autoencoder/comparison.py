@@ -1,10 +1,10 @@
-"""The autoencoder as a race, and the collapse of its latents under full steps."""
+"""The autoencoder as a race, the collapse of its latents under full steps, and what a ridge selects."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,15 +19,17 @@ from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.data import Data, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.checks import positive
-from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
+from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task, Tuned
 from xvarpro_experiments.race import Experiment, Race
 
 WIDTHS = {"mnist": (256, 128, 64, 32), "cifar10": (512, 256, 128, 64), "digits": (32, 16, 12, 8)}
 LOSS = "test loss [1/2 |x - xhat|^2 per image]"
 MSE = "test MSE [per pixel]"
 LATENTS = "active latents"
+REFITTED = "test loss of the active latents, decoder refitted"
+AXES = "test loss of PCA with as many axes"
 RATES = tuple(10.0 ** (k / 2) for k in range(-8, -2))  # 1e-4 ... 3e-2
-STEPS = tuple(10.0**k for k in range(-13, -4))  # as wide as it takes for all of MNIST in other units
+BATCH = 500  # images of each level in a mini-batch
 
 
 def quasi_newton(memory: int = 10) -> Algorithm:
@@ -45,8 +47,8 @@ class Setting:
     data : Data
     widths : tuple of int
         Of the four tanh layers.
-    ridge, mu, rho, gain : float
-        As in `model.problem` and `model.start`.
+    ridge : float
+        As in `model.problem`.
     splits : int
         2 for the paper's two levels, 1 for one.
     units : float
@@ -59,9 +61,6 @@ class Setting:
     data: Data
     widths: tuple[int, ...]
     ridge: float = model.RIDGE
-    mu: float = model.MU
-    rho: float = model.RHO
-    gain: float = model.GAIN
     splits: int = 2
     units: float = 1.0
     dtype: str = "float64"
@@ -76,7 +75,7 @@ class Setting:
         """The problem with so many splits, in these units."""
         X = (self.units * self.data.train).astype(self.dtype)
         scale = 1 / (self.units * self.data.rms)
-        return model.problem(X, self.ridge, self.mu * self.units**2, splits, scale)
+        return model.problem(X, self.ridge, model.MU * self.units**2, splits, scale)
 
     def task(self, seed: int) -> Task:
         """The instance of a seed."""
@@ -84,8 +83,8 @@ class Setting:
         pixels = self.data.train.shape[1]
         return Task(
             stated,
-            model.start(pixels, self.widths, seed, self.rho, self.gain, self.dtype),
-            model.over(self.rho),
+            model.start(pixels, self.widths, seed, dtype=self.dtype),
+            model.over(),
             joint=None if self.splits == 1 else self.problem(1),
             measures=self.measures,
             backend=self.backend,
@@ -115,7 +114,7 @@ class Setting:
     @property
     def config(self) -> dict[str, Any]:
         """As JSON takes it."""
-        names = ("ridge", "mu", "rho", "gain", "splits", "units", "dtype", "backend", "device")
+        names = ("ridge", "splits", "units", "dtype", "backend", "device")
         return {
             "data": self.data.source,
             "widths": list(self.widths),
@@ -137,7 +136,7 @@ class Setting:
             "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
             "levels": levels,
             "encoder": f"{pixels} pixels, tanh layers {', '.join(map(str, self.widths))}",
-            "numbers": f"rho = {self.rho:g}, mu = {self.mu:g}, lam = {self.ridge:g} per image of its level, "
+            "numbers": f"rho = {model.RHO:g}, mu = {model.MU:g}, lam = {self.ridge:g} per image of its level, "
             f"intensities times {self.units:g}",
         }
 
@@ -173,14 +172,12 @@ def setting(
     return Setting(images, tuple(widths), **numbers)
 
 
-def experiment(data: Data | str = "mnist", batch: int = 500, **options: Any) -> Experiment:
+def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
     """The paper's Example 1, with its rivals.
 
     Parameters
     ----------
     data : Data or str
-    batch : int
-        Images of each level in a mini-batch.
     **options
         Of `setting`.
 
@@ -197,24 +194,24 @@ def experiment(data: Data | str = "mnist", batch: int = 500, **options: Any) -> 
         Solver(DEFAULT),
         Solver("quasi-Newton", algorithm=quasi_newton()),
         Solver("Frank-Wolfe, separate steps, cap 0.01", algorithm=separate(0.01)),
-        Adam("VarPro on mini-batches", rate=RATES[2], batch=batch, rates=RATES[1:5]),
+        Tuned("VarPro on mini-batches", "ours", tuple(Adam(rate=x, batch=BATCH) for x in RATES[1:5])),
     )
     if of.splits == 2:
         ours += (Solver("quasi-Newton, one level with all images", algorithm=quasi_newton(), problem=_pooled),)
-    steps = tuple(rivals.JointProjectedGradient(step_size=x) for x in STEPS)
+    batches = tuple(Adam(rate=x, batch=BATCH, joint=True) for x in RATES[1:5])
     others: tuple[Method, ...] = (
-        rivals.tuned("joint projected gradient, tuned", steps),
-        rivals.tuned("joint Adam, tuned", tuple(rivals.JointAdam(rate=x) for x in RATES)),
-        Adam("joint Adam on mini-batches, tuned", "rival", RATES[2], batch, True, RATES[1:5]),
-        Adam("Adam on the reduced problem, tuned", "rival", rates=RATES),
+        Tuned("joint projected gradient, tuned", candidates=rivals.GRIDS["joint PG, best fixed step"]),
+        Tuned("joint Adam, tuned", candidates=tuple(rivals.JointAdam(rate=x) for x in RATES)),
+        Tuned("joint Adam on mini-batches, tuned", candidates=batches),
+        Tuned("Adam on the reduced problem, tuned", candidates=tuple(Adam(rate=x) for x in RATES)),
     )
     title = "sparse autoencoder with latent-dimension selection (Example 1)"
     figures, notes = partial(_figures, of), partial(_notes, of)
-    return _raced(of, "autoencoder", title, (*ours, *others), {"batch": batch}, figures=figures, notes=notes)
+    return _raced(of, "autoencoder", title, (*ours, *others), figures=figures, notes=notes)
 
 
-def collapse(data: Data | str = "mnist", caps: Sequence[float] = (0.1, 0.01), **options: Any) -> Experiment:
-    """What a shared full step does to the latents, next to separate steps with a cap.
+def collapse(data: Data | str = "mnist", **options: Any) -> Experiment:
+    """What a shared full step does to the latents, next to separate steps of at most 1, 0.1 and 0.01.
 
     A step toward a vertex of the set of s leaves one latent at alpha = 1. Where the ridge makes the vertex look good,
     the paper's step takes it, and latents with s_i = 0 come back only by further such steps.
@@ -222,8 +219,6 @@ def collapse(data: Data | str = "mnist", caps: Sequence[float] = (0.1, 0.01), **
     Parameters
     ----------
     data : Data or str
-    caps : sequence of float
-        Largest steps of s, in (0, 1].
     **options
         Of `setting`; the ridge is 1e-3 unless given.
     """
@@ -232,18 +227,59 @@ def collapse(data: Data | str = "mnist", caps: Sequence[float] = (0.1, 0.01), **
         Solver("CR-VarPro: one Armijo step for s and phi", "paper", xv.algorithms.cr_varpro()),
         Solver("one adaptive step for s and phi", algorithm=xv.algorithms.FrankWolfe()),
         Solver("separate steps, no cap", algorithm=separate(1.0)),
-        *(Solver(f"separate steps, cap {cap:g}", algorithm=separate(cap)) for cap in caps),
+        *(Solver(f"separate steps, cap {cap:g}", algorithm=separate(cap)) for cap in (0.1, 0.01)),
         Solver("quasi-Newton", algorithm=quasi_newton()),
     )
-    title, figures = "latents under shared and separate steps (Example 1)", _collapse_figures
-    return _raced(of, "autoencoder-collapse", title, methods, {"caps": list(caps)}, figures=figures)
+    title = "latents under shared and separate steps (Example 1)"
+    return _raced(of, "autoencoder-collapse", title, methods, figures=_collapse_figures)
 
 
-def _raced(
-    of: Setting, name: str, title: str, methods: tuple[Method, ...], config: dict[str, Any], **shown: Any
+def selection(
+    data: Data | str = "mnist", ridges: Sequence[float] = (1e-8, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3), **options: Any
 ) -> Experiment:
+    """What a ridge selects: test loss against active latents, a solve for every ridge from the same start.
+
+    Parameters
+    ----------
+    data : Data or str
+    ridges : sequence of float
+        Per image, > 0.
+    **options
+        Of `setting`, without ridge.
+
+    Examples
+    --------
+    >>> from xvarpro_experiments import autoencoder, race
+    >>> from xvarpro_experiments.descent import Budget
+    >>> digits = autoencoder.load("digits", samples=200)
+    >>> small = autoencoder.selection(digits, [1e-8, 1e-2], widths=(8, 4))
+    >>> found = race.run(small, Budget(20, 60.0), progress=False)
+    >>> kept = [o.measured[autoencoder.LATENTS].value[-1] for o in found.outcomes[0][:2]]
+    >>> bool(kept[0] == 4 and kept[1] < 4)
+    True
+    """
+    of = setting(data, ridge=ridges[0], **options)
+    floors = model.pca_loss(model.principal_axes(of.data.train)[:, : of.widths[-1]], of.data.test)
+    kept: dict[str, Measure] = {
+        REFITTED: lambda found: model.refitted_loss(found.theta, of.data),
+        AXES: lambda found: float(floors[model.active(found.theta)]),
+    }
+
+    def stated(ridge: float, task: Task) -> Problem:
+        return replace(of, ridge=ridge).problem(of.splits)
+
+    methods = tuple(Solver(f"ridge {x:g}", algorithm=quasi_newton(), problem=partial(stated, x)) for x in ridges)
+    title = "latents that a ridge keeps (Example 1)"
+    made = _raced(of, "autoencoder-selection", title, methods, figures=_selection_figures)
+    config = {**made.config, "ridges": list(ridges)}
+    return replace(
+        made, config=config, task=lambda seed: replace(task := of.task(seed), measures={**task.measures, **kept})
+    )
+
+
+def _raced(of: Setting, name: str, title: str, methods: tuple[Method, ...], **shown: Any) -> Experiment:
     objective = "reduced objective, sum over the images of the upper level [intensity^2]"
-    return Experiment(name, title, of.task, (*methods, of.floor), of.config | config, of.facts, objective, **shown)
+    return Experiment(name, title, of.task, (*methods, of.floor), of.config, of.facts, objective, **shown)
 
 
 def separate(cap: float) -> Algorithm:
@@ -275,7 +311,13 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
 def _collapse_figures(race: Race) -> dict[str, Any]:
     from xvarpro_experiments.autoencoder import figures as draw
 
-    return {"collapse": draw.collapse(race, LOSS, LATENTS)}
+    return {"collapse": draw.collapse(race)}
+
+
+def _selection_figures(race: Race) -> dict[str, Any]:
+    from xvarpro_experiments.autoencoder import figures as draw
+
+    return {"selection": draw.selection(race, LATENTS, LOSS, REFITTED, AXES)}
 
 
 def _notes(of: Setting, race: Race) -> list[str]:

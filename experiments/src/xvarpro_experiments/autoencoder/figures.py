@@ -2,71 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from xvarpro_experiments.autoencoder import model
-from xvarpro_experiments.figures import COLOURS, legend, lines, mark, measured, readable, tidy
+from xvarpro_experiments.figures import COLOURS, legend, tidy
 from xvarpro_experiments.race import Race
 
-_LOSS = "test loss: mean of 1/2 |x - x̂|² per image"
 
-
-def collapse(race: Race, loss: str, latents: str) -> Figure:
-    """Active latents and test loss against iterations, and the sorted s that each method ends with."""
-    figure = Figure(figsize=(10.8, 4.4), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    names = [m.name for m in race.experiment.methods if m.family != "floor"]
-    for ax, name in ((left, latents), (middle, loss)):
-        lines(ax, race, [measured(race, n, name) for n in names], "iterations", names)
-        ax.set_xlabel("iteration")
-    left.set_ylabel(f"active latents (s_i > {model.ACTIVE:g} max s)")
-    left.set_ylim(bottom=0)
-    left.yaxis.set_major_locator(MaxNLocator(integer=True))
-    middle.set(ylabel=_LOSS, yscale="log")
-    readable(middle, np.concatenate([o.measured[loss].value for f in race.outcomes.values() for o in f]))
-    for method in (m for m in race.experiment.methods if m.family == "floor"):
-        mark(middle, method.name, float(measured(race, method.name, loss)[0].value[-1]))
-    thetas = [o.theta for o in next(iter(race.outcomes.values())) if o.theta is not None]
-    for i, theta in enumerate(thetas):
-        s = np.sort(theta["s"])[::-1]
-        right.plot(np.arange(1, s.size + 1), s, "o-", color=COLOURS[i % len(COLOURS)], markersize=3, linewidth=1.2)
-    right.set_yscale("symlog", linthresh=1e-5)
-    right.set_ylim(bottom=0)
-    right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    right.set(xlabel="latent, by decreasing s", ylabel="s at the end")
-    tidy(right)
-    legend(figure, left, 3)
+def collapse(race: Race) -> Figure:
+    """The sorted s that each method ends with."""
+    figure = Figure(figsize=(5.4, 4.4), layout="constrained")
+    ax = figure.subplots()
+    ended = {o.method: o.theta for o in next(iter(race.outcomes.values())) if o.theta is not None}
+    for i, (name, theta) in enumerate(ended.items()):
+        s, colour = np.sort(theta["s"])[::-1], COLOURS[i % len(COLOURS)]
+        ax.plot(np.arange(1, s.size + 1), s, "o-", color=colour, markersize=3, linewidth=1.2, label=name)
+    ax.set_yscale("symlog", linthresh=1e-5)
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel="latent, by decreasing s", ylabel="s at the end")
+    tidy(ax)
+    legend(figure, ax, 2)
     return figure
 
 
-def sweep(found: Sequence[model.Kept], title: str = "") -> Figure:
-    """Test loss against active latents, a point for each ridge, above the line of PCA with as many axes."""
+def selection(race: Race, latents: str, loss: str, refitted: str, axes: str) -> Figure:
+    """Test loss against active latents, a point for each method of a race, and what PCA has with as many axes."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     ax = figure.subplots()
-    n, floor = np.array([k.active for k in found]), np.array([k.floor for k in found])
-    order = np.argsort(n)
-    ax.plot(n[order], floor[order], color="0.4", linewidth=1.2, marker=".", label="PCA with as many axes")
-    ax.fill_between(n[order], floor[order], 1.1 * floor[order], color="0.9", label="within 10 % of it")
-    for i, splits in enumerate(sorted({k.splits for k in found})):
-        here = [k for k in found if k.splits == splits]
-        at, colour = [k.active for k in here], COLOURS[i]
-        name = "autoencoder, two levels" if splits == 2 else "autoencoder, one level"
-        ax.plot(at, [k.loss for k in here], "o", color=colour, markersize=5, label=name)
-        open_: dict[str, Any] = {"color": colour, "markerfacecolor": "white", "markersize": 5}
-        ax.plot(at, [k.refitted for k in here], "D", label="its active latents, decoder refitted", **open_)
-        for k in here:
-            text: dict[str, Any] = {"xytext": (5, 5 - 10 * i), "textcoords": "offset points", "fontsize": 7.5}
-            ax.annotate(f"{k.ridge:.0e}", (k.active, k.loss), color=colour, **text)
-    ax.set_yscale("log")
-    readable(ax, np.concatenate([floor, [k.loss for k in found]]))
+    ended = [o for o in next(iter(race.outcomes.values())) if axes in o.measured]
+    ended = sorted(ended, key=lambda o: o.measured[latents].value[-1])
+    at = {name: np.array([o.measured[name].value[-1] for o in ended]) for name in (latents, loss, refitted, axes)}
+    ax.plot(at[latents], at[axes], ".-", color="0.4", linewidth=1.2, label="PCA with as many axes")
+    ax.plot(at[latents], at[loss], "o", color=COLOURS[0], label="autoencoder")
+    ax.plot(at[latents], at[refitted], "D", color=COLOURS[0], markerfacecolor="white", label="decoder refitted")
+    for o, x, y in zip(ended, at[latents], at[loss], strict=True):
+        ax.annotate(o.method, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=7.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="active latents (labels: ridge per image)", ylabel=_LOSS)
-    ax.set_title(title, fontsize=10)
+    ax.set(xlabel=latents, ylabel=loss)
     tidy(ax)
     ax.legend(frameon=False, fontsize=8.5)
     return figure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -45,22 +44,17 @@ class PCA(Method):
         least = float(model.pca_loss(model.principal_axes(upper), upper)[k]) * len(upper) * self.units**2
         loss = float(model.pca_loss(model.principal_axes(X)[:, :k], self.data.test)[k])
         at = [Point(0, 0.0, None)]
-        measured = dict(zip(self.names, (loss, 2 * loss / X.shape[1], float(k)), strict=False))
+        values = dict(zip(self.names, (loss, 2 * loss / X.shape[1], float(k)), strict=False))
         return Outcome(
-            method=self.name,
-            family=self.family,
+            self.name,
+            self.family,
             theta=None,
             objective=least,
-            own_objective=math.nan,
-            gap=math.nan,
-            violation=0.0,
-            iterations=0,
-            seconds=time.perf_counter() - began,
-            setup_seconds=0.0,
             status=Status.CONVERGED,
             curve=Curve.along(at, [least]),
-            measured={name: Curve.along(at, [value]) for name, value in measured.items()},
+            measured={name: Curve.along(at, [value]) for name, value in values.items()},
             run_as=f"{k} principal axes",
+            seconds=time.perf_counter() - began,
         )
 
 
@@ -81,24 +75,17 @@ class Adam(Repeated):
         Images of each split, >= 1; all of them, at a constant rate, if None.
     joint : bool
         Whether W is kept as a variable.
-    rates : tuple of float
-        From which `rate` is tuned.
     """
 
     rate: float = 1e-3
     batch: int | None = None
     joint: bool = False
-    rates: tuple[float, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(rate=self.rate)
         if self.batch is not None:
             whole(batch=self.batch)
-
-    @property
-    def grid(self) -> tuple[Method, ...]:
-        return tuple(replace(self, rate=rate, rates=()) for rate in self.rates)
 
     def measured_by(self, task: Task) -> Problem | None:
         return task.joint if self.joint else None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -233,26 +232,3 @@ def pca_loss(V: np.ndarray, X: np.ndarray) -> np.ndarray:
     captured = np.cumsum(np.mean((X @ V) ** 2, axis=0))
     whole = np.mean(np.sum(X * X, axis=1))
     return 0.5 * np.maximum(whole - np.concatenate([[0.0], captured]), 0.0)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """One ridge of a sweep: test losses of the fit, of its active latents refitted, of PCA with as many axes."""
-
-    ridge: float
-    active: int
-    loss: float
-    refitted: float
-    floor: float
-    s: np.ndarray
-    splits: int
-
-    @property
-    def excess(self) -> float:
-        """``loss / floor - 1``."""
-        return self.loss / self.floor - 1
-
-    @property
-    def refitted_excess(self) -> float:
-        """``refitted / floor - 1``."""
-        return self.refitted / self.floor - 1

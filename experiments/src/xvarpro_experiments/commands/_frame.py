@@ -18,6 +18,7 @@ from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets, race, report
 from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.methods import TUNING
 from xvarpro_experiments.race import Experiment
 
 Command: TypeAlias = Callable[..., dict[str, Any]]
@@ -162,7 +163,7 @@ def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: ra
     )
     starts = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     where = config.get("device") or next(iter(framework.devices()))
-    tuning = f"from the first start: each candidate for {race.TUNING:.0%} of the budget, the best two for all of it"
+    tuning = f"from the first start: each candidate for {TUNING:.0%} of the budget, the best two for all of it"
     return [
         *experiment.facts.items(),
         ("budget", f"{limit}; {starts}"),

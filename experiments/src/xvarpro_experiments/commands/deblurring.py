@@ -29,14 +29,13 @@ def command(
     given: _frame.Options,
     size: Annotated[int, typer.Option(help="Of the kernel in the photograph, in pixels, odd: an upper bound.")] = 27,
     scale: Annotated[int, typer.Option(help="Of the kernel at the scale at which the methods are compared.")] = 13,
-    ridge: Annotated[float, typer.Option(help="Ridge on the kernel, > 0.")] = blind.RIDGE,
     photographs: Annotated[int | None, typer.Option(help="How many are deblurred at the end. Default: all.")] = None,
     side: Annotated[int, typer.Option(help="Of the scenes that take the place of photographs, in pixels.")] = 255,
 ) -> dict[str, Any]:
     """Deblur photographs without knowing the blur: methods at one scale, then every photograph from coarse to fine."""
     real = given.data is not None or datasets.find_photographs() is not None
     seen = datasets.photographs(given.data) if real else blind.scenes(side=side, size=min(size, 15))
-    summary = given.run(partial(blind.experiment, seen, size=size, scale=scale, ridge=ridge))
+    summary = given.run(partial(blind.experiment, seen, size=size, scale=scale))
     rows = [blind.deblur(each, size) for each in tqdm(seen[:photographs], "photographs", disable=None, leave=False)]
     return _write({**summary, "photographs": [row.record() for row in rows]}, rows, given.out)
 

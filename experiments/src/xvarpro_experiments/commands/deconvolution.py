@@ -19,9 +19,6 @@ def command(
     given: _frame.Options,
     signals: Annotated[int, typer.Option(help="Signals that share the kernel.")] = 50,
     length: Annotated[int, typer.Option(help="Of a signal and of the kernel.")] = 128,
-    radius: Annotated[float, typer.Option(help="Of the Frobenius ball, > 0.")] = 1.0,
-    ridge: Annotated[float, typer.Option(help="Ridge lambda on the kernel, > 0.")] = 1e-3,
-    noise: Annotated[float, typer.Option(help="Of the measured signals, relative, >= 0.")] = 0.01,
 ) -> dict[str, Any]:
     """Recover signals and the kernel that blurs all of them, with a known optimum (Example 3)."""
-    return given.run(partial(deconvolution.experiment, n=signals, length=length, rho=radius, lam=ridge, noise=noise))
+    return given.run(partial(deconvolution.experiment, n=signals, length=length))

@@ -18,7 +18,7 @@ from xvarpro_experiments.checks import one_of, positive, whole
 from xvarpro_experiments.descent import Machine
 from xvarpro_experiments.fewshot.accuracy import ACCURACY, REFIT, notes
 from xvarpro_experiments.fewshot.data import Backbone, Episode, Scaled, digits_backbone, episode
-from xvarpro_experiments.fewshot.methods import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated, Within
+from xvarpro_experiments.fewshot.methods import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated
 from xvarpro_experiments.fewshot.problem import Features, adapter, head, pooled, problem, start
 from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
 from xvarpro_experiments.race import Experiment, Race
@@ -182,7 +182,6 @@ def experiment(
         },
         objective="upper level, 1/2 sum of squares",
         figures=_figures,
-        drawn=(ACCURACY,),
         notes=notes,
     )
 
@@ -269,9 +268,8 @@ def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree
         return Validated(name, family, candidates, episodes, ACCURACY, limit)
 
     def per_tensor(problem: Callable[[Task], Problem] | None = None) -> tuple[Method, ...]:
-        method = Solver(algorithm=paper, problem=problem)
         names = {r: f"balls of {r:g} times the norm of each tensor" for r in RADII}
-        return tuple(Within(name, method=method, over=balls(theta0, r)) for r, name in names.items())
+        return tuple(Solver(name, "ours", paper, problem, balls(theta0, r)) for r, name in names.items())
 
     paper = xv.algorithms.cr_varpro()
     typical = _typical(theta0)
@@ -298,4 +296,4 @@ def _pool(task: Task) -> Problem:
 def _figures(race: Race) -> dict[str, Any]:
     from xvarpro_experiments.fewshot import figures  # only here
 
-    return {"accuracy": figures.accuracy(race), "differences": figures.differences(race)}
+    return {"differences": figures.differences(race)}

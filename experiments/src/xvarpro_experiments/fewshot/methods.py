@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -237,18 +237,6 @@ class ThroughSolver(Learner):
 # -- numbers that are chosen on validation episodes --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Within(Method):
-    """A method whose steps keep to other balls than those of the task."""
-
-    method: Method
-    over: Any = field(repr=False)
-
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
-        done = self.method.run(replace(task, over=self.over), budget, progress)
-        return replace(done, run_as=f"{done.run_as}, {self.name}")
-
-
 class Choice(NamedTuple):
     """What did best on validation episodes: a method, its number of iterations, and the mean of the measure."""
 
@@ -290,6 +278,7 @@ class Validated(Method):
     def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
         method, n, _ = self.chosen(budget)
         done = method.run(task, replace(budget, iterations=n), progress)
-        done = replace(done, method=self.name, family=self.family, run_as=f"{done.run_as}, {n} iterations")
+        run_as = ", ".join(filter(None, (done.run_as, method.name, f"{n} iterations")))
+        done = replace(done, method=self.name, family=self.family, run_as=run_as)
         large = done.theta is not None and entries(done.theta) > LARGE
         return replace(done, theta=None, fit=None) if large else done

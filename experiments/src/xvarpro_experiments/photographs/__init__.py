@@ -11,7 +11,7 @@ from xvarpro_experiments.photographs.blur import (
     start,
 )  # fmt: skip
 from xvarpro_experiments.photographs.estimate import Estimate, estimate, scales
-from xvarpro_experiments.photographs.experiment import METHODS, experiment, scenes
+from xvarpro_experiments.photographs.experiment import experiment, scenes
 from xvarpro_experiments.photographs.restore import (
     Deblurred,
     Restoration,
@@ -23,7 +23,7 @@ from xvarpro_experiments.photographs.restore import (
 )  # fmt: skip
 
 __all__ = [
-    "METHODS", "RIDGE", "Blur", "Correlation", "Deblurred", "Estimate", "Restoration", "StackedConvolution", "deblur",
+    "RIDGE", "Blur", "Correlation", "Deblurred", "Estimate", "Restoration", "StackedConvolution", "deblur",
     "differences", "estimate", "experiment", "gram", "kernel_match", "problem", "psnr", "restore", "scales", "scenes",
     "sharpen", "start",
 ]  # fmt: skip

@@ -13,18 +13,10 @@ from xvarpro.errors import ProblemError
 from xvarpro_experiments import deconvolution, race
 from xvarpro_experiments.checks import digest, one_of, positive
 from xvarpro_experiments.datasets import Photograph, scene
-from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
+from xvarpro_experiments.methods import Certificate, Measure, Task
 from xvarpro_experiments.photographs.blur import RIDGE, problem
 from xvarpro_experiments.photographs.estimate import before, resized, scales
 from xvarpro_experiments.photographs.restore import kernel_match
-
-METHODS: tuple[Method, ...] = (
-    Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
-    Solver(DEFAULT),
-    Solver("spectral projected gradient", algorithm=xv.algorithms.SpectralProjectedGradient()),
-    Solver("Frank-Wolfe, adaptive L", algorithm=xv.algorithms.FrankWolfe()),
-    *(method for method in deconvolution.METHODS if method.family == "rival"),
-)
 
 
 def scenes(n: int = 4, side: int = 255, size: int = 15) -> list[Photograph]:
@@ -95,7 +87,7 @@ def experiment(
         "start": "the edges that the coarser scales found",
     }
     return race.Experiment(
-        "deblurring", "blind deblurring (Example 3 in two dimensions)", task, METHODS, config, facts,
+        "deblurring", "blind deblurring (Example 3 in two dimensions)", task, deconvolution.METHODS, config, facts,
         "reduced objective", _figures, notes=notes,
     )  # fmt: skip
 
