@@ -47,7 +47,7 @@ class Reseeded(Algorithm):
     Of the dead ones q become principal directions of the residual, for q = all, half, a quarter, ..., 1; the trial with
     the lowest objective is kept. Where the set has room, as a product of sets of columns has, they get the length of
     the average live unit. Where it has none, as a budget that all units share, the point moves by ``s = q/(live + q)``
-    to a point of the set made of them alone: a multiple of them, else their projection, else a vertex (LMO only).
+    to a multiple of them in the set, or, where no multiple is in it, to the vertex furthest in their direction.
 
     A trial that does not lower the objective is refused, and doubles the wait to the next look: under a shared budget a
     dead unit is often the minimiser's own choice. Every reseeding starts the inner algorithm anew.
@@ -67,7 +67,7 @@ class Reseeded(Algorithm):
     Notes
     -----
     Oracle : that of `inner`
-    Per iteration : that of `inner`; at a look at dead units a value, and per trial another and an LMO or a projection
+    Per iteration : that of `inner`; at a look at dead units a value, and per trial another and an LMO at most
     Memory : that of `inner` and a few vectors
     Polytope only : no
     When : units die: dictionaries and networks under a budget
@@ -159,8 +159,7 @@ class Reseeded(Algorithm):
 
         def restart(inner: Any) -> Any:
             fresh = self.inner.init(f, region, best.theta)
-            work = Counts(*(a + b for a, b in zip(fresh.iterate.counts, best.counts, strict=True)))
-            return fresh._replace(iterate=fresh.iterate._replace(counts=work))
+            return fresh._replace(iterate=fresh.iterate._replace(counts=add(fresh.iterate.counts, *best.counts)))
 
         counted = state.inner._replace(iterate=state.inner.iterate._replace(counts=best.counts))
         inner = f.backend.when(taken, restart, counted)
@@ -184,55 +183,37 @@ class Reseeded(Algorithm):
 
         def again(trial: Trial) -> Trial:
             Z = self._columns(seeds * xp.astype(rank < trial.q, D.dtype))
-            there, work = self._placed(f, region, theta, at, Z, length, trial.q / (live + trial.q), trial.counts)
+            there, lmos = _placed(region, theta, at, Z, length, trial.q / (live + trial.q))
             value = f.point(there).value
             value, there = select(value < trial.value, (value, there), (trial.value, trial.theta))
-            return Trial(xp.floor(trial.q / 2), value, there, add(work, values=1))
+            return Trial(xp.floor(trial.q / 2), value, there, add(trial.counts, values=1, lmos=lmos))
 
         q = xp.minimum(xp.sum(dead), xp.full_like(live, most))
         # a first value that any number is below
         first = Trial(q, xp.full_like(old.value, xp.inf), theta, add(old.counts, values=1))
         return f.backend.while_loop(lambda trial: trial.q >= 1, again, first)
 
-    def _placed(
-        self,
-        f: Objective,
-        region: Region,
-        theta: Leaves,
-        at: int,
-        Z: Array,
-        length: Array,
-        share: Array,
-        counts: Counts,
-    ) -> tuple[Leaves, Counts]:
-        """Theta with the seeds Z in it, feasible, and the counts."""
-        xp = namespace_of(Z)
-        allowed = xp.maximum(region.violation(theta), xp.full_like(share, 16 * xp.finfo(Z.dtype).eps))
 
-        def put(x: Array) -> Leaves:
-            return (*theta[:at], x, *theta[at + 1 :])
+def _placed(region: Region, theta: Leaves, at: int, Z: Array, length: Array, share: Array) -> tuple[Leaves, Array]:
+    """Theta with the seeds Z in it, feasible, and the calls of the LMO."""
+    xp = namespace_of(Z)
+    allowed = xp.maximum(region.violation(theta), xp.full_like(share, 16 * xp.finfo(Z.dtype).eps))
 
-        added = put(theta[at] + length * Z)
-        room = (region.violation(added) <= allowed) & (length > 0)
-        C = dict(region.constrained).get(at)
-        if C is None:
-            return added, counts
-        size = xp.full_like(share, C.diameter(event(C, Z)))
+    def put(x: Array) -> Leaves:
+        return (*theta[:at], x, *theta[at + 1 :])
 
-        # one division by 1 + violation ends on the boundary of a norm's ball
-        multiple = size / (1 + region.violation(put(size * Z))) * Z
-        feasible = room | (region.violation(put(multiple)) <= allowed)
-
-        def otherwise(_: Array) -> Array:
-            if C.has_projection:
-                return region.project(put(xp.where(length > 0, length, size) * Z))[at]
-            slopes = tuple(-Z if i == at else xp.zeros_like(x) for i, x in enumerate(theta))
-            return theta[at] + region.blmo(theta, slopes).d[at]
-
-        made = f.backend.when(~feasible, otherwise, multiple)
-        there = select(room, added, put(theta[at] + share * (made - theta[at])))
-        call = xp.astype(~feasible, share.dtype)
-        return there, add(counts, projections=call) if C.has_projection else add(counts, lmos=call)
+    added = put(theta[at] + length * Z)
+    C = dict(region.constrained).get(at)
+    if C is None:
+        return added, 0 * share
+    # one division by 1 + violation ends on the boundary of a norm's ball
+    size = C.diameter(event(C, Z))
+    multiple = (size / (1 + region.violation(put(size * Z)))) * Z
+    vertex = theta[at] + region.blmo(theta, put(-Z)).d[at]
+    found = select(region.violation(put(multiple)) <= allowed, multiple, vertex)
+    room = (region.violation(added) <= allowed) & (length > 0)
+    there = select(room, added, put(theta[at] + share * (found - theta[at])))
+    return there, xp.ones_like(share)
 
 
 def _dead(D: Array) -> Array:

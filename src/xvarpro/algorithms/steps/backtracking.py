@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from xvarpro.algorithms.steps.interface import Line, Point, Search
@@ -61,24 +62,7 @@ def backtrack(
     ...         limit=60,
     ...     )
     """
-    xp = namespace_of(line.value)
-    one = xp.ones_like(line.value)
-
-    def trial(memory: Array, n: Array) -> tuple[Array, Array, Point, Array]:
-        alpha = _proposed(propose, memory, n, limit)
-        return alpha, memory, line.phi(alpha), n
-
-    # evaluated in the condition, not carried: a compiled loop over small arrays pays for every scalar of its state
-    def rejected(state: tuple[Array, Array, Point, Array]) -> Array:
-        alpha, memory, point, n = state
-        return (n <= limit) & ~(accept(alpha, point, memory) & xp.isfinite(point.value))
-
-    def again(state: tuple[Array, Array, Point, Array]) -> tuple[Array, Array, Point, Array]:
-        return trial(worsen(state[1]), state[3] + 1)
-
-    first = trial(memory, one if trials is None else trials + 1)
-    alpha, last, point, n = line.backend.while_loop(rejected, again, first)
-    return Search(alpha, point, xp.where(n > limit, memory, last), n, xp.zeros_like(n))
+    return backtrack_by_slope(line._replace(slope=None), propose, accept, worsen, memory, limit, trials)
 
 
 class _Trial(NamedTuple):
@@ -114,16 +98,15 @@ def backtrack_by_slope(
     how much, `promised` the decrease that ``alpha gap`` had promised.
     """
     slope, value = line.slope, line.value
-    if slope is None:
-        return backtrack(line, propose, accept, worsen, memory, limit, trials)
     xp = namespace_of(value)
     zero, one = xp.zeros_like(value), xp.ones_like(value)
 
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
-        alpha = _proposed(propose, memory, n, limit)
+        alpha = propose(memory)
+        alpha = xp.where(n > limit, 0 * alpha, alpha)
         point = line.phi(alpha)
         change, promise = point.value - value, alpha * line.gap
-        pending = (xp.abs(change) <= rounding(value)) & (promise > 0)
+        pending = (xp.abs(change) <= rounding(value)) & (promise > 0) if slope else n < 0
         accepted = accept(alpha, point, memory) & xp.isfinite(point.value) & ~pending
         worse = xp.isfinite(change) & (change > rounding(value))
         rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
@@ -132,7 +115,7 @@ def backtrack_by_slope(
     def again(t: _Trial) -> _Trial:
         return trial(worsen(t.memory), t.n + 1, t.n_gradients, t.rise, t.promised)
 
-    def ask(t: _Trial) -> _Trial:
+    def ask(t: _Trial, slope: Callable[[Point], Array]) -> _Trial:
         # the parabola with the slopes -promise at 0 and `end` at 1 has to pass above half of the earlier trial's rise
         promise, end = t.alpha * line.gap, xp.sum(t.alpha * slope(t.point))
         far = t.promised / promise
@@ -141,7 +124,9 @@ def backtrack_by_slope(
         return t._replace(accepted=accepted, pending=t.pending & ~t.pending, n_gradients=t.n_gradients + 1)
 
     def more(t: _Trial) -> _Trial:
-        t = line.backend.when(t.pending, ask, t)
+        if slope is None:
+            return again(t)
+        t = line.backend.when(t.pending, partial(ask, slope=slope), t)
         return line.backend.when(~t.accepted & (t.n <= limit), again, t)
 
     n = one if trials is None else trials + 1
@@ -149,8 +134,3 @@ def backtrack_by_slope(
     last = line.backend.while_loop(lambda t: t.pending | ((t.n <= limit) & ~t.accepted), more, first)
     kept = xp.where(last.n > limit, memory, last.memory)
     return Search(last.alpha, last.point, kept, last.n, last.n_gradients)
-
-
-def _proposed(propose: Callable[[Array], Array], memory: Array, n: Array, limit: int) -> Array:
-    alpha = propose(memory)
-    return namespace_of(alpha).where(n > limit, 0 * alpha, alpha)
