@@ -521,7 +521,7 @@ def test_projection_methods_refuse_a_set_without_projection():
         (lambda: algorithms.InFaceQuasiNewton(gamma=0.5), r"gamma must be in \(0, 0.5\), got 0.5"),
         (lambda: algorithms.ProjectedQuasiNewton(base=FrankWolfe()), "base must be SpectralProjectedGradient"),
         (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), r"gamma must be in \(0, 0.5\), got 0.6"),
-        (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "shrink <= 1 < grow"),
+        (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "0 < shrink <= 1, got 2.0"),
         (lambda: cr_varpro(delta=2.0), "delta must be in"),
     ],
 )

@@ -339,7 +339,7 @@ def test_a_model_is_minimised_over_the_set(backend, C):
     draw, b, p = rng(0), 20, 4
     A = draw.normal(size=(b, 6, p)) * np.array([1.0, 10.0, 0.1, 3.0])
     B, g = A.mT @ A + 1e-3 * np.eye(p), 10 * draw.normal(size=(b, p))
-    regions = Regions(region.resolve(C, np.zeros(p)), ((p,),))
+    regions = Regions(region.resolve(C, np.zeros(p)), (np.zeros(p),))
     theta = C.project(draw.normal(size=(b, p)))
     with backend.scope("float64"):
         x, decrease = minimise_model(backend, regions, *(send(backend, a) for a in (theta, g, B)))
@@ -406,6 +406,16 @@ def test_what_does_not_fit_is_refused(match):
         options["over"] = None
     with pytest.raises((xv.errors.ProblemError, xv.errors.ModelError), match=match):
         xv.solve_many(xv.separable(given.pop("M"), given.pop("y"), **given), **options)
+
+
+def test_starts_projected_one_by_one_are_accepted():
+    """As the message advises; a batch of points is not one point of a vector set."""
+    theta0, over = np.full((7, 2), 3.0), xv.sets.Simplex()
+    problem = xv.separable(decays, noisy(), data={"t": T}, lam=1e-3)
+    with pytest.raises(xv.errors.ProblemError, match=r"xv.project\(theta, over\) .* of a single problem"):
+        xv.solve_many(problem, theta0, over=over)
+    projected = np.stack([xv.project(theta, over) for theta in theta0])
+    assert len(xv.solve_many(problem, projected, over=over, max_iter=1)) == 7
 
 
 def test_a_batch_is_refused_by_solve():

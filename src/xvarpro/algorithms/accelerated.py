@@ -13,7 +13,6 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, select, sub
-from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
 
@@ -38,9 +37,8 @@ class Accelerated(FirstOrder):
 
     def __post_init__(self) -> None:
         checks.whole(self, "limit", 1)
-        if not (0 < self.shrink <= 1 < self.grow):
-            name = type(self).__name__
-            raise ProblemError(f"{name} needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
+        checks.share(self, "shrink")
+        checks.above(self, "grow", 1)
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> AcceleratedState:
         iterate, grad, d = start(f, region, theta)

@@ -17,12 +17,6 @@ from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Direction, Region
 
 
-def counts(like: Array, values: int = 0, gradients: int = 0, lmos: int = 0, projections: int = 0) -> Counts:
-    """Counts as arrays of the shape, dtype and device of `like`, which is 0-d."""
-    xp = namespace_of(like)
-    return Counts(*(xp.full_like(like, float(n)) for n in (values, gradients, lmos, projections)))
-
-
 def add(
     total: Counts,
     values: Array | int = 0,
@@ -53,11 +47,8 @@ def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves,
     """The first iterate, with value and certificate; its gradient; the direction d of Algorithm 2 there."""
     point, grad, direction = certified(f, region, theta)
     zero = namespace_of(point.value).zeros_like(point.value)
-    iterate = Iterate(
-        theta, point.value, direction.gap_A, direction.gap_B, zero, zero, status(zero), counts(zero, 1, 1, 1),
-        direction.slack, direction.lower,
-    )  # fmt: skip
-    return iterate, grad, direction.d
+    blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero))
+    return at(blank, point, direction, 1, 1), grad, direction.d
 
 
 def certified(

@@ -14,8 +14,8 @@ from xvarpro.algorithms._conditional_gradient import (
 )
 from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
+from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
-from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
 
@@ -55,8 +55,7 @@ class FrankWolfe(ConditionalGradient):
     cap: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.cap <= 1:
-            raise ProblemError(f"FrankWolfe needs 0 < cap <= 1, got {self.cap!r}")
+        checks.share(self, "cap")
         self._check()
 
     def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -48,12 +47,6 @@ class Estimator(Struct):
         return memory
 
 
-class Average(NamedTuple):
-    """The averaged gradient."""
-
-    grad: Leaves
-
-
 @final
 @dataclass(frozen=True)
 class Momentum(Estimator):
@@ -75,14 +68,13 @@ class Momentum(Estimator):
     Momentum()
     """
 
-    def init(self, theta: Leaves, grad: Leaves) -> Average:
-        return Average(grad)
+    def init(self, theta: Leaves, grad: Leaves) -> Leaves:
+        return grad
 
-    def estimate(self, f: Objective, theta: Leaves, k: Array, memory: Average) -> Estimate:
+    def estimate(self, f: Objective, theta: Leaves, k: Array, memory: Leaves) -> Estimate:
         _, grad = f.value_and_gradient(theta)
-        rho = 4 / (k + 8) ** (2 / 3)
-        mean = tuple((1 - rho) * old + rho * new for old, new in zip(memory.grad, grad, strict=True))
-        return Estimate(mean, Average(mean), 1)
+        mean = axpy(4 / (k + 8) ** (2 / 3), sub(grad, memory), memory)
+        return Estimate(mean, mean, 1)
 
 
 class Anchor(NamedTuple):
@@ -208,8 +200,7 @@ class StochasticFrankWolfe(Algorithm):
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("certify", 1), ("seed", 0), ("period", 1)):
             checks.whole(self, name, least)
-        if not isinstance(self.cap, Real) or not 0 < self.cap <= 1:
-            raise ProblemError(f"StochasticFrankWolfe needs 0 < cap <= 1, got {self.cap!r}")
+        checks.share(self, "cap")
         if not isinstance(self.estimator, Estimator):
             raise ProblemError(f"estimator must be Momentum() or VarianceReduced(), got {self.estimator!r}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.core.trees import rounding
 from xvarpro.driver.iteration import negligible_gap
+from xvarpro.driver.model_check import check_compiles, check_limits
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.provenance import provenance
@@ -129,16 +129,11 @@ def solve_many(
     ManyResult(3 problems: 3 CONVERGED)
     """
     began = time.perf_counter()
-    if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
-        raise ProblemError(f"tol must be a finite number >= 0, got {tol!r}")
-    if not (isinstance(max_iter, int) and max_iter >= 0):
-        raise ProblemError(f"max_iter must be a whole number >= 0, got {max_iter!r}")
+    check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None, got {method!r}")
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
-    hosted = [C for _, C in prepared.regions.region.constrained if not C.compiles]
-    if prepared.backend.compiled and hosted:
-        raise ProblemError(f"{hosted[0]!r} calls a solver on the host, which {prepared.backend.name} cannot compile")
+    check_compiles(prepared.regions.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):
         run = _Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began

@@ -126,11 +126,12 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     Frank-Wolfe. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
     xp = namespace_of(theta)
-    if not regions.constrained:
+    sets = [C for _, C in regions.region.constrained]
+    if not sets:
         d = -_small.solve(B, grad)
         return theta + d, -0.5 * xp.vecdot(grad, d)
     enough = xp.finfo(theta.dtype).eps ** 0.75
-    faces = regions.has_faces and regions.has_projection
+    faces = all(C.has_faces and C.has_projection for C in sets)
 
     def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
         """To the lowest point of the model between x and `target`; P projects on the face of x."""

@@ -114,14 +114,14 @@ def prepare(
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
         region = resolve(over, trees.unflatten(layout.treedef, one))
         region = trees.map_arrays(transfer.plain, region)
-        regions = Regions(region, tuple(tuple(x.shape) for x in one))
-        if not regions.size:
+        regions = Regions(region, tuple(one))
+        x = regions.join(theta)
+        if not x.shape[1]:
             raise ProblemError("theta0 must have leaves of shape (b, ...) with one entry per problem or more; got none")
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
-        x = regions.join(theta)
-        check_feasible(regions.violation(x))
+        check_feasible(regions.violation(x), "xv.project(theta, over) gives the nearest one of a single problem")
         prepared = Prepared(_moved(problem, transfer, b), to, work, x, regions, layout, True, tally)
         vector = _check_model(prepared)
         _check_independence(prepared)
@@ -241,7 +241,7 @@ def _check_independence(prepared: Prepared) -> None:
         return
     xp, x = backend.xp, prepared.theta[:b, :]
     regions = prepared.regions
-    probe = xp.broadcast_to(xp.sin(1 + xp.arange(regions.size, dtype=x.dtype)), x.shape)
+    probe = xp.broadcast_to(xp.sin(1 + xp.arange(x.shape[1], dtype=x.dtype)), x.shape)
     probe = backend.asarray(probe, device=device_of(x))
     ways = [regions.toward(x, sign * probe).d for sign in (1.0, -1.0)]
     odd = backend.asarray(np.arange(b) % 2 == 1, device=device_of(x))[:, None]

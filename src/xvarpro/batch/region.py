@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.sets.interface import Set
@@ -29,55 +30,27 @@ class Regions(Struct):
     ----------
     region : Region
         Of a single problem.
-    shapes : tuple of tuple of int
-        Shapes of the leaves of a single problem.
+    one : tuple of arrays
+        Leaves of a single problem, for their shapes.
     """
 
     region: Region
-    shapes: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Entries of theta per problem."""
-        return sum(math.prod(s) for s in self.shapes)
-
-    @property
-    def constrained(self) -> bool:
-        """Whether any leaf has a set."""
-        return bool(self.region.constrained)
-
-    @property
-    def has_faces(self) -> bool:
-        """Whether every set describes its faces."""
-        return all(C.has_faces for _, C in self.region.constrained)
-
-    @property
-    def has_projection(self) -> bool:
-        """Whether every set offers a projection."""
-        return not self.region.without_projection
+    one: Leaves = ()
 
     def split(self, x: Array) -> Leaves:
         """Leaves (b, ...) of vectors (b, p)."""
-        xp, out, at = namespace_of(x), [], 0
-        for shape in self.shapes:
-            n = math.prod(shape)
-            out.append(xp.reshape(x[..., at : at + n], (*x.shape[:-1], *shape)))
-            at += n
-        return tuple(out)
+        return trees.unraveled(x, self.one)
 
     def join(self, leaves: Leaves) -> Array:
         """Inverse of `split`."""
-        xp = namespace_of(*leaves)
-        ahead = leaves[0].ndim - len(self.shapes[0])
-        flat = [xp.reshape(x, (*x.shape[:ahead], math.prod(x.shape[ahead:]))) for x in leaves]
-        return flat[0] if len(flat) == 1 else xp.concat(flat, axis=-1)
+        return trees.raveled(leaves, rows=leaves[0].ndim - self.one[0].ndim)
 
     def _event(self, C: Set, x: Array, i: int) -> Array:
         """Axes of a leaf that make one point of a vector set become one; leading ones are the batch's."""
         if C.event_ndim != 1:
             return x
-        ahead = x.ndim - len(self.shapes[i])
-        return namespace_of(x).reshape(x, (*x.shape[:ahead], math.prod(self.shapes[i])))
+        shape = self.one[i].shape
+        return namespace_of(x).reshape(x, (*x.shape[: x.ndim - len(shape)], math.prod(shape)))
 
     def nearest(self, x: Array, slope: Array) -> Array:
         """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
@@ -116,7 +89,7 @@ class Regions(Struct):
             gap_B = gap_B + ball.radius * length
             scale = ball.radius / xp.where(length > 0, length, xp.ones_like(length))
             for i in group:
-                leaves[i] = -xp.reshape(scale, (*scale.shape, *(1,) * len(self.shapes[i]))) * g[i]
+                leaves[i] = -xp.reshape(scale, (*scale.shape, *(1,) * self.one[i].ndim)) * g[i]
         return Direction(self.join(tuple(leaves)), gap_A, gap_B)
 
     def violation(self, x: Array) -> Array:

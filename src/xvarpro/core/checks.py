@@ -41,6 +41,13 @@ def above(owner: object, name: str, least: float) -> None:
     object.__setattr__(owner, name, float(value))
 
 
+def share(owner: object, name: str, most: float = 1.0) -> None:
+    """Refuse a field that is no number in the half-open interval (0, most]."""
+    value: Any = getattr(owner, name)
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) <= most:
+        raise ProblemError(f"{type(owner).__name__} needs 0 < {name} <= {most:g}, got {value!r}")
+
+
 def between(owner: object, name: str, low: float, high: float) -> None:
     """Refuse a field that is no number in the open interval (low, high)."""
     value: Any = getattr(owner, name)

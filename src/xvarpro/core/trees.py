@@ -174,7 +174,7 @@ def scaled(alpha: Any, d: Leaves) -> Leaves:
 def raveled(tree: Leaves, rows: int = 0) -> Array:
     """Leaves as one vector; with `rows`, as many leading axes stay."""
     xp = _namespace.namespace_of(*tree)
-    parts = [xp.reshape(x, (*x.shape[:rows], -1)) for x in tree]
+    parts = [xp.reshape(x, (*x.shape[:rows], math.prod(x.shape[rows:]))) for x in tree]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
 

@@ -1,7 +1,8 @@
-"""Checks, once before a solve, of the start and of what the user's functions return."""
+"""Checks, once before a solve, of its limits, its start and what the user's functions return."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,14 +23,33 @@ from xvarpro.operators import Dense
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.sets.region import Region
 
 
-def check_feasible(violation: Array) -> None:
-    """Check that theta0 lies in its sets, to what a projection in its dtype leaves."""
+def check_limits(tol: object, max_iter: object) -> None:
+    """Check the tolerance and the number of iterations of a solve."""
+    if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
+        raise ProblemError(f"tol must be a finite number >= 0; got {tol!r}")
+    if not (isinstance(max_iter, int) and max_iter >= 0):
+        raise ProblemError(f"max_iter must be a whole number >= 0; got {max_iter!r}")
+
+
+def check_compiles(region: Region, backend: Backend) -> None:
+    """Check that every set can run in a loop of the backend."""
+    hosted = [C for _, C in region.constrained if not C.compiles]
+    if backend.compiled and hosted:
+        raise ProblemError(
+            f"backend {backend.name} compiles its loops and needs sets that compile; got {hosted[0]!r}, which calls a "
+            "solver on the host. Use another backend"
+        )
+
+
+def check_feasible(violation: Array, nearest: str = "xv.project(theta0, over) gives the nearest one") -> None:
+    """Check that theta0 lies in its sets, to what a projection in its dtype leaves; `nearest` is the advice."""
     if not float(violation) <= 1e3 * trees.array_namespace(violation).finfo(violation.dtype).eps:
         raise ProblemError(
             f"theta0 must be feasible; got one that violates its set by {float(violation):.3g}, relative to the set's "
-            "size. Start from a point of the set: xv.project(theta0, over) gives the nearest one"
+            f"size. Start from a point of the set: {nearest}"
         )
 
 

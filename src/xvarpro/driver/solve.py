@@ -16,6 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
+from xvarpro.driver.model_check import check_compiles, check_limits
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.run import DeadUnitsWarning, IterationInfo, Run
 from xvarpro.errors import ProblemError
@@ -158,20 +159,12 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
             f"{type(method).__name__} projects onto every set; got {without[0]!r}, which has no projection. "
             "Use FrankWolfe"
         )
-    hosted = [C for _, C in region.constrained if not C.compiles]
-    if prepared.backend.compiled and hosted:
-        raise ProblemError(
-            f"backend {prepared.backend.name} compiles its loops and needs sets that compile; got {hosted[0]!r}, which "
-            "calls a solver on the host. Use another backend"
-        )
+    check_compiles(region, prepared.backend)
     return method
 
 
 def _check_options(tol: object, max_iter: object, time_limit: object, algorithm: object, callback: object) -> None:
-    if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
-        raise ProblemError(f"tol must be a finite number >= 0; got {tol!r}")
-    if not (isinstance(max_iter, int) and max_iter >= 0):
-        raise ProblemError(f"max_iter must be a whole number >= 0; got {max_iter!r}")
+    check_limits(tol, max_iter)
     if not (time_limit is None or (isinstance(time_limit, int | float) and time_limit >= 0)):
         raise ProblemError(f"time_limit must be seconds >= 0 or None; got {time_limit!r}")
     if not (algorithm is None or isinstance(algorithm, Algorithm)):

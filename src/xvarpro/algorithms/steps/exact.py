@@ -12,7 +12,6 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding, select
-from xvarpro.errors import ProblemError
 
 GOLDEN = 0.38196601125010515  # (3 - sqrt 5) / 2: the smaller part of an interval
 
@@ -69,12 +68,8 @@ class ExactStep(StepRule):
     limit: int = 60
 
     def __post_init__(self) -> None:
-        checks.whole(self, "limit", 1)
-        if self.limit < 5:
-            raise ProblemError(f"ExactStep needs a limit >= 5, got {self.limit!r}")
-        checks.nonnegative(self, "tol")
-        if not 0 < self.tol <= 0.1:
-            raise ProblemError(f"ExactStep needs 0 < tol <= 0.1, got {self.tol!r}")
+        checks.whole(self, "limit", 5)
+        checks.share(self, "tol", 0.1)
 
     def init(self, L: Array) -> Array:
         return namespace_of(L).zeros_like(L)

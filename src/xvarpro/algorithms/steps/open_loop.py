@@ -140,9 +140,7 @@ class Constant(Scheduled):
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        checks.nonnegative(self, "alpha")
-        if not 0 < self.alpha <= 1:
-            raise ProblemError(f"Constant needs 0 < alpha <= 1, got {self.alpha!r}")
+        checks.share(self, "alpha")
 
     def at(self, t: Array) -> Array:
         return namespace_of(t).full_like(t, self.alpha)

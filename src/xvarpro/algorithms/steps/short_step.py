@@ -67,8 +67,8 @@ class ShortStep(StepRule):
     def __post_init__(self) -> None:
         object.__setattr__(self, "L", _constants(self.L))
         checks.whole(self, "limit", 1)
-        if not (0 < self.shrink <= 1 < self.grow):
-            raise ProblemError(f"ShortStep needs 0 < shrink <= 1 < grow, got {self.shrink!r}, {self.grow!r}")
+        checks.share(self, "shrink")
+        checks.above(self, "grow", 1)
 
     @property
     def uses_curvature(self) -> bool:
