@@ -44,6 +44,14 @@ def test_qr_is_within_ten_eps_cond(solver, bilevel, dtype, backend):
         assert (errors(accuracy.SOLVERS[solver], case, cond, backend) <= limit(case, cond)).all(), cond
 
 
+@pytest.mark.parametrize("lam", [0.0, 2.0**-34])
+@pytest.mark.parametrize("bilevel", [False, True], ids=["separable", "bilevel"])
+@pytest.mark.parametrize("cond", [1e2, 1e4, 1e6])
+def test_the_default_has_ten_digits_up_to_cond_1e6(cond, bilevel, lam, backend):
+    case = accuracy.Case(bilevel, 1.0, lam, "float64")
+    assert errors(None, case, cond, backend).max() <= 1e-10
+
+
 @pytest.mark.parametrize("dtype", CONDITIONS)
 @pytest.mark.parametrize("solver", ["DualQR", "Refined DualQR"])
 def test_the_dual_form_is_within_ten_eps_cond(solver, dtype, backend):

@@ -27,17 +27,6 @@ def test_without_its_packages_the_command_says_what_to_install(module):
     assert done.stderr == f"the xvarpro command needs {module}: pip install 'xvarpro[cli]'\n"
 
 
-def test_importing_the_package_imports_nothing_optional():
-    code = "import sys, xvarpro; print(*({'typer', 'rich', 'matplotlib', 'sklearn'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
-def test_the_package_shows_its_public_names_and_no_others():
-    assert dir(xv) == sorted(xv.__all__)
-    assert all(hasattr(xv, name) for name in xv.__all__)
-
-
 MINE = """
 from xvarpro.errors import ProblemError
 

@@ -17,7 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
-from .support import Point, Quadratic, error, rng, states, vector
+from .support import Quadratic, rng, states
 
 RULES = {
     "Armijo": Armijo(),
@@ -150,30 +150,6 @@ def test_cost_of_an_iteration(method, setup, values, gradients, lmos):
             assert int(iterate.counts.values) == setup + values * n
 
 
-def with_units(method, c):
-    rule = method.step
-    if getattr(rule, "L", None):
-        L = rule.L
-        rule = ShortStep(L=tuple(c * x for x in L) if isinstance(L, tuple) else c * L)
-    return FrankWolfe(rule, method.blocks, method.cap)
-
-
-@pytest.mark.parametrize("power", [-40, 40])
-def test_units_of_the_objective_change_no_decision(method, power):
-    """``2^power f``, from 1e-12 to 1e12: the same steps bit for bit."""
-    f, region, theta = mixed()
-    c = 2.0**power
-    pairs = zip(
-        states(method, f, region, theta, 25),
-        states(with_units(method, c), f.scaled(c), region, theta, 25),
-        strict=True,
-    )
-    for a, b in pairs:
-        assert (float(a.alpha_A), float(a.alpha_B)) == (float(b.alpha_A), float(b.alpha_B))
-        assert vector(a.theta).tolist() == vector(b.theta).tolist()
-        assert [int(n) for n in a.counts] == [int(n) for n in b.counts]
-
-
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in MONOTONE])
 def test_rules_by_the_clock_go_on_where_the_objective_rises(name):
     values = []
@@ -184,40 +160,7 @@ def test_rules_by_the_clock_go_on_where_the_objective_rises(name):
     assert min(values) < values[0]
 
 
-@pytest.mark.parametrize("name", MONOTONE)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_steps_into_the_undefined_are_shortened(name, bad):
-    """Outside a region around the start the objective has no value."""
-    f, region, theta = mixed()
-    plain = f.point
-    f.point = lambda t: plain(t) if np.linalg.norm(vector(t) - vector(theta)) < 0.3 else Point(t, np.float64(bad))
-    first, *_, last = states(MONOTONE[name], f, region, theta, 8)
-    assert float(last.value) < float(first.value)
-    assert np.isfinite(vector(last.theta)).all()
-
-
 # -- rates -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("low", [-10.0, -1.0], ids=["not convex", "a little so"])
-@pytest.mark.parametrize("over", [Simplex(2.0), L1Ball(), Box(-1.0, 1.0)], ids=repr)
-@pytest.mark.parametrize(
-    ("rule", "slack"),
-    [(ShortStep(L=10.0), 1.0), (ExactStep(quadratic=True), 1.0), (ShortStep(), 2.0), (ExactStep(), 1.001)],
-    ids=["given", "quadratic", "estimated", "exact"],
-)
-def test_rate_of_theorem_1(rule, slack, over, low):
-    """``min over s <= t of gap_s sqrt(t + 1) <= max(2 h_0, L Delta^2)``; an estimate of L may be twice too large."""
-    Q, _ = np.linalg.qr(rng(4).normal(size=(6, 6)))
-    f = Quadratic((Q * np.linspace(low, 10.0, 6)) @ Q.T, 3 * rng(5).normal(size=6))
-    theta = (over.lmo(np.zeros(6)),)
-    iterates = list(states(FrankWolfe(rule), f, resolve(over, theta[0]), theta, 80))
-    values = [float(i.value) for i in iterates]
-    radius = over.diameter(theta[0])
-    lowest = -0.5 * abs(low) * radius**2 - radius * np.linalg.norm(f.b)
-    best = np.minimum.accumulate([float(i.gap_A) for i in iterates])
-    C = max(2 * (values[0] - lowest), slack * 10.0 * radius**2)
-    assert (best * np.sqrt(np.arange(81) + 1) <= C).all()
 
 
 @pytest.mark.parametrize(
@@ -306,36 +249,6 @@ def test_cap_holds_the_constrained_block_alone(blocks):
     assert max(float(i.alpha_A) for i in iterates) == 2.0**-10
     if not isinstance(blocks, Together):
         assert max(float(i.alpha_B) for i in iterates) > 2.0**-10
-
-
-# -- everywhere, compiled ----------------------------------------------------------------------------------------------
-
-
-def shifted(theta, data):
-    """Decays with amplitudes in a simplex and a free drift."""
-    xp = xv.array_namespace(theta)
-    t = xp.expand_dims(data["t"], axis=1)
-    return xp.exp(-t * theta["rate"]) * (0.5 + theta["share"]) + theta["drift"] * t
-
-
-def decay_with_drift():
-    t = np.linspace(0.0, 2.0, 30)
-    y = 2 * np.exp(-t) + np.exp(-4 * t) + 0.1 * t + 0.01 * rng(0).normal(size=30)
-    start = {"rate": np.array([0.5, 6.0]), "share": np.array([0.5, 0.5]), "drift": np.zeros(1)}
-    over = {"rate": Box(0.0, 10.0), "share": Simplex()}
-    return xv.separable(shifted, y, lam=1e-3, data={"t": t}), start, over
-
-
-@pytest.mark.parametrize("name", ["short, estimated, Separate", "warm Armijo, Together", "open loop, Separate"])
-def test_a_whole_solve_is_the_same_on_every_backend(name, backend):
-    problem, start, over = decay_with_drift()
-    how = {"over": over, "algorithm": METHODS[name], "max_iter": 20, "tol": 0.0}
-    here = xv.solve(problem, start, **how)
-    there = xv.solve(problem, start, **how, backend=backend.name)
-    assert there.n_iter == here.n_iter == 20
-    assert np.abs(there.trace.value / here.trace.value - 1).max() <= 1e-6
-    assert there.trace.alpha_A == pytest.approx(here.trace.alpha_A, rel=1e-4, abs=1e-12)
-    assert error(there.theta, here.theta) <= 1e-5
 
 
 @pytest.mark.parametrize(

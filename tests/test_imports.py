@@ -284,6 +284,7 @@ def test_every_public_name_exists():
     for module in modules:
         assert sorted(set(module.__all__)) == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
+    assert dir(xvarpro) == sorted(xvarpro.__all__)
 
 
 def test_at_most_four_modules_are_in_no_room():

@@ -82,16 +82,6 @@ def test_torch_unrolled_gives_the_same(want):
         np.testing.assert_allclose(got.numpy(), want[1][name], rtol=1e-6, atol=1e-8)
 
 
-def test_torch_checks_it_by_differences():
-    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), **OPTIONS)
-    data = tensors()
-
-    def outputs(t, y):
-        return tuple(layer({"t": t, "y": y}))[:3]
-
-    assert torch.autograd.gradcheck(outputs, (data["t"], data["y"]), eps=1e-5, atol=1e-5, fast_mode=True)
-
-
 class Encoder(torch.nn.Module):
     """A network whose output is the signal that is fitted."""
 
@@ -213,27 +203,6 @@ def test_jax_gives_the_gradient(want, layer):
     np.testing.assert_allclose(slopes[1], want[1]["y"], rtol=1e-6, atol=1e-9)
     found = layer({"t": jnp.asarray(T), "y": jnp.asarray(Y), "labels": jnp.arange(3)})
     assert xv.Status.of(found.status) is xv.Status.CONVERGED
-
-
-def test_jax_unrolled_gives_the_same(want, layer):
-    def objective(theta, t, y):
-        M = jnp.exp(-t[:, None] * theta)
-        w = jnp.linalg.solve(M.T @ M + LAM * jnp.eye(2), M.T @ y)
-        r = M @ w - y
-        return 0.5 * (r @ r + LAM * w @ w), w
-
-    def unrolled(t, y):
-        def step(theta, _):
-            g = jax.grad(objective, has_aux=True)(theta, t, y)[0]
-            return jnp.clip(theta - 3.0 * g, 0.0, TOP), None
-
-        theta, _ = jax.lax.scan(step, jnp.asarray(START), length=60)
-        value, w = objective(theta, t, y)
-        return loss(xv.layers.Solution(theta, w, value, None))
-
-    slopes = jax.jit(jax.grad(unrolled, (0, 1)))(jnp.asarray(T), jnp.asarray(Y))
-    np.testing.assert_allclose(slopes[0], want[1]["t"], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(slopes[1], want[1]["y"], rtol=1e-6, atol=1e-8)
 
 
 def test_jax_maps_it_over_a_batch_and_compiles_it(want, layer):

@@ -44,6 +44,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "many.md",
         "pipelines.md",
         "reproducibility.md",
+        "streaming.md",
     ],
 )
 def test_blocks_of_a_page_run_one_after_the_other(page):

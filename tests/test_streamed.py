@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import re
 import time
 import tracemalloc
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xvarpro as xv
-from xvarpro.core import trees
 from xvarpro.errors import ModelError, ProblemError
 
-from .support import BACKENDS, central_differences, error, rng, send_tree, vector
+from .support import BACKENDS, error, rng, send_tree
 
 T_L, T_U = np.linspace(0.0, 2.0, 24), np.linspace(0.1, 1.9, 15)
 Y_L, Y_U = rng(0).normal(size=24), rng(1).normal(size=15)
@@ -122,13 +119,6 @@ def test_value_and_gradient_are_those_of_all_rows(backend, case):
     want, want_gradient = xv.value_and_gradient(whole, theta, backend=backend.name)
     assert error(value, want) <= 1e-12
     assert error(gradient, want_gradient) <= 1e-12
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_gradient_is_that_of_the_value(case):
-    (_, part), theta = CASES[case]
-    _, gradient = xv.value_and_gradient(part, theta)
-    assert error(gradient, central_differences(lambda x: float(xv.value_and_gradient(part, x)[0]), theta)) <= 1e-6
 
 
 @settings(deadline=None, max_examples=25)
@@ -549,16 +539,3 @@ def test_what_rows_do_not_go_with():
         xv.solve(
             xv.separable(decays, xv.RowChunks(GOOD)), START, over=BOX, algorithm=xv.algorithms.StochasticFrankWolfe()
         )
-
-
-# -- the documentation -------------------------------------------------------------------------------------------------
-
-
-def test_the_page_runs():
-    page = (Path(__file__).parents[1] / "docs" / "streaming.md").read_text(encoding="utf-8")
-    space: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE):
-        exec(block, space)
-    assert space["fit"].success
-    assert np.allclose(np.sort(vector(space["fit"].theta)), [1.0, 5.0], rtol=1e-4)
-    assert trees.is_array(space["fit"].w)

@@ -102,34 +102,16 @@ def test_hasattr_tells_what_the_namespace_has():
     assert seen == [True, False, True, False]
 
 
-STEPS = {
-    "sign": (),
-    "floor": (),
-    "ceil": (),
-    "round": (),
-    "trunc": (),
-    "isnan": (),
-    "isinf": (),
-    "isfinite": (),
-    "logical_not": (),
-    "signbit": (),
-    "argmax": (),
-    "argmin": (),
-    "argsort": (),
-    "all": (),
-    "any": (),
-    "count_nonzero": (),
-    "zeros_like": (),
-    "ones_like": (),
-    "less": (0.5,),
-    "less_equal": (0.5,),
-    "greater": (0.5,),
-    "greater_equal": (0.5,),
-    "equal": (0.5,),
-    "not_equal": (0.5,),
-    "floor_divide": (0.3,),
-    "logical_and": (True,),
+OF_ONE = """
+    sign floor ceil round trunc isnan isinf isfinite logical_not signbit argmax argmin argsort all any count_nonzero
+    zeros_like ones_like
+    """.split()  # noqa: SIM905
+OF_TWO = {
+    **dict.fromkeys(("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"), 0.5),
+    "floor_divide": 0.3,
+    "logical_and": True,
 }
+STEPS = {**dict.fromkeys(OF_ONE, ()), **{name: (other,) for name, other in OF_TWO.items()}}
 
 
 @pytest.mark.parametrize("name", STEPS)
