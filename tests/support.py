@@ -48,6 +48,16 @@ def send(backend, x, dtype=None):
     return backend.asarray(x, dtype=dtype or x.dtype.name)
 
 
+def interpreted(backend):
+    """The backend without compilation: what a test calls once would be compiled for that call."""
+    return type(backend)(compiled=False) if backend.compiled else backend
+
+
+def inner(a, b):
+    """The real inner product of two arrays."""
+    return float(np.sum(np.real(np.conj(a) * b), dtype=np.float64))
+
+
 def send_tree(backend, tree, dtype=None):
     leaves, treedef = trees.flatten(tree)
     return trees.unflatten(treedef, [send(backend, x, dtype) for x in leaves])

@@ -16,7 +16,7 @@ from xvarpro.core.namespace import dtype_name
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Operator
 
-from .support import central_differences, error, host, rng, send, send_tree, vector
+from .support import central_differences, error, host, interpreted, rng, send, send_tree, vector
 
 SETS = [
     x for x in map(lower.__dict__.get, lower.__all__)
@@ -37,8 +37,7 @@ class Within:
     """A level of NumPy arrays with w in a set, on a backend; answers come back as NumPy arrays."""
 
     def __init__(self, backend, W, A, lam=0.0, Omega=None, dtype="float64", inner=None):
-        # a compiled loop would be compiled for every call here; gradients below run as a solve does
-        self.backend = type(backend)(compiled=False) if backend.compiled else backend
+        self.backend = interpreted(backend)  # gradients below run as a solve does
         self.dtype = dtype
         W = trees.map_arrays(self.send, W.resolved())
         self.solver = W.solver(inner)

@@ -24,7 +24,7 @@ from xvarpro.operators import (
     ValidConvolution,
 )
 
-from .support import central_differences, error, host, rng, send
+from .support import central_differences, error, host, interpreted, rng, send
 
 GRIDS = [(1,), (2,), (5,), (6,), (3, 4), (4, 3), (2, 3, 4), (3, 2, 3), (2, 1, 3, 2)]
 K = 3
@@ -96,11 +96,6 @@ def adjoint(A):
 
 def spoken(dtype, *arrays):
     return [x.astype({"float32": np.complex64}.get(dtype, complex) if np.iscomplexobj(x) else dtype) for x in arrays]
-
-
-def interpreted(backend):
-    """Without compilation: every call here would be a program of its own."""
-    return type(backend)(compiled=False) if backend.compiled else backend
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -381,15 +376,6 @@ def stacked(theta, data):
     return StackedCirculant(theta)
 
 
-def stacked_dense(theta, data):
-    """The same design as an array: one gather, written with the array API."""
-    xp = xv.array_namespace(theta)
-    N, D = theta.shape
-    i = xp.arange(D)
-    index = (xp.expand_dims(i, axis=1) - i + D) % D
-    return xp.reshape(xp.take(theta, xp.reshape(index, (-1,)), axis=1), (N * D, D))
-
-
 def modulated(theta, data):
     xp = xv.array_namespace(theta)
     return StackedCirculant(theta * theta + data["b"] * xp.sin(theta))
@@ -451,17 +437,6 @@ def test_gradient_is_that_of_the_value(case, backend):
     assert error(gradient, want) <= 1e-7
 
 
-@pytest.mark.parametrize("levels", ["separable", "bilevel"])
-def test_the_dense_route_gives_the_same(levels, backend):
-    def problem(M):
-        if levels == "separable":
-            return xv.separable(M, TARGET, lam=0.01)
-        return xv.bilevel(lower=xv.Level(M, TARGET, lam=0.01), upper=xv.Level(M, LONG))
-
-    got, want = (xv.value_and_gradient(problem(M), START, backend=backend.name) for M in (stacked, stacked_dense))
-    assert error(got, want) <= 1e-12
-
-
 @pytest.mark.parametrize("solver", [lower.QR(), lower.Cholesky(), lower.SVD()], ids=repr)
 def test_a_weight_that_is_an_operator_suits_every_solver(solver, backend):
     want = xv.value_and_gradient(PROBLEMS["separable Omega"][0], START)
@@ -509,17 +484,6 @@ def test_a_program_of_operators_is_what_they_are_one_by_one():
     pytest.importorskip("jax")
     problem, theta = PROBLEMS["bilevel Omega"]
     assert error(xv.value_and_gradient(problem, theta, backend="jax"), xv.value_and_gradient(problem, theta)) <= 1e-12
-
-
-def test_a_compiled_solve_takes_the_same_steps():
-    pytest.importorskip("jax")
-    problem = PROBLEMS["bilevel Omega"][0]
-    options = {"over": xv.sets.L2Ball(1.0), "max_iter": 20, "progress": False}
-    fit, want = (
-        xv.solve(problem, START / 10, backend=name, algorithm=xv.algorithms.cr_varpro(), **options)
-        for name in ("jax", "numpy")
-    )
-    assert fit.value == pytest.approx(want.value, rel=1e-9)
 
 
 def test_a_zero_frequency_is_reported_as_rank_deficiency():

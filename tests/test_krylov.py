@@ -18,7 +18,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Operator
 
-from .support import error, host, rng, send
+from .support import error, host, interpreted, rng, send
 
 NUMPY = xv.backends.get("numpy")
 SHAPES = {"tall": (11, 5), "square": (6, 6), "wide": (5, 9)}
@@ -78,10 +78,6 @@ class Counted(Products):
         return self.array @ w
 
 
-def eager(backend):
-    return type(backend)(compiled=False) if backend.compiled else backend
-
-
 class Level:
     """A random level with its dense solution."""
 
@@ -131,7 +127,7 @@ def test_answers_are_those_of_dense_algebra(shape, ridge, dtype, backend):
     preconditioner = lower.Jacobi() if ridge == "ridge" else lower.Identity()
     level = Level(shape, ridge, dtype=dtype)
     tolerance = 1e-3 if dtype == "float32" else 1e-8
-    w, q, v, condition = level.solved(eager(backend), lower.LSMR(tol=1e-13, preconditioner=preconditioner))
+    w, q, v, condition = level.solved(interpreted(backend), lower.LSMR(tol=1e-13, preconditioner=preconditioner))
     for got, want in ((w, level.w), (v, level.v), (q, level.A @ level.v)):
         assert got.dtype == np.dtype(dtype)
         assert np.linalg.norm(got - want) <= tolerance * np.linalg.norm(want)
@@ -203,7 +199,7 @@ def test_columns_are_solved_each_to_its_own_tolerance():
 def test_what_is_not_finite_never_passes(where, bad, backend):
     level = Level("tall", "ridge")
     getattr(level, where)[1, 1] = bad
-    w = level.solved(eager(backend), lower.LSMR(limit=20))[0]
+    w = level.solved(interpreted(backend), lower.LSMR(limit=20))[0]
     assert not np.isfinite(w).all()
 
 
@@ -314,7 +310,7 @@ def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel
 def test_by_itself_a_gradient_is_as_tight_as_the_solver(bilevel, backend):
     problem, theta = random_problem(3, bilevel), np.full(4, 0.1)
     want = xv.value_and_gradient(problem(), theta)
-    got = xv.value_and_gradient(problem(lower.LSMR(tol=1e-13)), theta, backend=eager(backend))
+    got = xv.value_and_gradient(problem(lower.LSMR(tol=1e-13)), theta, backend=interpreted(backend))
     assert abs(host(got[0]) - want[0]) <= 1e-9 * abs(want[0])
     assert error(got[1], want[1]) <= 1e-7
 

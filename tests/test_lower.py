@@ -13,7 +13,7 @@ from xvarpro import lower
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.operators import Dense
 
-from .support import error, host, rng, send
+from .support import error, host, interpreted, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
 FOR_ONE_STRUCTURE = (lower.FourierDivision,)  # not for arrays: test_operators has theirs
@@ -50,8 +50,7 @@ class Solved:
     """A level of NumPy arrays, factored on a backend by a solver; answers come back as NumPy arrays."""
 
     def __init__(self, backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
-        # a compiled loop would be compiled for every call here; test_reduced runs the solvers as a solve does
-        self.backend = type(backend)(compiled=False) if backend.compiled else backend
+        self.backend = interpreted(backend)  # test_reduced runs the solvers as a solve does
         self.solver, self.dtype = solver, dtype
         self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
         with backend.scope(dtype):

@@ -14,13 +14,9 @@ from xvarpro import sets
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 
-from .support import host, rng, send
+from .support import host, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
-
-
-def inner(a, b):
-    return float(np.sum(np.real(np.conj(a) * b)))
 
 
 def matrices(count, shape=(5, 4), seed=0, kind=float):

@@ -18,7 +18,7 @@ from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 
-from .support import BACKENDS, host, rng, send
+from .support import BACKENDS, host, inner, rng, send
 
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
@@ -71,11 +71,6 @@ def gradients(shape, count, seed=0, dtype="float64"):
     g = 2 * rng(seed).normal(size=(count, *shape))
     g[::3] = np.round(g[::3])
     return g.astype(dtype)
-
-
-def inner(a, b):
-    a, b = np.asarray(a), np.asarray(b)
-    return float(np.sum(np.real(np.conj(a) * b), dtype=np.float64))
 
 
 @cache
@@ -158,18 +153,6 @@ def test_support_is_what_the_lmo_reaches(case, dtype):
         assert s.dtype == dtype
         size = np.abs(g).max() * (C.diameter(g) + np.abs(C.center(g)).max())
         assert float(s) == pytest.approx(inner(g, C.lmo(-g)), rel=0, abs=rounding(C, shape, dtype) * (1 + size) * 4)
-
-
-@each
-@each_dtype
-def test_lmo_is_feasible_at_every_scale(case, dtype):
-    C, shape = case
-    limit = 30 if dtype == "float64" else 12
-    for k in range(-limit, limit + 1, limit // 2):
-        for g in gradients(shape, 4) * 10.0**k:
-            v = C.lmo(g.astype(dtype))
-            assert v.dtype == dtype
-            assert float(C.violation(v)) <= rounding(C, shape, dtype)
 
 
 DEGENERATE = {
@@ -288,16 +271,6 @@ def test_projection_does_not_move_what_is_inside(case):
         assert np.abs(C.project(x) - x).max() <= rounding(C, shape) * (1 + C.diameter(x))
 
 
-@each_projected
-def test_projection_is_not_expansive(case):
-    C, shape = case
-    x = starts(shape, 16)
-    p = np.array([C.project(v) for v in x])
-    for i in range(len(x)):
-        for j in range(i):
-            assert np.linalg.norm(p[i] - p[j]) <= np.linalg.norm(x[i] - x[j]) * (1 + 1e-10) + 1e-12
-
-
 # -- the rest of the contract ------------------------------------------------------------------------------------------
 
 
@@ -307,15 +280,15 @@ def test_diameter_is_the_largest_distance_of_two_points(kind, n):
     """Never less, and no more unless the class calls it an upper bound."""
     bound = "upper bound" in (kind.diameter.__doc__ or "") or "upper bound" in (kind.__doc__ or "")
     for C, shape in examples(kind, n):
-        g = gradients(shape, 60, n)
+        g = gradients(shape, 300, n)
         g = np.concatenate([g, np.sign(g)])
         pairs = np.concatenate([C.lmo(g), C.lmo(-g)]).reshape(-1, g[0].size)
         flat = np.unique(np.round(pairs, 12), axis=0)[:600]
         far = np.sqrt(max(np.max(np.sum((flat - x) ** 2, axis=1)) for x in flat))
         D = C.diameter(np.ones(shape))
         assert far <= D * (1 + 1e-9) + 1e-9
-        if C.polytope and not bound:
-            assert far == pytest.approx(D, rel=1e-9, abs=1e-11)
+        if not bound:
+            assert far >= D * (1 - 1e-9 if C.polytope else 0.97) - 1e-11
 
 
 @each
