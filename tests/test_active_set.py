@@ -24,7 +24,6 @@ from xvarpro.algorithms import (
 from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.conformance import problems
 from xvarpro.core.status import Status
-from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
@@ -396,22 +395,3 @@ def test_whole_problems(make, method):
     assert fit.value == pytest.approx(float(value), rel=1e-12)
     assert vector(fit.theta).size == vector(reference.theta0).size
     assert error(reference.theta0, fit.theta) > 0
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ActiveSetFrankWolfe(capacity=1), "capacity must be a whole number >= 2, got 1"),
-        (lambda: ActiveSetFrankWolfe(capacity=2.5), "capacity must be a whole number >= 2"),
-        (lambda: ActiveSetFrankWolfe("away"), "correction must be one such as"),
-        (lambda: ActiveSetFrankWolfe(InFaceGradient()), "Use InFaceFrankWolfe"),
-        (lambda: ActiveSetFrankWolfe(step="armijo"), "step must be one of"),
-        (lambda: ActiveSetFrankWolfe(blocks="together"), "blocks must be"),
-        (lambda: InFaceFrankWolfe("away"), "correction must be one such as"),
-        (lambda: InFaceFrankWolfe(step="armijo"), "step must be one of"),
-        (lambda: InFaceFrankWolfe(blocks=None), "blocks must be"),
-    ],
-)
-def test_wrong_parameters(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()

@@ -504,27 +504,3 @@ def test_projection_methods_refuse_a_set_without_projection():
         if kind().needs_projection:
             with pytest.raises(ProblemError, match=r"NoProjection.* projection.*Frank-?Wolfe"):
                 xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), algorithm=kind(), max_iter=2)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FrankWolfe(cap=0.0), "0 < cap <= 1, got 0.0"),
-        (lambda: FrankWolfe(cap=1.5), "0 < cap <= 1, got 1.5"),
-        (lambda: FrankWolfe(step="armijo"), "step must be one of xvarpro.steps"),
-        (lambda: FrankWolfe(step=Armijo), "step must be one of xvarpro.steps"),
-        (lambda: FrankWolfe(blocks="together"), "blocks must be"),
-        (lambda: algorithms.SpectralProjectedGradient(memory=0), "memory must be a whole number >= 1, got 0"),
-        (lambda: algorithms.ProjectedQuasiNewton(memory=0), "memory must be a whole number >= 1, got 0"),
-        (lambda: algorithms.ProjectedQuasiNewton(settle=-1), "settle must be a whole number >= 0, got -1"),
-        (lambda: algorithms.ProjectedQuasiNewton(trust=1.0), r"trust must be in \(0, 1\), got 1.0"),
-        (lambda: algorithms.InFaceQuasiNewton(gamma=0.5), r"gamma must be in \(0, 0.5\), got 0.5"),
-        (lambda: algorithms.ProjectedQuasiNewton(base=FrankWolfe()), "base must be SpectralProjectedGradient"),
-        (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), r"gamma must be in \(0, 0.5\), got 0.6"),
-        (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "0 < shrink <= 1, got 2.0"),
-        (lambda: cr_varpro(delta=2.0), "delta must be in"),
-    ],
-)
-def test_wrong_parameters(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()

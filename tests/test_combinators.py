@@ -12,7 +12,6 @@ import xvarpro as xv
 from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
-from xvarpro.errors import ProblemError
 
 from .support import host, rng, send
 
@@ -276,44 +275,3 @@ def test_bounds_of_a_solve():
     fit = xv.solve(problem, theta, over=sets.bounds({"a": 0.0, "b": None}, {"a": 1.0, "b": None}), max_iter=5)
     assert (host(fit.theta["a"]) >= 0).all()
     assert (host(fit.theta["a"]) <= 1).all()
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: sets.bounds(0.0, None), "no minimum on a half-line"),
-        (lambda: sets.bounds([(0.0, 1.0), (None, None)]), "in a leaf of their own"),
-        (lambda: sets.bounds(np.zeros(2), np.array([1.0, np.inf])), "half-line"),
-        (lambda: sets.bounds(1.0, 0.0), "lower <= upper"),
-        (lambda: sets.bounds([1.0, 2.0]), "must be pairs"),
-        (lambda: sets.bounds("a", "b"), "bounds must be numbers"),
-        (lambda: sets.bounds({"a": 0.0}, {"b": 1.0}), "must have the keys"),
-        (lambda: sets.Product(()), "sets must be a tuple of sets"),
-        (lambda: sets.Product((sets.Simplex(),), (1, 2)), "sizes must be 1 whole numbers"),
-        (lambda: sets.Product((sets.Simplex(),), (0,)), "sizes must be 1 whole numbers"),
-        (lambda: sets.Product((sets.NuclearBall(),)), "must be sets of vectors"),
-        (
-            lambda: sets.Product((sets.Simplex(), sets.L1Ball())).check((5,)),
-            "add up to the axis of length 5",
-        ),
-        (lambda: sets.ShiftScale(sets.Simplex(), 0.0), "scale must be a finite number > 0"),
-        (lambda: sets.ShiftScale(sets.Simplex(), -1.0), "scale must be a finite number >= 0"),
-        (lambda: sets.ShiftScale(2.0), "must be a set such as"),
-        (lambda: sets.ShiftScale(sets.Simplex(), 1.0, np.array([np.nan])), "shift must be finite"),
-        (lambda: sets.ShiftScale(sets.Simplex(), 1.0, np.ones(3)).check((4,)), "must broadcast"),
-        (lambda: sets.LinearImage(sets.NuclearBall()), "inner must be a set of vectors"),
-        (lambda: sets.LinearImage(sets.Simplex(), np.ones(3)), "matrix must have two axes"),
-        (lambda: sets.LinearImage(sets.Simplex(), FALLS).check((3,)), "matrix must have 3 rows"),
-        (lambda: sets.MinkowskiSum((sets.L1Ball(), sets.NuclearBall())), "not both"),
-        (lambda: sets.HullOfUnion([1.0]), "must be a set such as"),
-        (lambda: sets.Counted(None), "must be a set such as"),
-        (lambda: sets.Oracle(None), "fun must be a function"),
-        (lambda: sets.Oracle(abs, -1.0), "width must be a finite number >= 0"),
-        (lambda: sets.Oracle(abs, projection=3), "projection must be a function"),
-        (lambda: sets.Oracle(abs, ndim=3), "ndim must be 1 for vectors"),
-        (lambda: sets.Oracle(abs, compiled=1), "compiled must be True or False"),
-    ],
-)
-def test_wrong_parameters(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()

@@ -540,55 +540,6 @@ def test_some_columns_have_their_part_of_the_set(W):
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-WRONG = {
-    "dependent": (lambda: lower.Affine(None, np.ones((3, 2))), "linearly dependent (rank 1)"),
-    "rows": (lambda: lower.Affine(np.ones(2), np.ones((3, 1))), "w0 has 2 rows and B has 3"),
-    "no matrix": (lambda: lower.Affine(None, np.ones(3)), "B must be a matrix of finite numbers, got shape (3,)"),
-    "nothing": (lambda: lower.Affine(), "B must be a matrix"),
-    "nan": (lambda: lower.Equality(np.full((1, 2), np.nan)), "C must be a matrix of finite numbers"),
-    "contradiction": (lambda: lower.Equality(np.ones((2, 3)), np.array([1.0, 2.0])), "contradict each other"),
-    "redundant": (lambda: lower.Equality(np.ones((2, 3)), 1.0), "linearly dependent (rank 1)"),
-    "determined": (lambda: lower.Equality(np.eye(2), 1.0), "nothing is left to fit"),
-    "equations": (
-        lambda: lower.Equality(np.ones((1, 3)), np.ones(2)),
-        "d must have 1 rows",
-    ),
-    "indices": (lambda: lower.Fixed(np.array([1])), "pass n, got None"),
-    "range": (lambda: lower.Fixed(np.array([1, 5]), 0.0, 3), "from 0 to 2, got [1, 5]"),
-    "repeated": (lambda: lower.Fixed(np.array([1, 1]), 0.0, 3), "must be different"),
-    "all": (lambda: lower.Fixed(np.ones(2, bool)), "all 2 weights are fixed"),
-    "values": (
-        lambda: lower.Fixed(np.array([True, False]), np.ones(3)),
-        "values must have 1 rows",
-    ),
-    "labels": (lambda: lower.Shared(np.ones(3)), "whole numbers"),
-    "crossed": (lambda: lower.Bounded(1.0, 0.0), "at most the upper one"),
-    "bound nan": (lambda: lower.Bounded(np.nan, 0.0), "none of them NaN"),
-    "bound shapes": (lambda: lower.Bounded(np.zeros(2), np.ones(3)), "lower has shape (2,) and upper has shape (3,)"),
-    "solver": (
-        lambda: xv.Level(basis, T, solver=xv.lower.QR(), W=lower.Nonnegative()),
-        "got solver=QR()",
-    ),
-    "no set": (lambda: xv.Level(basis, T, W=xv.sets.Box(0.0, 1.0)), "W must be a set of xvarpro.lower"),
-    "upper": (
-        lambda: xv.bilevel(lower=xv.Level(basis, T), upper=xv.Level(basis, T, W=lower.Nonnegative())),
-        "the upper level has none",
-    ),
-    "chunks": (
-        lambda: xv.separable(basis, xv.ColumnChunks(lambda: [T[:, None]]), W=lower.Nonnegative()),
-        "W must be a linear subspace",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_sets_are_refused(case):
-    make, message = WRONG[case]
-    with pytest.raises(xv.errors.ProblemError) as caught:
-        make()
-    assert message in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("W", "message"),
     [

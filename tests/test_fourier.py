@@ -121,25 +121,6 @@ def test_products_are_those_of_the_dense_matrix(grid, complex_, backend):
             np.testing.assert_allclose(host(got), want, rtol=0, atol=1e-14 * np.abs(A).sum(), err_msg=cls.__name__)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Circulant(3.0), "an array of shape grid, got float"),
-        (lambda: Circulant(np.zeros(())), r"got shape \(\)"),
-        (lambda: Circulant(np.arange(3)), "floating-point numbers, got int"),
-        (lambda: StackedCirculant(np.zeros(3)), r"shape \(N, \*grid\).*got shape \(3,\)"),
-        (lambda: CirculantPerColumn(np.zeros((0, 3))), "no axis of length 0"),
-        (lambda: FullConvolution(np.ones(2), (3, 3)), "of 1 lengths"),
-        (lambda: ValidConvolution(np.ones(2), 3), "a tuple of 1 lengths >= 1.*got 3"),
-        (lambda: Toeplitz(np.ones(3), 4), "diagonals"),
-        (lambda: Toeplitz(np.ones(3), 0), "lengths >= 1"),
-    ],
-)
-def test_what_is_no_kernel_is_refused(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()
-
-
 # -- division ----------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ from xvarpro.algorithms import AcceleratedProjectedGradient, FrankWolfe, Separat
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core import trees
 from xvarpro.core.status import Status
-from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
@@ -249,16 +248,3 @@ def test_cap_holds_the_constrained_block_alone(blocks):
     assert max(float(i.alpha_A) for i in iterates) == 2.0**-10
     if not isinstance(blocks, Together):
         assert max(float(i.alpha_B) for i in iterates) > 2.0**-10
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FrankWolfe(ShortStep(L=(1.0, 2.0))), "Together.* takes one step for both blocks"),
-        (lambda: FrankWolfe(blocks=Separate), "blocks must be Together"),
-        (lambda: FrankWolfe(step="armijo"), "step must be one of xvarpro.steps"),
-    ],
-)
-def test_wrong_parameters(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()

@@ -14,7 +14,6 @@ from xvarpro import lower
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
-from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Operator
 
@@ -239,12 +238,6 @@ def test_lengths_of_columns_are_estimated_from_products():
 def test_a_design_known_by_its_products_is_solved_by_iteration():
     assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
     assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.Refined()
-
-
-@pytest.mark.parametrize("wrong", [{"tol": -1.0}, {"tol": 0.5}, {"limit": 0}, {"share": 1.0}, {"preconditioner": None}])
-def test_wrong_parameters_are_refused(wrong):
-    with pytest.raises(ProblemError, match="LSMR"):
-        lower.LSMR(**wrong)
 
 
 # -- the gradient ------------------------------------------------------------------------------------------------------

@@ -445,38 +445,6 @@ def test_dottest_does_not_look_at_a_dense_form_that_is_large():
     assert operators.dottest(operators.Diagonal(np.ones(2000))).dense is None
 
 
-# -- wrong use ---------------------------------------------------------------------------------------------------------
-
-A23, I3 = np.ones((2, 3)), np.eye(3)
-WRONG = [
-    (lambda: operators.Kronecker(np.ones(3)), r"matrices, got A of shape \(3,\)"),
-    (lambda: operators.Kronecker(A23, size=0), "size >= 1, got 0"),
-    (lambda: operators.Kronecker(A23, I3, 2), "B or the size"),
-    (lambda: operators.BlockDiagonal(A23), "sequence of arrays or operators, got ndarray"),
-    (lambda: operators.BlockDiagonal([A23, 1.0]), "part 1 must be a matrix or an operator, got float"),
-    (lambda: operators.BlockDiagonal([A23, np.ones(3)]), r"part 1 .* shape \(3,\)"),
-    (lambda: operators.Stacked([A23, np.eye(2)]), "blocks of one width"),
-    (lambda: operators.Stacked([np.ones((2, 4, 3)), np.ones((5, 4, 3))]), r"made for \['2', '5'\]"),
-    (lambda: operators.Composition(A23, A23), r"as the next is high: got \[\(2, 3\), \(2, 3\)\]"),
-    (lambda: operators.Sum(A23, I3), "terms of one shape"),
-    (lambda: operators.Diagonal(np.ones((2, 2, 2))), r"\(n,\) or \(n, k\)"),
-    (lambda: operators.LowRankPlusDiagonal(A23, np.ones(3), A23), r"U \(n, r\)"),
-    (lambda: operators.LowRankPlusDiagonal(I3, np.ones(3), 1j * I3), "all real or all complex"),
-    (lambda: operators.Weighted(A23, np.ones(2)), r"shape \(2, 1\) or \(2, k\), got .*\(2,\)"),
-    (lambda: operators.Weighted(np.ones((4, 2, 3)), np.ones((2, 3))), "made for 4 right-hand sides"),
-    (lambda: operators.Sparse(np.ones(2), np.zeros(2, int), np.zeros(3, int), (2, 2)), "one shape"),
-    (lambda: operators.Sparse(np.ones(2), np.zeros(2), np.zeros(2, int), (2, 2)), "whole numbers for rows"),
-    (lambda: operators.MatrixFree(1, None, (2, 2)), r"function matvec\(p, x\), got int"),
-    (lambda: operators.MatrixFree(lambda p, w: w, None, (2, 2)).dense(), "no floating-point array in p"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("make", "said"), WRONG)
-def test_wrong_use_says_what_was_required(make, said):
-    with pytest.raises(ProblemError, match=said):
-        make()
-
-
 # -- debug mode --------------------------------------------------------------------------------------------------------
 
 

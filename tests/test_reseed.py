@@ -300,18 +300,3 @@ def test_projection_is_the_inner_methods_need():
     algorithm = Reseeded(AcceleratedProjectedGradient())
     with pytest.raises(ProblemError, match="projects onto every set; got WithoutProjection"):
         xv.solve(dictionary_problem(), on(Simplex()), over=WithoutProjection(), algorithm=algorithm)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"inner": "FrankWolfe"}, "an algorithm such as FrankWolfe"),
-        ({"inner": Reseeded()}, "an algorithm such as FrankWolfe"),
-        ({"every": 0}, "every must be a whole number >= 1, got 0"),
-        ({"leaf": "D"}, "position of a leaf or None, got 'D'"),
-        ({"axis": 2}, "units are columns"),
-    ],
-)
-def test_wrong_parameters(parameters, message):
-    with pytest.raises(ProblemError, match=message):
-        Reseeded(**parameters)

@@ -11,7 +11,6 @@ import pytest
 from xvarpro import backends, steps
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
-from xvarpro.errors import ProblemError
 
 from .support import rng
 
@@ -420,32 +419,3 @@ def test_degenerate_directions(rule, gap, dd):
     alpha, found = Line(lambda a: 1.0 - gap * a, gap, dd).search(rule)
     assert 0 <= alpha <= 1
     assert np.isfinite(found.memory).all()
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Armijo(delta=1.0), r"delta must be in \(0, 1\), got 1.0"),
-        (lambda: Armijo(delta=0.0), "delta must be in"),
-        (lambda: Armijo(gamma=0.5), r"gamma must be in \(0, 0.5\), got 0.5"),
-        (lambda: Armijo(gamma=-0.1), "gamma must be in"),
-        (lambda: ShortStep(L=0.0), "L > 0 or None, got 0.0"),
-        (lambda: ShortStep(L=float("nan")), "L > 0 or None"),
-        (lambda: ShortStep(grow=1.0), "grow must be a finite number > 1, got 1.0"),
-        (lambda: ShortStep(shrink=0.0), "0 < shrink <= 1, got 0.0"),
-        (lambda: ShortStep(L=(1.0, 0.0)), "L > 0 or None, got 0.0"),
-        (lambda: ShortStep(L=(1.0, 2.0, 3.0)), "a pair"),
-        (lambda: ShortStep(L={"A": 1.0}), "keys 'A' and 'B', got"),
-        (lambda: ShortStep(L="big"), "L > 0 or None, got 'big'"),
-        (lambda: OpenLoop(0.5), "l >= 1, got 0.5"),
-        (lambda: Constant(0.0), "0 < alpha <= 1, got 0.0"),
-        (lambda: Constant(2.0), "0 < alpha <= 1"),
-        (lambda: ExactStep(tol=0.0), "0 < tol <= 0.1"),
-        (lambda: ExactStep(limit=4), "limit must be a whole number >= 5, got 4"),
-        (lambda: Armijo(limit=0), "limit"),
-        (lambda: ShortStep(limit=-1), "limit"),
-    ],
-)
-def test_wrong_parameters(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()

@@ -1,0 +1,244 @@
+"""Parameters that a set, a rule, an algorithm, a design or a solver refuses, each with what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import algorithms, lower, operators, sets, steps
+from xvarpro.errors import ProblemError
+
+A23, I3, Y = np.ones((2, 3)), np.eye(3), np.ones(15)
+
+
+def model(theta, data):
+    """A model that is never called."""
+
+
+WRONG = [
+    # sets
+    (lambda: sets.Box(2.0, 1.0), "lower <= upper, got lower=2.0, upper=1.0"),
+    (lambda: sets.Box(0.0, np.inf), "Box: bounds must be finite"),
+    (lambda: sets.Box(np.nan, 1.0), "Box: bounds must be finite"),
+    (lambda: sets.Columns(sets.Columns()), "inner must be a set of vectors, got Columns"),
+    (lambda: sets.Columns(1.0), "inner must be a set of vectors"),
+    (lambda: sets.LpBall(1.0), "LpBall: p must be a finite number > 1, got 1.0"),
+    (lambda: sets.LpBall(np.inf), "LpBall: p must be"),
+    (lambda: sets.L2Ball(1.0, np.array([np.nan])), "L2Ball: offset must be finite, a number or a vector"),
+    (lambda: sets.L2Ball(1.0, "0"), "L2Ball: offset must be"),
+    (lambda: sets.L2Ball(1.0, np.ones((2, 2))), "L2Ball: offset must be"),
+    (lambda: sets.WeightedSimplex(0.0), "WeightedSimplex: weights must be finite and > 0"),
+    (lambda: sets.WeightedSimplex(np.ones(2), 1.0, 1.0), "<weights, lower> must be <= bound, got 2 > 1"),
+    (lambda: sets.WeightedSimplex(np.ones(2), np.ones(3)), "of one length, got 2 and 3"),
+    (lambda: sets.WeightedSimplex(bound=np.inf), "WeightedSimplex: bound"),
+    (lambda: sets.WeightedL1Ball(np.array([1.0, -1.0])), "WeightedL1Ball: widths must be finite and >= 0"),
+    (lambda: sets.ContinuousKnapsack(np.array([1.0, 0.0])), "ContinuousKnapsack: weights must be finite and > 0"),
+    (lambda: sets.ContinuousKnapsack(1.0, -1.0), "ContinuousKnapsack: bound"),
+    (lambda: sets.KSparsePolytope(0), "KSparsePolytope: k must be a whole number >= 1, got 0"),
+    (lambda: sets.KNormBall(1.5), "KNormBall: k must be"),
+    (lambda: sets.Hypersimplex(True), "Hypersimplex: k must be"),
+    (lambda: sets.OWLBall(np.array([1.0, 2.0])), "OWLBall: weights must be finite and >= 0, not rising"),
+    (lambda: sets.OWLBall(0.0), "OWLBall: weights"),
+    (lambda: sets.Permutahedron(np.array([1.0, np.inf])), "Permutahedron: weights must be finite"),
+    (lambda: sets.OrderedBox(1.0, 0.0), "OrderedBox: lower must be <= upper"),
+    (lambda: sets.OrderedBox(-np.inf, 0.0), "OrderedBox: lower"),
+    (lambda: sets.ConvexHull(np.ones(3)), "ConvexHull: atoms must be a finite matrix"),
+    (lambda: sets.ConvexHull(np.array([[np.nan]])), "ConvexHull: atoms"),
+    (lambda: sets.Ellipsoid(np.ones((2, 3))), "Ellipsoid: matrix must be finite and square"),
+    (lambda: sets.Ellipsoid(np.array([[1.0, 2.0], [0.0, 1.0]])), "Ellipsoid: matrix must be symmetric"),
+    (lambda: sets.Ellipsoid(np.array([[1.0, 2.0], [2.0, 1.0]])), "positive definite, its eigenvalues are -1 to 3"),
+    (lambda: sets.Ellipsoid(-1.0), "Ellipsoid: matrix must be finite and > 0"),
+    (lambda: sets.Groups(sets.Box()), "Groups: inner must be a set of vectors"),
+    (lambda: sets.Rows(sets.Rows()), "Rows: inner must be a set of vectors"),
+    (lambda: sets.Groups(groups=0), "groups must be a number >= 1"),
+    (lambda: sets.GroupL12Ball(((0, 1), (1,))), "hold each of 0, 1, .. once"),
+    (lambda: sets.GroupL1InfBall(((0, 1), ())), "GroupL1InfBall: groups"),
+    (lambda: sets.GroupL1InfBall(2.5), "GroupL1InfBall: groups"),
+    (lambda: sets.NuclearBall(1.0, "lanczos"), "solver must be None or Lanczos"),
+    (lambda: sets.Spectraplex(1.0, 3), "solver must be None or Lanczos"),
+    (lambda: sets.SchattenBall(1.0), "p must be a finite number > 1"),
+    (lambda: sets.SchattenBall(np.inf), "p must be a finite number > 1"),
+    (lambda: sets.SchattenBall("2"), "p must be a finite number > 1"),
+    (lambda: sets.Fantope(0), "k must be a whole number >= 1"),
+    (lambda: sets.Fantope(1.5), "k must be a whole number >= 1"),
+    (lambda: sets.Lanczos(width=1), "width must be a whole number >= 2"),
+    (lambda: sets.Lanczos(restarts=0), "restarts must be a whole number >= 1"),
+    (lambda: sets.Lanczos(tol=0.0), "tol must be in (0, 1), got 0.0"),
+    (lambda: sets.Lanczos(gram=1), "gram must be True or False"),
+    (lambda: sets.Transport(np.array([1.0, -1.0]), np.array([0.0])), "a must be a vector of finite numbers >= 0"),
+    (lambda: sets.Transport(np.array([1.0]), np.array([2.0])), "equal totals"),
+    (lambda: sets.Transport(np.ones((2, 2))), "a must be a vector"),
+    (lambda: sets.Fantope(3).check((2, 2)), "k must be at most the size of the matrix, got k=3"),
+    (lambda: sets.Spectraplex().check((2, 3)), "constrains a square matrix"),
+    (lambda: sets.Birkhoff().check((4,)), "constrains a square matrix"),
+    (lambda: sets.NuclearBall().check((4,)), "constrains a matrix"),
+    (lambda: sets.Transport(np.ones(2), np.ones(2)).check((2, 3)), "b has shape"),
+    (lambda: sets.bounds(0.0, None), "no minimum on a half-line"),
+    (lambda: sets.bounds([(0.0, 1.0), (None, None)]), "in a leaf of their own"),
+    (lambda: sets.bounds(np.zeros(2), np.array([1.0, np.inf])), "half-line"),
+    (lambda: sets.bounds(1.0, 0.0), "lower <= upper"),
+    (lambda: sets.bounds([1.0, 2.0]), "must be pairs"),
+    (lambda: sets.bounds("a", "b"), "bounds must be numbers"),
+    (lambda: sets.bounds({"a": 0.0}, {"b": 1.0}), "must have the keys"),
+    (lambda: sets.Product(()), "sets must be a tuple of sets"),
+    (lambda: sets.Product((sets.Simplex(),), (1, 2)), "sizes must be 1 whole numbers"),
+    (lambda: sets.Product((sets.Simplex(),), (0,)), "sizes must be 1 whole numbers"),
+    (lambda: sets.Product((sets.NuclearBall(),)), "must be sets of vectors"),
+    (lambda: sets.Product((sets.Simplex(), sets.L1Ball())).check((5,)), "add up to the axis of length 5"),
+    (lambda: sets.ShiftScale(sets.Simplex(), 0.0), "scale must be a finite number > 0"),
+    (lambda: sets.ShiftScale(sets.Simplex(), -1.0), "scale must be a finite number > 0, got -1.0"),
+    (lambda: sets.ShiftScale(2.0), "must be a set such as"),
+    (lambda: sets.ShiftScale(sets.Simplex(), 1.0, np.array([np.nan])), "shift must be finite"),
+    (lambda: sets.ShiftScale(sets.Simplex(), 1.0, np.ones(3)).check((4,)), "must broadcast"),
+    (lambda: sets.LinearImage(sets.NuclearBall()), "inner must be a set of vectors"),
+    (lambda: sets.LinearImage(sets.Simplex(), np.ones(3)), "matrix must have two axes"),
+    (lambda: sets.LinearImage(sets.Simplex(), np.ones((4, 3))).check((3,)), "matrix must have 3 rows"),
+    (lambda: sets.MinkowskiSum((sets.L1Ball(), sets.NuclearBall())), "not both"),
+    (lambda: sets.HullOfUnion([1.0]), "must be a set such as"),
+    (lambda: sets.Counted(None), "must be a set such as"),
+    (lambda: sets.Oracle(None), "fun must be a function"),
+    (lambda: sets.Oracle(abs, -1.0), "width must be a finite number >= 0"),
+    (lambda: sets.Oracle(abs, projection=3), "projection must be a function"),
+    (lambda: sets.Oracle(abs, ndim=3), "ndim must be 1 for vectors"),
+    (lambda: sets.Oracle(abs, compiled=1), "compiled must be True or False"),
+    (lambda: sets.Free(radius=0.0), "radius"),
+    (lambda: sets.Free(radius=np.nan), "radius"),
+    # steps
+    (lambda: steps.Armijo(delta=1.0), "delta must be in (0, 1), got 1.0"),
+    (lambda: steps.Armijo(delta=0.0), "delta must be in"),
+    (lambda: steps.Armijo(gamma=0.5), "gamma must be in (0, 0.5), got 0.5"),
+    (lambda: steps.Armijo(gamma=-0.1), "gamma must be in"),
+    (lambda: steps.ShortStep(L=0.0), "L > 0 or None, got 0.0"),
+    (lambda: steps.ShortStep(L=float("nan")), "L > 0 or None"),
+    (lambda: steps.ShortStep(grow=1.0), "grow must be a finite number > 1, got 1.0"),
+    (lambda: steps.ShortStep(shrink=0.0), "0 < shrink <= 1, got 0.0"),
+    (lambda: steps.ShortStep(L=(1.0, 0.0)), "L > 0 or None, got 0.0"),
+    (lambda: steps.ShortStep(L=(1.0, 2.0, 3.0)), "a pair"),
+    (lambda: steps.ShortStep(L={"A": 1.0}), "keys 'A' and 'B', got"),
+    (lambda: steps.ShortStep(L="big"), "L > 0 or None, got 'big'"),
+    (lambda: steps.OpenLoop(0.5), "l >= 1, got 0.5"),
+    (lambda: steps.Constant(0.0), "0 < alpha <= 1, got 0.0"),
+    (lambda: steps.Constant(2.0), "0 < alpha <= 1"),
+    (lambda: steps.ExactStep(tol=0.0), "0 < tol <= 0.1"),
+    (lambda: steps.ExactStep(limit=4), "limit must be a whole number >= 5, got 4"),
+    (lambda: steps.Armijo(limit=0), "limit"),
+    (lambda: steps.ShortStep(limit=-1), "limit"),
+    # algorithms
+    (lambda: algorithms.FrankWolfe(cap=0.0), "0 < cap <= 1, got 0.0"),
+    (lambda: algorithms.FrankWolfe(cap=1.5), "0 < cap <= 1, got 1.5"),
+    (lambda: algorithms.FrankWolfe(step="armijo"), "step must be one of xvarpro.steps"),
+    (lambda: algorithms.FrankWolfe(step=steps.Armijo), "step must be one of xvarpro.steps"),
+    (lambda: algorithms.FrankWolfe(blocks="together"), "blocks must be"),
+    (lambda: algorithms.SpectralProjectedGradient(memory=0), "memory must be a whole number >= 1, got 0"),
+    (lambda: algorithms.ProjectedQuasiNewton(memory=0), "memory must be a whole number >= 1, got 0"),
+    (lambda: algorithms.ProjectedQuasiNewton(settle=-1), "settle must be a whole number >= 0, got -1"),
+    (lambda: algorithms.ProjectedQuasiNewton(trust=1.0), "trust must be in (0, 1), got 1.0"),
+    (lambda: algorithms.InFaceQuasiNewton(gamma=0.5), "gamma must be in (0, 0.5), got 0.5"),
+    (lambda: algorithms.ProjectedQuasiNewton(base=algorithms.FrankWolfe()), "base must be SpectralProjectedGradient"),
+    (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), "gamma must be in (0, 0.5), got 0.6"),
+    (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "0 < shrink <= 1, got 2.0"),
+    (lambda: algorithms.cr_varpro(delta=2.0), "delta must be in"),
+    (lambda: algorithms.FrankWolfe(steps.ShortStep(L=(1.0, 2.0))), "takes one step for both blocks"),
+    (lambda: algorithms.FrankWolfe(blocks=algorithms.Separate), "blocks must be Together"),
+    (lambda: algorithms.ActiveSetFrankWolfe(capacity=1), "capacity must be a whole number >= 2, got 1"),
+    (lambda: algorithms.ActiveSetFrankWolfe(capacity=2.5), "capacity must be a whole number >= 2"),
+    (lambda: algorithms.ActiveSetFrankWolfe("away"), "correction must be one such as"),
+    (lambda: algorithms.ActiveSetFrankWolfe(algorithms.InFaceGradient()), "Use InFaceFrankWolfe"),
+    (lambda: algorithms.ActiveSetFrankWolfe(step="armijo"), "step must be one of"),
+    (lambda: algorithms.ActiveSetFrankWolfe(blocks="together"), "blocks must be"),
+    (lambda: algorithms.InFaceFrankWolfe("away"), "correction must be one such as"),
+    (lambda: algorithms.InFaceFrankWolfe(step="armijo"), "step must be one of"),
+    (lambda: algorithms.InFaceFrankWolfe(blocks=None), "blocks must be"),
+    (lambda: algorithms.Reseeded("FrankWolfe"), "an algorithm such as FrankWolfe"),
+    (lambda: algorithms.Reseeded(algorithms.Reseeded()), "an algorithm such as FrankWolfe"),
+    (lambda: algorithms.Reseeded(every=0), "every must be a whole number >= 1, got 0"),
+    (lambda: algorithms.Reseeded(leaf="D"), "position of a leaf or None, got 'D'"),
+    (lambda: algorithms.Reseeded(axis=2), "units are columns"),
+    # operators
+    (lambda: operators.Kronecker(np.ones(3)), "matrices, got A of shape (3,)"),
+    (lambda: operators.Kronecker(A23, size=0), "size >= 1, got 0"),
+    (lambda: operators.Kronecker(A23, I3, 2), "B or the size"),
+    (lambda: operators.BlockDiagonal(A23), "sequence of arrays or operators, got ndarray"),
+    (lambda: operators.BlockDiagonal([A23, 1.0]), "part 1 must be a matrix or an operator, got float"),
+    (lambda: operators.BlockDiagonal([A23, np.ones(3)]), "shape (3,)"),
+    (lambda: operators.Stacked([A23, np.eye(2)]), "blocks of one width"),
+    (lambda: operators.Stacked([np.ones((2, 4, 3)), np.ones((5, 4, 3))]), "made for ['2', '5']"),
+    (lambda: operators.Composition(A23, A23), "as the next is high: got [(2, 3), (2, 3)]"),
+    (lambda: operators.Sum(A23, I3), "terms of one shape"),
+    (lambda: operators.Diagonal(np.ones((2, 2, 2))), "(n,) or (n, k)"),
+    (lambda: operators.LowRankPlusDiagonal(A23, np.ones(3), A23), "U (n, r)"),
+    (lambda: operators.LowRankPlusDiagonal(I3, np.ones(3), 1j * I3), "all real or all complex"),
+    (lambda: operators.Weighted(A23, np.ones(2)), "shape (2, 1) or (2, k), got"),
+    (lambda: operators.Weighted(np.ones((4, 2, 3)), np.ones((2, 3))), "made for 4 right-hand sides"),
+    (lambda: operators.Sparse(np.ones(2), np.zeros(2, int), np.zeros(3, int), (2, 2)), "one shape"),
+    (lambda: operators.Sparse(np.ones(2), np.zeros(2), np.zeros(2, int), (2, 2)), "whole numbers for rows"),
+    (lambda: operators.MatrixFree(1, None, (2, 2)), "function matvec(p, x), got int"),
+    (
+        lambda: operators.MatrixFree(lambda p, w: w, None, (2, 2)).dense(),
+        "needs a floating-point array in p",
+    ),
+    (lambda: operators.Circulant(3.0), "an array of shape grid, got float"),
+    (lambda: operators.Circulant(np.zeros(())), "got shape ()"),
+    (lambda: operators.Circulant(np.arange(3)), "floating-point numbers, got int"),
+    (lambda: operators.StackedCirculant(np.zeros(3)), "shape (N, *grid)"),
+    (lambda: operators.CirculantPerColumn(np.zeros((0, 3))), "no axis of length 0"),
+    (lambda: operators.FullConvolution(np.ones(2), (3, 3)), "of 1 lengths"),
+    (lambda: operators.ValidConvolution(np.ones(2), 3), "a tuple of 1 lengths >= 1"),
+    (lambda: operators.Toeplitz(np.ones(3), 4), "diagonals"),
+    (lambda: operators.Toeplitz(np.ones(3), 0), "lengths >= 1"),
+    # lower
+    (lambda: lower.Affine(None, np.ones((3, 2))), "linearly independent, got rank 1"),
+    (lambda: lower.Affine(np.ones(2), np.ones((3, 1))), "w0 must have 3 rows, as B has; got 2"),
+    (lambda: lower.Affine(None, np.ones(3)), "B must be a matrix of finite numbers, got shape (3,)"),
+    (lambda: lower.Affine(), "B must be a matrix"),
+    (lambda: lower.Equality(np.full((1, 2), np.nan)), "C must be a matrix of finite numbers"),
+    (lambda: lower.Equality(np.ones((2, 3)), np.array([1.0, 2.0])), "contradict each other"),
+    (lambda: lower.Equality(np.ones((2, 3)), 1.0), "linearly dependent (rank 1)"),
+    (lambda: lower.Equality(np.eye(2), 1.0), "nothing is left to fit"),
+    (lambda: lower.Equality(np.ones((1, 3)), np.ones(2)), "d must have 1 rows"),
+    (lambda: lower.Fixed(np.array([1])), "pass n, got None"),
+    (lambda: lower.Fixed(np.array([1, 5]), 0.0, 3), "from 0 to 2, got [1, 5]"),
+    (lambda: lower.Fixed(np.array([1, 1]), 0.0, 3), "must be different"),
+    (lambda: lower.Fixed(np.ones(2, bool)), "all 2 weights are fixed"),
+    (lambda: lower.Fixed(np.array([True, False]), np.ones(3)), "values must have 1 rows"),
+    (lambda: lower.Shared(np.ones(3)), "whole numbers"),
+    (lambda: lower.Bounded(1.0, 0.0), "at most the upper one"),
+    (lambda: lower.Bounded(np.nan, 0.0), "none of them NaN"),
+    (lambda: lower.Bounded(np.zeros(2), np.ones(3)), "lower has shape (2,) and upper has shape (3,)"),
+    (lambda: xv.Level(model, Y, solver=xv.lower.QR(), W=lower.Nonnegative()), "got solver=QR()"),
+    (lambda: xv.Level(model, Y, W=xv.sets.Box(0.0, 1.0)), "W must be a set of xvarpro.lower"),
+    (
+        lambda: xv.bilevel(lower=xv.Level(model, Y), upper=xv.Level(model, Y, W=lower.Nonnegative())),
+        "W of the upper level must be None",
+    ),
+    (
+        lambda: xv.separable(model, xv.ColumnChunks(lambda: [Y[:, None]]), W=lower.Nonnegative()),
+        "W must be a linear subspace",
+    ),
+    (lambda: lower.LSMR(tol=-1.0), "LSMR"),
+    (lambda: lower.LSMR(tol=0.5), "LSMR"),
+    (lambda: lower.LSMR(limit=0), "LSMR"),
+    (lambda: lower.LSMR(share=1.0), "LSMR"),
+    (lambda: lower.LSMR(preconditioner=None), "LSMR"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG)
+def test_a_wrong_parameter_is_named(make, message):
+    with pytest.raises(ProblemError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+BALLS = [kind for kind in map(vars(sets).get, sets.__all__) if hasattr(kind, "radius") and hasattr(kind, "examples")]
+
+
+@pytest.mark.parametrize("radius", [-1.0, np.nan, np.inf, "1", None])
+@pytest.mark.parametrize("kind", BALLS)
+def test_a_wrong_radius_is_named(kind, radius):
+    example = next(C for shape in ((4,), (4, 3), (4, 4)) for C in kind.examples(shape))
+    with pytest.raises(ProblemError, match=rf"{kind.__name__}.* radius"):
+        replace(example, radius=radius)
