@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xvarpro.core.struct import Array
-from xvarpro.lower._batched import BatchedDualQR, BatchedQR
+from xvarpro.errors import ProblemError
 from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
@@ -86,16 +86,15 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     Refined(solver=DualQR())
     """
     own = M.solver(lam, Omega)
-    if own is None:
-        own = _structured(M, lam, Omega)
-    if own is not None:
-        return own
+    if not (own is None or isinstance(own, LowerSolver)):
+        raise ProblemError(f"{type(M).__name__}.solver must return a solver of xvarpro.lower or None, got {own!r}")
+    fitting = _structured(M, lam, Omega) if own is None else own
+    if fitting is not None:
+        return fitting
     if not M.explicit:
         return LSMR()
     m, n = M.shape
     wide = n > m and System(M, lam, Omega).ridged
-    if M.columns is not None:
-        return BatchedDualQR() if wide else BatchedQR()
     return Refined(DualQR() if wide else QR())
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import condition_of, deficient, or_nan, padded
+from xvarpro.lower.stack import QRFactor, factored, padded
 from xvarpro.operators import Dense, Kronecker
 
 
@@ -66,13 +66,7 @@ def _unfold(x: Array, y: Array) -> Array:
     return namespace_of(x).reshape(x, (-1, y.shape[1]))
 
 
-class TwoQR(NamedTuple):
-    """``A = QA RA`` and ``B = QB RB``, with rows of zeros under what is wide."""
-
-    QA: Array
-    RA: Array
-    QB: Array
-    RB: Array
+TwoQR: TypeAlias = tuple[QRFactor, QRFactor]  # of A and of B, with rows of zeros under what is wide
 
 
 @final
@@ -81,9 +75,8 @@ class KroneckerQR(LowerSolver):
     """``A x B`` without a ridge: ``(QA x QB) (RA x RB)``."""
 
     def factor(self, backend: Backend, system: System) -> TwoQR:
-        (QA, RA), (QB, RB) = (backend.qr(padded(A, max(A.shape))) for A in _factors(system))
-        RA, RB = (or_nan(backend, system, R, Q.shape[0]) for Q, R in ((QA, RA), (QB, RB)))
-        return TwoQR(QA, RA, QB, RB)
+        left, right = (factored(backend, system, padded(A, max(A.shape))) for A in _factors(system))
+        return left, right
 
     def argmin(self, backend: Backend, system: System, factor: TwoQR, y: Array) -> Array:
         return _triangular(backend, factor, Kronecker(*map(adjoint, _tops(system, factor))).matvec(y))
@@ -96,14 +89,13 @@ class KroneckerQR(LowerSolver):
         return Adjoint(Kronecker(*_tops(system, factor)).matvec(z), ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: TwoQR, y: Array) -> Diagnosis:
-        QA, RA, QB, RB = factor
-        lost = deficient(backend, RA, QA.shape[0]) | deficient(backend, RB, QB.shape[0])
-        return Diagnosis.of(lost, condition_of(backend, RA) * condition_of(backend, RB))
+        A, B = (part.diagnosis(backend) for part in factor)
+        return Diagnosis.of(A.deficient | B.deficient, A.condition * B.condition)
 
 
 def _tops(system: System, factor: TwoQR) -> tuple[Array, Array]:
     A, B = _factors(system)
-    return factor.QA[: A.shape[0], :], factor.QB[: B.shape[0], :]
+    return factor[0].Q[: A.shape[0], :], factor[1].Q[: B.shape[0], :]
 
 
 def _factors(system: System) -> tuple[Array, Array]:
@@ -115,10 +107,11 @@ def _factors(system: System) -> tuple[Array, Array]:
 
 def _triangular(backend: Backend, factor: TwoQR, x: Array, transpose: bool = False) -> Array:
     """``(RA x RB)^-1 x``, or of the adjoint."""
-    xp, a, b, k = namespace_of(x), factor.RA.shape[0], factor.RB.shape[0], x.shape[1]
-    x = backend.solve_triangular(factor.RA, xp.reshape(x, (a, b * k)), transpose=transpose)
+    (_, RA), (_, RB) = factor
+    xp, a, b, k = namespace_of(x), RA.shape[0], RB.shape[0], x.shape[1]
+    x = backend.solve_triangular(RA, xp.reshape(x, (a, b * k)), transpose=transpose)
     x = xp.reshape(xp.permute_dims(xp.reshape(x, (a, b, k)), (1, 0, 2)), (b, a * k))
-    x = backend.solve_triangular(factor.RB, x, transpose=transpose)
+    x = backend.solve_triangular(RB, x, transpose=transpose)
     return xp.reshape(xp.permute_dims(xp.reshape(x, (b, a, k)), (1, 0, 2)), (a * b, k))
 
 

@@ -75,7 +75,7 @@ def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], ta
     `matrix` is called only where there is something to refine. Below the rows of `a` given, at the ridge, ``a = -A b``.
     """
     m = solution[0].shape[0]
-    if not affordable(m, solution[1]):
+    if not affordable(R, m, solution[1]):
         return solution
     xp = namespace_of(R)
     steps = _steps(R)
@@ -140,9 +140,9 @@ def _length(x: Array) -> Array:
     return namespace_of(x).sum(abs(x) ** 2) ** 0.5
 
 
-def affordable(m: int, b: Array) -> bool:
-    """Whether a target with `m` rows is small enough to be refined."""
-    return (m + b.shape[0]) * b.shape[1] <= LARGEST
+def affordable(R: Array, m: int, b: Array) -> bool:
+    """Whether a target with `m` rows is small enough to be refined; a stack of matrices is not."""
+    return R.ndim == 2 and (m + b.shape[0]) * b.shape[1] <= LARGEST
 
 
 def _steps(R: Array) -> Array:

@@ -11,7 +11,10 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint, inner
-from xvarpro.lower.stack import condition_of, deficient, deficient_gram
+from xvarpro.lower.cholesky import Cholesky
+from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.qr import QR
+from xvarpro.lower.stack import deficient, deficient_gram
 
 
 class Condensed(NamedTuple):
@@ -52,10 +55,6 @@ class Accumulation(Struct):
     @abstractmethod
     def noise(self, value: Array, energy: Array | float) -> Array:
         """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
-
-    def condition(self, backend: Backend, R: Array) -> Array:
-        """2-norm condition number of ``[M; sqrt(lam) Omega]``, 0-d."""
-        return condition_of(backend, R)
 
 
 @final
@@ -120,3 +119,10 @@ class Gram(Accumulation):
 
     def noise(self, value: Array, energy: Array | float) -> Array:
         return value + energy
+
+
+def accumulation_for(solver: LowerSolver | None) -> Accumulation | None:
+    """How rows in chunks are folded up for a solver, or for none chosen; None if it needs all rows at once."""
+    if solver is None or isinstance(solver, QR):
+        return Triangle()
+    return Gram() if isinstance(solver, Cholesky) else None

@@ -10,7 +10,6 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
-from xvarpro.lower.accumulation import Accumulation, Gram
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import condition_of, padded, power_of_two, stacked
 
@@ -60,27 +59,23 @@ class Cholesky(LowerSolver):
     def refine(
         self, backend: Backend, system: System, factor: CholeskyFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        m = y.shape[0]
-        if not affordable(m, w):
-            return w, r
         S, L, units = factor
+        if not affordable(L, y.shape[0], w):
+            return w, r
         a, b = converge(backend, S, L, padded(y, S.shape[0]), None, w * units, doubled=True)
-        return b / units, -a[:m, :]
+        return b / units, -a[: y.shape[0], :]
 
     def adjoint(
         self, backend: Backend, system: System, factor: CholeskyFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
         S, L, units = factor
-        a, b = converge(backend, S, L, None, c / units, doubled=affordable(y.shape[0], c))
+        a, b = converge(backend, S, L, None, c / units, doubled=affordable(L, y.shape[0], c))
         v = -b / units
         return Adjoint(a[: y.shape[0], :], ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
         xp = namespace_of(factor.L)
         return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
-
-    def accumulation(self) -> Accumulation:
-        return Gram()
 
 
 def _scaled(system: System) -> tuple[Array, Array]:

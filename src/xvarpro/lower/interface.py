@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.operators.interface import Operator
-
-if TYPE_CHECKING:
-    from xvarpro.lower.accumulation import Accumulation
 
 
 class System(NamedTuple):
@@ -95,7 +92,3 @@ class LowerSolver(Struct):
     @abstractmethod
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """Rank, condition and kinks, for the report of a solve."""
-
-    def accumulation(self) -> Accumulation | None:
-        """How rows in chunks are folded up; None where all rows are needed at once."""
-        return None

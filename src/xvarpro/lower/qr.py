@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 from xvarpro.backends import Backend
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, affordable
-from xvarpro.lower.accumulation import Accumulation, Triangle
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
-from xvarpro.lower.stack import diagnose_triangle, or_nan, stacked
-
-
-class QRFactor(NamedTuple):
-    """``[M; sqrt(lam) Omega] = Q R``."""
-
-    Q: Array
-    R: Array
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
 
 
 @final
@@ -27,7 +19,7 @@ class QR(Refinable):
     """QR factorisation of ``[M; sqrt(lam) Omega]``.
 
     ``w = R^-1 Q^H y`` and, with ``z = R^-H c``, ``v = R^-1 z`` and ``M v = Q z`` without a product with M. The default
-    is ``Refined(QR())``.
+    is ``Refined(QR())``. Designs of one right-hand side each are factored in one batch.
 
     Examples
     --------
@@ -36,16 +28,16 @@ class QR(Refinable):
     """
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
-        Q, R = backend.qr(_matrix(system))
-        return QRFactor(Q, or_nan(backend, system, R, Q.shape[0]))
+        return factored(backend, system, _matrix(system))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
-        return backend.solve_triangular(factor.R, adjoint(factor.Q[: y.shape[0], :]) @ y)
+        Q, R = factor
+        return as_columns(backend.solve_triangular(R, adjoint(Q[..., : y.shape[0], :]) @ as_column(y, R)))
 
     def refine_by(
         self, improve: Improve, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        if not affordable(y.shape[0], w):
+        if not affordable(factor.R, y.shape[0], w):
             return w, r
         w, r = _corrected(backend, system, factor.R, w, r)
         top, w = improve(backend, factor.Q, factor.R, lambda: _matrix(system), (y, None), (-r, w))
@@ -55,16 +47,13 @@ class QR(Refinable):
         self, improve: Improve, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, r: Array
     ) -> Adjoint:
         Q, R = factor
-        z = backend.solve_triangular(R, c, transpose=True)
-        q, b = Q[: y.shape[0], :] @ z, -backend.solve_triangular(R, z)
+        z = backend.solve_triangular(R, as_column(c, R), transpose=True)
+        q, b = as_columns(Q[..., : y.shape[0], :] @ z), -as_columns(backend.solve_triangular(R, z))
         q, b = improve(backend, Q, R, lambda: _matrix(system), (None, c), (q, b))
         return Adjoint(q, ((r, -b),), -b)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
-        return diagnose_triangle(backend, factor.R, factor.Q.shape[0])
-
-    def accumulation(self) -> Accumulation:
-        return Triangle()
+        return factor.diagnosis(backend)
 
 
 def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:

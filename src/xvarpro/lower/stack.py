@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
@@ -69,12 +71,34 @@ def deficient(backend: Backend, R: Array, rows: int) -> Array:
     return backend.when(small, decide, small)
 
 
-def or_nan(backend: Backend, system: System, R: Array, rows: int) -> Array:
-    """R, or NaN where a level without a ridge has no unique solution to working precision."""
+class QRFactor(NamedTuple):
+    """``A = Q R``, of one matrix or of a stack with one for each right-hand side."""
+
+    Q: Array
+    R: Array
+
+    def diagnosis(self, backend: Backend) -> Diagnosis:
+        """Rank and condition of A; of a stack the worst."""
+        return Diagnosis.of(deficient(backend, self.R, self.Q.shape[-2]), condition_of(backend, self.R))
+
+
+def factored(backend: Backend, system: System, A: Array) -> QRFactor:
+    """QR of A; R is NaN where a level without a ridge has no unique solution to working precision."""
+    Q, R = backend.qr(A)
     if system.ridged:
-        return R
+        return QRFactor(Q, R)
     xp = namespace_of(R)
-    return xp.where(deficient(backend, R, rows), xp.full_like(R, xp.nan), R)
+    return QRFactor(Q, xp.where(deficient(backend, R, Q.shape[-2]), xp.full_like(R, xp.nan), R))
+
+
+def as_column(y: Array, R: Array) -> Array:
+    """What one matrix R is applied to, (m, k), as it is; for a stack of k matrices one column each, (k, m, 1)."""
+    return y if R.ndim == 2 else namespace_of(y).expand_dims(y.mT, axis=2)
+
+
+def as_columns(x: Array) -> Array:
+    """Inverse of `as_column`."""
+    return x if x.ndim == 2 else x[:, :, 0].mT
 
 
 def deficient_gram(L: Array) -> Array:
@@ -91,11 +115,6 @@ def deficient_gram(L: Array) -> Array:
 def condition_of(backend: Backend, R: Array) -> Array:
     """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
     return spread(backend, units(R))
-
-
-def diagnose_triangle(backend: Backend, R: Array, rows: int) -> Diagnosis:
-    """Rank and condition of ``A = Q R``, A with `rows` rows; of a stack the worst."""
-    return Diagnosis.of(deficient(backend, R, rows), condition_of(backend, R))
 
 
 def spread(backend: Backend, A: Array) -> Array:

@@ -20,9 +20,9 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, inner, is_complex, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower import QR
-from xvarpro.lower.accumulation import Accumulation
+from xvarpro.lower.accumulation import Accumulation, accumulation_for
 from xvarpro.lower.interface import Adjoint
+from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
 from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, complexified
@@ -91,7 +91,7 @@ class Streamed(Objective):
     ) -> None:
         super().__init__(problem, backend, energy)
         self.compiler, self.treedef, self.structure, self.progress = compiler, treedef, structure, progress
-        accumulation = (problem.lower.solver or QR()).accumulation()
+        accumulation = accumulation_for(problem.lower.solver)
         assert accumulation is not None  # `Problem` refuses other solvers
         self._accumulation: Accumulation = accumulation
         self._latest: StreamedPoint | None = None  # for `scale`: the energy would take another pass
@@ -201,7 +201,7 @@ class Streamed(Objective):
         dead = xp.sum(xp.astype(top == 0, xp.int32))
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
-        condition = self._accumulation.condition(self.backend, R)
+        condition = condition_of(self.backend, R)
         return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks)
 
     # -- gradients -----------------------------------------------------------------------------------------------------

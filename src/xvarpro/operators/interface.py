@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
-
-if TYPE_CHECKING:
-    from xvarpro.lower.interface import LowerSolver
 
 
 class Operator(Struct):
@@ -67,8 +63,8 @@ class Operator(Struct):
         xp = namespace_of(A)
         return xp.sum(xp.abs(A), axis=-2)
 
-    def solver(self, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
-        """The solver that fits the structure, for a ridge of that kind; None leaves the choice to `lower.choose`."""
+    def solver(self, lam: float | Array, Omega: Array | Operator | None) -> Struct | None:
+        """The `lower.LowerSolver` that fits the structure and the ridge; None leaves the choice to `lower.choose`."""
         return None
 
     @classmethod

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import as_complex, condition_of, diagnose_triangle, or_nan, padded, stacked
+from xvarpro.lower.stack import QRFactor, as_complex, condition_of, factored, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, pivot
 from xvarpro.lower.weight_sets.interface import one_design
-
-
-class BoxFactor(NamedTuple):
-    """``[M; sqrt(lam) Omega] = Q R``; of complex matrices the real and the imaginary rows, for w is real."""
-
-    Q: Array
-    R: Array
 
 
 @final
@@ -41,16 +34,15 @@ class InBox(LowerSolver):
     upper: Array | float = float("inf")
     limit: int | None = None
 
-    def factor(self, backend: Backend, system: System) -> BoxFactor:
-        Q, R = backend.qr(_real(stacked(one_design(system.M).dense(), system.root, system.weight)))
-        return BoxFactor(Q, or_nan(backend, system, R, Q.shape[0]))
+    def factor(self, backend: Backend, system: System) -> QRFactor:
+        return factored(backend, system, _real(stacked(one_design(system.M).dense(), system.root, system.weight)))
 
-    def argmin(self, backend: Backend, system: System, factor: BoxFactor, y: Array) -> Array:
+    def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         box, lengths = self._box(factor, _projected(factor, y))
         return as_complex(self._weights(self._solve(backend, box, lengths), lengths), y)
 
     def adjoint(
-        self, backend: Backend, system: System, factor: BoxFactor, c: Array, y: Array, w: Array, r: Array
+        self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
         xp = namespace_of(c)
         box, lengths = self._box(factor, _projected(factor, y))
@@ -63,11 +55,10 @@ class InBox(LowerSolver):
         q = _complex(factor.Q @ t, y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
 
-    def diagnose(self, backend: Backend, system: System, factor: BoxFactor, y: Array) -> Diagnosis:
-        found = diagnose_triangle(backend, factor.R, factor.Q.shape[0])
-        return found._replace(kinks=self._kinks(backend, factor, y))
+    def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
+        return factor.diagnosis(backend)._replace(kinks=self._kinks(backend, factor, y))
 
-    def _kinks(self, backend: Backend, factor: BoxFactor, y: Array) -> Array:
+    def _kinks(self, backend: Backend, factor: QRFactor, y: Array) -> Array:
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly; 0-d."""
         xp = namespace_of(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
@@ -89,7 +80,7 @@ class InBox(LowerSolver):
         lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
         return pivot(backend, box, (w > lower) & (w < upper), w >= upper, self.limit)
 
-    def _box(self, factor: BoxFactor, z: Array) -> tuple[Box, Array]:
+    def _box(self, factor: QRFactor, z: Array) -> tuple[Box, Array]:
         """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
         R = factor.R
         xp = namespace_of(R)
@@ -125,7 +116,7 @@ def _real(A: Array) -> Array:
     return xp.concat([xp.real(A), xp.imag(A)]) if trees.is_complex(A) else A
 
 
-def _projected(factor: BoxFactor, y: Array) -> Array:
+def _projected(factor: QRFactor, y: Array) -> Array:
     """``Q^T`` times the target."""
     if trees.is_complex(y):
         return factor.Q.mT @ _real(padded(y, factor.Q.shape[0] // 2))

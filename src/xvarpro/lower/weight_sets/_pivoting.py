@@ -17,6 +17,7 @@ from typing import NamedTuple
 from xvarpro.backends import Backend, column_loop
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.lower.stack import as_column, as_columns
 
 # entries of the pseudo-inverses that are held at a time
 BLOCK = 2**22
@@ -98,15 +99,10 @@ class Inverses(NamedTuple):
         return t
 
     def _times(self, u: Array) -> Array:
-        return _each(self.left, _each(self.right, self.base @ u))
+        return as_columns(self.left @ (self.right @ as_column(self.base @ u, self.right)))
 
     def _transposed(self, t: Array) -> Array:
-        return self.base.mT @ _each(self.right.mT, _each(self.left.mT, t))
-
-
-def _each(X: Array, u: Array) -> Array:
-    """Matrix j times column j."""
-    return (X @ namespace_of(u).expand_dims(u.mT, axis=2))[:, :, 0].mT
+        return self.base.mT @ as_columns(self.right.mT @ (self.left.mT @ as_column(t, self.left)))
 
 
 class Inverter:
