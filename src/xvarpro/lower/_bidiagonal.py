@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.lower.normal import Normal, Stack, length, norms, plus, positive, random_signs, times
+from xvarpro.lower.normal import Normal, Stack, length, norms, positive, random_signs
+from xvarpro.lower.stack import spread
 
 
 class Basis(NamedTuple):
@@ -23,51 +24,47 @@ class Basis(NamedTuple):
     v: Array
     a: Array  # the norm that v was divided by
     bar: Array  # the diagonal entry that a rotation has still to finish; least squares only
-    rest: Array  # what is left of the right-hand side
 
 
 class Row(NamedTuple):
-    """One row of R and of the rotated right-hand side."""
+    """One row of R."""
 
     rho: Array
     theta: Array
-    phi: Array
 
 
-def begin(normal: Normal, y: Array | None, c: Array | None) -> tuple[Basis, Array]:
-    """The process for ``min |A x - [y; 0]|``, or for ``H x = c``; also the size of ``A^H b`` or c."""
-    if y is not None:
-        b = normal.target(y)
-        beta = norms(b)
-        u = tuple(times(1 / positive(beta), part) for part in b)
-        p, v, a = _normalised(normal, normal.back(u))
-        return Basis(u, p, v, a, a, beta), a * beta
-    assert c is not None  # one of the two is given
+def begin_fit(normal: Normal, y: Array) -> tuple[Basis, Array]:
+    """The process for ``min |A x - [y; 0]|``, and the size of ``A^H [y; 0]``."""
+    b = normal.target(y)
+    beta = norms(b)
+    u = tuple(part / positive(beta) for part in b)
+    p, v, a = _normalised(normal, normal.back(u))
+    return Basis(u, p, v, a, a), a * beta
+
+
+def begin_solve(normal: Normal, c: Array) -> tuple[Basis, Array]:
+    """The process for ``H x = c``, and the size of c."""
     p, v, a = _normalised(normal, c)
-    xp = namespace_of(v)
-    u = tuple(0 * part for part in normal.forward(xp.zeros_like(v)))
-    return Basis(u, p, v, 0 * a, 0 * a, a), a
+    u = normal.forward(namespace_of(v).zeros_like(v))
+    return Basis(u, p, v, 0 * a, 0 * a), a
 
 
 def advance(normal: Normal, basis: Basis, fits: bool) -> tuple[Basis, Row]:
     """One step: two products. `fits` says whether a target is fitted, or ``H x = c`` solved."""
-    u = plus(normal.forward(basis.v), -basis.a, basis.u)
+    u = tuple(part - basis.a * last for part, last in zip(normal.forward(basis.v), basis.u, strict=True))
     b = norms(u)
-    u = tuple(times(1 / positive(b), part) for part in u)
-    p, v, a = _normalised(normal, normal.back(u) - times(b, basis.p))
+    u = tuple(part / positive(b) for part in u)
+    p, v, a = _normalised(normal, normal.back(u) - b * basis.p)
     if not fits:
-        phi = basis.rest / b
-        return Basis(u, p, v, a, basis.bar, -a * phi), Row(b, a, phi)
+        return Basis(u, p, v, a, basis.bar), Row(b, a)
     rho = namespace_of(b).sqrt(basis.bar * basis.bar + b * b)
-    cos, sin = basis.bar / rho, b / rho
-    return Basis(u, p, v, a, cos * a, -sin * basis.rest), Row(rho, sin * a, cos * basis.rest)
+    return Basis(u, p, v, a, basis.bar / rho * a), Row(rho, b / rho * a)
 
 
 def _normalised(normal: Normal, p: Array) -> tuple[Array, Array, Array]:
     v = normal.precondition(p)
     a = length(p, v)
-    scale = 1 / positive(a)
-    return times(scale, p), times(scale, v), a
+    return p / positive(a), v / positive(a), a
 
 
 STEPS = 40  # of the process that the condition is estimated from
@@ -91,7 +88,7 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
     probe: Stack = (random_signs((rows, columns), like),)
     if normal.system.ridged:
         probe = (*probe, random_signs((n, columns), like))
-    basis, size = begin(normal, None, normal.back(probe))
+    basis, size = begin_solve(normal, normal.back(probe))
     eps = xp.finfo(size.dtype).eps
     rounding = 0.0 if normal.system.ridged else 10 * eps
     index = xp.arange(STEPS, device=device(like))
@@ -117,10 +114,5 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
     *_, first, rhos, thetas = backend.while_loop(going, step, start)
     rhos = xp.where(rhos == 0, first, rhos)  # the steps that were not made repeat a known value
     lines, rows_ = xp.expand_dims(index, axis=1), xp.expand_dims(index, axis=0)
-    quotients = []
-    for j in range(columns):
-        diagonal = xp.where(lines == rows_, rhos[:, j : j + 1], 0 * rhos[:1, j : j + 1])
-        above = xp.where(lines + 1 == rows_, thetas[:, j : j + 1], 0 * thetas[:1, j : j + 1])
-        s = backend.svd(diagonal + above)[1]
-        quotients.append(xp.max(s) / xp.min(s))
-    return xp.max(xp.stack(quotients))
+    rho, theta = (xp.expand_dims(x.mT, axis=2) for x in (rhos, thetas))
+    return spread(backend, xp.where(lines == rows_, rho, 0 * rho) + xp.where(lines + 1 == rows_, theta, 0 * theta))

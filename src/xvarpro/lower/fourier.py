@@ -130,14 +130,10 @@ def _half(system: System) -> bool:
 
 def _ridge(system: System, like: Array, half: bool) -> Array | None:
     """``sqrt(lam) |o^|``, with as many axes as `like`."""
-    if not system.ridged:
+    if system.root is None:
         return None
-    xp, lam = namespace_of(like), system.lam
-    size = (1,) * like.ndim
-    root = xp.full(size, lam**0.5, dtype=like.dtype, device=device(like)) if isinstance(lam, int | float) else None
-    if root is None:
-        root = xp.reshape(xp.sqrt(lam), size)
-    Omega = as_circulant(system.Omega, system.M)
+    xp, Omega = namespace_of(like), as_circulant(system.Omega, system.M)
+    root = system.root * xp.ones((1,) * like.ndim, dtype=like.dtype, device=device(like))
     return root if Omega is None else root * xp.abs(Omega.spectrum(half))
 
 

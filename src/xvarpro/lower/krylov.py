@@ -12,9 +12,9 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, partition
 from xvarpro.errors import ProblemError
-from xvarpro.lower._bidiagonal import advance, begin, condition
+from xvarpro.lower._bidiagonal import Basis, advance, begin_fit, begin_solve, condition
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.normal import Normal, norms, products, times
+from xvarpro.lower.normal import Normal, norms, products
 from xvarpro.lower.preconditioners import Identity, Preconditioner
 
 
@@ -99,12 +99,14 @@ class LSMR(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: Leaves, y: Array) -> Array:
         tol = self.tol if self.value_tol is None else self.value_tol
-        return self._solve(backend, self.normal(system, factor), y, None, tol)
+        normal = self.normal(system, factor)
+        return self._solve(backend, normal, *begin_fit(normal, y), tol, fits=True)
 
     def adjoint(
         self, backend: Backend, system: System, factor: Leaves, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        v = self._solve(backend, self.normal(system, factor), None, c, self.tol)
+        normal = self.normal(system, factor)
+        v = self._solve(backend, normal, *begin_solve(normal, c), self.tol, fits=False)
         return Adjoint(system.M.matvec(v), ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: Leaves, y: Array) -> Diagnosis:
@@ -116,16 +118,15 @@ class LSMR(LowerSolver):
         size = namespace_of(y).sum(products(y, y) + norms((system.M.rmatvec(y),)))
         return Diagnosis.of(namespace_of(y).isnan(size), found)
 
-    def _solve(self, backend: Backend, normal: Normal, y: Array | None, c: Array | None, tol: Array | float) -> Array:
-        """``min |A x - [y; 0]|`` where there is a y, else ``H x = c``; x has shape (n, k).
+    def _solve(
+        self, backend: Backend, normal: Normal, basis: Basis, size: Array, tol: Array | float, *, fits: bool
+    ) -> Array:
+        """``min |A x - [y; 0]|`` where it `fits`, else ``H x = c``, from the start of the process; x has shape (n, k).
 
         Columns that have reached the tolerance stay as they are. NaN ends a column, and shows in x.
         """
-        basis, size = begin(normal, y, c)
         xp = namespace_of(size)
-        eps = xp.finfo(size.dtype).eps
-        least = xp.full_like(size, tol) if isinstance(tol, float) else tol + 0 * size
-        target = xp.maximum(least, xp.full_like(size, eps)) * size
+        target = xp.maximum(tol + 0 * size, xp.full_like(size, xp.finfo(size.dtype).eps)) * size
 
         def going(state: tuple[Any, ...]) -> Array:
             return xp.any(state[1] > target) & (state[0] < self.limit)
@@ -133,16 +134,16 @@ class LSMR(LowerSolver):
         def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
             n, norm, x, h, hbar, basis, last, cbar, sbar, zetabar = state
             active = norm > target
-            basis, row = advance(normal, basis, y is not None)
+            basis, row = advance(normal, basis, fits)
             # the second rotation, of R^H: the letters of Fong and Saunders, whose alphabar is `turned`
             turned = cbar * row.rho
             rhobar = xp.sqrt(turned * turned + row.theta * row.theta)
-            hbar = h - times(sbar * row.rho * row.rho / last, hbar)
+            hbar = h - sbar * row.rho * row.rho / last * hbar
             cbar, sbar = turned / rhobar, row.theta / rhobar
             zeta, zetabar = cbar * zetabar, -sbar * zetabar
-            x = xp.where(active, x + times(zeta / (row.rho * rhobar), hbar), x)
+            x = xp.where(active, x + zeta / (row.rho * rhobar) * hbar, x)
             norm = xp.where(active, xp.abs(zetabar), norm)
-            h = basis.v - times(row.theta / row.rho, h)
+            h = basis.v - row.theta / row.rho * h
             return n + 1, norm, x, h, hbar, basis, row.rho * rhobar, cbar, sbar, zetabar
 
         zero, one, x = xp.zeros_like(size), xp.ones_like(size), xp.zeros_like(basis.v)

@@ -9,7 +9,7 @@ import numpy as np
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint, is_complex
+from xvarpro.core.trees import adjoint, is_complex, sum_
 from xvarpro.lower.interface import System
 
 Stack = tuple[Array, ...]  # rows of M, and rows of the ridge where there is one
@@ -23,17 +23,15 @@ class Normal(NamedTuple):
 
     def forward(self, w: Array) -> Stack:
         """``A w``."""
-        M, lam, Omega = self.system.M, self.system.lam, self.system.weight
+        M, root, Omega = self.system.M, self.system.root, self.system.weight
         top = M.matvec(w)
-        return (top, _root(lam, w) * (w if Omega is None else Omega @ w)) if self.system.ridged else (top,)
+        return (top,) if root is None else (top, root * (w if Omega is None else Omega @ w))
 
     def back(self, u: Stack) -> Array:
         """``A^H u``."""
-        M, lam, Omega = self.system.M, self.system.lam, self.system.weight
+        M, root, Omega = self.system.M, self.system.root, self.system.weight
         s = M.rmatvec(u[0])
-        if not self.system.ridged:
-            return s
-        return s + _root(lam, s) * (u[1] if Omega is None else adjoint(Omega) @ u[1])
+        return s if root is None else s + root * (u[1] if Omega is None else adjoint(Omega) @ u[1])
 
     def target(self, y: Array) -> Stack:
         """``[y; 0]``."""
@@ -42,21 +40,9 @@ class Normal(NamedTuple):
         n = self.system.M.shape[1]
         return (y, namespace_of(y).zeros((n, y.shape[1]), dtype=y.dtype, device=device(y)))
 
-    def slope(self, w: Array, r: Array) -> Array:
-        """``M^H r + lam Omega^H Omega w``: the gradient of the lower level in w."""
-        _, *ridge = self.forward(w)
-        return self.back((r, *ridge))
-
     def size(self, s: Array) -> Array:
         """Length of each column in the norm of the preconditioner, ``sqrt(Re s^H P s)``; shape (1, k), real."""
         return length(s, self.precondition(s))
-
-
-def _root(lam: float | Array, like: Array) -> float | Array:
-    if isinstance(lam, int | float):
-        return lam**0.5
-    xp = namespace_of(like)
-    return xp.astype(xp.sqrt(lam), like.dtype)
 
 
 def random_signs(shape: tuple[int, ...], like: Array) -> Array:
@@ -68,9 +54,7 @@ def random_signs(shape: tuple[int, ...], like: Array) -> Array:
 def products(a: Array, b: Array) -> Array:
     """``Re a_j^H b_j`` of each column j; shape (1, k)."""
     xp = namespace_of(a)
-    if is_complex(a):
-        return xp.sum(xp.real(a) * xp.real(b) + xp.imag(a) * xp.imag(b), axis=0, keepdims=True)
-    return xp.sum(a * b, axis=0, keepdims=True)
+    return xp.sum(xp.real(xp.conj(a) * b) if is_complex(a) else a * b, axis=0, keepdims=True)
 
 
 def length(a: Array, b: Array) -> Array:
@@ -82,21 +66,7 @@ def length(a: Array, b: Array) -> Array:
 
 def norms(u: Stack) -> Array:
     """Euclidean norm of each column of a stack."""
-    xp = namespace_of(u[0])
-    total = products(u[0], u[0])
-    for part in u[1:]:
-        total = total + products(part, part)
-    return xp.sqrt(total)
-
-
-def times(row: Array, x: Array) -> Array:
-    """A real number per column times the columns of x."""
-    return (namespace_of(x).astype(row, x.dtype) if is_complex(x) else row) * x
-
-
-def plus(u: Stack, row: Array, d: Stack) -> Stack:
-    """``u + row d``."""
-    return tuple(a + times(row, b) for a, b in zip(u, d, strict=True))
+    return namespace_of(u[0]).sqrt(sum_(products(part, part) for part in u))
 
 
 def positive(row: Array) -> Array:

@@ -92,7 +92,7 @@ class Jacobi(Preconditioner):
 
     def apply(self, system: System, prepared: Leaves, x: Array) -> Array:
         (scale,) = prepared
-        return (namespace_of(x).astype(scale, x.dtype) if is_complex(x) else scale) * x
+        return scale * x
 
 
 @final

@@ -5,14 +5,28 @@ from __future__ import annotations
 import copy
 from typing import Any, NamedTuple
 
+from xvarpro.backends import Backend
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import dot, sub
+from xvarpro.core.trees import dot, inner, sub
+from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.krylov import LSMR
-from xvarpro.objective._error_estimate import corrected
+from xvarpro.lower.normal import positive
 from xvarpro.objective.interface import LowerError
-from xvarpro.objective.least_squares import EvaluatedLevel
+from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.sets.region import Direction, Region
+
+AGAIN = 0.03  # what is left of a residual after the correction
+
+
+class Remainder(NamedTuple):
+    """What a correction has left; 0-d arrays."""
+
+    residual: Array  # the largest relative residual of the systems corrected, each over all its columns
+    # by how much the upper objective lies above that of the exact w, to second order: <v, H (w - w*)>; None for a
+    # separable problem, where the first order vanishes and the value is an upper bound
+    excess: Array | None
 
 
 class Assessed(NamedTuple):
@@ -76,10 +90,47 @@ class Inexact(Reduced):
         parts, pullback = self.linearise(theta)
         low, upper = self.levels(parts)
         solver = self.solver(low)
-        better, left = corrected(self.backend, solver, low, upper, point.factor, first)
+        better, left = _corrected(self.backend, solver, low, upper, point.factor, first)
         gradient = pullback(self.cotangents(parts, better))
         value = self.objective(parts, upper, better.w, better.upper_r)
         # without the error that is of first order
         value = value if left.excess is None else value - left.excess
         point = point._replace(value=value, w=better.w, r=better.upper_r)
         return Assessed(point, gradient, sub(gradient, rough), left.residual, left.residual <= solver.tol)
+
+
+def _corrected(
+    backend: Backend, solver: LSMR, low: EvaluatedLevel, upper: EvaluatedLevel, factor: Any, first: LowerSolution
+) -> tuple[LowerSolution, Remainder]:
+    """A solution of the lower level, and its adjoint, with errors thirty times smaller.
+
+    `w` and v are linear in their right-hand sides: the error of either solves the same system with the residual there,
+    so that to correct it takes no memory of how it was found.
+    """
+    system, y = low.system, low.y
+    normal, again = solver.normal(system, factor), solver.to(AGAIN, AGAIN)
+
+    def solved(c: Array, w: Array, r: Array) -> Adjoint:
+        return again.adjoint(backend, system, factor, c, y, w, r)
+
+    def relative(left: Array, whole: Array) -> Array:
+        left, whole = (inner(size, size) ** 0.5 for size in map(normal.size, (left, whole)))
+        return left / positive(whole)
+
+    w, r = first.w, first.r
+    change = solved(-low.slope(w, r), w, r)
+    assert change.v is not None
+    w, r = w + change.v, r + change.q
+    left = low.slope(w, r)
+    residual = relative(left, system.M.rmatvec(y))
+    if first.adjoint is None:
+        return LowerSolution(w, r, r, None), Remainder(residual, None)
+    v, q = first.adjoint.v, first.adjoint.q
+    assert v is not None
+    upper_r = upper.residual(w)
+    c = upper.slope(w, upper_r)
+    change = solved(c - low.slope(v, q), w, r)
+    assert change.v is not None
+    v, q = v + change.v, q + change.q
+    worst = namespace_of(residual).maximum(residual, relative(c - low.slope(v, q), c))
+    return LowerSolution(w, r, upper_r, Adjoint(q, ((r, v),), v)), Remainder(worst, inner(v, left))

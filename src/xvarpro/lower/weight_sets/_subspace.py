@@ -10,8 +10,9 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import as_complex, stacked
+from xvarpro.lower.stack import as_complex
 from xvarpro.lower.weight_sets.interface import one_design
+from xvarpro.operators import Composition, Stacked, as_operator
 from xvarpro.operators.interface import Operator
 
 
@@ -70,7 +71,11 @@ class InSubspace(LowerSolver):
         return trees.adjoint(as_complex(self.B, w)) @ w
 
     def _reduced(self, system: System) -> System:
-        return System(_Restricted(one_design(system.M), system.lam, system.weight, self.B), 0.0, None)
+        """``[M B; sqrt(lam) Omega B]``, without a ridge."""
+        M: Operator = Composition(one_design(system.M), self.B)
+        if system.root is not None:
+            M = Stacked((M, system.root * _weighted(system.Omega, self.B)))
+        return System(M, 0.0, None)
 
     def _whole(self, a: Array) -> Array:
         w = as_complex(self.B, a) @ a
@@ -83,60 +88,17 @@ class InSubspace(LowerSolver):
         w0 = as_complex(w0, y)
         if self.w0 is not None:
             y = y - system.M.matvec(w0)
-        if not system.ridged:
+        if system.root is None:
             return y
-        below = -(system.lam**0.5) * _weighted(system.weight, w0)
+        below = -system.root * _weighted(system.Omega, w0)
         return xp.concat([y, xp.broadcast_to(below, (below.shape[0], y.shape[1]))])
 
     def _residual(self, system: System, w: Array, r: Array) -> Array:
         """``[M w - y; sqrt(lam) Omega w]``."""
-        if not system.ridged:
+        if system.root is None:
             return r
-        return namespace_of(r).concat([r, system.lam**0.5 * _weighted(system.weight, w)])
+        return namespace_of(r).concat([r, system.root * _weighted(system.Omega, w)])
 
 
-@final
-@dataclass(frozen=True)
-class _Restricted(Operator):
-    """``[M B; sqrt(lam) Omega B]``, formed where it is asked for."""
-
-    M: Operator
-    lam: float | Array
-    Omega: Array | None
-    B: Array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        m, r = self.M.shape[0], self.B.shape[1]
-        return (m + self.B.shape[0], r) if self._ridged else (m, r)
-
-    @property
-    def _ridged(self) -> bool:
-        return System(self.M, self.lam, self.Omega).ridged
-
-    def matvec(self, w: Array) -> Array:
-        w = as_complex(self.B, w) @ w
-        top = self.M.matvec(w)
-        if not self._ridged:
-            return top
-        return namespace_of(w).concat([top, self.lam**0.5 * _weighted(self.Omega, w)])
-
-    def rmatvec(self, r: Array) -> Array:
-        m = self.M.shape[0]
-        c = self.M.rmatvec(r[:m, :])
-        if self._ridged:
-            below = r[m:, :]
-            c = c + self.lam**0.5 * (below if self.Omega is None else trees.adjoint(self.Omega) @ below)
-        return trees.adjoint(as_complex(self.B, c)) @ c
-
-    def outer(self, r: Array, w: Array) -> Operator:
-        return self.M.outer(r[: self.M.shape[0], :], as_complex(self.B, w) @ w)
-
-    def dense(self) -> Array:
-        B = as_complex(self.B, next(filter(trees.is_complex, trees.partition(self.M)[0]), self.B))
-        MB = self.M.matvec(B)
-        return stacked(MB, self.lam**0.5, _weighted(self.Omega, B)) if self._ridged else MB
-
-
-def _weighted(Omega: Array | None, w: Array) -> Array:
-    return w if Omega is None else Omega @ w
+def _weighted(Omega: Array | Operator | None, w: Array) -> Array:
+    return w if Omega is None else as_operator(Omega).matvec(w)
