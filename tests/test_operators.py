@@ -192,6 +192,32 @@ def test_structured_solvers_are_taken():
         assert solver in own.get(type(M).__name__, "Refined")
 
 
+A = np.arange(1.0, 13.0).reshape(4, 3)
+DYING = {  # designs of theta = (1, 0, 2), and how many of their columns are zero
+    "Dense": (lambda x: Dense(A * x), 1),
+    "a matrix per column": (lambda x: Dense(xv.array_namespace(x).stack([A * x, x * A[::-1]])), 1),
+    "zero for one right-hand side": (lambda x: Dense(xv.array_namespace(x).stack([A * x, A + x])), 0),
+    "Diagonal": (operators.Diagonal, 1),
+    "Kronecker": (lambda x: Kronecker(A * x, A[:, 1:] + x[:1]), 2),
+    "BlockDiagonal": (lambda x: operators.BlockDiagonal([A * x, A + x]), 1),
+    "Stacked": (lambda x: operators.Stacked([A * x, A * x]), 1),
+    "Sparse": (lambda x: operators.Sparse(x, np.arange(3), np.arange(3), (4, 3)), 1),
+    "MatrixFree": (lambda x: operators.MatrixFree(lambda p, w: A @ (p[:, None] * w), None, (4, 3), x), 1),
+    "Circulant": (lambda x: operators.Circulant(0 * x), 3),
+}
+
+
+@pytest.mark.parametrize("name", DYING)
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+def test_zero_columns_are_counted(name):
+    design, dead = DYING[name]
+    theta = np.array([1.0, 0.0, 2.0])
+    M = design(theta)
+    y = numbers((M.shape[0], M.columns or 1), "float64")
+    fit = xv.solve(xv.separable(lambda theta, _: design(theta), y, lam=0.1), theta, max_iter=0)
+    assert (fit.verified.dead_units, fit.verified.units) == (dead, M.shape[1])
+
+
 def answers(M, lam, y, c, backend=NUMPY):
     """What the solver that fits has to say, as NumPy arrays."""
     solver, system = lower.choose(M, lam), System(M, lam, None)

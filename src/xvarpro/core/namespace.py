@@ -100,6 +100,14 @@ def is_complex(x: Any) -> bool:
     return found
 
 
+def complexified(x: Any) -> Any:
+    """An array in the complex dtype of its digits: not every framework multiplies real matrices by complex ones."""
+    if is_complex(x):
+        return x
+    xp = namespace_of(x)
+    return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
+
+
 def is_inexact(x: Any) -> bool:
     """Whether the dtype of an array is real or complex floating."""
     return namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))

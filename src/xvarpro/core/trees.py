@@ -15,7 +15,7 @@ from xvarpro.core import namespace as _namespace
 from xvarpro.core.struct import NAMESPACE, Array, Leaves, Tree
 
 is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
-is_inexact = _namespace.is_inexact
+is_inexact, complexified = _namespace.is_inexact, _namespace.complexified
 
 
 def array_namespace(*trees: Tree) -> Any:

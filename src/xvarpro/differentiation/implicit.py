@@ -32,7 +32,6 @@ from xvarpro.differentiation.hessian import ReducedHessian
 from xvarpro.differentiation.projection import degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
-from xvarpro.objective.least_squares import as_kind, complexified
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
@@ -229,7 +228,7 @@ def _moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Arr
     """A cotangent as arrays of the backend: as theta, (n, k) and 0-d."""
     xp, theta, structure = prepared.backend.xp, prepared.theta, prepared.structure
     bars = tuple(xp.zeros_like(x) for x in theta)
-    kind = complexified(bars[0]) if structure.complex_w else bars[0]
+    kind = trees.complexified(bars[0]) if structure.complex_w else bars[0]
     if cotangent.theta is not None:
         leaves, treedef = trees.flatten(cotangent.theta)
         if treedef != prepared.layout.treedef or any(x.shape != y.shape for x, y in zip(leaves, theta, strict=True)):
@@ -280,7 +279,7 @@ def _pull(
         limit=min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit,
     )
     data = tuple(
-        direct + as_kind(value_bar, slope) * slope - indirect
+        direct + value_bar * slope - indirect
         for direct, slope, indirect in zip(by_data, hessian.data_gradient, solved.image, strict=True)
     )
     unequal = degenerate(region, theta, q, J) | (hessian.kinks > 0)

@@ -11,14 +11,14 @@ from typing import Any, final
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
-from xvarpro.core.trees import is_complex
+from xvarpro.core.trees import complexified, is_complex
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.lower.normal import random_signs
 from xvarpro.operators import as_operator
 from xvarpro.operators.circulant import as_circulant
 from xvarpro.operators.convolutions import Convolution, flat, spread
-from xvarpro.operators.fourier import Grid, backward, by_parts, complexified, fast, forward, part
+from xvarpro.operators.fourier import Grid, backward, by_parts, fast, forward, part
 from xvarpro.operators.interface import Operator
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, is_complex, namespace_of
+from xvarpro.core.namespace import complexified, device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Diagnosis, System
 
@@ -125,7 +125,5 @@ def spread(backend: Backend, A: Array) -> Array:
 
 
 def as_complex(x: Array, like: Array) -> Array:
-    """A real array as a complex one where it meets complex numbers: not every framework multiplies the two."""
-    if is_complex(like) and not is_complex(x):
-        return namespace_of(x).astype(x, like.dtype)
-    return x
+    """A real array as a complex one where it meets complex numbers."""
+    return complexified(x) if is_complex(like) else x

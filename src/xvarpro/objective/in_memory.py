@@ -9,7 +9,7 @@ from xvarpro import lower
 from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import Skeleton, inner, partition, unflatten
+from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.objective.interface import LowerReport, Objective
@@ -142,11 +142,11 @@ class InMemory(Objective):
         deficient, condition, kinks, _ = solver.diagnose(self.backend, low.system, factor, low.y)
         xp = namespace_of(condition)
         finite = [xp.all(xp.isfinite(x)) for x in partition(low.M)[0] if not xp.isdtype(x.dtype, "integral")]
-        sizes, n = low.M.sizes(), low.M.shape[1]
-        # an operator whose column sizes are unknown has no column that is known to be zero
-        zero = xp.full_like(deficient, False) if sizes is None else xp.sum(xp.reshape(sizes, (-1, n)), axis=0) == 0
-        dead = xp.sum(xp.astype(zero, xp.int32))
-        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, xp.full_like(dead, n), kinks)
+        # a product with a vector of no special direction is exactly zero for a column that is
+        (probe,) = signs((low.y if low.M.columns is not None else low.y[:, :1],))
+        dead = xp.sum(xp.astype(xp.all(low.M.rmatvec(probe) == 0, axis=1), xp.int32))
+        columns = xp.full_like(dead, low.M.shape[1])
+        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks)
 
     # -- the upper target
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
-from xvarpro.core.trees import inner, is_array, is_complex, partition, sum_
+from xvarpro.core.trees import complexified, inner, is_array, is_complex, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, System
 from xvarpro.operators import Dense, Weighted, as_operator
@@ -109,7 +109,7 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None)
     lam = level.lam(theta, data) if callable(level.lam) else None
     target = level.y if y is None else y
     if isinstance(M, Dense) and is_array(target) and is_complex(target) and not is_complex(M.array):
-        M = Dense(namespace_of(M.array).astype(M.array, target.dtype))
+        M = Dense(complexified(M.array))
     if weights is None:
         return LevelOutputs(M, y, lam)
     root = namespace_of(weights).sqrt(weights)
@@ -119,20 +119,14 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None)
 def weighted(M: Operator, root: Array) -> Operator:
     """M with its rows, or the rows of each right-hand side, scaled."""
     if isinstance(M, Dense) and root.shape[1] == 1 and M.columns is None:
-        return Dense(as_kind(root, M.array) * M.array)
+        return Dense(root * M.array)
     return Weighted(M, root)
 
 
 def scaled(y: Array, root: Array) -> Array:
     """A target with its rows or entries scaled by a matrix of roots of weights; a vector stays one."""
     xp = namespace_of(y)
-    root = as_kind(root, y)
     return root[:, 0] * y if y.ndim == 1 and root.shape[1] == 1 else xp.reshape(root * as_matrix(y), y.shape)
-
-
-def as_kind(x: Array, like: Array) -> Array:
-    """`x` in the dtype of `like`: not every framework multiplies real by complex."""
-    return x if x.dtype == like.dtype else namespace_of(x).astype(x, like.dtype)
 
 
 def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
@@ -141,15 +135,15 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
     y = as_matrix(target)
     Omega = level.Omega
     if is_complex_design(outputs.M):
-        y = y if is_complex(y) else complexified(y)
+        y = complexified(y)
     if is_array(Omega) and is_complex(y):
-        Omega = as_kind(Omega, y)
+        Omega = complexified(Omega)
     return EvaluatedLevel(outputs.M, y, level.lam if outputs.lam is None else outputs.lam, Omega)
 
 
 def is_complex_design(M: Operator) -> bool:
     """Whether any array of a design is complex."""
-    return any(is_complex(x) for x in partition(M)[0])
+    return any(map(is_complex, partition(M)[0]))
 
 
 def like_target(s: Array, y: Array | None) -> Array | None:
@@ -169,9 +163,3 @@ def outers(M: Operator, *pairs: tuple[Array, Array]) -> Operator:
 def as_matrix(y: Array) -> Array:
     """A target of shape (m,) as (m, 1)."""
     return y if y.ndim == 2 else namespace_of(y).expand_dims(y, axis=1)
-
-
-def complexified(x: Array) -> Array:
-    """A real array as a complex one."""
-    xp = namespace_of(x)
-    return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)

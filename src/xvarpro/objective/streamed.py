@@ -18,14 +18,14 @@ from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import corner, inner, is_complex, partition, plus, rounding, scaled, unflatten
+from xvarpro.core.trees import complexified, corner, inner, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.accumulation import Accumulation, accumulation_for
 from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
 from xvarpro.objective.interface import LowerReport, Objective
-from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, complexified
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Level, Problem
@@ -169,7 +169,7 @@ class Streamed(Objective):
         weight = None if level.Omega is None else as_operator(level.Omega).dense()
         Omega = xp.eye(n, **where) if weight is None else weight
         if self.structure.complex_w:
-            zero, Omega = (x if is_complex(x) else complexified(x) for x in (zero, Omega))
+            zero, Omega = map(complexified, (zero, Omega))
         lam: Any = level.lam
         return self._accumulation.start(lam**0.5 * Omega, zero)
 
@@ -191,9 +191,8 @@ class Streamed(Objective):
 
     def diagnose(self, theta: Leaves) -> LowerReport:
         start = self._start(theta)
-        top = namespace_of(theta[0]).zeros_like(
-            namespace_of(theta[0]).abs(self._accumulation.condensed(self.backend, start).z[:, 0])
-        )
+        like = theta[0]
+        top = namespace_of(like).zeros((self.structure.w_shape[0],), dtype=like.dtype, device=device(like))
         (state, top), rows = self._walk(0, _survey, (start, top), theta)
         R = self._accumulation.condensed(self.backend, state).R
         deficient = self._accumulation.deficient(self.backend, R, rows)

@@ -9,17 +9,12 @@ import numpy as np
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import is_complex
+from xvarpro.core.trees import complexified, is_complex
 
 
 def alike(A: Array, B: Array) -> tuple[Array, Array]:
-    """Both complex where one of them is: not every framework multiplies matrices that are real by complex ones."""
-    if A.dtype != B.dtype:
-        if is_complex(A) and not is_complex(B):
-            B = namespace_of(B).astype(B, A.dtype)
-        elif is_complex(B) and not is_complex(A):
-            A = namespace_of(A).astype(A, B.dtype)
-    return A, B
+    """Both complex where one of them is."""
+    return (A, B) if is_complex(A) == is_complex(B) else (complexified(A), complexified(B))
 
 
 def product(A: Array, B: Array) -> Array:

@@ -14,7 +14,7 @@ from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.errors import ProblemError
-from xvarpro.operators._structured import floating
+from xvarpro.operators.dense import Dense
 from xvarpro.operators.interface import Operator
 
 # entries up to which the dense form is looked at, too
@@ -71,7 +71,7 @@ def dottest(M: Operator, like: Array | None = None, *, seed: int = 0) -> DotTest
     """
     if not isinstance(M, Operator):
         raise ProblemError(f"dottest needs an operator, got {type(M).__name__}: xv.operators.as_operator makes one")
-    arrays = [x for x in trees.partition(M)[0] if floating(x)]
+    arrays = [x for x in trees.partition(M)[0] if trees.is_inexact(x)]
     if like is None:
         if not arrays:
             raise ProblemError(
@@ -107,9 +107,7 @@ def _certified(M: Operator, name: str, like: Array, rng: np.random.Generator) ->
     if m * n * k > DENSE:
         return DotTest(adjoint, gradient, None)
     A = _shaped(M.dense(), (m, n) if M.columns is None else (k, m, n), f"{name}.dense")
-    xp = namespace_of(A)
-    product = A @ w if A.ndim == 2 else (A @ xp.expand_dims(w.mT, axis=2))[:, :, 0].mT
-    dense = _relative(_length(product - Mw), _length(Mw))
+    dense = _relative(_length(Dense(A).residual(w, Mw)), _length(Mw))
     if not dense <= 1e3 * eps:
         raise ProblemError(f"{name}: dense() times w is off M w by {dense:.1e}, relative to its size")
     return DotTest(adjoint, gradient, dense)
@@ -124,7 +122,7 @@ def _gradient(M: Operator, name: str, w: Array, r: Array, rng: np.random.Generat
     moved, slope, scale = [], 0.0, 0.0
     h = float(namespace_of(w).finfo(w.dtype).eps) ** (1 / 3)
     for x, g in zip(arrays, found, strict=True):
-        if not floating(x):
+        if not trees.is_inexact(x):
             moved.append((x, x))
             continue
         size = _length(x) / max(1, math.prod(x.shape)) ** 0.5

@@ -16,9 +16,27 @@ from xvarpro.operators.dense import Dense
 from xvarpro.operators.interface import Operator
 
 
+class _Blocks(Operator):
+    """A design whose rows are those of its blocks, one after the other."""
+
+    blocks: Sequence[Any]
+
+    @property
+    def columns(self) -> int | None:
+        return columns(type(self).__name__, self.blocks)
+
+    @property
+    def explicit(self) -> bool:
+        return all(block.explicit for block in self.blocks)
+
+    def rows(self, x: Array) -> list[Array]:
+        """The rows of `x` that belong to each block, for an `x` with as many as M."""
+        return cut(x, [b.shape[0] for b in self.blocks])
+
+
 @final
 @dataclass(frozen=True)
-class BlockDiagonal(Operator):
+class BlockDiagonal(_Blocks):
     """Blocks along the diagonal: data sets with weights of their own, coupled through theta alone.
 
     For many blocks of one shape and one right-hand side, `Dense` with an array (k, m, n) is the same in one array and
@@ -45,14 +63,6 @@ class BlockDiagonal(Operator):
     def shape(self) -> tuple[int, int]:
         return sum(b.shape[0] for b in self.blocks), sum(b.shape[1] for b in self.blocks)
 
-    @property
-    def columns(self) -> int | None:
-        return columns("BlockDiagonal", self.blocks)
-
-    def rows(self, x: Array) -> list[Array]:
-        """The rows of `x` that belong to each block, for an `x` with as many as M."""
-        return cut(x, [b.shape[0] for b in self.blocks])
-
     def unknowns(self, w: Array) -> list[Array]:
         """The rows of `w` that belong to each block."""
         return cut(w, [b.shape[1] for b in self.blocks])
@@ -67,10 +77,6 @@ class BlockDiagonal(Operator):
         parts = zip(self.blocks, self.rows(r), self.unknowns(w), strict=True)
         return BlockDiagonal(tuple(b.outer(s, x) for b, s, x in parts))
 
-    @property
-    def explicit(self) -> bool:
-        return all(block.explicit for block in self.blocks)
-
     def dense(self) -> Array:
         blocks = dense_forms(self.blocks)
         xp, width, before, bands = namespace_of(blocks[0]), self.shape[1], 0, []
@@ -80,14 +86,6 @@ class BlockDiagonal(Operator):
             bands.append(xp.concat([sides[0], A, sides[1]], axis=-1))
             before += n
         return xp.concat(bands, axis=-2)
-
-    def sizes(self) -> Array | None:
-        sizes = [b.sizes() for b in self.blocks]
-        if any(s is None for s in sizes):
-            return None
-        k = self.columns
-        xp = namespace_of(sizes[0])
-        return xp.concat([s if k is None or s.ndim == 2 else xp.broadcast_to(s, (k, *s.shape)) for s in sizes], axis=-1)
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
@@ -100,7 +98,7 @@ class BlockDiagonal(Operator):
 
 @final
 @dataclass(frozen=True)
-class Stacked(Operator):
+class Stacked(_Blocks):
     """Rows on top of each other: data sets that share `w`, each with its own operator.
 
     Parameters
@@ -127,14 +125,6 @@ class Stacked(Operator):
     def shape(self) -> tuple[int, int]:
         return sum(b.shape[0] for b in self.blocks), self.blocks[0].shape[1] if self.blocks else 0
 
-    @property
-    def columns(self) -> int | None:
-        return columns("Stacked", self.blocks)
-
-    def rows(self, x: Array) -> list[Array]:
-        """The rows of `x` that belong to each block."""
-        return cut(x, [b.shape[0] for b in self.blocks])
-
     def matvec(self, w: Array) -> Array:
         return namespace_of(w).concat([b.matvec(w) for b in self.blocks])
 
@@ -144,17 +134,9 @@ class Stacked(Operator):
     def outer(self, r: Array, w: Array) -> Stacked:
         return Stacked(tuple(b.outer(s, w) for b, s in zip(self.blocks, self.rows(r), strict=True)))
 
-    @property
-    def explicit(self) -> bool:
-        return all(block.explicit for block in self.blocks)
-
     def dense(self) -> Array:
         blocks = dense_forms(self.blocks)
         return namespace_of(blocks[0]).concat(blocks, axis=-2)
-
-    def sizes(self) -> Array | None:
-        sizes = [b.sizes() for b in self.blocks]
-        return None if any(s is None for s in sizes) else sum_(sizes)
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:

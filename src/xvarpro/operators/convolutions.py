@@ -75,9 +75,6 @@ class Convolution(Operator):
     def explicit(self) -> bool:
         return math.prod(self.shape) <= LARGEST
 
-    def sizes(self) -> None:
-        return None
-
     def matvec(self, w: Array) -> Array:
         layout, half = self.layout, self._half(w)
         product = self.spectrum(half) * forward(spread(w, layout.grid), layout.period, half)

@@ -62,9 +62,6 @@ class Diagonal(Operator):
         xp, d = namespace_of(self.d), self.d.mT if self.d.ndim == 2 else self.d
         return xp.expand_dims(d, axis=-1) * xp.eye(self.d.shape[0], dtype=d.dtype, device=device(d))
 
-    def sizes(self) -> Array:
-        return namespace_of(self.d).abs(self.d.mT if self.d.ndim == 2 else self.d)
-
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
         n = shape[1]
@@ -125,9 +122,6 @@ class LowRankPlusDiagonal(Operator):
 
     def dense(self) -> Array:
         return Diagonal(self.d).dense() + self.U @ adjoint(self.V)
-
-    def sizes(self) -> None:
-        return None
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import complexified, device, namespace_of
 from xvarpro.core.struct import Array
 
 Grid = tuple[int, ...]
@@ -30,14 +30,6 @@ def backward(X: Array, period: Grid, half: bool) -> Array:
     if half:
         return xp.fft.irfftn(X, s=period, axes=axes)
     return xp.fft.ifftn(X, s=period, axes=axes)
-
-
-def complexified(x: Array) -> Array:
-    """`x` in the complex dtype of its digits."""
-    if trees.is_complex(x):
-        return x
-    xp = namespace_of(x)
-    return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
 
 
 def by_parts(fun: Callable[[Array], Any], x: Array) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 
 
@@ -51,17 +50,6 @@ class Operator(Struct):
     @abstractmethod
     def dense(self) -> Array:
         """M as an array (m, n); as (columns, m, n) where each column has a matrix of its own."""
-
-    def sizes(self) -> Array | None:
-        """Sum of the absolute values of every column, shape (n,) or (columns, n): 0 where a unit is dead.
-
-        None where that takes the dense form, and the dense form is to be avoided.
-        """
-        if not self.explicit:
-            return None
-        A = self.dense()
-        xp = namespace_of(A)
-        return xp.sum(xp.abs(A), axis=-2)
 
     def solver(self, lam: float | Array, Omega: Array | Operator | None) -> Struct | None:
         """The `lower.LowerSolver` that fits the structure and the ridge; None leaves the choice to `lower.choose`."""

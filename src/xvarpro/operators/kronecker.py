@@ -87,15 +87,6 @@ class Kronecker(Operator):
         product = xp.reshape(A, (A.shape[0], 1, A.shape[1], 1)) * xp.reshape(B, (1, B.shape[0], 1, B.shape[1]))
         return xp.reshape(product, self.shape)
 
-    def sizes(self) -> Array:
-        xp = namespace_of(self.A)
-        A = xp.sum(xp.abs(self.A), axis=0)
-        if self.B is None:
-            B = xp.ones((self.size,), dtype=A.dtype, device=device(A))
-        else:
-            B = xp.sum(xp.abs(self.B), axis=0)
-        return xp.reshape(xp.expand_dims(A, axis=1) * B, (-1,))
-
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
         (mA, mB), (nA, nB) = map(divisors, shape)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import final
 
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import drawn
-from xvarpro.operators._structured import Structured, floating
 from xvarpro.operators.interface import Operator
 
 
 @final
 @dataclass(frozen=True)
-class MatrixFree(Structured):
+class MatrixFree(Operator):
     """``matvec(p, w)`` and ``rmatvec(p, r)``, where theta enters through p alone.
 
     Write both with ``xp = xv.array_namespace(w)``, for w of shape (n, k) and r of shape (m, k), and certify them once
@@ -80,8 +79,26 @@ class MatrixFree(Structured):
         _, pullback = backends.owner(r).vjp(applied, (zeros,), arrays)
         return pullback((r,))[0]
 
+    def outer(self, r: Array, w: Array) -> MatrixFree:
+        arrays, skeleton = trees.partition(self)
+        moving = tuple(filter(trees.is_inexact, arrays))
+        # indices have no gradient, and are returned as they are
+        held = tuple(x for x in arrays if not trees.is_inexact(x))
+
+        def filled(moving: Iterable[Array], held: Iterable[Array]) -> MatrixFree:
+            own, rest = iter(moving), iter(held)
+            return skeleton.fill([next(own) if trees.is_inexact(x) else next(rest) for x in arrays])
+
+        def applied(*given: Array) -> Leaves:
+            return (filled(given, given[len(moving) :]).matvec(given[-1]),)
+
+        if not moving:
+            return self
+        _, pullback = backends.owner(r).vjp(applied, moving, (*held, w))
+        return filled(pullback((r,)), held)
+
     def dense(self) -> Array:
-        arrays = [x for x in trees.leaves(self.p) if trees.is_array(x) and floating(x)]
+        arrays = [x for x in trees.leaves(self.p) if trees.is_array(x) and trees.is_inexact(x)]
         if not arrays:
             raise ProblemError("MatrixFree needs a floating-point array in p, for framework and dtype; got none")
         like = next((x for x in arrays if trees.is_complex(x)), arrays[0])

@@ -86,13 +86,6 @@ class Sparse(Operator):
         # a dense form of fewer entries than a few hundred times the stored ones pays for the iterations it saves
         return math.prod(self.shape) <= max(LARGEST, 100 * self.data.shape[0])
 
-    def sizes(self) -> Array:
-        """Of the entries as they were given, where places repeat."""
-        xp = namespace_of(self.data)
-        entries = xp.abs(self.data)
-        ones = xp.ones((self.shape[0], 1), dtype=entries.dtype, device=device(entries))
-        return Sparse(entries, self.row_indices, self.column_indices, self.shape).rmatvec(ones)[:, 0]
-
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
         m, n = shape

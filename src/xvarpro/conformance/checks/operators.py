@@ -86,13 +86,13 @@ def _adjoint(A: np.ndarray) -> np.ndarray:
 
 def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
     xp = namespace_of(w)
-    sizes, outer = M.sizes(), M.outer(r, w)
+    outer = M.outer(r, w)
     moving = [x for x in trees.partition(outer)[0] if xp.isdtype(x.dtype, ("real floating", "complex floating"))]
-    return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving, *(() if sizes is None else (sizes,))
+    return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving
 
 
 def products(target: Target, case: Case) -> Typed:
-    """``M w``, ``M^H r``, ``M w - y``, M, the gradient's arrays, and the sizes of the columns where there are some."""
+    """``M w``, ``M^H r``, ``M w - y``, M, and the gradient's arrays."""
     target.represent(case.turn)
     return target.typed(_products, case.M, case.w, case.r, case.y)
 
@@ -111,7 +111,7 @@ def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measure
 
 @check("operators", cases)
 def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
-    """`outer` and `sizes` equal NumPy's, array by array."""
+    """`outer` equals NumPy's, array by array."""
     got, want = (t.once(products, case).values[4:] for t in (target, target.reference))
     yield Measured("arrays", len(got), len(want))
     for i, (one, other) in enumerate(zip(got, want, strict=True)):

@@ -128,4 +128,4 @@ def _complex(x: Array, like: Array) -> Array:
     if not trees.is_complex(like):
         return x
     half = x.shape[0] // 2
-    return as_complex(x[:half, :], like) + as_complex(x[half:, :], like) * namespace_of(x).asarray(1j, dtype=like.dtype)
+    return trees.complexified(x[:half, :]) + 1j * trees.complexified(x[half:, :])

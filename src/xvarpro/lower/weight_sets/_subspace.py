@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from xvarpro.backends import Backend
-from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import as_complex
 from xvarpro.lower.weight_sets.interface import one_design
-from xvarpro.operators import Composition, Stacked, as_operator
+from xvarpro.operators import Composition, Dense, Stacked, as_operator
 from xvarpro.operators.interface import Operator
 
 
@@ -52,23 +51,23 @@ class InSubspace(LowerSolver):
         return self._whole(a), r[: y.shape[0], :]
 
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
-        B, m = as_complex(self.B, c), y.shape[0]
+        B, m = Dense(self.B), y.shape[0]
         q, pairs, v = self.inner.adjoint(
             backend,
             self._reduced(system),
             factor,
-            trees.adjoint(B) @ c,
+            B.rmatvec(c),
             self._target(system, y),
             self._coefficients(w),
             self._residual(system, w, r),
         )
-        return Adjoint(q[:m, :], tuple((s[:m, :], B @ b) for s, b in pairs), None if v is None else B @ v)
+        return Adjoint(q[:m, :], tuple((s[:m, :], B.matvec(b)) for s, b in pairs), None if v is None else B.matvec(v))
 
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         return self.inner.diagnose(backend, self._reduced(system), factor, self._target(system, y))
 
     def _coefficients(self, w: Array) -> Array:
-        return trees.adjoint(as_complex(self.B, w)) @ w
+        return Dense(self.B).rmatvec(w)
 
     def _reduced(self, system: System) -> System:
         """``[M B; sqrt(lam) Omega B]``, without a ridge."""
@@ -78,7 +77,7 @@ class InSubspace(LowerSolver):
         return System(M, 0.0, None)
 
     def _whole(self, a: Array) -> Array:
-        w = as_complex(self.B, a) @ a
+        w = Dense(self.B).matvec(a)
         return w if self.w0 is None else w + self.w0
 
     def _target(self, system: System, y: Array) -> Array:
