@@ -134,7 +134,10 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         *(("sets.oracle", f"sets.{name}") for name in ("balls", "simplex")),
         ("algorithms.quasi_newton", "algorithms.accelerated"),
         ("algorithms.quasi_newton", "algorithms.spectral"),
-        *((f"operators.{made}", "operators.dense") for made in ("_conversion", "blocks", "combined", "weighted")),
+        *(
+            (f"operators.{made}", "operators.dense")
+            for made in ("_conversion", "_dottest", "blocks", "combined", "weighted")
+        ),
         *(("operators.circulant", f"operators.{shared}") for shared in ("convolutions", "fourier")),
         *(("operators.convolution", f"operators.{shared}") for shared in ("convolutions", "fourier")),
         ("operators.convolutions", "operators.fourier"),
