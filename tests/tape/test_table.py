@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from xvarpro.backends.tape import NoRuleError, vjp
-from xvarpro.backends.tape.engine import Tape
-from xvarpro.backends.tape.namespace import CREATION, LIKE, PASSED_ON, PLAIN
-from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
+from xvarpro.backends.tape.engine import PASSED_ON, Tape
+from xvarpro.backends.tape.namespace import CREATION, LIKE, PLAIN
+from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES
 from xvarpro.conformance.functions import CASES
 
 from .namespaces import NUMPY, jvp
@@ -43,8 +43,8 @@ def test_every_rule_has_a_case_that_runs_it(monkeypatch):
 
     monkeypatch.setattr(Tape, "_pull", spy)
     run_every_case(NUMPY.xp)
-    assert set(SIMPLE) | set(PRIMITIVES) == seen
-    public = {name for name in (*SIMPLE, *PRIMITIVES, *COMPOSITES) if not name.startswith("_")}
+    assert set(PRIMITIVES) == seen
+    public = {name for name in (*PRIMITIVES, *COMPOSITES) if not name.startswith("_")}
     assert public | {"_getitem"} == set(CASES)
 
 
@@ -57,7 +57,7 @@ def test_rules_ask_for_functions_of_the_standard_only():
 
 def test_the_traced_namespace_has_every_name_of_the_standard():
     full = MAIN | {f"{ext}_{name}" for ext, names in EXTENSIONS.items() for name in names}
-    known = {*SIMPLE, *PRIMITIVES, *COMPOSITES, *CONSTANT, *CREATION, *LIKE, *PLAIN, *PASSED_ON}
+    known = {*PRIMITIVES, *COMPOSITES, *CONSTANT, *CREATION, *LIKE, *PLAIN, *PASSED_ON}
     assert full - known - {"asarray", "full", "full_like"} == REFUSED
 
 

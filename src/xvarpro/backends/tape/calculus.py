@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from xvarpro.backends.tape import namespace  # noqa: F401  (importing it gives the tape its functions)
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.engine import Tape, base
 from xvarpro.backends.tape.rules.table import Namespace
@@ -19,32 +20,16 @@ def vjp(
     xp: Namespace,
     index_add: Callable[..., Array],
 ) -> tuple[Any, Callable[[Any], tuple[Array, ...]]]:
-    """Evaluate `fun` and record how gradients go back through it.
+    """Evaluate ``fun(*primals, *constants)``, which uses ``xp = primals[0].__array_namespace__()``, and record it.
 
-    Parameters
-    ----------
-    fun : callable
-        ``fun(*primals, *constants)``, written with ``xp = primals[0].__array_namespace__()``, gives one array or a
-        tuple or list of arrays.
-    primals : sequence of arrays
-        Real or complex floating arrays, of any shapes.
-    constants : sequence of arrays
-        Arrays without a gradient. They become arrays of the same namespace as the primals, so that the
-        function never mixes two. What is not an array is handed over as it is.
-    xp : namespace
-        The raw array API namespace. Inside another `vjp`, the namespace of its traced arrays is taken.
-    index_add : callable
-        ``index_add(x, key, v)``: `x` with `v` added at a one-dimensional integer key of the first axis, where
-        repeated indices accumulate. `x` must not be changed.
+    The outputs are one array, a tuple or a list of arrays, as `fun` returned them, and the pull-back maps cotangents
+    in that structure to one gradient for each primal, as `Backend.vjp`. It may be called again. Gradients may share
+    memory with each other and with the cotangents: do not write to them.
 
-    Returns
-    -------
-    outputs : array, tuple or list of arrays
-        Values, as `fun` returned them.
-    pullback : callable
-        ``pullback(cotangents)``, with the structure of `outputs`, gives one gradient for each primal, in its shape
-        and dtype, and may be called again. Gradients may share memory with each other and with the cotangents: do
-        not write to them. With complex numbers the gradient of a real L is dL/dRe + i dL/dIm.
+    Constants become arrays of the same namespace as the primals, so that the function never mixes two; what is not an
+    array is handed over as it is. `xp` is the raw namespace; inside another `vjp`, that of its traced arrays is taken.
+    ``index_add(x, key, v)`` is `x`, which must not be changed, with `v` added at a one-dimensional integer key of the
+    first axis, where repeated indices accumulate.
 
     Raises
     ------
@@ -52,23 +37,6 @@ def vjp(
         If `fun` uses a function that the tape cannot differentiate; the message names it.
     TypeError, ValueError
         If `fun` leaves the traced namespace, or cotangents do not fit the outputs.
-
-    Examples
-    --------
-    >>> import array_api_compat.numpy as np
-    >>> def add(x, key, v):
-    ...     x = x.copy()
-    ...     np.add.at(x, key, v)
-    ...     return x
-    >>> def f(x, t):
-    ...     xp = x.__array_namespace__()
-    ...     return xp.sum(t * xp.square(x))
-    >>> x, t = np.asarray([1.0, 2.0, 3.0]), np.asarray([1.0, 0.0, 1.0])
-    >>> y, pullback = vjp(f, (x,), (t,), xp=np, index_add=add)
-    >>> float(y)
-    10.0
-    >>> pullback(np.asarray(1.0))
-    (array([2., 0., 6.]),)
     """
     arrays: tuple[Any, ...] = (*primals, *constants)
     traces = [x.tape for x in arrays if type(x) is TracedArray]

@@ -17,13 +17,21 @@ from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.namespace import PASSED_ON, install
 from xvarpro.backends.tape.rules.table import FORWARD, Like, Namespace, is_inexact
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")
+
+# handed over untouched: no array goes in
+CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+QUESTIONS = ("isdtype", "broadcast_shapes", "__array_namespace_info__", "__array_api_version__")
+PASSED_ON = frozenset((*CONSTANTS, *DTYPES, *QUESTIONS))
 
 
 class Ground:
@@ -147,7 +155,7 @@ class Tape:
 
     def _constant(self, y: Any) -> Any:
         if isinstance(y, (tuple, list)):
-            return tuple(TracedArray(v, self, None) for v in y)
+            return _several(y, [TracedArray(v, self, None) for v in y])
         return TracedArray(y, self, None)
 
     def _input(self, x: Array) -> TracedArray:
@@ -167,7 +175,7 @@ class Tape:
         first = len(nodes)
         nodes.extend([None] * (len(y) - 1))
         nodes.append((pull, parents, kept, operands, extra, len(y)))
-        return tuple(TracedArray(v, self, first + i) for i, v in enumerate(y))
+        return _several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
 
     # -------------------------------------------------------------------------------------------- the transpose
 
@@ -195,6 +203,11 @@ class Tape:
         return gradients
 
 
+def _several(values: Any, traced: list[TracedArray]) -> Any:
+    """Make the results of a function a tuple, a named one where the function's is."""
+    return type(values)(*traced) if hasattr(values, "_fields") else tuple(traced)
+
+
 def _add(gradients: list[Any], i: int, d: Array | TracedArray) -> None:
     before = gradients[i]
     gradients[i] = d if before is None else before + d
@@ -205,6 +218,3 @@ def _lift_kept(xp: Tape, kept: Any) -> Any:
     if isinstance(kept, tuple):
         return tuple(_lift_kept(xp, v) for v in kept)
     return kept if kept is None or type(kept) is Like or type(kept) in _SCALARS else xp._lift(kept)
-
-
-install(Tape)

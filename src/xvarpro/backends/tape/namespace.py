@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xvarpro.backends.tape import rules  # noqa: F401  (importing them fills the tables)
 from xvarpro.backends.tape.array import TracedArray
+from xvarpro.backends.tape.engine import Tape
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.recording import (
-    binary_method,
     composite_method,
     constant_method,
     creation_method,
     plain_method,
     primitive_method,
-    unary_method,
 )
-from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
+from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array
-
-if TYPE_CHECKING:
-    from xvarpro.backends.tape.engine import Tape
-
-# handed over untouched: no array goes in
-CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-)
-QUESTIONS = ("isdtype", "broadcast_shapes", "__array_namespace_info__", "__array_api_version__")
-PASSED_ON = frozenset((*CONSTANTS, *DTYPES, *QUESTIONS))
 
 CREATION = ("arange", "empty", "eye", "from_dlpack", "linspace", "ones", "zeros", "fft_fftfreq", "fft_rfftfreq")
 LIKE = ("empty_like", "ones_like", "zeros_like")
@@ -66,19 +53,15 @@ def full_like(self: Tape, x: Array, /, fill_value: Any, *, dtype: Any = None, de
     return self.full(tuple(x.shape), fill_value, dtype=dtype, device=device_of(x) if device is None else device)
 
 
-def install(tape: type) -> None:
-    """Make every table entry a method of the tape class."""
-    for name, slopes in SIMPLE.items():
-        setattr(tape, name, unary_method(name, *slopes) if len(slopes) == 1 else binary_method(name, *slopes))
-    for name, entry in PRIMITIVES.items():
-        setattr(tape, name, primitive_method(name, entry))
-    for name, definition in COMPOSITES.items():
-        setattr(tape, name, composite_method(definition))
-    for name in (*CONSTANT, *LIKE):
-        setattr(tape, name, constant_method(name))
-    for name in CREATION:
-        setattr(tape, name, creation_method(name))
-    for name in PLAIN:
-        setattr(tape, name, plain_method(name))
-    for function in (asarray, full, full_like):
-        setattr(tape, function.__name__, function)
+for _name, _primitive in PRIMITIVES.items():
+    setattr(Tape, _name, primitive_method(_name, _primitive))
+for _name, _definition in COMPOSITES.items():
+    setattr(Tape, _name, composite_method(_definition))
+for _name in (*CONSTANT, *LIKE):
+    setattr(Tape, _name, constant_method(_name))
+for _name in CREATION:
+    setattr(Tape, _name, creation_method(_name))
+for _name in PLAIN:
+    setattr(Tape, _name, plain_method(_name))
+for _function in (asarray, full, full_like):
+    setattr(Tape, _function.__name__, _function)

@@ -28,55 +28,6 @@ def _fit(xp: Namespace, g: Array, axis: int, n: int) -> Array:
     return xp.concat([g, xp.zeros(shape, dtype=g.dtype, device=device(g))], axis=axis)
 
 
-def _line_rule(opposite: str) -> Callable[..., Array]:
-    def rule(
-        xp: Namespace, g: Array, _y: Array, _x: Array, *, n: int | None = None, axis: int = -1, norm: str = "backward"
-    ) -> Array:
-        d = getattr(xp.fft, opposite)(g, axis=axis, norm=_OPPOSITE[norm])
-        return match(xp, _fit(xp, d, axis, _x.shape[axis]), _x)
-
-    return rule
-
-
-primitive("fft_fft")(_line_rule("ifft"))
-primitive("fft_ifft")(_line_rule("fft"))
-
-
-def _half_adjoint(xp: Namespace, g: Array, n: int, axis: int, norm: str) -> Array:
-    """Apply the adjoint of rfft on n real numbers: the missing half is zero.
-
-    Not an irfft with weights: libraries differ in what they make of the imaginary part of its first entry.
-    """
-    return xp.real(xp.fft.ifft(_fit(xp, g, axis, n), axis=axis, norm=_OPPOSITE[norm]))
-
-
-def _full_adjoint(xp: Namespace, g: Array, axis: int, norm: str) -> Array:
-    """Apply the adjoint of irfft to n real numbers: entries that represent a conjugate pair count twice."""
-    n = g.shape[axis]
-    d = xp.fft.rfft(g, axis=axis, norm=_OPPOSITE[norm])
-    single = [1.0] + [2.0] * ((n - 1) // 2) + [1.0] * (n > 1 and n % 2 == 0)
-    shape = tuple(-1 if i == axis % d.ndim else 1 for i in range(d.ndim))
-    return d * xp.reshape(xp.asarray(single, dtype=g.dtype, device=device(g)), shape)
-
-
-@primitive("fft_rfft")
-def _rfft(
-    xp: Namespace, g: Array, _y: Array, _x: Array, *, n: int | None = None, axis: int = -1, norm: str = "backward"
-) -> Array:
-    n = _x.shape[axis] if n is None else n
-    return match(xp, _fit(xp, _half_adjoint(xp, g, n, axis, norm), axis, _x.shape[axis]), _x)
-
-
-@primitive("fft_irfft")
-def _irfft(
-    xp: Namespace, g: Array, _y: Array, _x: Array, *, n: int | None = None, axis: int = -1, norm: str = "backward"
-) -> Array:
-    return match(xp, _fit(xp, _full_adjoint(xp, g, axis, norm), axis, _x.shape[axis]), _x)
-
-
-# ---------------------------------------------------------------------------------------------- several axes
-
-
 def _axes(like: Array, s: Any, axes: Any) -> tuple[int, ...]:
     ndim = len(like.shape)
     if axes is None and s is not None:
@@ -109,13 +60,14 @@ primitive("fft_ifftn")(_grid_rule("fftn"))
 def _rfftn(
     xp: Namespace, g: Array, _y: Array, _x: Array, *, s: Any = None, axes: Any = None, norm: str = "backward"
 ) -> Array:
-    # the last axis is transformed first, so its adjoint comes last
+    # The last axis is transformed first, so its adjoint comes last. There the half that rfft leaves out is zero: no
+    # irfft with weights, because libraries differ in what they make of the imaginary part of its first entry.
     axes = _axes(_x, s, axes)
     *others, last = axes
     if others:
         g = xp.fft.ifftn(g, axes=tuple(others), norm=_OPPOSITE[norm])
-    n = _x.shape[last] if s is None else s[-1]
-    return _fit_all(xp, _half_adjoint(xp, g, n, last, norm), _x, axes)
+    g = _fit(xp, g, last, _x.shape[last] if s is None else s[-1])
+    return _fit_all(xp, xp.real(xp.fft.ifft(g, axis=last, norm=_OPPOSITE[norm])), _x, axes)
 
 
 @primitive("fft_irfftn")
@@ -124,10 +76,28 @@ def _irfftn(
 ) -> Array:
     axes = _axes(_x, s, axes)
     *others, last = axes
-    g = _full_adjoint(xp, g, last, norm)
+    n = g.shape[last]
+    g = xp.fft.rfft(g, axis=last, norm=_OPPOSITE[norm])
+    # an entry that represents a conjugate pair counts twice
+    single = [1.0] + [2.0] * ((n - 1) // 2) + [1.0] * (n > 1 and n % 2 == 0)
+    weights = xp.asarray(single, dtype=xp.real(g).dtype, device=device(g))
+    g = g * xp.reshape(weights, tuple(-1 if i == last else 1 for i in range(g.ndim)))
     if others:
         g = xp.fft.fftn(g, axes=tuple(others), norm=_OPPOSITE[norm])
     return _fit_all(xp, g, _x, axes)
+
+
+# ------------------------------------------------------------------------------------------------- one axis
+
+
+def _line(name: str) -> None:
+    @composite(f"fft_{name}")
+    def transform(xp: Namespace, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+        return getattr(xp.fft, f"{name}n")(x, s=None if n is None else (n,), axes=(axis,), norm=norm)
+
+
+for _name in ("fft", "ifft", "rfft", "irfft"):
+    _line(_name)
 
 
 @composite("fft_hfft")

@@ -6,7 +6,8 @@ values if the gradient comes through the vectors, full column rank for `qr`. Val
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import (
@@ -22,34 +23,11 @@ from xvarpro.backends.tape.rules.table import (
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 
-
-class EighResult(NamedTuple):
-    """As in the standard."""
-
-    eigenvalues: Array
-    eigenvectors: Array
-
-
-class QRResult(NamedTuple):
-    """As in the standard."""
-
-    Q: Array
-    R: Array
-
-
-class SVDResult(NamedTuple):
-    """As in the standard."""
-
-    U: Array
-    S: Array
-    Vh: Array
-
-
-class SlogdetResult(NamedTuple):
-    """As in the standard."""
-
-    sign: Array
-    logabsdet: Array
+# named as in the standard
+EighResult = namedtuple("EighResult", "eigenvalues eigenvectors")
+QRResult = namedtuple("QRResult", "Q R")
+SVDResult = namedtuple("SVDResult", "U S Vh")
+SlogdetResult = namedtuple("SlogdetResult", "sign logabsdet")
 
 
 def _scale(xp: Namespace, v: Array) -> Array:
@@ -98,13 +76,8 @@ def _det(xp: Namespace, g: Array, y: Array, A: Array) -> Array:
     return _scale(xp, g * conj(xp, y)) * adjoint(xp, xp.linalg.inv(A))
 
 
-@composite("linalg_slogdet")
-def _slogdet(xp: Namespace, A: Array, /) -> SlogdetResult:
-    return SlogdetResult(*xp._slogdet(A))
-
-
-@primitive("_slogdet", forward=lambda xp, A: tuple(xp.linalg.slogdet(A)))
-def _slogdet_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], A: Array) -> Array:
+@primitive("linalg_slogdet", forward=lambda xp, A: SlogdetResult(*xp.linalg.slogdet(A)))
+def _slogdet(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], A: Array) -> Array:
     # d log|det| = Re tr(A^-1 dA); a complex sign turns by Im tr(A^-1 dA), a real one does not move
     g_sign, g_log = g
     weight = None if g_log is None else xp.astype(g_log, A.dtype)
@@ -140,19 +113,14 @@ def _cholesky(xp: Namespace, g: Array, y: Array, _A: Array, *, upper: bool = Fal
     return _hermitian(xp, _from_right(xp, xp.linalg.solve(LH, P), LH))
 
 
-@composite("linalg_eigh")
-def _eigh(xp: Namespace, A: Array, /) -> EighResult:
-    return EighResult(*xp._eigh(A))
-
-
 @composite("linalg_eigvalsh")
 def _eigvalsh(xp: Namespace, A: Array, /) -> Array:
     # the gradient of an eigenvalue is v v^H: it needs the vectors
-    return xp._eigh(A)[0]
+    return xp.linalg.eigh(A).eigenvalues
 
 
-@primitive("_eigh", forward=lambda xp, A: tuple(xp.linalg.eigh(A)))
-def _eigh_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
+@primitive("linalg_eigh", forward=lambda xp, A: EighResult(*xp.linalg.eigh(A)))
+def _eigh(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
     """Giles, Collected matrix derivative results, 2008, section 3.1, made Hermitian."""
     (gw, gV), (w, V) = g, y
     VH = adjoint(xp, V)

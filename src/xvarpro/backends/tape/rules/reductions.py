@@ -40,33 +40,16 @@ def _mean(xp: Namespace, g: Array, _y: Array, _x: Array, *, axis: Axis = None, k
 
 @primitive("var")
 def _var(
-    xp: Namespace,
-    g: Array,
-    _y: Array,
-    x: Array,
-    *,
-    axis: Axis = None,
-    correction: float = 0.0,
-    keepdims: bool = False,
+    xp: Namespace, g: Array, _y: Array, x: Array, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     slope = spread(xp, g * (2.0 / (_length(x, axis) - correction)), x, axis, keepdims)
     return (x - xp.mean(x, axis=axis, keepdims=True)) * slope
 
 
 @primitive("std")
-def _std(
-    xp: Namespace,
-    g: Array,
-    y: Array,
-    x: Array,
-    *,
-    axis: Axis = None,
-    correction: float = 0.0,
-    keepdims: bool = False,
-) -> Array:
-    # the spread of equal numbers is a norm at the origin: its gradient is 0
-    slope = g / (nonzero_or_one(xp, y) * (_length(x, axis) - correction))
-    return (x - xp.mean(x, axis=axis, keepdims=True)) * spread(xp, slope, x, axis, keepdims)
+def _std(xp: Namespace, g: Array, y: Array, x: Array, **options: Any) -> Array:
+    # the root of the variance, but for equal numbers: their spread is a norm at the origin, where the gradient is 0
+    return _var(xp, g / (2.0 * nonzero_or_one(xp, y)), y, x, **options)
 
 
 def _extremum(xp: Namespace, g: Array, y: Array, x: Array, *, axis: Axis = None, keepdims: bool = False) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from xvarpro.backends.tape.rules.table import Namespace, along, axes_of, composite, primitive, transpose, unbroadcast
 from xvarpro.core.struct import Array
 
@@ -85,14 +87,8 @@ def _moveaxis(xp: Namespace, x: Array, source: Any, destination: Any, /) -> Arra
 
 @composite("broadcast_arrays", operands=0)
 def _broadcast_arrays(xp: Namespace, *arrays: Array) -> list[Array]:
-    shape = _common_shape([x.shape for x in arrays])
+    shape = np.broadcast_shapes(*(tuple(x.shape) for x in arrays))
     return [xp.broadcast_to(x, shape) for x in arrays]
-
-
-def _common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    ndim = max(map(len, shapes))
-    columns = zip(*((1,) * (ndim - len(s)) + tuple(s) for s in shapes), strict=True)
-    return tuple(next((n for n in column if n != 1), 1) for column in columns)
 
 
 @composite("meshgrid", operands=0)

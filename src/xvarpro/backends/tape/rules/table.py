@@ -46,9 +46,8 @@ class Primitive(NamedTuple):
 
     rule: Callable[..., Any]
     operands: int | None  # the first so many positional arguments are arrays; None: all of them
-    keeps_result: bool
-    keeps: tuple[bool, ...]  # which operands the rule reads
-    keeps_rest: bool  # whether it reads those after them (with `operands` None)
+    # given `need`: whether it reads the entries of the result and of each operand, the last said for all that follow
+    reads: Callable[[tuple[int, ...]], tuple[bool, ...]]
 
 
 class Composite(NamedTuple):
@@ -58,21 +57,28 @@ class Composite(NamedTuple):
     operands: int  # the first so many positional arguments are lifted into the trace
 
 
-SIMPLE: dict[str, tuple[Any, ...]] = {}
 PRIMITIVES: dict[str, Primitive] = {}
 COMPOSITES: dict[str, Composite] = {}
 CONSTANT: set[str] = set()
 FORWARD: dict[str, Callable[..., Any]] = {}
 
 
-def simple(name: str, *derivatives: Callable[..., Any] | None) -> None:
-    """Enter a function without options, of one array or of two.
+def simple(name: str, *derivatives: Callable[..., Any]) -> None:
+    """Enter a function without options, of one array or of two that broadcast.
 
-    The rule of one array is `d(xp, g, y, x)`; of two, `d(xp, g, y, a, b)` for each, where None marks an operand
-    that the function depends on through steps only, and the tape undoes broadcasting. An operand with an underscore
-    arrives as None.
+    The rule of one array is `d(xp, g, y, x)`; of two, `d(xp, g, y, a, b)` for each, and broadcasting is undone here.
     """
-    SIMPLE[name] = derivatives
+    if len(derivatives) == 1:
+        primitive(name)(derivatives[0])
+        return
+
+    def rule(xp: Namespace, need: list[int], g: Array, y: Array, *operands: Array) -> list[Array]:
+        return [unbroadcast(xp, derivatives[i](xp, g, y, *operands), operands[i]) for i in need]
+
+    # a product with a constant keeps the constant alone
+    left, right = (_reads(d, 2, 2) for d in derivatives)
+    both = tuple(a or b for a, b in zip(left, right, strict=True))
+    PRIMITIVES[name] = Primitive(rule, 2, {(0,): left, (1,): right, (0, 1): both}.__getitem__)
 
 
 def primitive(
@@ -81,9 +87,8 @@ def primitive(
     """Enter a rule. `forward(xp, ...)` is given for functions that are not the standard's own."""
 
     def enter(rule: Callable[..., Any]) -> Callable[..., Any]:
-        reads_result, *reads = reads_of(rule)[2 if operands == 1 else 3 :]
-        keeps = tuple(reads[:-1] if operands is None else reads[:operands])
-        PRIMITIVES[name] = Primitive(rule, operands, reads_result, keeps, operands is None and reads[-1])
+        reads = _reads(rule, 2 if operands == 1 else 3, operands)
+        PRIMITIVES[name] = Primitive(rule, operands, lambda need: reads)
         if forward is not None:
             FORWARD[name] = forward
         return rule
@@ -106,50 +111,36 @@ def constant(names: str) -> None:
     CONSTANT.update(names.split())
 
 
-def reads_of(rule: Callable[..., Any]) -> list[bool]:
-    """Tell which positional parameters a rule reads, and last `*args`: those named without an underscore."""
+def _reads(rule: Callable[..., Any], result: int, operands: int | None) -> tuple[bool, ...]:
+    """Tell what a rule reads: of the result, its parameter number `result`, and of the operands after it."""
     code = rule.__code__
     names = list(code.co_varnames[: code.co_argcount])
-    if code.co_flags & 0x04:
+    if operands is None:  # they end in `*args`
         names.append(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
-    return [not n.startswith("_") for n in names]
+    end = None if operands is None else result + 1 + operands
+    return tuple(not name.startswith("_") for name in names[result:end])
 
 
 # ------------------------------------------------------------------------------------------------- helpers
 
-# str(dtype) costs two microseconds in NumPy, hence the cache; the type is part of the key because the dtypes of
-# two frameworks may share a hash, and array-api-strict objects to being compared
-_KINDS: dict[tuple[type, Any], tuple[bool, bool]] = {}
-
-
-def _kind(dtype: Any) -> tuple[bool, bool]:
-    key = (type(dtype), dtype)
-    if key not in _KINDS:
-        name = str(dtype)
-        _KINDS[key] = ("complex" in name, "complex" in name or "float" in name)
-    return _KINDS[key]
+# NumPy's and CuPy's dtypes have a kind, and their names take microseconds; array-api-strict's have a name only
 
 
 def is_complex(dtype: Any) -> bool:
     """Tell whether a dtype, of whatever framework, is complex."""
-    try:
-        return dtype.kind == "c"
-    except AttributeError:
-        return _kind(dtype)[0]
+    return dtype.kind == "c" if hasattr(dtype, "kind") else "complex" in str(dtype)
 
 
 def is_inexact(dtype: Any) -> bool:
     """Tell whether a dtype is real or complex floating, so that a derivative makes sense."""
-    return _kind(dtype)[1]
+    return is_complex(dtype) or "float" in str(dtype)
 
 
 def conj(xp: Namespace, x: Array) -> Array:
     """Conjugate; a real array, which the standard refuses, comes back as it is."""
-    try:
-        dtype = x.dtype
-    except AttributeError:  # a Python number
+    if not hasattr(x, "dtype"):  # a Python number
         return x.conjugate()  # type: ignore[attr-defined]
-    return xp.conj(x) if is_complex(dtype) else x
+    return xp.conj(x) if is_complex(x.dtype) else x
 
 
 def transpose(xp: Namespace, A: Array) -> Array:
