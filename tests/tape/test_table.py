@@ -38,7 +38,7 @@ def test_every_rule_has_a_case_that_runs_it(monkeypatch):
     original = Tape._pull
 
     def spy(self, seeds, xp):
-        seen.update(node[0].__name__ for node in self.nodes if node is not None)
+        seen.update(node.name for node in self.nodes if node is not None)
         return original(self, seeds, xp)
 
     monkeypatch.setattr(Tape, "_pull", spy)

@@ -1,11 +1,13 @@
 """The tape: a namespace that records, and its transpose.
 
-A `Tape` is the namespace the model sees. It is built on a raw namespace (`Ground`) or on another tape, which is how
-a backward pass is differentiated: the rules then call the functions of the lower tape.
+A `Tape` is the namespace the model sees: calling one of its functions evaluates it on the values and appends a node.
+The pull-back is the reverse mode of Griewank and Walther, Evaluating Derivatives (2nd ed., SIAM 2008), section 3.2.
+
+A tape is built on a raw namespace (`Ground`) or on another tape. That is how a backward pass is differentiated: the
+rules call the functions of a tape, which records them in turn.
 
 Nothing a tape refers to refers back to it: traced arrays point at their tape, nodes hold values only. So the
-recorded arrays go with the last reference to the pull-back, without waiting for the cycle collector; a cycle here
-once cost a factor of two in time.
+recorded arrays go with the last reference to the pull-back, without waiting for the cycle collector.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
@@ -34,6 +36,11 @@ QUESTIONS = ("isdtype", "broadcast_shapes", "__array_namespace_info__", "__array
 PASSED_ON = frozenset((*CONSTANTS, *DTYPES, *QUESTIONS))
 
 
+def public_name(name: str) -> str:
+    """How a user writes a function of the tape: ``linalg_qr`` is ``linalg.qr``."""
+    return name.replace("_", ".", 1) if name.startswith(_EXTENSIONS) else name
+
+
 class Ground:
     """A raw namespace, each function looked up once, and the transposes of indexing that the standard lacks."""
 
@@ -45,17 +52,16 @@ class Ground:
         self.__name__ = xp.__name__
 
     def __getattr__(self, name: str) -> Any:
-        found = self._find(name)
+        found: Any
+        if name in FORWARD:
+            found = partial(FORWARD[name], self.xp)
+        elif name.startswith(_EXTENSIONS):
+            extension, _, function = name.partition("_")
+            found = getattr(getattr(self.xp, extension), function)
+        else:
+            found = getattr(self.xp, name)
         self.__dict__[name] = found
         return found
-
-    def _find(self, name: str) -> Any:
-        if name in FORWARD:
-            return partial(FORWARD[name], self.xp)
-        for prefix in _EXTENSIONS:
-            if name.startswith(prefix):
-                return getattr(getattr(self.xp, prefix[:-1]), name[len(prefix) :])
-        return getattr(self.xp, name)
 
     def _scatter(self, v: Array, positions: Array, shape: tuple[int, ...]) -> Array:
         """Add the entries of `v` at flat positions, which may repeat, to zeros of a shape."""
@@ -93,6 +99,17 @@ class Extension:
         return getattr(self._tape, self._prefix + name)
 
 
+class Node(NamedTuple):
+    """A function that was evaluated. Of the arrays only what its rule reads is kept: all others die at once."""
+
+    name: str
+    pull: Callable[..., Any]  # pull(xp, g, y, operands) gives one gradient for each parent
+    parents: list[int]
+    result: Any
+    operands: tuple[Any, ...]
+    results: int | None  # the number of results where they come as a tuple
+
+
 class Tape:
     """The traced namespace; its functions are installed on the class, from the tables."""
 
@@ -101,7 +118,7 @@ class Tape:
     def __init__(self, below: Ground | Tape) -> None:
         self.below = below
         self.level: int = below.level + 1
-        self.nodes: list[Any] = []
+        self.nodes: list[Node | None] = []  # None at a leaf, and at all results of a function but the last
 
     # array_api_compat.array_namespace compares namespaces by name: with the raw one's, a call that mixes raw and
     # traced arrays would silently get the raw namespace
@@ -125,10 +142,7 @@ class Tape:
     def __getattr__(self, name: str) -> Any:
         if name in PASSED_ON:
             return getattr(self.below, name)
-        for prefix in _EXTENSIONS:
-            if name.startswith(prefix):
-                name = f"{prefix[:-1]}.{name[len(prefix) :]}"
-        raise NoRuleError(name)
+        raise NoRuleError(public_name(name))
 
     # -------------------------------------------------------------------------------------- values in and out
 
@@ -166,39 +180,47 @@ class Tape:
         self.nodes.append(None)
         return TracedArray(value, self, len(self.nodes) - 1)
 
-    def _record(self, pull: Any, parents: Any, y: Any, kept: Any, operands: Any, extra: Any) -> Any:
-        nodes = self.nodes
-        if not isinstance(y, (tuple, list)):
-            nodes.append((pull, parents, kept, operands, extra, 1))
-            return TracedArray(y, self, len(nodes) - 1)
-        # several results: the node is at the last, where all of their gradients are known
-        first = len(nodes)
-        nodes.extend([None] * (len(y) - 1))
-        nodes.append((pull, parents, kept, operands, extra, len(y)))
+    def _record(self, node: Node, y: Any) -> Any:
+        """Append the node of a function and wrap its result `y`."""
+        if node.results is None:
+            self.nodes.append(node)
+            return TracedArray(y, self, len(self.nodes) - 1)
+        # each result has a place for its gradient; on the way back the last is reached first, and then all are known
+        first = len(self.nodes)
+        self.nodes.extend([None] * (node.results - 1))
+        self.nodes.append(node)
         return _several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
 
     # -------------------------------------------------------------------------------------------- the transpose
 
     def _pull(self, seeds: list[tuple[int, Array]], xp: Ground | Tape) -> list[Array | None]:
-        """Bring gradients at recorded arrays back to the leaves with the functions of `xp`, raw or traced."""
-        nodes = self.nodes
+        """Bring gradients at recorded arrays back to the leaves with the functions of `xp`, raw or traced.
+
+        With v_i = phi_i(v_j for the parents j), the gradient of each v_j is the sum over the nodes i that it enters of
+        (d phi_i / d v_j)^H times the gradient of v_i. A node comes after its parents, so from the last to the first
+        every gradient is complete when its node is reached, and one pass over the nodes is enough.
+        """
         upper = xp if isinstance(xp, Tape) else None
-        gradients: list[Any] = [None] * len(nodes)
+        gradients: list[Any] = [None] * len(self.nodes)
         g: Any
         for i, g in seeds:
             _add(gradients, i, g if upper is None else upper._lift(g))
-        for i in range(len(nodes) - 1, -1, -1):
-            node = nodes[i]
+        for i in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[i]
             if node is None:
                 continue
-            pull, parents, y, operands, extra, results = node
-            g = gradients[i] if results == 1 else tuple(gradients[i + 1 - results : i + 1])
-            if g is None or (results > 1 and all(v is None for v in g)):
+            if node.results is None:
+                g = gradients[i]
+            else:
+                arrived = tuple(gradients[i + 1 - node.results : i + 1])
+                g = None if all(v is None for v in arrived) else arrived
+            if g is None:
                 continue
-            gradients[i] = None
+            gradients[i] = None  # read once: its memory is free for those of the parents
+            y, operands = node.result, node.operands
             if upper is not None:
                 y, operands = _lift_kept(upper, y), _lift_kept(upper, operands)
-            for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
+            for parent, d in zip(node.parents, node.pull(xp, g, y, operands), strict=True):
                 _add(gradients, parent, d)
         return gradients
 

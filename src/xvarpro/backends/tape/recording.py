@@ -1,9 +1,4 @@
-"""How a table entry becomes a method of the tape.
-
-A method evaluates the function on the values, appends a node if a gradient may come back, and wraps the result.
-A node is `(pull, parents, y, operands, extra, results)`: `pull(xp, g, y, operands, extra)` gives one gradient for
-each parent. Only what the rule reads is in it, so intermediate arrays that no rule reads die at once.
-"""
+"""How a table entry becomes a method of the tape."""
 
 from __future__ import annotations
 
@@ -11,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape
+from xvarpro.backends.tape.engine import Node, Tape, public_name
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import Composite, Like, Namespace, Primitive
-from xvarpro.core.struct import Array
+from xvarpro.backends.tape.rules.table import Composite, Like, Primitive
 
 Method = Callable[..., Any]
 
@@ -22,17 +16,6 @@ Method = Callable[..., Any]
 def primitive_method(name: str, entry: Primitive) -> Method:
     """Make the method of a function that has a rule."""
     rule, operands, reads = entry
-
-    def pull_one(xp: Namespace, g: Any, y: Any, kept: tuple[Array], extra: Any) -> tuple[Array]:
-        rest, options, _ = extra
-        return (rule(xp, g, y, kept[0], *rest, **options),)
-
-    def pull_several(xp: Namespace, g: Any, y: Any, kept: tuple[Array, ...], extra: Any) -> list[Array]:
-        rest, options, need = extra
-        return rule(xp, need, g, y, *kept, *rest, **options)
-
-    pull = pull_one if operands == 1 else pull_several
-    pull.__name__ = name
 
     def method(self: Tape, *args: Any, **options: Any) -> Any:
         count = len(args) if operands is None else operands
@@ -54,7 +37,14 @@ def primitive_method(name: str, entry: Primitive) -> Method:
         for i, x in enumerate(values):
             if not reads_operand[min(i, len(reads_operand) - 1)] and hasattr(x, "dtype"):
                 values[i] = Like(x)
-        return self._record(pull, parents, y, y if reads_result else None, tuple(values), (rest, options, need))
+
+        def pull(xp: Any, g: Any, y: Any, kept: tuple[Any, ...]) -> Any:
+            if operands == 1:
+                return (rule(xp, g, y, *kept, *rest, **options),)
+            return rule(xp, need, g, y, *kept, *rest, **options)
+
+        results = len(y) if isinstance(y, (tuple, list)) else None
+        return self._record(Node(name, pull, parents, y if reads_result else None, tuple(values), results), y)
 
     return method
 
@@ -87,7 +77,7 @@ def creation_method(name: str) -> Method:
 
     def method(self: Tape, *args: Any, **options: Any) -> TracedArray:
         if any(type(x) is TracedArray for x in (*args, *options.values())):
-            raise NoRuleError(name.replace("_", ".", 1) if name.startswith("fft_") else name, "of a traced array")
+            raise NoRuleError(public_name(name), "of a traced array")
         return self._constant(getattr(self.below, name)(*args, **options))
 
     return method
