@@ -146,7 +146,7 @@ def test_an_output_that_is_constant_has_no_gradient(backend):
     x, _, c = operands(backend)
     with backend.scope("float64"):
         _, pullback = backend.vjp(lambda x, c: (c + 0.0, x * 2.0), (x,), (c,))
-        (g,) = pullback((c, c))
+        (g,) = pullback((3.0 * c, c))
     assert error(g, 2 * host(c)) <= EPS
 
 
@@ -182,7 +182,7 @@ def test_sparse_product_without_scipy_is_the_same(monkeypatch):
 
     args = (np.array([0, 1, 1]), np.array([1, 0, 0]), np.array([1.0, 2.0, 3.0]), (2, 2), np.eye(2))
     want = module.NumPyBackend().sparse_product(*args)
-    monkeypatch.setattr(module, "_scipy", lambda part: None)
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     assert (module.NumPyBackend().sparse_product(*args) == want).all()
 
 

@@ -40,7 +40,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("interface", "tape", "_held"),
+    ("interface", "tape"),
     ("plugin", "columns", "factorisations", "testing"),
     ("registry",),
     ("",),

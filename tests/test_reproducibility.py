@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import xvarpro as xv
-from xvarpro.backends._held import Held
 from xvarpro.backends.numpy import NumPyBackend
+from xvarpro.backends.torch import Switch
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
@@ -174,7 +174,7 @@ def test_other_errors_pass_through_the_scope_as_they_are():
 
 def test_solves_that_overlap_restore_what_was_there_before_the_first():
     switch = {"on": False}
-    held = Held(lambda: switch["on"], lambda: switch.update(on=True), lambda before: switch.update(on=before))
+    held = Switch(lambda: switch["on"], lambda: switch.update(on=True), lambda before: switch.update(on=before))
     first, second = held(), held()
     first.__enter__()
     second.__enter__()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import optree
-
 from xvarpro.backends.interface import Backend, State
 from xvarpro.core.struct import Array
+from xvarpro.core.trees import map_leaves
 
 
 def column_loop(
@@ -51,9 +50,9 @@ def column_loop(
     if not ended:
         return state
     parts = [*ended, (state, places)]
-    whole: Any = optree.tree_map(lambda *x: xp.concat(x, axis=-1), *parts)
-    return _take(xp, whole[0], xp.argsort(whole[1]))
+    whole, places = map_leaves(lambda *x: xp.concat(x, axis=-1), *parts)
+    return _take(xp, whole, xp.argsort(places))
 
 
 def _take(xp: Any, tree: Any, index: Array) -> Any:
-    return optree.tree_map(lambda x: xp.take(x, index, axis=-1), tree)
+    return map_leaves(lambda x: xp.take(x, index, axis=-1), tree)

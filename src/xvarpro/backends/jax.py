@@ -14,14 +14,15 @@ import jax.numpy as xp
 import numpy as np
 from jax import Array
 
-from xvarpro.backends.interface import Backend, Function, Linear, State
+from xvarpro.backends.eager import EagerBackend
+from xvarpro.backends.interface import Function, Linear, State
 from xvarpro.backends.testing import Fixture, SuiteHooks
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
 
 
-class JaxBackend(SuiteHooks, Backend):
+class JaxBackend(SuiteHooks, EagerBackend):
     """JAX.
 
     Parameters
@@ -144,16 +145,10 @@ class JaxBackend(SuiteHooks, Backend):
     # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
 
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
-        if _tracing():
-            return jax.lax.while_loop(cond, body, state)
-        while bool(cond(state)):
-            state = body(state)
-        return state
+        return jax.lax.while_loop(cond, body, state) if _tracing() else super().while_loop(cond, body, state)
 
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
-        if _tracing():
-            return jax.lax.cond(condition, fun, lambda state: state, state)
-        return fun(state) if bool(condition) else state
+        return jax.lax.cond(condition, fun, lambda x: x, state) if _tracing() else super().when(condition, fun, state)
 
     def _compile(self, fun: Callable[..., Any], key: object) -> Callable[..., Any]:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -117,10 +115,11 @@ class NumPyBackend(SuiteHooks, TapedBackend):
     def sparse_product(
         self, rows: ndarray, columns: ndarray, data: ndarray, shape: tuple[int, int], w: ndarray
     ) -> ndarray:
-        sparse = _scipy("sparse")
-        if sparse is None:
+        try:
+            from scipy.sparse import coo_array
+        except ImportError:
             return np.asarray(super().sparse_product(rows, columns, data, shape, w))
-        return sparse.coo_array((data, (rows, columns)), shape=shape) @ w
+        return coo_array((data, (rows, columns)), shape=shape) @ w
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
@@ -141,9 +140,3 @@ class NumPyBackend(SuiteHooks, TapedBackend):
 def _no_svd(A: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     k, nan = min(A.shape), np.full_like(A, np.nan)
     return nan[:, :k], np.full(k, np.nan, A.real.dtype), nan[:k, :]
-
-
-@cache
-def _scipy(part: str) -> Any:
-    """A module of SciPy, loaded on first use; None where SciPy is not installed."""
-    return import_module(f"scipy.{part}") if find_spec("scipy") else None

@@ -8,10 +8,8 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
 from xvarpro.backends.interface import Backend
-from xvarpro.core.namespace import adopt, dtype_name, find_dtype
+from xvarpro.core.namespace import adopt, find_dtype
 from xvarpro.errors import BackendNotInstalledError, PluginError, UnsupportedError
 
 GROUP = "xvarpro.backends"
@@ -86,39 +84,3 @@ def _check_namespace(backend: Backend) -> None:
             find_dtype(backend.xp, name)
         except UnsupportedError as error:
             raise PluginError(f"backend {backend.name!r} must have {', '.join(REQUIRED)}: {error}") from error
-
-
-def prove(backend: Backend, of: Callable[[Any], Backend | None]) -> None:
-    """Send arrays there and back; `of` finds the backend of an array.
-
-    Raises
-    ------
-    PluginError
-        A dtype, a shape or values change on the way, or the arrays are not known to be the backend's.
-    """
-    for dtype in REQUIRED:
-        x = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
-        with backend.scope("float64"):
-            there = backend.asarray(x, dtype=dtype, device=next(iter(backend.devices().values())))
-            name, back = dtype_name(there), backend.to_numpy(there)
-        if of(there) is not backend:
-            kind = f"{type(there).__module__}.{type(there).__qualname__}"
-            raise PluginError(
-                f"arrays of backend {backend.name!r} are of type {kind}, and those belong to {_named(of(there))}: put "
-                f"{kind.partition('.')[0]!r} into its `roots`, which are {backend.roots}, and register it under the "
-                f"entry-point group {GROUP!r} in an installed package"
-            )
-        if name != dtype:
-            raise PluginError(
-                f"asarray of backend {backend.name!r} must keep the dtype {dtype!r}, and str(x.dtype) must end in the "
-                f"standard's name: got {name!r}"
-            )
-        if back.dtype != x.dtype or back.shape != x.shape or not (back == x).all():
-            raise PluginError(
-                f"to_numpy(asarray(x)) of backend {backend.name!r} must be x, {dtype} of shape {x.shape}: "
-                f"got {back.dtype} of shape {back.shape}, {back.tolist()}"
-            )
-
-
-def _named(backend: Backend | None) -> str:
-    return "no backend" if backend is None else f"backend {backend.name!r}"

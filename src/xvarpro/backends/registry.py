@@ -14,7 +14,8 @@ import numpy as np
 
 from xvarpro.backends import plugin
 from xvarpro.backends.interface import Backend
-from xvarpro.errors import BackendNotInstalledError, ProblemError, UnknownBackendError
+from xvarpro.core.namespace import dtype_name
+from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError
 
 ENTRY_POINT_GROUP = plugin.GROUP
 
@@ -187,11 +188,36 @@ def prove(backend: Backend) -> None:
     Raises
     ------
     PluginError
-        They do not; the message says which, and what to do.
+        A dtype, a shape or values change on the way, or the arrays are not known to be the backend's.
 
     Examples
     --------
     >>> import xvarpro as xv
     >>> xv.backends.prove(xv.backends.get("numpy"))
     """
-    plugin.prove(backend, of)
+    for dtype in plugin.REQUIRED:
+        x = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
+        with backend.scope("float64"):
+            there = backend.asarray(x, dtype=dtype, device=next(iter(backend.devices().values())))
+            name, back = dtype_name(there), backend.to_numpy(there)
+        if of(there) is not backend:
+            kind = f"{type(there).__module__}.{type(there).__qualname__}"
+            raise PluginError(
+                f"arrays of backend {backend.name!r} are of type {kind}, and those belong to {_named(of(there))}: put "
+                f"{kind.partition('.')[0]!r} into its `roots`, which are {backend.roots}, and register it under the "
+                f"entry-point group {ENTRY_POINT_GROUP!r} in an installed package"
+            )
+        if name != dtype:
+            raise PluginError(
+                f"asarray of backend {backend.name!r} must keep the dtype {dtype!r}, and str(x.dtype) must end in the "
+                f"standard's name: got {name!r}"
+            )
+        if back.dtype != x.dtype or back.shape != x.shape or not (back == x).all():
+            raise PluginError(
+                f"to_numpy(asarray(x)) of backend {backend.name!r} must be x, {dtype} of shape {x.shape}: "
+                f"got {back.dtype} of shape {back.shape}, {back.tolist()}"
+            )
+
+
+def _named(backend: Backend | None) -> str:
+    return "no backend" if backend is None else f"backend {backend.name!r}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xvarpro.backends._held import Held
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
 from xvarpro.backends.interface import Function, Linear
@@ -156,8 +156,9 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
+        precision = _full_precision() if torch.cuda.is_available() else nullcontext()
         held = _deterministic() if self.reproducible else nullcontext()
-        with torch.inference_mode(False), torch.no_grad(), _full_precision(), held:
+        with torch.inference_mode(False), torch.no_grad(), precision, held:
             yield
 
     def deterministic(self) -> TorchBackend:
@@ -205,11 +206,45 @@ def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, i
     return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
 
 
+class Switch:
+    """A setting that PyTorch has once for all threads, held by every solve that wants it on.
+
+    The first to hold it turns it on, the last to let go restores what `read` gave before the first.
+
+    Had each put back what it found itself, two solves that overlap in two threads would leave it on.
+    """
+
+    def __init__(self, read: Callable[[], Any], turn_on: Callable[[], None], restore: Callable[[Any], None]) -> None:
+        self._read, self._turn_on, self._restore = read, turn_on, restore
+        self._lock, self._holders, self._before = threading.Lock(), 0, None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._holders:
+                self._before = self._read()
+                self._turn_on()
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if not self._holders:
+                    self._restore(self._before)
+
+
 # what `torch.use_deterministic_algorithms` switches, without Inductor, whose import takes seconds
-_algorithms = Held(
+_algorithms = Switch(
     torch.get_deterministic_debug_mode,
     lambda: torch.set_deterministic_debug_mode("error"),
     torch.set_deterministic_debug_mode,
+)
+# no TF32 in CUDA matrix products
+_full_precision = Switch(
+    torch.get_float32_matmul_precision,
+    lambda: torch.set_float32_matmul_precision("highest"),
+    torch.set_float32_matmul_precision,
 )
 
 
@@ -227,17 +262,3 @@ def _deterministic() -> Iterator[None]:
         raise ProblemError(
             f"deterministic=True needs deterministic algorithms of PyTorch: {reason}. Leave it out, or change the model"
         ) from error
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """No TF32 in CUDA matrix products while inside; the caller's setting comes back."""
-    if not torch.cuda.is_available():
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -224,7 +224,7 @@ class _Run:
 
     def _taken(self, state: BatchState, members: np.ndarray) -> BatchState:
         at = self._index(members)
-        return trees.map_tuples(lambda x: namespace_of(x).take(x, at, axis=0) if x.ndim else x, state)
+        return trees.map_leaves(lambda x: namespace_of(x).take(x, at, axis=0) if x.ndim else x, state)
 
     def _gathered(self, pieces: list[tuple[np.ndarray, BatchState]]) -> BatchState:
         """The pieces in the order of the problems."""
@@ -236,7 +236,7 @@ class _Run:
             xp = namespace_of(*parts)
             return xp.take(xp.concat(parts, axis=0), at, axis=0) if parts[0].ndim else parts[0]
 
-        return trees.map_tuples(one, *(state for _, state in pieces))
+        return trees.map_leaves(one, *(state for _, state in pieces))
 
     def result(self, state: BatchState, seconds: float, setup: float) -> ManyResult:
         prepared, backend = self.prepared, self.backend

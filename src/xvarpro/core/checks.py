@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,10 +19,30 @@ def described(x: Any) -> str:
 
 
 def nonnegative(owner: object, name: str) -> None:
-    """Refuse a field that is no finite number >= 0, and keep it as a Python float: NumPy's scalars count as arrays."""
+    """Refuse a field that is no finite number >= 0."""
+    _number(owner, name, lambda value: 0 <= value < math.inf, "a finite number >= 0")
+
+
+def above(owner: object, name: str, least: float) -> None:
+    """Refuse a field that is no finite number > `least`."""
+    _number(owner, name, lambda value: least < value < math.inf, f"a finite number > {least:g}")
+
+
+def between(owner: object, name: str, low: float, high: float) -> None:
+    """Refuse a field that is no number in the open interval (low, high)."""
+    _number(owner, name, lambda value: low < value < high, f"in ({low:g}, {high:g})")
+
+
+def share(owner: object, name: str, most: float = 1.0) -> None:
+    """Refuse a field that is no number in the half-open interval (0, most]."""
+    _number(owner, name, lambda value: 0 < value <= most, f"a number with 0 < {name} <= {most:g}")
+
+
+def _number(owner: object, name: str, fits: Callable[[float], bool], required: str) -> None:
+    """Refuse a field that does not fit, and keep it as a Python float: NumPy's scalars count as arrays."""
     value: Any = getattr(owner, name)
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise ProblemError(f"{type(owner).__name__}: {name} must be a finite number >= 0, got {value!r}")
+    if not isinstance(value, Real) or isinstance(value, bool) or not fits(float(value)):
+        raise ProblemError(f"{type(owner).__name__}: {name} must be {required}, got {value!r}")
     object.__setattr__(owner, name, float(value))
 
 
@@ -31,25 +52,3 @@ def whole(owner: object, name: str, least: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {value!r}")
     object.__setattr__(owner, name, int(value))
-
-
-def above(owner: object, name: str, least: float) -> None:
-    """Refuse a field that is no finite number > `least`, and keep it as a Python float."""
-    value: Any = getattr(owner, name)
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value) or float(value) <= least:
-        raise ProblemError(f"{type(owner).__name__}: {name} must be a finite number > {least:g}, got {value!r}")
-    object.__setattr__(owner, name, float(value))
-
-
-def share(owner: object, name: str, most: float = 1.0) -> None:
-    """Refuse a field that is no number in the half-open interval (0, most]."""
-    value: Any = getattr(owner, name)
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) <= most:
-        raise ProblemError(f"{type(owner).__name__} needs 0 < {name} <= {most:g}, got {value!r}")
-
-
-def between(owner: object, name: str, low: float, high: float) -> None:
-    """Refuse a field that is no number in the open interval (low, high)."""
-    value: Any = getattr(owner, name)
-    if not isinstance(value, Real) or isinstance(value, bool) or not low < float(value) < high:
-        raise ProblemError(f"{type(owner).__name__}: {name} must be in ({low:g}, {high:g}), got {value!r}")

@@ -10,18 +10,6 @@ import array_api_compat
 from xvarpro.core.struct import Array
 from xvarpro.errors import UnsupportedError
 
-__all__ = [
-    "adjoint",
-    "adopt",
-    "device",
-    "dtype_name",
-    "find_dtype",
-    "is_array",
-    "is_complex",
-    "is_inexact",
-    "namespace_of",
-]
-
 _known: dict[type, Any] = {}
 _devices: dict[type, Callable[[Any], Any]] = {}
 _arrays: dict[type, bool] = {}

@@ -94,10 +94,3 @@ def _unflattener(cls: type) -> Callable[[None, tuple[Any, ...]], Any]:
         return obj
 
     return unflatten
-
-
-class SupportsArrays(Protocol):
-    """Anything with a shape and a dtype."""
-
-    shape: tuple[int, ...]
-    dtype: Any

@@ -210,13 +210,9 @@ def sum_(terms: Iterable[Array]) -> Array:
     return total
 
 
-def map_tuples(fun: Callable[..., Any], *trees: Any) -> Any:
-    """`fun` of the arrays at each place of nested tuples and named tuples of one structure, in that structure."""
-    first = trees[0]
-    if not isinstance(first, tuple):
-        return fun(*trees)
-    parts = [map_tuples(fun, *children) for children in zip(*trees, strict=True)]
-    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+def map_leaves(fun: Callable[..., Any], *trees: Any) -> Any:
+    """`fun` of the leaves at each place of trees of one structure, in that structure."""
+    return optree.tree_map(fun, *trees, namespace=NAMESPACE)
 
 
 def select(condition: Array, a: Any, b: Any) -> Any:
@@ -230,7 +226,7 @@ def select(condition: Array, a: Any, b: Any) -> Any:
         ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
         return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
 
-    return map_tuples(where, a, b)
+    return map_leaves(where, a, b)
 
 
 def rounding(value: Array) -> Array:
