@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,9 +23,9 @@ def _take(x: Array, entries: np.ndarray) -> Array:
 class Plan(NamedTuple):
     sizes: tuple[tuple[int, int], ...]  # of the parts, one per size of group: groups, entries in each
     entries: tuple[np.ndarray, ...]  # per part: which entries, group by group
-    groups: tuple[np.ndarray, ...]  # per part: which groups
     back: np.ndarray  # entries in the order of the parts -> entries in their own order
     order: np.ndarray  # the same for groups
+    group: np.ndarray  # of each entry, its group
 
 
 @lru_cache(maxsize=256)
@@ -39,12 +38,13 @@ def plan_of(groups: Grouping, n: int) -> Plan:
     flat = np.concatenate([part.ravel() for part in entries])
     if not np.array_equal(np.sort(flat), np.arange(n)):
         raise ProblemError(f"groups must hold each of {n} entries once, got groups of {flat.size} entries")
+    back, by_size = np.argsort(flat), np.concatenate(which)
     return Plan(
         tuple(part.shape for part in entries),
         tuple(part.ravel().astype(np.int32) for part in entries),
-        tuple(some.astype(np.int32) for some in which),
-        np.argsort(flat).astype(np.int32),
-        np.argsort(np.concatenate(which)).astype(np.int32),
+        back.astype(np.int32),
+        np.argsort(by_size).astype(np.int32),
+        np.repeat(by_size, sizes[by_size])[back].astype(np.int32),
     )
 
 
@@ -69,19 +69,9 @@ def by_group(groups: Grouping, parts: list[Array], n: int) -> Array:
     return _take(namespace_of(*parts).concat(parts, axis=-1), plan_of(groups, n).order)
 
 
-def to_parts(groups: Grouping, numbers: Array, n: int) -> list[Array]:
-    """Inverse of `by_group`."""
-    return [_take(numbers, some) for some in plan_of(groups, n).groups]
-
-
-def alone(groups: Grouping, best: Array, x: Array, fun: Callable[[Array], Array]) -> Array:
-    """``fun(x_G)`` on the group `best`, 0 on all others."""
-    xp = namespace_of(x)
-    out = []
-    for some, part in zip(plan_of(groups, x.shape[-1]).groups, split(groups, x), strict=True):
-        chosen = xp.asarray(some, dtype=best.dtype, device=device(best)) == xp.expand_dims(best, axis=-1)
-        out.append(xp.where(xp.expand_dims(chosen, axis=-1), fun(part), xp.zeros_like(part)))
-    return join(groups, out)
+def by_entry(groups: Grouping, numbers: Array, n: int) -> Array:
+    """The number of its group for each entry."""
+    return _take(numbers, plan_of(groups, n).group)
 
 
 def grouping(owner: Any) -> None:

@@ -1,14 +1,63 @@
-"""Decompositions that matrix sets share: at any scale, and NaN for NaN."""
+"""Sets of matrices given by a set of their singular values or eigenvalues, and the decompositions of such."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from xvarpro import backends
 from xvarpro.core.namespace import adjoint, is_complex, namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.vectors import or_one, real_dtype
+
+
+class SpectralSet(Set):
+    """Matrices on the last two axes whose singular values, or eigenvalues, lie in `spectrum`.
+
+    By the trace inequalities of von Neumann and of Fan the best matrix has the vectors of the gradient, the nearest one
+    those of the point.
+    """
+
+    event_ndim = 2
+    spectral = True
+    takes_complex = True
+
+    @property
+    @abstractmethod
+    def spectrum(self) -> Set:
+        """The set of the values, which does not depend on their order."""
+
+    @abstractmethod
+    def _values(self, x: Array) -> Array:
+        """The values of matrices, (*batch, values)."""
+
+    @abstractmethod
+    def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
+        """``U, s, Vh`` with ``x = U diag(s) Vh``."""
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        check_matrix(self, shape)
+
+    def lmo(self, g: Array) -> Array:
+        U, s, Vh = self._decomposed(g)
+        return composed(U, self.spectrum.lmo(s), Vh)
+
+    def support(self, g: Array) -> Array:
+        return self.spectrum.support(self._values(g))
+
+    def project(self, x: Array) -> Array:
+        U, s, Vh = self._decomposed(x)
+        return composed(U, self.spectrum.project(s), Vh)
+
+    def diameter(self, like: Array) -> float:
+        return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
+
+    def violation(self, x: Array) -> Array:
+        return self.spectrum.violation(self._values(x))
 
 
 def hermitian(x: Array) -> Array:

@@ -17,7 +17,7 @@ from xvarpro.sets._parameters import fits, spread, vector
 from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import direction, excess, norm, or_one, phase, positive_part, real_part, vertex
+from xvarpro.sets.vectors import direction, excess, norm, or_one, phase, positive_part, vertex
 
 
 @final
@@ -55,10 +55,6 @@ class L1Ball(NormBall):
         xp = namespace_of(g)
         best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
         return vertex(g, best, -self.radius * phase(xp.take_along_axis(g, best, axis=-1)))
-
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        return self.radius * xp.max(xp.abs(g), axis=-1)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
@@ -191,10 +187,6 @@ class L2Ball(RadiusSet):
     def lmo(self, g: Array) -> Array:
         return spread(self.offset, g) - self.radius * direction(g)
 
-    def support(self, g: Array) -> Array:
-        middle = namespace_of(g).sum(real_part(g) * spread(self.offset, g), axis=-1)
-        return middle + self.radius * norm(g)[..., 0]
-
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         offset = spread(self.offset, x)
@@ -243,9 +235,6 @@ class NonnegativeL2Ball(RadiusSet):
 
     def lmo(self, g: Array) -> Array:
         return self.radius * direction(positive_part(-g))
-
-    def support(self, g: Array) -> Array:
-        return self.radius * norm(positive_part(g))[..., 0]
 
     def project(self, x: Array) -> Array:
         # clipped first and shortened then: the other order is no projection

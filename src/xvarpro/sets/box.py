@@ -151,10 +151,6 @@ class LinfBall(NormBall):
     def lmo(self, g: Array) -> Array:
         return -self.radius * phase(g)
 
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        return self.radius * xp.sum(xp.abs(g), axis=-1)
-
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         return xp.where(xp.abs(x) <= self.radius, x, self.radius * phase(x) + 0 * x)

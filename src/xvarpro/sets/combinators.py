@@ -109,9 +109,8 @@ class ShiftScale(WrappedSet):
     def reach(self, d: Array, x: Array) -> Array:
         return self.inner.reach(d / self.scale, self._in(x))
 
-    def slide(self, d: Array, x: Array) -> Array | None:
-        end = self.inner.slide(d / self.scale, self._in(x))
-        return None if end is None else self._out(end)
+    def slide(self, d: Array, x: Array) -> Array:
+        return self._out(self.inner.slide(d / self.scale, self._in(x)))
 
 
 @final

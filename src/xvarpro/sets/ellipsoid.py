@@ -107,11 +107,6 @@ class Ellipsoid(RadiusSet):
         step = lengths * direction(lengths * self._along(direction(g)))
         return offset - self.radius * self._back(step)
 
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        size = norm(spread(self.lengths, g) * self._along(g))[..., 0]
-        return xp.sum(g * spread(self.offset, g), axis=-1) + self.radius * size
-
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         lengths, offset = spread(self.lengths, x), spread(self.offset, x)

@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._grouping import (
     Grouping,
-    alone,
+    by_entry,
     by_group,
     fitting,
     grouping,
@@ -19,7 +19,6 @@ from xvarpro.sets._grouping import (
     join,
     plan_of,
     split,
-    to_parts,
 )
 from xvarpro.sets._root_finding import root
 from xvarpro.sets._thresholds import level, onto_simplex
@@ -44,6 +43,14 @@ class _GroupBall(NormBall):
 
     def check(self, shape: tuple[int, ...]) -> None:
         fitting(self, shape)
+
+    def _in_best_group(self, sizes: Array, vertex: Array) -> Array:
+        """``-radius vertex`` in the first group of the largest size, 0 in all others."""
+        xp = namespace_of(vertex)
+        best = xp.argmax(sizes, axis=-1, keepdims=True)
+        groups = xp.arange(sizes.shape[-1], dtype=best.dtype, device=device(best))
+        chosen = by_entry(self.groups, groups, vertex.shape[-1]) == best
+        return xp.where(chosen, -self.radius * vertex, xp.zeros_like(vertex))
 
 
 @final
@@ -77,23 +84,22 @@ class GroupL12Ball(_GroupBall):
 
     takes_complex = True
 
+    def _directions(self, x: Array) -> Array:
+        """``x_G / |x_G|_2``, group by group."""
+        return join(self.groups, [direction(part) for part in split(self.groups, x)])
+
     def _norms(self, x: Array) -> Array:
         return by_group(self.groups, [norm(part)[..., 0] for part in split(self.groups, x)], x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        best = namespace_of(g).argmax(self._norms(g), axis=-1)
-        return alone(self.groups, best, g, lambda part: -self.radius * direction(part))
-
-    def support(self, g: Array) -> Array:
-        return self.radius * namespace_of(g).max(self._norms(g), axis=-1)
+        return self._in_best_group(self._norms(g), self._directions(g))
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         sizes = self._norms(x)
         fits = xp.sum(sizes, axis=-1, keepdims=True) <= self.radius
-        kept = to_parts(self.groups, onto_simplex(sizes, self.radius), x.shape[-1])
-        near = [xp.expand_dims(k, axis=-1) * direction(p) for k, p in zip(kept, split(self.groups, x), strict=True)]
-        return xp.where(fits, x, join(self.groups, near))
+        kept = by_entry(self.groups, onto_simplex(sizes, self.radius), x.shape[-1])
+        return xp.where(fits, x, kept * self._directions(x))
 
     def diameter(self, like: Array) -> float:
         return 2 * self.radius
@@ -141,11 +147,7 @@ class GroupL1InfBall(_GroupBall):
         return by_group(self.groups, parts, x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        best = namespace_of(g).argmax(self._over("sum", scaled(g)[0]), axis=-1)
-        return alone(self.groups, best, g, lambda part: -self.radius * phase(part))
-
-    def support(self, g: Array) -> Array:
-        return self.radius * namespace_of(g).max(self._over("sum", g), axis=-1)
+        return self._in_best_group(self._over("sum", scaled(g)[0]), phase(g))
 
     def project(self, x: Array) -> Array:
         # twice: what is far away comes back with the rounding of where it was
@@ -165,24 +167,22 @@ class GroupL1InfBall(_GroupBall):
             for part in parts:
                 lost = xp.zeros_like(part[..., :1]) + xp.expand_dims(loss, axis=-1)
                 cut = level(part, xp.ones((), dtype=x.dtype, device=device(x)), None, lost)
-                out.append(xp.where(xp.sum(part, axis=-1, keepdims=True) > lost, cut, xp.zeros_like(cut)))
+                out.append(xp.where(xp.sum(part, axis=-1, keepdims=True) > lost, cut, xp.zeros_like(cut))[..., 0])
             return out
 
         def surplus(loss: Array) -> tuple[Array, Array]:
-            heights, rates = [], []
-            for part, cut in zip(parts, cuts(loss), strict=True):
-                count = xp.sum(xp.astype(part > cut, x.dtype), axis=-1)
-                heights.append(cut[..., 0])
-                rates.append(xp.where(cut[..., 0] > 0, 1 / xp.maximum(count, xp.ones_like(count)), 0 * count))
+            heights, rates = cuts(loss), []
+            for part, cut in zip(parts, heights, strict=True):
+                count = xp.sum(xp.astype(part > xp.expand_dims(cut, axis=-1), x.dtype), axis=-1)
+                rates.append(xp.where(cut > 0, 1 / xp.maximum(count, xp.ones_like(count)), 0 * count))
             value = xp.sum(by_group(self.groups, heights, n), axis=-1, keepdims=True) - self.radius
             return value, -xp.sum(by_group(self.groups, rates, n), axis=-1, keepdims=True)
 
         high = xp.max(self._over("sum", x), axis=-1, keepdims=True)
         near = eps * self.radius
         loss = root(surplus, xp.zeros_like(high), high, 0.5 * high, close=near, near=near)
-        signs = [phase(part) for part in split(self.groups, x)]
-        cut = [s * xp.minimum(part, c) for s, part, c in zip(signs, parts, cuts(loss), strict=True)]
-        return xp.where(fits, x, join(self.groups, cut))
+        heights = by_entry(self.groups, by_group(self.groups, cuts(loss), n), n)
+        return xp.where(fits, x, phase(x) * xp.minimum(xp.abs(x), heights))
 
     def diameter(self, like: Array) -> float:
         plan = plan_of(self.groups, like.shape[-1])

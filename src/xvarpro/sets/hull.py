@@ -75,9 +75,6 @@ class ConvexHull(Set):
         best = xp.argmin(apply(atoms, scaled(g)[0]), axis=-1)
         return xp.reshape(xp.take(atoms, xp.reshape(best, (-1,)), axis=0), g.shape)
 
-    def support(self, g: Array) -> Array:
-        return namespace_of(g).max(apply(as_like(self.atoms, g), g), axis=-1)
-
     def project(self, x: Array) -> Array:
         k, n = self.atoms.shape
         return nearest_point(lambda r: self.lmo(-r), x, capacity=min(k, n + 1) + 1, rounds=8 * k + 64)[0]

@@ -6,10 +6,13 @@ from abc import abstractmethod
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.sets.vectors import real_inner
+
+BENDS = 128  # faces that one path may meet
 
 
 class Set(Struct):
@@ -147,12 +150,27 @@ class Set(Struct):
         """
         raise NotImplementedError(f"{type(self).__name__} does not describe its faces")
 
-    def slide(self, d: Array, x: Array) -> Array | None:
+    def slide(self, d: Array, x: Array) -> Array:
         """End of a path of length ``|d|`` from x along d that turns into each face that it meets, (*batch, *event).
 
-        The default, None, leaves it to the caller to go from face to face with `tangent` and `reach`.
+        The default goes from face to face with `tangent` and `reach`.
         """
-        return None
+        xp, ndim = namespace_of(x), self.event_ndim
+        shape = (*x.shape[: x.ndim - ndim], *(1,) * ndim) if ndim else ()
+        State = tuple[Array, Array, Array]  # the point, the part of the path that is left, the number of faces
+
+        def bend(state: State) -> State:
+            y, left, n = state
+            along = self.tangent(d, y)
+            step = xp.minimum(xp.reshape(self.reach(along, y), shape), left)
+            return y + step * along, left - step, n + 1
+
+        def going(state: State) -> Array:
+            return xp.any(state[1] > 0) & (state[2] < BENDS)
+
+        left = xp.ones(shape, dtype=x.dtype, device=device(x))
+        count = xp.zeros((), dtype=xp.int32, device=device(x))
+        return backends.owner(x).while_loop(going, bend, (x, left, count))[0]
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 

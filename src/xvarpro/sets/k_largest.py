@@ -68,9 +68,6 @@ class KSparsePolytope(TopK):
         xp = namespace_of(g)
         return xp.where(top(xp.abs(g), self.k), -self.radius * phase(g), xp.zeros_like(g))
 
-    def support(self, g: Array) -> Array:
-        return self.radius * _sum_of_top(namespace_of(g).abs(g), self.k)
-
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         size = xp.abs(x)
@@ -123,9 +120,6 @@ class Hypersimplex(TopK):
     def lmo(self, g: Array) -> Array:
         return self.radius * namespace_of(g).astype(top(-g, self.k), g.dtype)
 
-    def support(self, g: Array) -> Array:
-        return self.radius * _sum_of_top(g, self.k)
-
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
         ones = xp.ones_like(x)
@@ -174,9 +168,6 @@ class UnitHypersimplex(TopK):
 
     def lmo(self, g: Array) -> Array:
         return self.radius * namespace_of(g).astype(top(-g, self.k) & (g < 0), g.dtype)
-
-    def support(self, g: Array) -> Array:
-        return self.radius * _sum_of_top(positive_part(g), self.k)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
@@ -243,11 +234,6 @@ class KNormBall(TopK):
             return one
         return xp.where(xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True) <= self.k, one, all_)
 
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        size = xp.abs(g)
-        return self.radius * xp.maximum(xp.max(size, axis=-1), xp.sum(size, axis=-1) / self.k)
-
     def project(self, x: Array) -> Array:
         weights = np.where(np.arange(x.shape[-1]) < self.k, 1.0, 0.0)
         return OWLBall(weights, self.radius).project(x)
@@ -256,7 +242,9 @@ class KNormBall(TopK):
         return 2 * self.radius * max(1.0, math.sqrt(like.shape[-1]) / self.k)
 
     def violation(self, x: Array) -> Array:
-        return excess(_sum_of_top(namespace_of(x).abs(x), self.k), self.radius)
+        xp = namespace_of(x)
+        largest = xp.sort(xp.abs(x), axis=-1, descending=True)[..., : min(self.k, x.shape[-1])]
+        return excess(xp.sum(largest, axis=-1), self.radius)
 
 
 def _ones(x: Array) -> Array:
@@ -267,8 +255,3 @@ def _outside(x: Array, radius: float) -> Array:
     """How far entries are outside ``[0, radius]``, relative to it."""
     xp = namespace_of(x)
     return positive_part(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius)) / (radius or 1.0)
-
-
-def _sum_of_top(a: Array, k: int) -> Array:
-    xp = namespace_of(a)
-    return xp.sum(xp.sort(a, axis=-1, descending=True)[..., : min(k, a.shape[-1])], axis=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -14,7 +15,8 @@ from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._spectra import hermitian, scaled
+from xvarpro.sets._spectra import SpectralSet, hermitian, outer, scaled
+from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import direction, norm, real_dtype, real_inner
 
 
@@ -226,15 +228,50 @@ def _norm(x: Array) -> Array:
     return norm(namespace_of(x).reshape(x, (-1,)))[0]
 
 
-class LeadingSet(RadiusSet):
+@dataclass(frozen=True)
+class LeadingSet(RadiusSet, SpectralSet):
     """A set whose oracle needs one leading vector, of large matrices from `solver`."""
 
-    solver: Lanczos | None
+    radius: float = 1.0
+    solver: Lanczos | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.solver is None or isinstance(self.solver, Lanczos)):
             raise ProblemError(f"{type(self).__name__}: solver must be None or Lanczos(...), got {self.solver!r}")
 
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return cls(), cls(2.5)
+
+    @abstractmethod
+    def _leading(self, solver: Lanczos, g: Array, certify: bool = True) -> Leading:
+        """The leading vector of matrices that are not decomposed."""
+
     def _solver(self, g: Array) -> Lanczos | None:
         return self.solver if self.solver is not None and self.solver.replaces(g.shape) else None
+
+    def lmo(self, g: Array) -> Array:
+        solver = self._solver(g)
+        return SpectralSet.lmo(self, g) if solver is None else self._vertex(self._leading(solver, -g, certify=False))
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        solver = self._solver(g)
+        if solver is None:
+            return self.lmo(g), None
+        found = self._leading(solver, -g)
+        return self._vertex(found), self._most(found.bound) - self._most(found.value)
+
+    def support(self, g: Array) -> Array:
+        solver = self._solver(g)
+        return SpectralSet.support(self, g) if solver is None else self._most(self._leading(solver, g).bound)
+
+    def _vertex(self, found: Leading) -> Array:
+        """The vertex for the gradient whose negative has that leading vector."""
+        xp = namespace_of(found.value)
+        weight = self.spectrum.lmo(-xp.expand_dims(found.value, axis=-1))
+        return xp.expand_dims(weight, axis=-1) * outer(found.image, found.vector)
+
+    def _most(self, value: Array) -> Array:
+        """`support` of matrices with that leading value."""
+        return self.spectrum.support(namespace_of(value).expand_dims(value, axis=-1))

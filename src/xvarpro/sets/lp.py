@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import or_one, phase, scaled, with_phase
+from xvarpro.sets.vectors import or_one, phase, scaled
 
 
 @final
@@ -67,10 +67,7 @@ class LpBall(NormBall):
         xp, unit = namespace_of(g), scaled(g)[0]
         size = xp.abs(unit)
         length = xp.sum(size ** (self.p / (self.p - 1)), axis=-1, keepdims=True) ** (1 / self.p)
-        return -self.radius * with_phase(size ** (1 / (self.p - 1)), unit) / or_one(length)
-
-    def support(self, g: Array) -> Array:
-        return self.radius * self._norm(g, self.p / (self.p - 1))[..., 0]
+        return -self.radius * phase(unit) * size ** (1 / (self.p - 1)) / or_one(length)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)

@@ -101,7 +101,7 @@ class Counted(WrappedSet):
     def reach(self, d: Array, x: Array) -> Array:
         return self.inner.reach(d, x)
 
-    def slide(self, d: Array, x: Array) -> Array | None:
+    def slide(self, d: Array, x: Array) -> Array:
         return self.inner.slide(d, x)
 
 

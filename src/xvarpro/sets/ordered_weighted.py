@@ -82,11 +82,6 @@ class OWLBall(NormBall):
         height = xp.expand_dims(xp.reshape(height, best.shape), axis=-1)
         return xp.where(top(size, xp.expand_dims(best, axis=-1) + 1), -height * phase(g), xp.zeros_like(g))
 
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        sums = xp.cumulative_sum(xp.sort(xp.abs(g), axis=-1, descending=True), axis=-1)
-        return self.radius * xp.max(sums / xp.cumulative_sum(spread(self.weights, g)), axis=-1)
-
     def _size(self, x: Array) -> Array:
         xp = namespace_of(x)
         return xp.sum(spread(self.weights, x) * xp.sort(xp.abs(x), axis=-1, descending=True), axis=-1)
@@ -186,10 +181,6 @@ class Permutahedron(Set):
         xp = namespace_of(g)
         _, place = ranked(-g)
         return xp.take_along_axis(self._falling(g) + xp.zeros_like(g), place, axis=-1)
-
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        return xp.sum(xp.sort(g, axis=-1, descending=True) * self._falling(g), axis=-1)
 
     def project(self, x: Array) -> Array:
         # twice: what is far away comes back with the rounding of where it was

@@ -77,9 +77,8 @@ class _Blockwise(Set):
     def reach(self, d: Array, x: Array) -> Array:
         return self._reduced("min", "reach", d, x)
 
-    def slide(self, d: Array, x: Array) -> Array | None:
-        parts = self._each("slide", d, x)
-        return None if any(part is None for part in parts) else self._whole(parts)
+    def slide(self, d: Array, x: Array) -> Array:
+        return self._made("slide", d, x)
 
 
 @final

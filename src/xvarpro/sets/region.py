@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
@@ -18,8 +17,6 @@ from xvarpro.sets.vectors import real_dtype
 
 if TYPE_CHECKING:
     from xvarpro.objective.interface import LowerError
-
-BENDS = 128  # faces that one path may meet
 
 
 class Direction(NamedTuple):
@@ -127,9 +124,8 @@ class Region(Struct):
         for i, C in self.constrained:
             out[i] = theta[i]
             if C.has_faces:
-                x, v = event(C, theta[i]), event(C, d[i])
-                end = C.slide(v, x)
-                out[i] = namespace_of(x).reshape(_walk(C, v, x) if end is None else end, theta[i].shape)
+                end = C.slide(event(C, d[i]), event(C, theta[i]))
+                out[i] = namespace_of(end).reshape(end, theta[i].shape)
         return tuple(out)
 
     def violation(self, theta: Leaves) -> Array:
@@ -149,24 +145,6 @@ class Region(Struct):
 def event(C: Set, x: Array) -> Array:
     """A leaf in the shape that its set takes: flattened for a vector set."""
     return namespace_of(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
-
-
-def _walk(C: Set, d: Array, x: Array) -> Array:
-    """`Set.slide`, face by face."""
-    xp = namespace_of(x)
-
-    def going(state: tuple[Array, ...]) -> Array:
-        _, left, moves, n = state
-        return (left > 0) & moves & (n < BENDS)
-
-    def bend(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        x, left, _, n = state
-        along = C.tangent(d, x)
-        step = xp.minimum(xp.min(C.reach(along, x)), left)
-        return x + step * along, left - step, xp.any(along != 0), n + 1
-
-    one = xp.ones((), dtype=x.dtype, device=device(x))
-    return backends.owner(x).while_loop(going, bend, (x, one, one > 0, 0 * one))[0]
 
 
 def _zero(theta: Leaves) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import final
 
@@ -12,56 +11,35 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._spectra import composed, eigh, hermitian, outer
+from xvarpro.sets._spectra import SpectralSet, eigh
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.k_largest import Hypersimplex
-from xvarpro.sets.lanczos import Lanczos, LeadingSet
+from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.simplex import CappedSimplex, Simplex
 
 
-class _OfEigenvalues(Set):
-    """Symmetric or Hermitian matrices on the last two axes whose eigenvalues lie in `spectrum`.
-
-    A gradient counts by its Hermitian part.
-    """
-
-    event_ndim = 2
-    spectral = True
-    takes_complex = True
+class _OfEigenvalues(SpectralSet):
+    """Symmetric or Hermitian matrices whose eigenvalues lie in `spectrum`; a gradient counts by its Hermitian part."""
 
     @property
-    @abstractmethod
-    def spectrum(self) -> Set:
-        """The set of the eigenvalues, which does not depend on their order."""
-
-    @property
-    def size(self) -> float:
+    def _unit(self) -> float:
         """Size of an eigenvalue, to which an asymmetry is compared."""
         return 1.0
+
+    def _values(self, x: Array) -> Array:
+        return eigh(x)[0]
+
+    def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
+        w, Q = eigh(x)
+        return Q, w, adjoint(Q)
 
     def check(self, shape: tuple[int, ...]) -> None:
         check_matrix(self, shape, square=True)
 
-    # Fan's trace inequality: the best matrix has the eigenvectors of the gradient, the nearest one those of the point
-
-    def lmo(self, g: Array) -> Array:
-        w, Q = eigh(g)
-        return hermitian(composed(Q, self.spectrum.lmo(w), adjoint(Q)))
-
-    def support(self, g: Array) -> Array:
-        return self.spectrum.support(eigh(g)[0])
-
-    def project(self, x: Array) -> Array:
-        w, Q = eigh(x)
-        return composed(Q, self.spectrum.project(w), adjoint(Q))
-
-    def diameter(self, like: Array) -> float:
-        return self.spectrum.diameter(np.empty(like.shape[-1]))
-
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        asymmetry = xp.max(xp.abs(0.5 * x - 0.5 * adjoint(x)), axis=(-2, -1)) / self.size
-        return xp.maximum(self.spectrum.violation(eigh(x)[0]), asymmetry)
+        asymmetry = xp.max(xp.abs(0.5 * x - 0.5 * adjoint(x)), axis=(-2, -1)) / self._unit
+        return xp.maximum(SpectralSet.violation(self, x), asymmetry)
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
@@ -71,46 +49,14 @@ class _OfEigenvalues(Set):
 
 @dataclass(frozen=True)
 class _OfLowestEigenvector(LeadingSet, _OfEigenvalues):
-    """A set whose vertices are ``radius q q^H``: its oracle needs one eigenvector, of the smallest eigenvalue."""
-
-    radius: float = 1.0
-    solver: Lanczos | None = None
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)
+    """A set whose vertices are ``radius q q^H``, q of the smallest eigenvalue of a gradient."""
 
     @property
-    def size(self) -> float:
+    def _unit(self) -> float:
         return self.radius or 1.0
 
-    def _vertex(self, value: Array, q: Array) -> Array:
-        # of the spectrum the oracle needs the smallest eigenvalue only
-        xp = namespace_of(q)
-        weight = self.spectrum.lmo(xp.expand_dims(value, axis=-1))
-        return xp.expand_dims(weight, axis=-1) * outer(q, q)
-
-    def lmo(self, g: Array) -> Array:
-        solver = self._solver(g)
-        if solver is None:
-            return _OfEigenvalues.lmo(self, g)
-        found = solver.eigen(-g, certify=False)
-        return self._vertex(-found.value, found.vector)
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        solver = self._solver(g)
-        if solver is None:
-            return self.lmo(g), None
-        xp = namespace_of(g)
-        found = solver.eigen(-g)
-        value, bound = (xp.expand_dims(x, axis=-1) for x in (found.value, found.bound))
-        return self._vertex(-found.value, found.vector), self.spectrum.support(bound) - self.spectrum.support(value)
-
-    def support(self, g: Array) -> Array:
-        solver = self._solver(g)
-        if solver is None:
-            return _OfEigenvalues.support(self, g)
-        return self.spectrum.support(namespace_of(g).expand_dims(solver.eigen(g).bound, axis=-1))
+    def _leading(self, solver: Lanczos, g: Array, certify: bool = True) -> Leading:
+        return solver.eigen(g, certify)
 
 
 @final

@@ -14,7 +14,7 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._isotonic import isotonic
 from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import excess, positive_part, scaled
+from xvarpro.sets.vectors import excess, phase, positive_part, scaled
 
 
 @final
@@ -58,13 +58,10 @@ class OrderedBox(Set):
         return (cls(), cls(-2.0, 0.5))
 
     def lmo(self, g: Array) -> Array:
-        k, _ = _highest_sum(g)
-        return _stepped(g, k, self.lower, self.upper)
-
-    def support(self, g: Array) -> Array:
         xp = namespace_of(g)
-        _, most = _highest_sum(xp.flip(g, axis=-1))
-        return self.lower * xp.sum(g, axis=-1) + (self.upper - self.lower) * most[..., 0]
+        x = scaled(g)[0]
+        sums = xp.concat([xp.zeros_like(x[..., :1]), xp.cumulative_sum(x, axis=-1)], axis=-1)
+        return _stepped(g, xp.argmax(sums, axis=-1, keepdims=True), self.lower, self.upper)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
@@ -125,17 +122,16 @@ class TotalVariationBall(RadiusSet):
         xp, n = namespace_of(g), g.shape[-1]
         if n < 2:
             return xp.zeros_like(g)
-        k, gain = _highest_centred_sum(g)
-        rise = xp.where(gain < 0, xp.full_like(gain, -self.radius), xp.full_like(gain, self.radius))
+        x = scaled(g)[0]
+        x = x - xp.mean(x, axis=-1, keepdims=True)
+        # the partial sums would add up what rounding has left of the mean
+        x = x - xp.mean(x, axis=-1, keepdims=True)
+        sums = xp.cumulative_sum(x, axis=-1)[..., :-1]
+        best = xp.argmax(xp.abs(sums), axis=-1, keepdims=True)
+        rise = self.radius * phase(xp.take_along_axis(sums, best, axis=-1))
+        k = best + 1
         share = xp.astype(k, g.dtype) / n
         return _stepped(g, k, rise * (share - 1), rise * share)
-
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        if g.shape[-1] < 2:
-            return xp.zeros_like(g[..., 0])
-        _, gain = _highest_centred_sum(g)
-        return self.radius * xp.abs(gain[..., 0])
 
     def diameter(self, like: Array) -> float:
         n = like.shape[-1]
@@ -146,27 +142,6 @@ class TotalVariationBall(RadiusSet):
         off = xp.abs(xp.sum(x, axis=-1)) / ((self.radius or 1.0) * x.shape[-1])
         rises = xp.abs(x[..., 1:] - x[..., :-1])
         return xp.maximum(off, excess(xp.sum(rises, axis=-1), self.radius))
-
-
-def _highest_sum(g: Array) -> tuple[Array, Array]:
-    """The first k of 0, .., n with the largest ``S_k = g_1 + .. + g_k``, and that sum; keepdims."""
-    xp = namespace_of(g)
-    x, scale = scaled(g)
-    sums = xp.concat([xp.zeros_like(x[..., :1]), xp.cumulative_sum(x, axis=-1)], axis=-1)
-    best = xp.argmax(sums, axis=-1, keepdims=True)
-    return best, scale * xp.take_along_axis(sums, best, axis=-1)
-
-
-def _highest_centred_sum(g: Array) -> tuple[Array, Array]:
-    """As `_highest_sum` for ``|S_k|`` of ``g - mean g`` and k in 1, .., n - 1."""
-    xp = namespace_of(g)
-    x, scale = scaled(g)
-    x = x - xp.mean(x, axis=-1, keepdims=True)
-    # the partial sums would add up what rounding has left of the mean
-    x = x - xp.mean(x, axis=-1, keepdims=True)
-    sums = xp.cumulative_sum(x, axis=-1)[..., :-1]
-    best = xp.argmax(xp.abs(sums), axis=-1, keepdims=True)
-    return best + 1, scale * xp.take_along_axis(sums, best, axis=-1)
 
 
 def _stepped(like: Array, k: Array, low: Array | float, high: Array | float) -> Array:

@@ -2,64 +2,28 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from xvarpro.core import checks
-from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._spectra import composed, outer, polar, singular_values, svd
+from xvarpro.sets._spectra import SpectralSet, polar, singular_values, svd
 from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.box import LinfBall
-from xvarpro.sets.interface import Set, check_matrix
-from xvarpro.sets.lanczos import Lanczos, LeadingSet
+from xvarpro.sets.interface import Set
+from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.lp import LpBall
 
 
-class _OfSingularValues(Set):
-    """Matrices on the last two axes, real or complex, whose singular values lie in `spectrum`."""
+class _OfSingularValues(SpectralSet):
+    """Matrices, real or complex, whose singular values lie in `spectrum`."""
 
-    event_ndim = 2
-    spectral = True
-    takes_complex = True
+    def _values(self, x: Array) -> Array:
+        return singular_values(x)
 
-    @property
-    @abstractmethod
-    def spectrum(self) -> Set:
-        """The set of the singular values, which depends on their sizes only."""
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)  # type: ignore[call-arg]
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        check_matrix(self, shape)
-
-    # von Neumann's trace inequality: the best matrix has the singular vectors of the gradient, the nearest one those
-    # of the point
-
-    def lmo(self, g: Array) -> Array:
-        U, s, Vh = svd(g)
-        return composed(U, self.spectrum.lmo(s), Vh)
-
-    def support(self, g: Array) -> Array:
-        return self.spectrum.support(singular_values(g))
-
-    def project(self, x: Array) -> Array:
-        xp = namespace_of(x)
-        U, s, Vh = svd(x)
-        inside = xp.expand_dims(self.spectrum.violation(s) <= 0, axis=(-2, -1))
-        return xp.where(inside, x, composed(U, self.spectrum.project(s), Vh))
-
-    def diameter(self, like: Array) -> float:
-        return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
-
-    def violation(self, x: Array) -> Array:
-        return self.spectrum.violation(singular_values(x))
+    def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
+        return svd(x)
 
 
 @final
@@ -95,30 +59,12 @@ class NuclearBall(LeadingSet, _OfSingularValues):
            [ 0.,  0.]])
     """
 
-    radius: float = 1.0
-    solver: Lanczos | None = None
-
     @property
     def spectrum(self) -> Set:
         return L1Ball(self.radius)
 
-    def lmo(self, g: Array) -> Array:
-        solver = self._solver(g)
-        if solver is None:
-            return _OfSingularValues.lmo(self, g)
-        found = solver.singular(g, certify=False)
-        return -self.radius * outer(found.image, found.vector)
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        solver = self._solver(g)
-        if solver is None:
-            return self.lmo(g), None
-        found = solver.singular(g)
-        return -self.radius * outer(found.image, found.vector), self.radius * (found.bound - found.value)
-
-    def support(self, g: Array) -> Array:
-        solver = self._solver(g)
-        return _OfSingularValues.support(self, g) if solver is None else self.radius * solver.singular(g).bound
+    def _leading(self, solver: Lanczos, g: Array, certify: bool = True) -> Leading:
+        return solver.singular(g, certify)
 
 
 @final
@@ -151,6 +97,10 @@ class SpectralBall(RadiusSet, _OfSingularValues):
     """
 
     radius: float = 1.0
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return cls(), cls(2.5)
 
     @property
     def spectrum(self) -> Set:

@@ -98,18 +98,6 @@ def phase(x: Array) -> Array:
     return xp.where(length == 0, xp.ones_like(x), unit / or_one(length))
 
 
-def with_phase(size: Array, x: Array) -> Array:
-    """``size x / |x|``, for ``size >= 0``."""
-    xp = namespace_of(x)
-    return size * phase(x) if is_complex(x) else xp.copysign(size, x)
-
-
-def real_part(x: Array) -> Array:
-    """The real part, for real x the array itself."""
-    xp = namespace_of(x)
-    return xp.real(x) if is_complex(x) else x
-
-
 def real_dtype(x: Array) -> Any:
     """The dtype of the real part of `x`."""
     xp = namespace_of(x)

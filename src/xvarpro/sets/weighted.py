@@ -17,7 +17,7 @@ from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import mask_at, or_one, phase, positive_part, real_part, scaled, vertex
+from xvarpro.sets.vectors import mask_at, or_one, phase, positive_part, scaled, vertex
 
 
 @final
@@ -100,12 +100,6 @@ class WeightedSimplex(Set):
         slope = scaled(g)[0] * (xp.min(a) / a)
         at = mask_at(g, xp.argmin(slope, axis=-1, keepdims=True))
         return low + xp.where(at & (g < 0), room / a, xp.zeros_like(g))
-
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        a, low, room = self._parts(g)
-        best = xp.max(g / a, axis=-1)
-        return xp.sum(g * low, axis=-1) + room[0] * positive_part(best)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
@@ -232,11 +226,6 @@ class WeightedL1Ball(Set):
         return spread(self.offset, g) + vertex(
             g, best, -_at(widths, best) * phase(xp.take_along_axis(g, best, axis=-1))
         )
-
-    def support(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        middle = xp.sum(real_part(g) * spread(self.offset, g), axis=-1)
-        return middle + xp.max(xp.abs(g) * spread(self.widths, g), axis=-1)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
