@@ -46,12 +46,13 @@ SPACING = 1.05  # of the iterates of a joint method whose reduced objective is c
 
 @dataclass(frozen=True)
 class Row:
-    """One problem with its set, its starts by random generator, and its share of the seconds."""
+    """One problem with its set, starts by random generator, share of the seconds, and what joint methods solve."""
 
     problem: xv.Problem
     over: Any
     start: Callable[[np.random.Generator], Any]
     share: float = 0.05
+    joint: xv.Problem | None = None
 
 
 def identity(theta: Any, _: Any) -> Any:
@@ -156,7 +157,14 @@ def blocks(two_levels: bool) -> Row:
     turn = rng.normal(size=(8, 3)) / 2
     target = {name: np.sin(x @ turn) + 0.05 * rng.normal(size=(len(x), 3)) for name, x in data.items()}
     M = network("train")
+    pooled = None
     if two_levels:
+
+        def both(theta: Any, data: Any) -> Any:
+            return xv.array_namespace(theta["s"]).concat([network(name)(theta, data) for name in target])
+
+        y = np.concatenate(list(target.values()))
+        pooled = xv.separable(both, y, data=data, lam=1e-2, R=weight, mu=1e-3)
         upper = xv.Level(network("validation"), target["validation"])
         lower = xv.Level(M, target["train"], lam=1e-2)
         problem = xv.bilevel(lower=lower, upper=upper, data=data, R=weight, mu=1e-3)
@@ -166,7 +174,7 @@ def blocks(two_levels: bool) -> Row:
     def start(rng: np.random.Generator) -> Any:
         return {"A": 0.5 * rng.normal(size=(8, 20)), "s": np.full(20, 0.05)}
 
-    return Row(problem, {"s": xv.sets.CappedSimplex(1.0)}, start, 0.1)
+    return Row(problem, {"s": xv.sets.CappedSimplex(1.0)}, start, 0.1, pooled)
 
 
 ROWS: dict[str, Callable[[], Row]] = {
@@ -297,7 +305,7 @@ class Race:
 
     def _joint(self, entry: Entry, seed: int, seconds: float) -> Curve:
         assert isinstance(entry.algorithm, Method)
-        problem = replace(self.row.problem, compress=False)
+        problem = replace(self.row.joint or self.row.problem, compress=False)
         if entry.compress:
             problem = self._reduced
         task = Task(problem, self.start(seed), self.row.over, reduced=self._reduced, backend=self.backend)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from xvarpro_experiments import autoencoder, race
-from xvarpro_experiments.autoencoder import LATENTS, LOSS, MSE, methods
+from xvarpro_experiments.autoencoder import LATENTS, LOSS, methods
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.trees import arrays, mapped
 
@@ -134,7 +134,6 @@ def test_every_method_descends_within_the_set(found, data):
         assert np.all(o.theta["s"] >= 0)
         assert np.sum(o.theta["s"]) <= 1 + 1e-12
         assert o.measured[LATENTS].value[-1] == autoencoder.active(o.theta)
-        assert o.measured[MSE].value[-1] == pytest.approx(2 * o.measured[LOSS].value[-1] / 64)
         # what an encoder leaves above with a decoder from below is above the floor
         assert o.objective > found.of("PCA of the same width")[0].objective
 

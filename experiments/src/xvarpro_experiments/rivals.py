@@ -1,8 +1,8 @@
 """Joint baselines: theta and w as variables, nothing eliminated.
 
-For a separable problem the joint objective J is its one level, ``1/2 |M w - y|^2 + lam/2 |w|^2 + mu/2 R``. A
-bilevel problem has no joint form: its baselines see both splits pooled, ``J = f_L + f_U``, as a user without the second
-level would run them. They start from theta0 and the w that is optimal for it.
+The joint objective of a separable problem is ``J = 1/2 |M w - y|^2 + lam/2 |w|^2 + mu/2 R``. A bilevel problem has no
+joint form: its baselines are given both splits in one level, as a user without the second level would run them. They
+start from theta0 and the w that is optimal for it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iter
 
 
 class Parts(NamedTuple):
-    """What the user's functions return at one theta: designs, targets that depend on theta, and the penalty."""
+    """What the user's functions return at one theta: design, target if it depends on theta, and penalty."""
 
-    M: tuple[Operator, ...]
-    y: tuple[Array | None, ...]
+    M: Operator
+    y: Array | None
     R: Array | None
 
 
@@ -47,39 +47,42 @@ class Joint:
     """J of a problem whose arrays are on a backend, its gradients, and what steps of length 1/L need."""
 
     def __init__(self, problem: Problem, backend: xv.backends.Backend, over: Any = None) -> None:
-        for level in problem.levels:
-            if any(x is not None for x in (level.W, level.weights, level.Omega)) or callable(level.lam):
-                raise ProblemError(
-                    "a joint method needs a level with a free w, no weights, no Omega and a number lam; got one with "
-                    "W, weights, Omega or lam(theta): pass a problem without"
-                )
+        level = problem.lower
+        fixed = level.W is None and level.weights is None and level.Omega is None and not callable(level.lam)
+        if not problem.is_separable or not fixed:
+            raise ProblemError(
+                "a joint method needs one level with a free w, no weights, no Omega and a number lam; got two levels, "
+                "or W, weights, Omega or lam(theta): pass a problem without"
+            )
         self.problem, self.backend, self.over = problem, backend, over
+        self.lam = cast("float", level.lam)
 
     def parts(self, theta: Tree, problem: Problem | None = None) -> Parts:
-        """Designs, targets and penalty at theta."""
+        """Design, target and penalty at theta."""
         p = problem or self.problem
-        M = tuple(xv.operators.as_operator(level.M(theta, p.data)) for level in p.levels)
-        y = tuple(level.y(theta, p.data) if callable(level.y) else None for level in p.levels)
-        return Parts(M, y, p.R(theta) if p.R is not None and p.mu else None)
+        M, y = xv.operators.as_operator(p.lower.M(theta, p.data)), p.lower.y
+        return Parts(M, y(theta, p.data) if callable(y) else None, p.R(theta) if p.R is not None and p.mu else None)
 
-    def residuals(self, parts: Parts, w: Array) -> tuple[Array, ...]:
-        """``M w - y`` of every level."""
-        own = (level.y if y is None else y for level, y in zip(self.problem.levels, parts.y, strict=True))
-        return tuple(M.residual(w, _matrix(y)) for M, y in zip(parts.M, own, strict=True))
+    def residual(self, parts: Parts, w: Array) -> Array:
+        """``M w - y``."""
+        return parts.M.residual(w, self.target(parts))
+
+    def target(self, parts: Parts) -> Array:
+        """y, as a matrix."""
+        y = cast("Array", self.problem.lower.y) if parts.y is None else parts.y
+        return xv.array_namespace(y).expand_dims(y, axis=1) if y.ndim == 1 else y
 
     def value(self, theta: Tree, w: Array) -> Array:
         """J."""
         parts = self.parts(theta)
-        return self._value(parts, w, self.residuals(parts, w))
+        return self._value(parts, w, self.residual(parts, w))
 
-    def _value(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
-        total = sum(0.5 * dot(x, x) for x in r)
-        for level in self.problem.levels:
-            total = total + 0.5 * _lam(level) * dot(w, w)
+    def _value(self, parts: Parts, w: Array, r: Array) -> Array:
+        total = 0.5 * dot(r, r) + 0.5 * self.lam * dot(w, w)
         return total if parts.R is None else total + 0.5 * self.problem.mu * parts.R
 
-    def by_theta(self, theta: Tree, w: Array) -> tuple[Parts, tuple[Array, ...], Tree]:
-        """What the functions return, the residuals, and the gradient in theta: one VJP of the functions alone."""
+    def by_theta(self, theta: Tree, w: Array) -> tuple[Parts, Array, Tree]:
+        """What the functions return, the residual, and the gradient in theta: one VJP of the functions alone."""
         (x, rest), (given, stated) = partition(theta), partition(self.problem)
         shape: list[Rest] = []
 
@@ -90,20 +93,14 @@ class Joint:
 
         out, pull = self.backend.vjp(outputs, x, given)
         parts = shape[0].fill(out)
-        r = self.residuals(parts, w)
-        M = tuple(M.outer(x, w) for M, x in zip(parts.M, r, strict=True))
-        y = tuple(
-            None if y is None else xv.array_namespace(x).reshape(-x, y.shape) for y, x in zip(parts.y, r, strict=True)
-        )
+        r = self.residual(parts, w)
+        y = None if parts.y is None else xv.array_namespace(r).reshape(-r, parts.y.shape)
         R = None if parts.R is None else 0.5 * self.problem.mu * xv.array_namespace(parts.R).ones_like(parts.R)
-        return parts, r, rest.fill(pull(arrays(Parts(M, y, R))))
+        return parts, r, rest.fill(pull(arrays(Parts(parts.M.outer(r, w), y, R))))
 
-    def slope_w(self, parts: Parts, w: Array, r: tuple[Array, ...]) -> Array:
+    def slope_w(self, parts: Parts, w: Array, r: Array) -> Array:
         """The gradient in w."""
-        total = sum(M.rmatvec(x) for M, x in zip(parts.M, r, strict=True))
-        for level in self.problem.levels:
-            total = total + _lam(level) * w
-        return total
+        return parts.M.rmatvec(r) + self.lam * w
 
     def gradient(self, theta: Tree, w: Array) -> tuple[Tree, Array]:
         """Both gradients."""
@@ -116,26 +113,10 @@ class Joint:
 
     def best_w(self, theta: Tree) -> Array:
         """The w that minimises J at theta."""
-        parts, (first, *others) = self.parts(theta), self.problem.levels
-        y = tuple(_matrix(level.y if y is None else y) for level, y in zip((first, *others), parts.y, strict=True))
-        if others:
-            system, target = self._pooled(parts, y)
-        else:
-            system, target = System(parts.M[0], _lam(first), None), y[0]
-        solver = xv.lower.choose(*system) if others or first.solver is None else first.solver
-        return solver.argmin(self.backend, system, solver.factor(self.backend, system), target)
-
-    def _pooled(self, parts: Parts, y: tuple[Array, ...]) -> tuple[System, Array]:
-        """The least-squares problem of w with both levels and both ridges stacked."""
-        rows, targets = [M.dense() for M in parts.M], list(y)
-        xp = xv.array_namespace(*rows)
-        for level in self.problem.levels:
-            if _lam(level):
-                n = rows[0].shape[1]
-                eye = xp.eye(n, dtype=rows[0].dtype, device=device(rows[0]))
-                rows.append(_lam(level) ** 0.5 * eye)
-                targets.append(xp.zeros_like(targets[0][:1, :]) + xp.zeros_like(eye[:, :1]))
-        return System(Dense(xp.concat(rows)), 0.0, None), xp.concat(targets)
+        parts = self.parts(theta)
+        system = System(parts.M, self.lam, None)
+        solver = self.problem.lower.solver or xv.lower.choose(*system)
+        return solver.argmin(self.backend, system, solver.factor(self.backend, system), self.target(parts))
 
     # -- lengths of steps ----------------------------------------------------------------------------------------------
 
@@ -143,13 +124,10 @@ class Joint:
         """``"dictionary"`` where the design is theta itself, ``"convolution"`` where it is made of convolutions with
         theta, and nothing else depends on theta: J is then quadratic in theta, with a curvature that has a formula.
         """
-        x, parts = arrays(theta), self.parts(theta)
-        inside = arrays(parts.M)
-        if len(x) > 1 or len(parts.M) > 1 or parts.R is not None or parts.y[0] is not None:
+        x, (M, y, R) = arrays(theta), self.parts(theta)
+        inside = arrays(M)
+        if len(x) > 1 or R is not None or y is not None or len(inside) != 1 or inside[0] is not x[0]:
             return ""
-        if len(inside) != 1 or inside[0] is not x[0]:
-            return ""
-        M = parts.M[0]
         return "dictionary" if isinstance(M, Dense) else "convolution" if hasattr(M, "spectrum") else ""
 
     def curvature_theta(self, form: str, parts: Parts, w: Array) -> Array:
@@ -158,7 +136,7 @@ class Joint:
         """
         if form == "dictionary":
             return top(w @ w.mT)
-        xp, layout = xv.array_namespace(w), parts.M[0].layout  # type: ignore[attr-defined]
+        xp, layout = xv.array_namespace(w), parts.M.layout  # type: ignore[attr-defined]
         W = xp.fft.rfftn(
             xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=tuple(range(1, 1 + len(layout.grid)))
         )
@@ -166,30 +144,18 @@ class Joint:
 
     def curvature_w(self, parts: Parts) -> Array:
         """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
-        levels = self.problem.levels
-        flat = sum(map(_lam, levels))
-        if len(levels) == 1 and hasattr(parts.M[0], "spectrum"):
-            X = parts.M[0].spectrum(True)
+        if hasattr(parts.M, "spectrum"):
+            X = parts.M.spectrum(True)
             xp = xv.array_namespace(X)
-            return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + flat
-        A = [M.dense() for M in parts.M]
-        if len(levels) == 1 and A[0].shape[1] > A[0].shape[0]:
-            return top(A[0] @ A[0].mT) + flat
-        return top(sum(M.mT @ M for M in A)) + flat
+            return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + self.lam
+        A = parts.M.dense()
+        return top(A @ A.mT if A.shape[1] > A.shape[0] else A.mT @ A) + self.lam
 
 
 def top(A: Array) -> Array:
     """Largest eigenvalue of a symmetric matrix."""
     xp = xv.array_namespace(A)
     return xp.max(xp.linalg.eigvalsh(A))
-
-
-def _lam(level: xv.Level) -> float:
-    return cast("float", level.lam)  # `Joint` takes no other
-
-
-def _matrix(y: Array) -> Array:
-    return xv.array_namespace(y).expand_dims(y, axis=1) if y.ndim == 1 else y
 
 
 # -- methods that repeat a step ----------------------------------------------------------------------------------------
@@ -306,11 +272,11 @@ def hessian(J: Joint, z: Tree, grad: Tree, u: Tree, form: str) -> Tree:
     The two blocks may differ by many orders of magnitude in size: the difference moves each of them by little.
     """
     if form:
-        parts, w, dw, level = J.parts(z[0]), z[1], u[1], J.problem.lower
-        M, dM = parts.M[0], partition(parts.M[0])[1].fill(arrays(u[0]))
-        (E,), dE = J.residuals(parts, w), dM.matvec(w) + M.matvec(dw)
+        parts, w, dw = J.parts(z[0]), z[1], u[1]
+        M, dM = parts.M, partition(parts.M)[1].fill(arrays(u[0]))
+        E, dE = J.residual(parts, w), dM.matvec(w) + M.matvec(dw)
         dX = arrays(M.outer(dE, w))[0] + arrays(M.outer(E, dw))[0]
-        return mapped(lambda _: dX, u[0]), M.rmatvec(dE) + dM.rmatvec(E) + _lam(level) * dw
+        return mapped(lambda _: dX, u[0]), M.rmatvec(dE) + dM.rmatvec(E) + J.lam * dw
     xp = xv.array_namespace(z[1])
     lengths = [(dot(x, x) ** 0.5, dot(d, d) ** 0.5) for x, d in zip(arrays(z), arrays(u), strict=True)]
     h = lengths[0][0] * 0 + xp.inf
@@ -381,7 +347,7 @@ class IPALM(JointMethod):
             theta, L = _descended(J, ahead, at.w, L)
         w = at.w + beta * (at.w - old_w)
         parts = J.parts(theta)
-        w = w - (self.scale / J.curvature_w(parts)) * J.slope_w(parts, w, J.residuals(parts, w))
+        w = w - (self.scale / J.curvature_w(parts)) * J.slope_w(parts, w, J.residual(parts, w))
         return State(theta, w, (at.theta, at.w, L))
 
 
@@ -412,9 +378,10 @@ class AlternatingLeastSquares(JointMethod):
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
         w, one = at.w, 0 * k + 1
         L: Any = one if form else at.memory
+        parts = J.parts(at.theta)
         if form:
-            L = J.curvature_theta(form, J.parts(at.theta), w)
-        gram, data = (w @ w.mT, _matrix(J.problem.lower.y) @ w.mT) if form == "dictionary" else (None, None)
+            L = J.curvature_theta(form, parts, w)
+        gram, data = (w @ w.mT, J.target(parts) @ w.mT) if form == "dictionary" else (None, None)
 
         def forward(ahead: Tree, L: Array) -> tuple[Tree, Array]:
             if not form:
@@ -507,8 +474,7 @@ def _zero(z: Tree, data: Tree) -> Array:
 def _residual(z: Tree, data: Tree) -> Array:
     problem, w = data["problem"], z["w"]
     J = Joint(problem, xv.backends.get("numpy"))  # asks its backend for nothing here
-    rows = list(J.residuals(J.parts(z["theta"]), w))
-    return rows[0] if len(rows) == 1 else xv.array_namespace(w).concat(rows)
+    return J.residual(J.parts(z["theta"]), w)
 
 
 def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
@@ -519,13 +485,12 @@ def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
     """
     data = {"problem": problem}
     rows = _residual({"theta": theta, "w": w}, data).shape[0]
-    flat = sum(map(_lam, problem.levels))
     return xv.separable(
         _zero,
         _residual,
         data={**data, "zero": np.zeros((rows, 1), w.dtype)},
         lam=1.0,
-        R=_Penalty(problem.R, problem.mu, flat),
+        R=_Penalty(problem.R, problem.mu, cast("float", problem.lower.lam)),
         mu=1.0,
     )
 

@@ -3,7 +3,6 @@
 from xvarpro_experiments.autoencoder.comparison import (
     LATENTS,
     LOSS,
-    MSE,
     Setting,
     collapse,
     experiment,
@@ -24,7 +23,7 @@ from xvarpro_experiments.autoencoder.model import (
 )
 
 __all__ = [
-    "LATENTS", "LOSS", "MSE", "PCA", "Adam", "Data", "Setting", "active", "centred", "collapse", "experiment", "load",
+    "LATENTS", "LOSS", "PCA", "Adam", "Data", "Setting", "active", "centred", "collapse", "experiment", "load",
     "over", "pca_loss", "principal_axes", "problem", "quasi_newton", "reconstruction_loss", "selection", "setting",
     "start",
 ]  # fmt: skip

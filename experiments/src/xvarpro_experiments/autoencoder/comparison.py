@@ -19,12 +19,11 @@ from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.data import Data, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.checks import positive
-from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task, Tuned
+from xvarpro_experiments.methods import DEFAULT, Measure, Method, Solver, Task, Tuned
 from xvarpro_experiments.race import Experiment, Race
 
 WIDTHS = {"mnist": (256, 128, 64, 32), "cifar10": (512, 256, 128, 64), "digits": (32, 16, 12, 8)}
 LOSS = "test loss [1/2 |x - xhat|^2 per image]"
-MSE = "test MSE [per pixel]"
 LATENTS = "active latents"
 REFITTED = "test loss of the active latents, decoder refitted"
 AXES = "test loss of PCA with as many axes"
@@ -93,23 +92,16 @@ class Setting:
 
     @property
     def measures(self) -> Mapping[str, Measure]:
-        """Test loss in both conventions, and the latents that are active."""
-
-        def loss(found: Certificate) -> float:
-            return model.reconstruction_loss(found.theta, found.w, self.data, self.units)
-
-        pixels = self.data.train.shape[1]
+        """Test loss, and the latents that are active."""
         return {
-            LOSS: loss,
-            MSE: lambda found: 2 * loss(found) / pixels,
+            LOSS: lambda found: model.reconstruction_loss(found.theta, found.w, self.data, self.units),
             LATENTS: lambda found: float(model.active(found.theta)),
         }
 
     @property
     def floor(self) -> PCA:
         """PCA of the same width."""
-        names = (LOSS, MSE, LATENTS)
-        return PCA(data=self.data, width=self.widths[-1], splits=self.splits, units=self.units, names=names)
+        return PCA(data=self.data, width=self.widths[-1], splits=self.splits, units=self.units, names=(LOSS, LATENTS))
 
     @property
     def config(self) -> dict[str, Any]:

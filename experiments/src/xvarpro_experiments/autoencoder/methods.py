@@ -44,7 +44,7 @@ class PCA(Method):
         least = float(model.pca_loss(model.principal_axes(upper), upper)[k]) * len(upper) * self.units**2
         loss = float(model.pca_loss(model.principal_axes(X)[:, :k], self.data.test)[k])
         at = [Point(0, 0.0, None)]
-        values = dict(zip(self.names, (loss, 2 * loss / X.shape[1], float(k)), strict=False))
+        values = dict(zip(self.names, (loss, float(k)), strict=False))
         return Outcome(
             self.name,
             self.family,

@@ -33,12 +33,7 @@ class Estimate(NamedTuple):
     fits: tuple[Result, ...]
 
 
-def estimate(
-    image: np.ndarray,
-    size: int = 27,
-    ridge: float = RIDGE,
-    iterations: int = 15,
-) -> Estimate:
+def estimate(image: np.ndarray, size: int = 27, iterations: int = 15) -> Estimate:
     """The blur of a photograph, from coarse to fine.
 
     At every scale `problem` is solved for a falling ridge, from the edges that the scale before found. The kernel is
@@ -50,8 +45,6 @@ def estimate(
         Blurred, grey.
     size : int
         Height and width of a square that holds the kernel, odd, >= 3.
-    ridge : float
-        As in `problem`.
     iterations : int
         For each factor on the ridge, at each scale.
 
@@ -66,19 +59,17 @@ def estimate(
     u, g, fits = None, np.zeros(0), []
     for scale in scales(size):
         g, u = handed_on(image, size, scale, u)
-        u, fit = refined(u, g, scale, ridge, iterations)
+        u, fit = refined(u, g, scale, iterations)
         fits.append(fit)
     assert u is not None
     return Estimate(spread_function(u, g, size), tuple(fits))
 
 
-def refined(
-    u: np.ndarray, g: np.ndarray, scale: int, ridge: float = RIDGE, iterations: int = 15
-) -> tuple[np.ndarray, Result]:
+def refined(u: np.ndarray, g: np.ndarray, scale: int, iterations: int = 15) -> tuple[np.ndarray, Result]:
     """Edges at one scale, centred, and the fit they came from; what `estimate` does at every scale."""
     for factor in CONTINUATION:
         fit = xv.solve(
-            problem(g, scale, ridge * factor),
+            problem(g, scale, RIDGE * factor),
             u,
             over=xv.sets.L1Ball(1.0),
             algorithm=xv.algorithms.SpectralProjectedGradient(),
@@ -90,7 +81,7 @@ def refined(
     return centred(u, np.asarray(fit.w).reshape(scale, scale)), fit
 
 
-def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]:
+def before(image: np.ndarray, size: int, scale: int) -> tuple[np.ndarray, np.ndarray]:
     """Differences of an image at a scale, and the start that the coarser scales lead to."""
     if scale not in scales(size):
         raise ProblemError(f"scale must be one of {scales(size)} for a kernel of size {size}, got {scale}")
@@ -99,7 +90,7 @@ def before(image: np.ndarray, size: int, scale: int, ridge: float = RIDGE) -> tu
         g, u = handed_on(image, size, each, u)
         if each == scale:
             break
-        u, _ = refined(u, g, each, ridge)
+        u, _ = refined(u, g, each)
     assert u is not None
     return g, u
 

@@ -28,7 +28,6 @@ def experiment(
     photographs: Sequence[Photograph] | None = None,
     size: int = 27,
     scale: int = 13,
-    ridge: float = RIDGE,
     units: float = 1.0,
     dtype: str = "float64",
     backend: str | None = None,
@@ -45,8 +44,6 @@ def experiment(
         Of the kernel in the photograph, odd.
     scale : int
         Of the kernel at the scale of the race, one of ``scales(size)``; `size` itself is full resolution.
-    ridge : float
-        As in `problem`.
     units : float
         Factor on the image, > 0: the reduced problem stays the same.
     dtype, backend, device : str, optional
@@ -62,12 +59,12 @@ def experiment(
 
     def task(seed: int) -> Task:
         photograph = given[seed % len(given)]
-        g, u = before(photograph.blurred, size, scale, ridge)
+        g, u = before(photograph.blurred, size, scale)
         measures: dict[str, Measure] = {}
         if photograph.kernel is not None:
             measures[deconvolution.KERNEL] = _matching(scaled(photograph.kernel, size, scale))
         return Task(
-            problem((units * g).astype(dtype), scale, ridge),
+            problem((units * g).astype(dtype), scale),
             u.astype(dtype),
             xv.sets.L1Ball(1.0),
             measures=measures,
@@ -76,14 +73,14 @@ def experiment(
         )
 
     config = {
-        "photographs": [digest(p.blurred) for p in given], "size": size, "scale": scale, "ridge": ridge,
+        "photographs": [digest(p.blurred) for p in given], "size": size, "scale": scale,
         "units": units, "dtype": dtype, "backend": backend, "device": device,
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
     facts = {
         "data": f"{given[0].source}: {len(given)} photographs, one a seed, at {height} x {width}; times {units:g}",
         "problem": "min 1/2 |w * u - g|^2 + lambda/2 |w|^2 over w and |u|_1 <= 1, g the differences of the photograph; "
-        f"w {scale} x {scale}, lambda = {ridge:g} |g|_2^2 / |g|_1^2",
+        f"w {scale} x {scale}, lambda = {RIDGE:g} |g|_2^2 / |g|_1^2",
         "start": "the edges that the coarser scales found",
     }
     return race.Experiment(

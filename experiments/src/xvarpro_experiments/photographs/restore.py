@@ -21,7 +21,6 @@ from xvarpro.errors import ProblemError
 from xvarpro_experiments.checks import positive
 from xvarpro_experiments.datasets import Photograph
 from xvarpro_experiments.deconvolution import match
-from xvarpro_experiments.photographs.blur import RIDGE
 from xvarpro_experiments.photographs.estimate import estimate
 
 STAGES = 9  # of the half-quadratic splitting
@@ -47,25 +46,19 @@ class Restoration(NamedTuple):
     trust: float
 
 
-def restore(
-    image: np.ndarray, size: int = 27, weight: float = 5e-4, ridge: float = RIDGE, iterations: int = 15
-) -> Restoration:
+def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restoration:
     """Estimate the blur of a photograph from nothing but the photograph, and undo what of it can be relied on.
 
     Parameters
     ----------
     image : array, shape (height, width)
         Blurred, grey, in [0, 1].
-    size : int
-        As in `estimate`.
-    weight : float
-        As in `sharpen`.
-    ridge, iterations
+    size, iterations : int
         As in `estimate`.
     """
-    kernel = estimate(image, size, ridge, iterations).kernel
+    kernel = estimate(image, size, iterations).kernel
     reach = size // 2
-    sharpened = aligned(sharpen(image, kernel, weight), image, reach)
+    sharpened = aligned(sharpen(image, kernel), image, reach)
     inside = (slice(reach, -reach), slice(reach, -reach))
 
     def apart(x: np.ndarray, y: np.ndarray) -> float:
@@ -73,7 +66,7 @@ def restore(
 
     errors = []
     for part in parts(image, size):
-        other = sharpen(image, estimate(part, size, ridge, iterations).kernel, weight)
+        other = sharpen(image, estimate(part, size, iterations).kernel)
         errors.append(apart(aligned(other, sharpened, reach), sharpened))
     moved = apart(sharpened, image)
     trust = max(0.0, 1 - DOUBT * float(np.median(errors)) / moved) if moved else 0.0
