@@ -309,7 +309,7 @@ class Race:
         if entry.compress:
             problem = self._reduced
         task = Task(problem, self.start(seed), self.row.over, reduced=self._reduced, backend=self.backend)
-        done = entry.algorithm.run(task, Budget(None, seconds, SPACING), False)
+        done = entry.algorithm.run(task, Budget(None, seconds, SPACING))
         lowest = np.fmin.accumulate(np.where(np.isfinite(done.curve.value), done.curve.value, np.inf))
         times, end = done.setup_seconds + done.curve.seconds, float(done.curve.value[-1])
         return Curve(entry, times, lowest, end, done.iterations, done.status.name, done.run_as)

@@ -48,7 +48,7 @@ class Bench:
     def rival(self, method: Method, seed: int, seconds: float) -> tuple[float, float, int]:
         """Final reduced objective, the time at which it came near its last, iterations."""
         task = Task(self.plain, self.start(seed), self.over, reduced=self.compressed, backend=self.backend)
-        done = method.run(task, Budget(None, seconds, 1.05), False)
+        done = method.run(task, Budget(None, seconds, 1.05))
         near = done.curve.reached((1 + self.within) * done.objective)
         return done.objective, near, done.iterations
 

@@ -122,7 +122,7 @@ def test_no_encoder_gets_below_the_floor(data, theta0):
 @pytest.fixture(scope="module")
 def found(data):
     small = autoencoder.experiment(data, widths=WIDTHS, ridge=1e-6)
-    return race.run(small, Budget(25, 60.0), progress=False)
+    return race.run(small, Budget(25, 60.0))
 
 
 def test_every_method_descends_within_the_set(found, data):
@@ -161,7 +161,7 @@ def test_a_shared_full_step_leaves_one_latent():
     small = autoencoder.collapse("digits", samples=400)
     names = ("CR-VarPro: one Armijo step for s and phi", "separate steps, cap 0.01")
     task = small.task(0)
-    ends = {m.name: m.run(task, Budget(10, 60.0), False) for m in small.methods if m.name in names}
+    ends = {m.name: m.run(task, Budget(10, 60.0)) for m in small.methods if m.name in names}
     shared, capped = (ends[name] for name in names)
     assert autoencoder.active(shared.theta) == 1
     assert autoencoder.active(capped.theta) == 8

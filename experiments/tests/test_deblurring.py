@@ -173,7 +173,7 @@ def test_a_race_over_every_family(photograph, tmp_path):
     stated = photographs.experiment([photograph], size=9, scale=5)
     methods = tuple(m.candidates[2] if isinstance(m, Tuned) else m for m in stated.methods)
     stated = replace(stated, methods=methods)
-    found = race.run(stated, Budget(4, 20.0), progress=False)
+    found = race.run(stated, Budget(4, 20.0))
     for o in found.outcomes[0]:
         if np.isfinite(o.objective):
             assert np.sum(np.abs(o.theta)) <= 1 + 1e-9

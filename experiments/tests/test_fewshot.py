@@ -206,7 +206,7 @@ class Fixed(Method):
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "limits", [])
 
-    def run(self, task, budget, progress=None):
+    def run(self, task, budget):
         self.limits.append(budget.iterations)
         n = np.arange(len(self.values))
         curve = Curve(n, 1.0 * n, np.asarray(self.values))
@@ -230,7 +230,7 @@ def test_a_race_reports_accuracies_with_intervals(made):
         made.name, made.title, made.task, (made.methods[0], made.methods[5]),
         made.config, made.facts, notes=made.notes,
     )  # fmt: skip
-    found = race.run(small, Budget(3), (0, 1), progress=False)
+    found = race.run(small, Budget(3), (0, 1))
     own = fewshot.accuracies(found)
     assert all(np.all((x >= 0) & (x <= 100)) for x in own.values())
     assert any("frozen ridge" in line and "+-" in line for line in fewshot.notes(found))

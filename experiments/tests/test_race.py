@@ -48,7 +48,7 @@ def outcome(name, family, iterations, seconds, value, status=Status.TIME_LIMIT):
 
 
 class Stub(Method):
-    def run(self, task, budget, progress=None):
+    def run(self, task, budget):
         raise AssertionError("is not run")
 
 

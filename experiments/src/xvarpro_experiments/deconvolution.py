@@ -23,6 +23,7 @@ from xvarpro_experiments.rivals import IPALM, RIVALS
 from xvarpro_experiments.trees import Array
 
 KERNEL = "kernel match"
+RHO, RIDGE, NOISE = 1.0, 1e-3, 0.01
 
 
 def design(X: Array, data: Any) -> xv.operators.StackedCirculant:
@@ -30,7 +31,7 @@ def design(X: Array, data: Any) -> xv.operators.StackedCirculant:
     return xv.operators.StackedCirculant(X)
 
 
-def problem(Y: Array, lam: float = 1e-3) -> Problem:
+def problem(Y: Array, lam: float = RIDGE) -> Problem:
     """The deconvolution problem of measured signals Y.
 
     Parameters
@@ -54,7 +55,7 @@ def problem(Y: Array, lam: float = 1e-3) -> Problem:
     return xv.separable(design, xv.array_namespace(Y).reshape(Y, (-1,)), lam=lam)
 
 
-def start(Y: Array, rho: float = 1.0, seed: int = 0) -> np.ndarray:
+def start(Y: Array, rho: float = RHO, seed: int = 0) -> np.ndarray:
     """Gaussian signals with ``|X|_F = rho``, drawn with NumPy: every backend starts from the same bits."""
     positive(rho=rho)
     X = generator(seed, 1).normal(size=tuple(Y.shape))
@@ -69,7 +70,7 @@ class Signals(NamedTuple):
     w: np.ndarray
 
 
-def signals(n: int = 50, length: int = 128, seed: int = 0, noise: float = 0.01) -> Signals:
+def signals(n: int = 50, length: int = 128, seed: int = 0, noise: float = NOISE) -> Signals:
     """Spikes, blurred by one smooth, lopsided kernel of sum one, with noise. The paper does not say what its are.
 
     Parameters
@@ -108,7 +109,7 @@ class Optimum(NamedTuple):
     w: np.ndarray
 
 
-def optimum(Y: np.ndarray, rho: float = 1.0, lam: float = 1e-3) -> Optimum:
+def optimum(Y: np.ndarray, rho: float = RHO, lam: float = RIDGE) -> Optimum:
     """The global minimum over the Frobenius ball, by water-filling.
 
     With ``e_k = sum_i |Y^_ik|^2`` and ``u_k = sum_i |X^_ik|^2`` at frequency k, the reduced objective is smallest where
@@ -166,9 +167,6 @@ METHODS: tuple[Method, ...] = (
 def experiment(
     n: int = 50,
     length: int = 128,
-    rho: float = 1.0,
-    lam: float = 1e-3,
-    noise: float = 0.01,
     units: float = 1.0,
     dtype: str = "float64",
     backend: str | None = None,
@@ -180,7 +178,6 @@ def experiment(
     ----------
     n, length : int
         As in `signals`, other ones for every seed.
-    rho, lam, noise : float
     units : float
         Factor on Y, > 0. The reduced problem stays the same: its objective is multiplied by ``units**2``, its minimiser
         and its kernel's shape are what they were. A joint method meets another balance of its two blocks.
@@ -195,32 +192,32 @@ def experiment(
     >>> found.best().objective >= found.optima[0]
     True
     """
-    positive(units=units, rho=rho, lam=lam)
+    positive(units=units)
     one_of("dtype", dtype, ("float64", "float32"))
 
     def task(seed: int) -> Task:
-        made = signals(n, length, seed, noise)
+        made = signals(n, length, seed)
         measured = units * made.Y
         measures: dict[str, Measure] = {KERNEL: lambda fit: match(np.asarray(fit.w, np.float64), made.w)}
         return Task(
-            problem(measured.astype(dtype), lam),
-            start(measured, rho, seed).astype(dtype),
-            xv.sets.L2Ball(rho),
+            problem(measured.astype(dtype)),
+            start(measured, seed=seed).astype(dtype),
+            xv.sets.L2Ball(RHO),
             measures=measures,
-            optimum=optimum(np.asarray(measured, np.float64), rho, lam).value,
+            optimum=optimum(measured).value,
             backend=backend,
             device=device,
         )
 
     config = {
-        "n": n, "length": length, "rho": rho, "lam": lam, "noise": noise, "units": units, "dtype": dtype,
+        "n": n, "length": length, "rho": RHO, "lam": RIDGE, "units": units, "dtype": dtype,
         "backend": backend, "device": device,
     }  # fmt: skip
     facts = {
-        "data": f"{n} signals of {length} samples, spikes blurred by one kernel, noise {noise:g} of their norm, other "
+        "data": f"{n} signals of {length} samples, spikes blurred by one kernel, noise {NOISE:g} of their norm, other "
         f"for each seed; multiplied by {units:g}",
-        "problem": f"min 1/2 |w * X - Y|^2 + lambda/2 |w|^2 over w and |X|_F <= {rho:g}; lambda = {lam:g}",
-        "start": f"Gaussian, |X|_F = {rho:g}",
+        "problem": f"min 1/2 |w * X - Y|^2 + lambda/2 |w|^2 over w and |X|_F <= {RHO:g}; lambda = {RIDGE:g}",
+        "start": f"Gaussian, |X|_F = {RHO:g}",
         "optimum": "known in closed form, by water-filling",
     }
     return race.Experiment(
@@ -251,8 +248,8 @@ def _figures(found: race.Race) -> Mapping[str, Any]:
     best = found.best(seed)
     if best.fit is None:
         return {}
-    made = signals(config["n"], config["length"], seed, config["noise"])
-    exact = optimum(config["units"] * made.Y, config["rho"], config["lam"])
+    made = signals(config["n"], config["length"], seed)
+    exact = optimum(config["units"] * made.Y)
     i = int(np.argmax(np.sum(made.X**2, axis=1)))  # the signal with the largest energy shows the most
     kernels = {"true": made.w, best.method: aligned(np.asarray(best.fit.w), made.w), "closed form, phases 0": exact.w}
     before = {"true signal": made.X[i], "measured, y": made.Y[i]}

@@ -138,14 +138,18 @@ class Task:
             return xv.solve(
                 problem,
                 theta,
-                **{"over": self.over, "algorithm": algorithm, "backend": self.backend, "device": self.device, **limits},
+                algorithm=algorithm,
+                backend=self.backend,
+                device=self.device,
+                progress=False,
+                **{"over": self.over, **limits},
             )
 
     def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
         """Reduced objective, gap and w at theta, of `reduced` by default; None where theta is not finite."""
         if not is_finite(theta):
             return None
-        fit = self.solve(None, problem or self.reduced or self.problem, theta, max_iter=0, progress=False)
+        fit = self.solve(None, problem or self.reduced or self.problem, theta, max_iter=0)
         return Certificate(theta, fit.value, fit.gap, fit)
 
 
@@ -233,7 +237,7 @@ class Method(ABC):
         return self
 
     @abstractmethod
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         """Run on the task until either limit."""
 
     def outcome(
@@ -305,7 +309,7 @@ class Solver(Method):
     problem: Callable[[Task], Problem] | None = None
     over: Any = field(default=None, repr=False)
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         task = task if self.over is None else replace(task, over=self.over)
         own = None if self.problem is None else self.problem(task)
         kept = Kept(budget)
@@ -316,7 +320,6 @@ class Solver(Method):
             max_iter=budget.max_iter,
             time_limit=budget.seconds,
             callback=None if own is None and not task.measures else kept,
-            progress=progress,
         )
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta)
         done = self.outcome(task, points, fit.status, own, fit.setup_seconds, fit.value)
@@ -352,7 +355,7 @@ class Tuned(Method):
         blind = replace(task, measures={}, followed=False)
 
         def end(each: Method, budget: Budget) -> float:
-            return each.run(blind, budget, False).objective
+            return each.run(blind, budget).objective
 
         scores = [end(each, Budget(part, TUNING * budget.seconds)) for each in self.candidates]
         first = tune(range(len(scores)), scores.__getitem__)
@@ -360,8 +363,8 @@ class Tuned(Method):
         best = tune([self.candidates[first], self.candidates[second]], lambda each: end(each, budget))
         return replace(best, name=self.name, family=self.family)
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
-        return self.tuned(task, budget).run(task, budget, progress)
+    def run(self, task: Task, budget: Budget) -> Outcome:
+        return self.tuned(task, budget).run(task, budget)
 
 
 def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
@@ -396,7 +399,7 @@ class Kept:
 class Repeated(Method):
     """A method that repeats a step of its own on a backend."""
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         done = self.descend(task, budget)
         limit = Status.MAX_ITER if done.points[-1].iteration == budget.iterations else Status.TIME_LIMIT
         return self.outcome(task, done.points, limit, self.measured_by(task), done.setup_seconds)

@@ -192,7 +192,6 @@ def run(
     budget: Budget,
     seeds: Sequence[int] = (0,),
     folder: Path | None = None,
-    progress: bool | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> Race:
     """Every method from every seed; what there is to tune is tuned on the first one.
@@ -204,8 +203,6 @@ def run(
     seeds : sequence of int
     folder : Path, optional
         Where finished runs are kept, and found again by the same experiment.
-    progress : bool, optional
-        As in `xvarpro.solve`.
     announce : callable
         Called with the name of what begins.
 
@@ -235,7 +232,7 @@ def run(
                 announce(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
                 if method.name not in chosen:
                     chosen[method.name] = method.tuned(experiment.task(seeds[0]), budget)
-                kept = chosen[method.name].run(task, budget, progress)
+                kept = chosen[method.name].run(task, budget)
                 if shelf is not None:
                     shelf.keep(seed, kept)
             found.append(kept)

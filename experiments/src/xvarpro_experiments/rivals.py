@@ -512,7 +512,7 @@ class Jointly(Method):
         if not isinstance(self.inner, Algorithm):
             raise ProblemError(f"inner must be one of xvarpro.algorithms, got {self.inner!r}")
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         machine = Machine(None, None, task.machine.dtype)
         with machine.scope():
             w = machine.to_caller(Joint(task.together, machine.backend).best_w(task.theta0))
@@ -526,7 +526,6 @@ class Jointly(Method):
             time_limit=budget.seconds,
             tol=0.0,
             callback=kept,
-            progress=progress,
         )
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta["theta"])
         return self.outcome(task, points, fit.status, task.joint, fit.setup_seconds, fit.value)

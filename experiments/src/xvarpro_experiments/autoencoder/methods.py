@@ -37,7 +37,7 @@ class PCA(Method):
     name: str = "PCA of the same width"
     family: str = "floor"
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         began = time.perf_counter()
         X, k = self.data.train, self.width
         upper = X[X.shape[0] // 2 :] if self.splits == 2 else X

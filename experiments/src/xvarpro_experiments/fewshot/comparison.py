@@ -47,7 +47,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Accuracy:
-    """Accuracies on the test images of an episode; features of a theta are computed once for both."""
+    """Accuracies on the test images of an episode; features of a theta are computed once."""
 
     episode: Episode
     features: Features
@@ -55,7 +55,6 @@ class _Accuracy:
     backend: str | None
     device: str | None
     _known: dict[bytes, np.ndarray] = field(default_factory=dict)
-    _last: list[tuple[Tree, bytes]] = field(default_factory=list)
 
     def measures(self) -> dict[str, Measure]:
         return {ACCURACY: self.own, REFIT: self.refit}
@@ -74,11 +73,8 @@ class _Accuracy:
         return 100 * float(np.mean(np.argmax(scores, axis=1) == self.episode.labels))
 
     def shown(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
-        if self._last and self._last[0][0] is theta:  # a digest of millions of weights takes its time
-            key = self._last[0][1]
-        else:
-            key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest()
-            self._last[:] = [(theta, key)]
+        """Features of the test images and of the shots."""
+        key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest()
         if key not in self._known:
             e = self.episode
             X = np.concatenate([e.X, e.lower.X, e.upper.X])
@@ -95,8 +91,6 @@ def experiment(
     shots: int = 1,
     tests: int = 100,
     validation: int = 5,
-    lam: float | None = None,
-    radius: float = 1.0,
     units: float = 1.0,
     size: int = 64,
     backend: str | None = None,
@@ -127,10 +121,6 @@ def experiment(
         Images of every class on which an episode is tested, >= 1.
     validation : int
         Episodes from which numbers are chosen, >= 1.
-    lam : float, optional
-        Ridge instead of the chosen one, > 0, in units of the mean squared length of the frozen features.
-    radius : float
-        Of the paper's ball of theta's steps, > 0.
     units : float
         Features are taken this many times as large, > 0: an equivalent problem in theta.
     size : int
@@ -138,7 +128,7 @@ def experiment(
     backend, device, dtype : str, optional
         As in `xvarpro.solve`; float64, for a ResNet-18 float32.
     """
-    positive(units=units, lam=1.0 if lam is None else lam, radius=radius)
+    positive(units=units)
     whole(validation=validation)
     one_of("source", source, SOURCES)
     one_of("trained", trained, TRAINED)
@@ -146,14 +136,14 @@ def experiment(
     features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
     frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
-    square, relative, tried = _ridge(episodes, frozen, lam)
+    square, relative = _ridge(episodes, frozen)
 
     def task(e: Episode) -> Task:
         seen = _Accuracy(e, features, relative * square, backend, device)
         return FewShotTask(
             problem=problem(features, e.lower, e.upper, relative * square),
             theta0=backbone.theta0,
-            over=xv.sets.Free(radius=radius),
+            over=xv.sets.Free(radius=1.0),
             measures=seen.measures(),
             backend=backend,
             device=device,
@@ -166,7 +156,7 @@ def experiment(
 
     config = {
         "source": backbone.source, "trained": trained, "shots": shots, "tests": tests, "validation": validation,
-        "lam": relative, "radius": radius, "units": units, "backend": backend, "dtype": str(backbone.dtype),
+        "lam": relative, "units": units, "backend": backend, "dtype": str(backbone.dtype),
     }  # fmt: skip
     return Experiment(
         name="fewshot",
@@ -178,7 +168,8 @@ def experiment(
             "data": backbone.source,
             "episodes": f"{backbone.ways}-way, {shots} + {shots} shots, {len(episodes[0].labels)} test images",
             "theta": f"{backbone.size} entries, free",
-            "ridge": f"{relative:g} times the mean squared length of frozen features, {square:.3g}{tried}",
+            "ridge": f"{relative:g} times the mean squared length of frozen features, {square:.3g}: best for frozen "
+            "ridge on validation episodes",
         },
         objective="upper level, 1/2 sum of squares",
         figures=_figures,
@@ -219,23 +210,19 @@ def _adapted(backbone: Backbone) -> Backbone:
     return Backbone(adapter, theta0, X, backbone.labels, backbone.half, f"{backbone.source}; adapter of 64 units")
 
 
-def _ridge(
-    episodes: Sequence[Episode], frozen: Callable[[np.ndarray], np.ndarray], given: float | None
-) -> tuple[float, float, str]:
-    """Mean squared length of features, the ridge in its units, and how it was come by."""
+def _ridge(episodes: Sequence[Episode], frozen: Callable[[np.ndarray], np.ndarray]) -> tuple[float, float]:
+    """Mean squared length of features, and in its units the ridge with which frozen ridge is most accurate."""
     known = []
     for e in episodes:
         M = frozen(np.concatenate([e.lower.X, e.upper.X, e.X]))
         n = len(e.lower.Y) + len(e.upper.Y)
         known.append((M[:n], np.concatenate([e.lower.Y, e.upper.Y]), M[n:], e.labels))
     square = float(np.mean([np.mean(np.sum(M * M, axis=1)) for M, *_ in known]))
-    if given is not None:
-        return square, given, ""
 
     def right(lam: float) -> float:
         return float(np.mean([np.mean(np.argmax(T @ head(M, Y, lam * square), 1) == y) for M, Y, T, y in known]))
 
-    return square, max(RIDGES, key=right), ", best for frozen ridge on validation episodes"
+    return square, max(RIDGES, key=right)
 
 
 def balls(theta0: Tree, radius: float) -> Tree:

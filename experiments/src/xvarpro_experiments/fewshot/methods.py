@@ -69,7 +69,7 @@ class FrozenRidge(Method):
     name: str = "frozen ridge"
     family: str = "rival"
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         assert isinstance(task, FewShotTask)
         seconds = math.inf
         for _ in range(2):  # the first time compiles, where a backend does
@@ -266,7 +266,7 @@ class Validated(Method):
             budget = replace(budget, iterations=self.limit or budget.iterations)
             best: Choice | None = None
             for candidate in self.candidates:
-                curves = [candidate.run(task, budget, False).measured[self.measure] for task in self.episodes()]
+                curves = [candidate.run(task, budget).measured[self.measure] for task in self.episodes()]
                 for n in sorted({int(n) for c in curves for n in c.iterations if n > 0}):
                     mean = float(np.mean([c.at("iterations", n) for c in curves]))
                     if best is None or mean > best.mean:
@@ -275,9 +275,9 @@ class Validated(Method):
             self._found.append(best)
         return self._found[0]
 
-    def run(self, task: Task, budget: Budget, progress: bool | None = None) -> Outcome:
+    def run(self, task: Task, budget: Budget) -> Outcome:
         method, n, _ = self.chosen(budget)
-        done = method.run(task, replace(budget, iterations=n), progress)
+        done = method.run(task, replace(budget, iterations=n))
         run_as = ", ".join(filter(None, (done.run_as, method.name, f"{n} iterations")))
         done = replace(done, method=self.name, family=self.family, run_as=run_as)
         large = done.theta is not None and entries(done.theta) > LARGE
