@@ -96,8 +96,8 @@ def main() -> None:
             runs = [in_a_process(threads, backend, given.dtype) for _ in range(2)]
             cases = [(mode, shift) for mode in MODES for shift in SHIFTS]
             for (mode, shift), first, second in zip(cases, *runs, strict=True):
-                told = "the same" if first == second else second
-                print(f"{backend:<17} {mode:<14} {threads:>7} {shift:>5}  {first}  {told}", flush=True)
+                change = "the same" if first == second else second
+                print(f"{backend:<17} {mode:<14} {threads:>7} {shift:>5}  {first}  {change}", flush=True)
 
 
 if __name__ == "__main__":

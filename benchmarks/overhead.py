@@ -224,7 +224,7 @@ HAND = {"numpy": hand_numpy, "torch": hand_torch, "jax": hand_jax}
 
 
 def solved(case: Case, framework: str, algorithm: Any = None, device: Any = None) -> xv.Result:
-    """The solve, for all of its iterations; the default algorithm unless told otherwise."""
+    """The solve, for all of its iterations; with the default algorithm unless one is given."""
     return xv.solve(
         case.problem, case.start, over=case.over, algorithm=algorithm, tol=0.0, max_iter=case.iterations,
         backend=framework, device=device, progress=False,

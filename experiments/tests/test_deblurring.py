@@ -14,7 +14,6 @@ from xvarpro_experiments.methods import Tuned
 from xvarpro_experiments.photographs import Correlation, StackedConvolution, gram, psnr, sharpen
 
 import xvarpro as xv
-from tests.support import central_differences, vector
 from xvarpro.errors import ProblemError
 
 # modules whose names the package gives to their functions
@@ -71,16 +70,6 @@ def test_correlation_serves_two_levels():
     there, slope = xv.value_and_gradient(two(Correlation()), U)
     assert there == pytest.approx(value, rel=1e-11)
     np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-11)
-
-
-def test_the_gradient_is_that_of_differences():
-    problem = photographs.problem(G, 3)
-    gradient = xv.value_and_gradient(problem, U)[1]
-
-    def value(x):
-        return xv.value_and_gradient(problem, x[0])[0]
-
-    np.testing.assert_allclose(vector([gradient]), central_differences(value, [U.copy()]), rtol=1e-5, atol=1e-8)
 
 
 def test_an_image_without_edges_has_no_kernel_to_show():

@@ -7,7 +7,6 @@ import pytest
 from xvarpro_experiments import datasets, dictionary, race
 from xvarpro_experiments.descent import Budget
 
-import xvarpro as xv
 from xvarpro.errors import ProblemError
 
 RADIUS, LAM = 2.0, 1e-4
@@ -74,16 +73,3 @@ def test_a_start_is_the_same_bits_for_the_same_seed():
 def test_bad_numbers_are_refused(build, match):
     with pytest.raises(ProblemError, match=match):
         build(np.ones((3, 3)))
-
-
-def test_xvarpro_solves_what_is_stated():
-    X = datasets.digits(60).X
-    D0 = dictionary.start(X, 4)
-    fit = xv.solve(dictionary.problem(X), D0, over=xv.sets.L1Ball(1.0), max_iter=30)
-    value, gradient = xv.value_and_gradient(dictionary.problem(X), fit.theta)
-    assert float(value) == pytest.approx(fit.value, rel=1e-10)
-    # grad = -lam P S P D with P = (lam I + D D^T)^-1, S = X X^T
-    D = fit.theta
-    P = np.linalg.inv(1e-5 * np.eye(64) + D @ D.T)
-    expected = -1e-5 * P @ X @ X.T @ P @ D
-    np.testing.assert_allclose(gradient, expected, atol=1e-5 * np.max(np.abs(expected)))

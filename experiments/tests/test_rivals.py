@@ -86,14 +86,6 @@ def test_a_wide_design_has_the_same_curvature():
     assert J.curvature_w(J.parts(M)) == pytest.approx(np.linalg.norm(M, 2) ** 2 + 0.5, rel=1e-12)
 
 
-def test_at_its_best_w_a_separable_joint_objective_is_the_reduced_one():
-    J = Joint(SEPARABLE, NUMPY)
-    w = J.best_w(THETA)
-    value, grad = xv.value_and_gradient(SEPARABLE, THETA)
-    assert float(J.value(THETA, w)) == pytest.approx(float(value), rel=1e-13)
-    np.testing.assert_allclose(vector(J.gradient(THETA, w)[0]), vector(grad), rtol=1e-9)
-
-
 def test_the_lifted_problem_is_the_joint_one():
     w = rng(5).normal(size=(5, 3))
     value, grad = xv.value_and_gradient(rivals.lifted(SEPARABLE, THETA, w), {"theta": THETA, "w": w})

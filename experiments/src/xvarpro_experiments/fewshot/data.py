@@ -112,20 +112,33 @@ def digits_backbone(folder: str | os.PathLike[str] | None = None, dtype: Any = n
     MNIST's test images where `folder` or ``$XVARPRO_DATA`` has them, else the digits that come with scikit-learn. The
     first two layers are frozen, the third is theta.
     """
-    images, labels, source = _labelled_digits(None if folder is None else str(folder))
+    H, labels, A, b, source = _pretrained(str(folder or os.environ.get(datasets.VARIABLE, "")))
+    half = np.random.default_rng(0).permutation(len(labels)) % 2
+    return Backbone(layer, {"A": A.astype(dtype), "b": b.astype(dtype)}, H.astype(dtype), labels, half, source)
+
+
+@cache
+def _pretrained(folder: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
+    """What the first two layers make of the digits 5 to 9, their labels from 0, the third layer, and its source."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    images, labels, source = _labelled_digits(folder)
     known = labels < 5
-    weights, biases, score = _pretrained(images[known].tobytes(), images[known].shape, labels[known].tobytes())
+    iterations = max(10, 60_000 // np.count_nonzero(known))
+    network = MLPClassifier((128, 64, 64), activation="tanh", random_state=0, max_iter=iterations)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # its limit is meant: features, not a classifier
+        network.fit(images[known], labels[known])
+    score = 100 * float(network.score(images[known], labels[known]))
     H = images[~known]
-    for A, b in zip(weights[:2], biases[:2], strict=True):
+    for A, b in zip(network.coefs_[:2], network.intercepts_[:2], strict=True):
         H = np.tanh(H @ A + b)
-    own = labels[~known] - 5
-    half = np.random.default_rng(0).permutation(len(own)) % 2
-    what = f"{source}; 3 tanh layers pretrained on 0-4 ({100 * score:.1f} % right there), episodes with 5-9"
-    theta0 = {"A": weights[2].astype(dtype), "b": biases[2].astype(dtype)}
-    return Backbone(layer, theta0, H.astype(dtype), own, half, what)
+    source += f"; 3 tanh layers pretrained on 0-4 ({score:.1f} % right there), episodes with 5-9"
+    return H, labels[~known] - 5, network.coefs_[2], network.intercepts_[2], source
 
 
-def _labelled_digits(folder: str | None) -> tuple[np.ndarray, np.ndarray, str]:
+def _labelled_digits(folder: str) -> tuple[np.ndarray, np.ndarray, str]:
     path = datasets.find_mnist(folder)
     if path is not None:
         for test in (path.with_name(path.name.replace("train-images", "t10k-images")), path):
@@ -138,19 +151,3 @@ def _labelled_digits(folder: str | None) -> tuple[np.ndarray, np.ndarray, str]:
 
     images, labels = load_digits(return_X_y=True)
     return images / 16.0, labels.astype(np.int64), f"scikit-learn digits, {len(images)} images"
-
-
-@cache
-def _pretrained(
-    images: bytes, shape: tuple[int, int], labels: bytes
-) -> tuple[list[np.ndarray], list[np.ndarray], float]:
-    """Weights, biases and training accuracy, found once."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.neural_network import MLPClassifier
-
-    X, y = np.frombuffer(images).reshape(shape), np.frombuffer(labels, np.int64)
-    network = MLPClassifier((128, 64, 64), activation="tanh", random_state=0, max_iter=max(10, 60_000 // len(X)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its limit is meant: features, not a classifier
-        network.fit(X, y)
-    return network.coefs_, network.intercepts_, float(network.score(X, y))

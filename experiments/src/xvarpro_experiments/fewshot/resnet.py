@@ -177,27 +177,18 @@ def frozen(trunk: nn.Module, images: np.ndarray, size: int, batch: int = 50) -> 
     return np.concatenate(out)
 
 
+@lru_cache(maxsize=2)
 def backbone(
     folder: str | os.PathLike[str] | None = None,
     weights: str | os.PathLike[str] | None = None,
     size: int = 64,
     dtype: Any = np.float32,
-    images: int = IMAGES,
 ) -> Backbone:
     """A ResNet-18 whose layer 4 is theta, and the frozen features of CIFAR-10's test images, computed once."""
-    path = os.fspath(find_weights(weights, folder))
-    return _backbone(None if folder is None else os.fspath(folder), path, size, np.dtype(dtype), images)
-
-
-@lru_cache(maxsize=2)
-def _backbone(folder: str | None, weights: str, size: int, dtype: Any, images: int) -> Backbone:
-    trunk, top = load(weights)
+    path = find_weights(weights, folder)
+    trunk, top = load(path)
     held = datasets.cifar10(folder, train=False)
-    chosen, half = [], []
-    for c in range(10):
-        mine = np.flatnonzero(held.labels == c)[: 2 * images]
-        chosen.append(mine)
-        half.append(np.arange(len(mine)) % 2)
+    chosen = [np.flatnonzero(held.labels == c)[: 2 * IMAGES] for c in range(10)]
     index = np.concatenate(chosen)
     theta0, features = as_design(top)
     return Backbone(
@@ -205,6 +196,6 @@ def _backbone(folder: str | None, weights: str, size: int, dtype: Any, images: i
         {name: x.astype(dtype) for name, x in theta0.items()},
         frozen(trunk, held.images[index], size).astype(dtype),
         held.labels[index],
-        np.concatenate(half),
-        f"{held.source}, {len(index)} used, enlarged to {size} x {size}; ResNet-18 from {os.path.basename(weights)}",
+        np.concatenate([np.arange(len(mine)) % 2 for mine in chosen]),
+        f"{held.source}, {len(index)} used, enlarged to {size} x {size}; ResNet-18 from {path.name}",
     )
