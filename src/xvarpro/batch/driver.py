@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from xvarpro.batch import _small
 from xvarpro.batch.levenberg_marquardt import LevenbergMarquardt, Model
 from xvarpro.batch.objective import Batch, Local
 from xvarpro.batch.prepare import Prepared, prepare, restricted
-from xvarpro.batch.region import Regions
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
@@ -42,14 +42,13 @@ class Point(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """State of a batch; every array but `n` has an entry per problem."""
+    """State of a batch; every array has an entry per problem."""
 
     point: Point
     floor: Array  # size of what the objective is a difference of
     status: Array
     n_iter: Array
     rejected: Array  # trials in a row
-    n: Array  # iterations left, 0-d
 
 
 def solve_many(
@@ -149,34 +148,34 @@ class _Run:
         self.prepared, self.method = prepared, method
         self.backend = prepared.backend
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
-        assemble, backend = prepared.assemble, self.backend
+        backend = self.backend
         _, skeleton = self._operands(prepared.problem)
 
-        def filled(operands: Leaves) -> tuple[Batch, Regions, LevenbergMarquardt]:
-            problem, regions, method = skeleton.fill(operands)
-            return assemble(problem, regions), regions, method
+        def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
+            tol, *rest = operands
+            problem, regions, method = skeleton.fill(rest)
+            return prepared.assemble(problem, regions), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
-            f, regions, method = filled(operands[1:])
-            return lambda theta: _start(f, regions, method, operands[0], theta)
+            return partial(_start, *filled(operands))
 
-        def advance(operands: Leaves) -> Callable[[BatchState, Array], BatchState]:
-            f, regions, method = filled(operands[1:])
+        def advance(operands: Leaves) -> Callable[[BatchState, Array, Array], BatchState]:
+            """Iterations until `left` are made or at most `least` problems run."""
+            step = partial(_step, *filled(operands))
 
-            def going(carry: tuple[BatchState, Array]) -> Array:
-                state, least = carry
-                xp = namespace_of(state.status)
-                running = xp.sum(xp.astype(state.status == Status.RUNNING.code, xp.int32), dtype=xp.int32)
-                return (state.n > 0) & (running > least)
+            def run(state: BatchState, left: Array, least: Array) -> BatchState:
+                def going(carry: tuple[BatchState, Array]) -> Array:
+                    status, left = carry[0].status, carry[1]
+                    xp = namespace_of(status)
+                    running = xp.sum(xp.astype(status == Status.RUNNING.code, xp.int32), dtype=xp.int32)
+                    return (left > 0) & (running > least)
 
-            def step(carry: tuple[BatchState, Array]) -> tuple[BatchState, Array]:
-                return _step(f, regions, method, operands[0], carry[0]), carry[1]
+                return backend.while_loop(going, lambda carry: (step(carry[0]), carry[1] - 1), (state, left))[0]
 
-            return lambda state, least: backend.while_loop(going, step, (state, least))[0]
+            return run
 
         def end(operands: Leaves) -> Callable[[Array], tuple[Array, Array]]:
-            f, _, _ = filled(operands[1:])
-            return lambda theta: _end(f, theta)
+            return partial(_end, filled(operands)[0])
 
         key = (skeleton, prepared.layout.treedef)
         self._start, self._advance, self._end = (
@@ -184,19 +183,19 @@ class _Run:
         )
 
     def _operands(self, problem: Problem) -> tuple[Leaves, Any]:
-        return trees.partition((problem, self.prepared.regions, self.method))
+        rest, skeleton = trees.partition((problem, self.prepared.regions, self.method))
+        return (self.tol, *rest), skeleton
 
     def iterate(self, max_iter: int, bar: Bar) -> BatchState:
         """All problems until they end, the running ones together; returned in their order."""
-        backend, problem = self.backend, self.prepared.problem
-        operands = (self.tol, *self._operands(problem)[0])
+        backend, problem, b = self.backend, self.prepared.problem, self.prepared.theta.shape[0]
+        operands, _ = self._operands(problem)
         state = self._start(operands, self.prepared.theta)
-        members, pieces, done = np.arange(self.prepared.theta.shape[0]), [], 0
+        members, pieces, done = np.arange(b), [], 0
         while True:
             running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
-            ended = self.prepared.theta.shape[0] - len(running)
-            bar.update(ended - done)
-            done = ended
+            bar.update(b - len(running) - done)
+            done = b - len(running)
             used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
             if not len(running) or used >= max_iter:
                 pieces.append((members, state))
@@ -204,44 +203,34 @@ class _Run:
             size = _fewer(len(running), len(members), backend.compiled)
             if size < len(members):
                 out = np.setdiff1d(np.arange(len(members)), running)
-                pieces.append((members[out], self._taken(state, out)))
+                pieces.append((members[out], trees.map_leaves(self._taken(out), state)))
                 # the rest is filled with one that has ended: it stays as it is, and is left out of the result
                 picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
                 members = np.where(np.arange(size) < len(running), members[picked], -1)
-                state = self._taken(state, picked)
-                problem = self._restricted(problem, picked)
-                operands = (self.tol, *self._operands(problem)[0])
-            n = backend.xp.full_like(state.n, max_iter - used)
-            least = _least(len(members), backend.compiled)
-            state = self._advance(operands, state._replace(n=n), backend.xp.full_like(state.n, least))
+                state = trees.map_leaves(self._taken(picked), state)
+                problem = restricted(problem, self._taken(picked))
+                operands, _ = self._operands(problem)
+            counts = (max_iter - used, _least(len(members), backend.compiled))
+            state = self._advance(operands, state, *(backend.xp.full_like(state.status[0], n) for n in counts))
 
-    def _index(self, members: np.ndarray) -> Array:
-        return self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
-
-    def _restricted(self, problem: Problem, members: np.ndarray) -> Problem:
-        at = self._index(members)
-        return restricted(problem, lambda x: namespace_of(x).take(x, at, axis=0))
-
-    def _taken(self, state: BatchState, members: np.ndarray) -> BatchState:
-        at = self._index(members)
-        return trees.map_leaves(lambda x: namespace_of(x).take(x, at, axis=0) if x.ndim else x, state)
+    def _taken(self, members: np.ndarray) -> Callable[[Array], Array]:
+        """What takes the entries of some members from an array."""
+        at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
+        return lambda x: namespace_of(x).take(x, at, axis=0)
 
     def _gathered(self, pieces: list[tuple[np.ndarray, BatchState]]) -> BatchState:
         """The pieces in the order of the problems."""
         order = np.concatenate([members for members, _ in pieces])
         real = np.flatnonzero(order >= 0)
-        at = self._index(real[np.argsort(order[real])])
-
-        def one(*parts: Array) -> Array:
-            xp = namespace_of(*parts)
-            return xp.take(xp.concat(parts, axis=0), at, axis=0) if parts[0].ndim else parts[0]
-
-        return trees.map_leaves(one, *(state for _, state in pieces))
+        taken = self._taken(real[np.argsort(order[real])])
+        return trees.map_leaves(
+            lambda *parts: taken(namespace_of(*parts).concat(parts, axis=0)), *(state for _, state in pieces)
+        )
 
     def result(self, state: BatchState, seconds: float, setup: float) -> ManyResult:
         prepared, backend = self.prepared, self.backend
         point, layout = state.point, prepared.layout
-        operands = (self.tol, *self._operands(prepared.problem)[0])
+        operands, _ = self._operands(prepared.problem)
         w, condition = self._end(operands, point.theta)
         status = backend.to_numpy(state.status).astype(np.int64)
         value, gap_A, gap_B, condition = (
@@ -263,27 +252,26 @@ class _Run:
         )
 
 
-def _start(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
+def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
     xp = namespace_of(theta)
     local = f.local(theta)
-    direction = regions.toward(theta, local.grad)
+    direction = f.regions.toward(theta, local.grad)
     point = Point(theta, local, direction.gap_A, direction.gap_B, method.init(local))
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
     floor = xp.maximum(xp.abs(local.value), f.energy(theta))
     status = _status(f, point, tol, floor)
-    status = xp.where(_finite(point), status, xp.full_like(zero, Status.NON_FINITE.code))
     status = xp.where(local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status)
-    return BatchState(point, floor, status, zero, zero, xp.zeros((), dtype=xp.int32, device=device(theta)))
+    return BatchState(point, floor, status, zero, zero)
 
 
-def _step(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
+def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
     """One trial per problem; problems that have ended stay as they are."""
     point = state.point
     xp = namespace_of(point.theta)
     running = state.status == Status.RUNNING.code
-    trial, promised = method.trial(f.backend, regions, point.theta, point.local, point.model)
+    trial, promised = method.trial(f.backend, f.regions, point.theta, point.local, point.model)
     local, step = f.local(trial), trial - point.theta
-    direction = regions.toward(trial, local.grad)
+    direction = f.regions.toward(trial, local.grad)
     gaps = direction.gap_A + direction.gap_B
     value = point.local.value
     # a residual is off by eps |y|, hence its square by 2 eps |y| |r|, which is more than eps |r|^2
@@ -301,11 +289,11 @@ def _step(f: Batch, regions: Regions, method: LevenbergMarquardt, tol: Array, st
     status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     status = xp.where(lost, xp.full_like(status, Status.NO_DESCENT.code), status)
     n_iter = state.n_iter + xp.astype(running, state.n_iter.dtype)
-    return BatchState(after, state.floor, status, n_iter, rejected, state.n - 1)
+    return BatchState(after, state.floor, status, n_iter, rejected)
 
 
 def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
-    """CONVERGED where both parts of the gap are small, or as small as rounding of the data lets them be."""
+    """CONVERGED where both parts of the gap are small, or as small as rounding of the data lets them be; NON_FINITE."""
     xp = namespace_of(point.theta)
     value = point.local.value
     small = negligible_gap(value, tol, floor)
@@ -313,13 +301,10 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     if not f.problem.mu:
         # no objective is below 0: one that is 0 to rounding of its residual is at its minimum, whatever its slope
         done = done | (value <= (100 * xp.finfo(value.dtype).eps) ** 2 * floor)
+    finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
-    return xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)
-
-
-def _finite(point: Point) -> Array:
-    xp = namespace_of(point.theta)
-    return xp.isfinite(point.local.value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
+    code = xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)
+    return xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
 
 
 def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
