@@ -253,7 +253,7 @@ def test_a_source_good_for_one_pass(source):
 
 
 def test_a_source_that_is_none():
-    with pytest.raises(ProblemError, match="must be a list of arrays or a function"):
+    with pytest.raises(ProblemError, match="must be a list of chunks or a function"):
         xv.ColumnChunks(3)
 
 

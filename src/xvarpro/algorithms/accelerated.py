@@ -18,7 +18,7 @@ from xvarpro.sets.region import Region
 
 
 class AcceleratedState(NamedTuple):
-    """AcceleratedState of an accelerated gradient method."""
+    """State of an accelerated gradient method."""
 
     iterate: Iterate
     grad: Leaves

@@ -25,7 +25,7 @@ from xvarpro.sets.region import Region
 
 
 class QuasiNewtonState(NamedTuple):
-    """QuasiNewtonState of a quasi-Newton method, n being the entries of theta."""
+    """State of a quasi-Newton method, n being the entries of theta."""
 
     iterate: Iterate
     rest: Any  # the first-order method's state, with () for its iterate

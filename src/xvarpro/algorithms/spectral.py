@@ -18,7 +18,7 @@ from xvarpro.sets.region import Region
 
 
 class SpectralState(NamedTuple):
-    """SpectralState of a method with steps of Barzilai-Borwein length."""
+    """State of a method with steps of Barzilai-Borwein length."""
 
     iterate: Iterate
     grad: Leaves

@@ -128,7 +128,7 @@ class VarianceReduced(Estimator):
 
 
 class StochasticState(NamedTuple):
-    """StochasticState of `StochasticFrankWolfe`."""
+    """State of `StochasticFrankWolfe`."""
 
     iterate: Iterate  # the best certified one
     theta: Leaves  # the running point

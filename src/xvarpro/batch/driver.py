@@ -130,7 +130,7 @@ def solve_many(
     began = time.perf_counter()
     check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
-        raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None, got {method!r}")
+        raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
     check_compiles(prepared.regions.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):

@@ -104,7 +104,7 @@ def prepare(
 ) -> Prepared:
     """Check everything, then move it; see `solve_many` for what is raised."""
     if not isinstance(problem, Problem):
-        raise ProblemError(f"problem must come from xv.separable or xv.bilevel, got {type(problem).__name__}")
+        raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype)
     b = _batch_size(leaves, names)
     with to.scope(work):
@@ -165,7 +165,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             if trees.is_array(x):
                 if x.ndim not in ndims or x.shape[0] != b:
                     wanted = " or ".join(("(b,)", "(b, m)", "(b, m, k)")[n - 1] for n in ndims)
-                    raise ProblemError(f"{name}{what} must have shape {wanted} with b = {b}, got {tuple(x.shape)}")
+                    raise ProblemError(f"{name}{what} must have shape {wanted} with b = {b}; got {tuple(x.shape)}")
                 own[what] = transfer.cast(x, name + what, real=True)
         if "lam" in own and not bool(transfer.to.xp.all(own["lam"] >= 0)):
             raise ProblemError(f"{name}lam must hold finite numbers >= 0")

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from tqdm import tqdm
 
-from xvarpro.cli import tables
+from xvarpro.cli import options, tables
 from xvarpro.conformance import words
 from xvarpro.conformance.processors import Request, merged, paths, prove
 from xvarpro.conformance.record import check_suffix, read, write
@@ -70,7 +70,7 @@ def command(
         raise ProblemError("--path requires --processors; got --path alone: add --processors")
     if listed:
         if processors:
-            there = usable() if backend is None else _split(backend)
+            there = usable() if backend is None else options.listed(backend)
             screen.print("\n".join(each.name for each in paths(there, path or ())))
         else:
             _list(screen, only or ())
@@ -87,11 +87,11 @@ def command(
     else:
         # arrays of the suite are small: where cores are shared, threads that wait for each other take ten times as long
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        names = None if backend is None else _split(backend)
+        names = None if backend is None else options.listed(backend)
         if processors and device is not None:
             raise ProblemError(f"--processors requires the cpu; got --device {device}: omit it")
-        devices = ["cpu"] if processors else None if device is None else _split(device)
-        among = targets(names, devices, _split(dtype), thorough)
+        devices = ["cpu"] if processors else None if device is None else options.listed(device)
+        among = targets(names, devices, options.listed(dtype), thorough)
         found = _prove(among, only or (), path or (), jobs) if processors else _run(among, only or (), jobs)
         record = replace(found, absent=absent() if names is None else {}).record()
     _show(screen, record)
@@ -101,13 +101,6 @@ def command(
         screen.print(f"wrote {', '.join(map(str, report))}")
     if not record["ok"]:
         raise typer.Exit(1)
-
-
-def _split(names: str) -> list[str]:
-    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not found:
-        raise ProblemError(f"a name, or several with commas, is required; got {names!r}")
-    return found
 
 
 def _total(among: Sequence[Target], only: Sequence[str]) -> int:

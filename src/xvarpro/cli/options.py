@@ -42,9 +42,17 @@ def check_dtype(dtype: str) -> str:
     return dtype
 
 
+def listed(names: str) -> list[str]:
+    """Names from a list separated by commas, each once."""
+    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not found:
+        raise ProblemError(f"a name, or several with commas, is required; got {names!r}")
+    return found
+
+
 def split(names: str) -> list[str]:
     """Two or more backends from a list separated by commas, each once."""
-    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    found = listed(names)
     if len(found) < 2:
         raise ProblemError(f"two or more backends are needed, such as numpy,torch: got {names!r}")
     return found

@@ -87,6 +87,6 @@ def project(theta: Tree, over: Tree) -> Tree:
     leaves, treedef = trees.flatten(theta)
     for x, name in zip(leaves, trees.paths(theta), strict=True):
         if not trees.is_array(x):
-            raise ProblemError(f"{name} must be an array, got {type(x).__name__}")
+            raise ProblemError(f"{name} must be an array; got {type(x).__name__}")
     region = resolve(over, theta)
     return trees.unflatten(treedef, region.project(tuple(leaves)))

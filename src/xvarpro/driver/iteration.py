@@ -18,6 +18,8 @@ from xvarpro.driver.prepare import Prepared
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
 
+ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 below which a gap is rounding
+
 
 class State(Protocol):
     """The state of an algorithm: a named tuple of arrays with a field `iterate`."""
@@ -126,7 +128,7 @@ def running(state: State) -> Array:
 def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
     """The gap below which a solve has converged: the tolerance, or what rounding of the data leaves open; 0-d."""
     xp = namespace_of(value)
-    return xp.maximum(tol * xp.abs(value), (10 * xp.finfo(value.dtype).eps) * floor)
+    return xp.maximum(tol * xp.abs(value), (ROUNDING * xp.finfo(value.dtype).eps) * floor)
 
 
 def with_status(state: State, tol: Array, floor: Array) -> State:

@@ -25,6 +25,8 @@ from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.sets.region import Region
 
+FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size
+
 
 def check_limits(tol: object, max_iter: object) -> None:
     """Check the tolerance and the number of iterations of a solve."""
@@ -46,7 +48,7 @@ def check_compiles(region: Region, backend: Backend) -> None:
 
 def check_feasible(violation: Array, nearest: str = "xv.project(theta0, over) gives the nearest one") -> None:
     """Check that theta0 lies in its sets, to what a projection in its dtype leaves; `nearest` is the advice."""
-    if not float(violation) <= 1e3 * trees.array_namespace(violation).finfo(violation.dtype).eps:
+    if not float(violation) <= FEASIBLE * trees.array_namespace(violation).finfo(violation.dtype).eps:
         raise ProblemError(
             f"theta0 must be feasible; got one that violates its set by {float(violation):.3g}, relative to the set's "
             f"size. Start from a point of the set: {nearest}"

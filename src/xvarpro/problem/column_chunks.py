@@ -42,12 +42,7 @@ class ColumnChunks(Struct):
     source: Callable[[], Iterable[Array]] | Iterable[Array]
 
     def __post_init__(self) -> None:
-        if isinstance(self.source, Iterator) or not (callable(self.source) or isinstance(self.source, Iterable)):
-            raise ProblemError(
-                "source of ColumnChunks must be a list of arrays or a function that starts a fresh pass over them; "
-                f"got {type(self.source).__name__}, which allows one pass at most. Pass a function, such as "
-                "ColumnChunks(lambda: (load(i) for i in range(10)))"
-            )
+        check_source(self)
 
     def __iter__(self) -> Iterator[Array]:
         rows = None
@@ -56,6 +51,17 @@ class ColumnChunks(Struct):
                 raise ProblemError(f"y, chunk {i}, must have shape ({rows or 'm'}, k_i); got {tuple(block.shape)}")
             rows = block.shape[0]
             yield block
+
+
+def check_source(chunks: Any) -> None:
+    """Check that the source of chunks can be passed over more than once."""
+    name, source = type(chunks).__name__, chunks.source
+    if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
+        raise ProblemError(
+            f"source of {name} must be a list of chunks or a function that starts a fresh pass over them; got "
+            f"{type(source).__name__}, which allows one pass at most. Pass a function, such as "
+            f"{name}(lambda: (load(i) for i in range(10)))"
+        )
 
 
 def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:

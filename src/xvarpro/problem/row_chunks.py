@@ -11,6 +11,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.problem.column_chunks import check_source
 
 _END = object()
 
@@ -57,12 +58,7 @@ class RowChunks(Struct):
     y: Callable[[Tree, Tree], Array] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.source, Iterator) or not (callable(self.source) or isinstance(self.source, Iterable)):
-            raise ProblemError(
-                "source of RowChunks must be a list of chunks or a function that starts a fresh pass over them, since "
-                f"every value and every gradient is a pass; got {type(self.source).__name__}, which allows one pass at "
-                "most. Pass a function, such as RowChunks(lambda: (load(i) for i in range(10)))"
-            )
+        check_source(self)
         if not (self.y is None or callable(self.y)):
             raise ProblemError(
                 f"y of RowChunks must be a function y(theta, data); got {type(self.y).__name__}. Yield an array y with "
@@ -107,8 +103,8 @@ class RowChunks(Struct):
         leaves, treedef = trees.flatten(data if moving else (data, y))
         found = {p: x.shape[0] for p, x in zip(_paths(data, y, moving), leaves, strict=True) if _has_rows(x)}
         if len(set(found.values())) != 1:
-            said = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "no array"
-            raise ProblemError(f"data and y must hold arrays with the same number of rows; got {said}")
+            listed = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "no array"
+            raise ProblemError(f"data and y must hold arrays with the same number of rows; got {listed}")
         total = next(iter(found.values()))
 
         def source() -> Iterator[Any]:

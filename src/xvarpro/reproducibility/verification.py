@@ -17,6 +17,8 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.evaluate import project
+from xvarpro.driver.iteration import ROUNDING
+from xvarpro.driver.model_check import FEASIBLE
 from xvarpro.driver.run import DeadUnitsWarning
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
@@ -30,8 +32,6 @@ from xvarpro.results.result import Result
 from xvarpro.results.serialization import Opaque, opaque
 from xvarpro.sets.region import resolve
 
-FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size, as in `solve`
-ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 below which a gap is rounding, as in `solve`
 RESIDUAL = 100.0  # machine epsilons of |y|: error of a residual
 GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
 
@@ -172,7 +172,7 @@ def verify(
     """
     fit = result if isinstance(result, Result) else Result.load(result)
     if not (tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf)):
-        raise ProblemError(f"tolerance must be a finite number >= 0, got {tolerance!r}")
+        raise ProblemError(f"tolerance must be a finite number >= 0; got {tolerance!r}")
     if rerun and isinstance(fit.recipe.algorithm, Opaque):
         raise ProblemError(
             f"a second solve needs the algorithm, and the file does not store {fit.recipe.algorithm.what}: pass "
