@@ -152,10 +152,6 @@ def test_a_moving_target_is_not_compressed():
     )
 
 
-def test_it_can_be_declined():
-    assert not compressed(separable(compress=False))
-
-
 # -- w -----------------------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from xvarpro.errors import (
 )
 from xvarpro.sets import Box, CappedSimplex, L1Ball, Simplex
 
-from .support import HOST_BACKENDS, RATES, SIGNAL, T, decays, send
+from .support import HOST_BACKENDS, SIGNAL, T, decays, send
 
 START = np.array([0.5, 8.0])
 Y2 = np.stack([SIGNAL, SIGNAL], axis=1)
@@ -388,18 +388,6 @@ def test_integer_targets_are_numbers():
     y = np.arange(T.size)
     fit, want = (xv.solve(xv.separable(decays, v, data={"t": T}), START, max_iter=2) for v in (y, y.astype(float)))
     assert fit.theta.tolist() == want.theta.tolist()
-
-
-def test_data_that_are_no_arrays_of_a_known_framework_pass_through():
-    seen = []
-
-    def M(theta, data):
-        seen.append(data["table"])
-        return decays(theta, data)
-
-    table = {1, 2}
-    xv.value_and_gradient(xv.separable(M, SIGNAL, data={"t": T, "table": table}), RATES)
-    assert seen[0] is table
 
 
 # -- model functions ---------------------------------------------------------------------------------------------------

@@ -186,26 +186,6 @@ def stated(level, data):
     return M, np.where(weights > 0, y, 0.0), weights, lam
 
 
-def test_complex_equals_stacked_real_and_imaginary_parts(name):
-    def stacked(theta, data):
-        xp = xv.array_namespace(theta)
-        M = waves(theta, data)
-        real, imaginary = xp.real(M), xp.imag(M)
-        return xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
-
-    twin = xv.separable(stacked, np.concatenate([COMPLEX.real, COMPLEX.imag]), data=DATA, lam=1e-2)
-    got, want = (xv.value_and_gradient(p, START, backend=name) for p in (PROBLEMS["complex"], twin))
-    assert error(got, want) <= 1e-12
-
-
-def test_whole_weights_repeat_rows(name):
-    times = np.array([1, 2, 3] * 5)[:14]
-    again = {"t": np.repeat(T, times)}
-    got = xv.value_and_gradient(xv.separable(decays, Y, data=DATA, weights=times), START, backend=name)
-    want = xv.value_and_gradient(xv.separable(decays, np.repeat(Y, times, axis=0), data=again), START, backend=name)
-    assert error(got, want) <= 1e-12
-
-
 @pytest.mark.parametrize("chunked", [False, True])
 def test_row_weights_leave_compression_exact(chunked):
     y = rng(9).normal(size=(14, 40))

@@ -201,15 +201,6 @@ def test_gradient_is_that_of_the_value(case, backend):
     assert error(gradient, central_differences(f, theta)) <= 1e-6
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_backends_agree(case, backend):
-    problem, theta = CASES[case]
-    value, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)
-    want, want_gradient = xv.value_and_gradient(problem, theta)
-    assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-11
-
-
 # -- the value, from the definition ------------------------------------------------------------------------------------
 
 
@@ -309,14 +300,6 @@ def test_ridge_in_one_level_only_needs_the_adjoint(ridges, backend):
     w = np.linalg.solve(M.T @ M + ridges[0] * np.eye(3), M.T @ Y_L)
     envelope = ((M @ w - Y_L) @ (-T_L[:, None] * M)) * w
     assert error(gradient, envelope) > 1e-3
-
-
-def test_gradient_is_one_of_the_penalty_where_the_residual_does_not_move(backend):
-    problem = xv.separable(
-        lambda theta, data: data["A"] + 0 * theta[0], Y_L, data={"A": rng(3).normal(size=(14, 3))}, R=energy, mu=0.5
-    )
-    _, gradient = xv.value_and_gradient(problem, rates, backend=backend.name)
-    assert error(gradient, rates**3) <= 1e-14
 
 
 def test_value_and_gradient_return_in_the_callers_framework(backend):

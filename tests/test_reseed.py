@@ -61,15 +61,6 @@ def test_atoms_that_a_full_step_killed_come_back():
     assert (np.diff(fit.trace.value) <= 0).all()
 
 
-def test_backends_agree(backend):
-    algorithm = Reseeded(cr_varpro())
-    fit, want = (digits_fit(algorithm, 25, backend=name) for name in (backend.name, "numpy"))
-    assert fit.verified.dead_units == want.verified.dead_units < 15
-    assert fit.counts == want.counts
-    assert np.abs(fit.trace.value / want.trace.value - 1).max() <= 1e-9
-    assert error(fit.theta, want.theta) <= 1e-8
-
-
 def test_principal_directions_do_not_depend_on_compression():
     algorithm = Reseeded(cr_varpro())
     fits = [digits_fit(algorithm, 25, compress=compress) for compress in (True, False)]

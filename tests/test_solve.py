@@ -430,10 +430,10 @@ def test_sets_with_arrays_follow_theta(backend):
 
 def test_data_may_hold_what_is_no_array(backend):
     def M(theta, data):
-        assert data["kind"] == "decay"
+        assert data["kind"] == {"decay"}
         return decays(theta, {"t": data["at"][0]}) * data["scale"]
 
-    fit = solve(xv.separable(M, SIGNAL, data={"kind": "decay", "at": [T, None], "scale": 2.0}), backend=backend.name)
+    fit = solve(xv.separable(M, SIGNAL, data={"kind": {"decay"}, "at": [T, None], "scale": 2.0}), backend=backend.name)
     assert fit.success
 
 

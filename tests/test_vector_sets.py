@@ -181,28 +181,10 @@ def test_vertices_are_inside_and_what_they_do_not_hull_is_not(name):
             assert float(C.violation(away)) > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("n", "vertices"), [(1, [np.zeros(1)]), (2, step_at(2, 1.0)), (3, step_at(3, 1.0)), (6, step_at(6, 1.0))]
-)
-def test_diameter_of_total_variation(n, vertices):
-    far = max(np.linalg.norm(a - b) for a in vertices for b in vertices)
-    assert sets.TotalVariationBall().diameter(np.ones(n)) == pytest.approx(far, rel=1e-14)
-
-
 @pytest.mark.parametrize("w", [np.ones(5), np.eye(5)[0], np.linspace(2.0, 0.1, 5), np.array([3.0, 2.9, 0, 0, 0])])
 def test_diameter_of_sorted_norms(w):
     V = np.array(owl(w, 1.5))
     assert sets.OWLBall(w, 1.5).diameter(V[0]) == pytest.approx(2 * np.linalg.norm(V, axis=1).max(), rel=1e-14)
-
-
-@pytest.mark.parametrize("name", ["Simplex", "L1Ball", "LinfBall", "OWLBall"])
-def test_columns_pick_the_best_vertex_of_every_column(name):
-    inner_set, vertices = VERTICES[name]
-    C, far = sets.Columns(inner_set), inner_set.diameter(np.ones(4))
-    assert C.diameter(np.ones((4, 3))) == pytest.approx(np.sqrt(3) * far)
-    for G in rng(3).integers(-2, 3, size=(50, 4, 3)).astype(float):
-        for g, column in zip(G.T, C.lmo(G).T, strict=True):
-            assert inner(g, column) == pytest.approx((np.asarray(vertices) @ g).min(), abs=1e-13)
 
 
 # -- linear programs ---------------------------------------------------------------------------------------------------
