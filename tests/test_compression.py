@@ -242,61 +242,24 @@ def test_levels_in_chunks_are_read_side_by_side():
 # -- wrong chunks ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", [iter([Y]), (y for y in [Y])], ids=["iterator", "generator"])
-def test_a_source_good_for_one_pass(source):
-    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*one pass at most"):
-        xv.ColumnChunks(source)
-
-
-def test_a_source_that_is_none():
-    with pytest.raises(ProblemError, match="must be a list of chunks or a function"):
-        xv.ColumnChunks(3)
+def ragged(*last):
+    return separable(xv.ColumnChunks([Y[:, :9], Y[:, 9:], np.ones(last)]))
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("make", "message"),
     [
-        (np.ones((5, 2)), r"chunk 2, must have shape \(6, k_i\); got \(5, 2\)"),
-        (np.ones(6), r"chunk 2, must have shape \(6, k_i\); got \(6,\)"),
+        (lambda: ragged(5, 2), r"chunk 2, must have shape \(6, k_i\); got \(5, 2\)"),
+        (lambda: ragged(6), r"chunk 2, must have shape \(6, k_i\); got \(6,\)"),
+        (lambda: separable(chunks(np.where(Y[0, 20] == Y, np.nan, Y), 10)), "y, chunk 2 must be finite"),
+        (lambda: separable(xv.ColumnChunks([])), "at least one array"),
+        (lambda: separable(chunks(Y), compress=False), "compress must be True"),
+        (lambda: bilevel(chunks(Y), Y_UPPER), "both levels"),
+        (lambda: bilevel(chunks(Y, 7), chunks(Y_UPPER, 8)), "chunk"),
+        (lambda: bilevel(chunks(Y, 10), chunks(Y_UPPER[:, :30], 10)), "chunk"),
+        (lambda: bilevel(Y, Y_UPPER[:, :-1]), "same number of columns of y"),
     ],
 )
-def test_ragged_chunks_are_named_by_number(bad, message):
+def test_chunks_that_do_not_fit_are_named(make, message):
     with pytest.raises(ProblemError, match=message):
-        xv.solve(separable(xv.ColumnChunks([Y[:, :9], Y[:, 9:], bad])), D, over=BALL)
-
-
-def test_chunks_with_nan_are_named_by_number():
-    bad = Y.copy()
-    bad[0, 20] = np.nan
-    with pytest.raises(ProblemError, match=r"y, chunk 2 must be finite"):
-        xv.solve(separable(chunks(bad, 10)), D, over=BALL)
-
-
-def test_no_chunks_at_all():
-    with pytest.raises(ProblemError, match="at least one array"):
-        xv.solve(separable(xv.ColumnChunks([])), D, over=BALL)
-
-
-def test_chunks_are_always_compressed():
-    with pytest.raises(ProblemError, match="compress must be True"):
-        xv.solve(separable(chunks(Y), compress=False), D, over=BALL)
-
-
-def test_chunks_in_one_level_only():
-    with pytest.raises(ProblemError, match="both levels"):
-        bilevel(chunks(Y), Y_UPPER)
-
-
-def test_levels_with_chunks_of_different_widths():
-    with pytest.raises(ProblemError, match=r"chunk"):
-        xv.solve(bilevel(chunks(Y, 7), chunks(Y_UPPER, 8)), D, over=BALL)
-
-
-def test_levels_with_different_numbers_of_chunks():
-    with pytest.raises(ProblemError, match=r"chunk"):
-        xv.solve(bilevel(chunks(Y, 10), chunks(Y_UPPER[:, :30], 10)), D, over=BALL)
-
-
-def test_levels_with_different_numbers_of_targets():
-    with pytest.raises(ProblemError, match="same number of columns of y"):
-        xv.solve(bilevel(Y, Y_UPPER[:, :-1]), D, over=BALL)
+        xv.solve(make(), D, over=BALL)

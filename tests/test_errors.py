@@ -78,19 +78,26 @@ def test_integer_theta0(model, backend):
     refused(ProblemError, r"theta must be float32 or float64; got dtype int64", model, send(backend, np.ones(2, int)))
 
 
-@pytest.mark.parametrize(("dtype", "name"), [("complex128", "complex128"), ("bool", "bool"), ("float16", "float16")])
-def test_theta0_of_other_dtypes(dtype, name, model):
-    refused(
-        ProblemError,
-        rf"theta\['b'\] must be float32 or float64; got dtype {name}",
-        model,
-        {"a": START, "b": np.ones(2, dtype)},
-    )
-
-
-def test_mixed_dtypes_in_theta0(model):
-    message = r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"
-    refused(ProblemError, message, model, {"a": START, "b": START.astype("float32")})
+@pytest.mark.parametrize(
+    ("theta0", "message"),
+    [
+        *(
+            ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}")
+            for kind in ("complex128", "bool", "float16")
+        ),
+        (
+            {"a": START, "b": START.astype("float32")},
+            r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32",
+        ),
+        *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
+        *(
+            ({"a": leaf}, rf"theta\['a'\] must be an array or a float; got {type(leaf).__name__}")
+            for leaf in ("1.0", 1, object())
+        ),
+    ],
+)
+def test_theta0_with_leaves_of_another_kind(theta0, message, model):
+    refused(ProblemError, message, model, theta0)
 
 
 def test_mixed_frameworks_in_theta0(model):
@@ -108,16 +115,6 @@ def test_theta0_that_is_not_finite(bad, model, backend):
         model,
         [send(backend, START), send(backend, np.array([bad]))],
     )
-
-
-@pytest.mark.parametrize("empty", [{}, [], None])
-def test_theta0_without_arrays(empty, model):
-    refused(ProblemError, "theta0 must hold at least one array", model, empty)
-
-
-@pytest.mark.parametrize("leaf", ["1.0", 1, object()])
-def test_theta0_with_what_is_no_array(leaf, model):
-    refused(ProblemError, rf"theta\['a'\] must be an array or a float; got {type(leaf).__name__}", model, {"a": leaf})
 
 
 def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
@@ -226,47 +223,42 @@ def test_rows_of_m_and_y_are_both_named(backend):
     refused(ProblemError, message, decays, y=SIGNAL[:-1], backend=backend.name)
 
 
-def test_rows_of_m_and_of_many_targets():
-    refused(ProblemError, r"same number of rows; got shapes \(40, 2\) and \(39, 2\)", decays, y=Y2[:-1])
+def first_rate(theta, data):
+    return decays(theta[:1], data)
 
 
-@pytest.mark.parametrize("k", [39, 200])
-def test_compressed_targets_are_named_as_they_were_given(k):
-    """The m x m factor is ours: the message is about what the user wrote."""
-    refused(ProblemError, rf"same number of rows; got shapes \(40, 2\) and \(30, {k}\)", decays, y=np.ones((30, k)))
+def pair(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.stack([data["t"] * theta[0], data["t"]], axis=1)
 
 
-def test_rows_in_a_bilevel_problem_name_the_level():
-    lower, upper = xv.Level(decays, SIGNAL), xv.Level(decays, SIGNAL[:-1])
-    problem = xv.bilevel(lower=lower, upper=upper, data={"t": T})
-    refused(
-        ProblemError, r"upper M\(theta\) and upper y must .* got shapes \(40, 2\) and \(39,\)", decays, problem=problem
-    )
+def one_level(y, t=T, **keywords):
+    return xv.separable(decays, y, data={"t": t}, **keywords)
 
 
-def test_levels_that_do_not_share_w():
-    upper = xv.Level(lambda theta, data: decays(theta[:1], data), SIGNAL)
-    problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
-    refused(ProblemError, r"same number of columns of M.*: 2.*: 1", decays, problem=problem)
+def two_levels(y=SIGNAL, upper=decays, z=SIGNAL):
+    return xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(upper, z), data={"t": T})
 
 
-def test_targets_that_do_not_share_w():
-    problem = xv.bilevel(lower=xv.Level(decays, Y2), upper=xv.Level(decays, SIGNAL), data={"t": T})
-    refused(ProblemError, "same number of columns of y, since they share w", decays, problem=problem)
-
-
-def test_moving_targets_that_do_not_share_w():
-    def pair(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.stack([data["t"] * theta[0], data["t"]], axis=1)
-
-    problem = xv.bilevel(lower=xv.Level(decays, pair), upper=xv.Level(decays, SIGNAL), data={"t": T})
-    refused(ProblemError, "same number of columns of y", decays, problem=problem)
-
-
-def test_omega_of_another_size():
-    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=np.eye(3))
-    message = r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
+        # compressed: the m x m factor is ours, and the message is about what the user wrote
+        (one_level(np.ones((30, 39))), r"same number of rows; got shapes \(40, 2\) and \(30, 39\)"),
+        (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
+        (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"),
+        (
+            one_level(SIGNAL[:1], T[:1]),
+            r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)",
+        ),
+        (two_levels(z=SIGNAL[:-1]), r"upper M\(theta\) and upper y must .* got shapes \(40, 2\) and \(39,\)"),
+        (two_levels(upper=first_rate), r"same number of columns of M.*: 2.*: 1"),
+        (two_levels(Y2), "same number of columns of y, since they share w"),
+        (two_levels(pair), "same number of columns of y"),
+    ],
+)
+def test_shapes_that_do_not_fit(problem, message):
     refused(ProblemError, message, decays, problem=problem)
 
 
@@ -310,12 +302,6 @@ def test_the_omega_of_an_upper_level_may_be_singular():
     upper = xv.Level(decays, SIGNAL, lam=1.0, Omega=SINGULAR["difference operator"])
     problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
     assert np.isfinite(xv.value_and_gradient(problem, START)[0])
-
-
-def test_wide_design_without_ridge():
-    problem = xv.separable(decays, SIGNAL[:1], data={"t": T[:1]})
-    message = r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"
-    refused(ProblemError, message, decays, problem=problem)
 
 
 def says_that_w_is_not_unique(problem, backend):

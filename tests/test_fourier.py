@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.sparse.linalg import LinearOperator, cg
 
 import xvarpro as xv
 from xvarpro import lower, operators
@@ -321,28 +322,20 @@ def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted
             assert error(got, want) <= 1e-11
 
 
-def conjugate_gradients(H, apply, b, tol=1e-8):
-    x, r = 0 * b, b
-    z = p = apply(r)
-    for step in range(10 * b.size):
-        if np.linalg.norm(r) <= tol * np.linalg.norm(b):
-            return step
-        Hp = H @ p
-        a = np.vdot(r, z) / np.vdot(p, Hp)
-        x, r_, z_ = x + a * p, r, z
-        r = r - a * Hp
-        z = apply(r)
-        p = z + np.vdot(r, z) / np.vdot(r_, z_) * p
-    return step
-
-
 @pytest.mark.parametrize("cls", [FullConvolution, ValidConvolution])
 def test_preconditioner_saves_iterations(cls):
     M = cls(np.exp(-(np.linspace(-2, 2, 9) ** 2)), (256,))
     A, b = M.dense(), draw(0, 256, 1)
     H = A.T @ A + 1e-3 * np.eye(256)
     P = circulant_preconditioner(System(M, 1e-3, None))
-    assert 2 * conjugate_gradients(H, P.apply, b) <= conjugate_gradients(H, lambda r: r, b)
+
+    def steps(preconditioner):
+        seen = []
+        cg(H, b[:, 0], rtol=1e-8, maxiter=2560, M=preconditioner, callback=lambda x: seen.append(1))
+        return len(seen)
+
+    few = steps(LinearOperator(H.shape, lambda r: P.apply(r.reshape(-1, 1)), dtype=float))
+    assert 2 * few <= steps(None)
 
 
 def test_preconditioner_wants_a_convolution():

@@ -226,39 +226,6 @@ def test_transport_with_empty_rows(backend):
     assert np.abs(v - np.outer(a, b)).max() <= 4 * EPS
 
 
-# -- batches and what is not finite ------------------------------------------------------------------------------------
-
-SQUARE = [
-    sets.NuclearBall(1.5),
-    sets.NuclearBall(1.5, sets.Lanczos(width=2, depth=2)),
-    sets.SpectralBall(),
-    sets.SchattenBall(3.0),
-    sets.Spectraplex(),
-    sets.Spectraplex(1.0, sets.Lanczos(width=2, depth=2)),
-    sets.UnitSpectrahedron(),
-    sets.UnitSpectrahedron(2.0, sets.Lanczos(width=2, depth=2)),
-    sets.Fantope(2),
-    sets.Birkhoff(),
-    sets.Transport(),
-]
-each = pytest.mark.parametrize("C", SQUARE, ids=lambda C: f"{type(C).__name__}-{bool(getattr(C, 'solver', None))}")
-
-
-@each
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_one_bad_matrix_spoils_itself_alone(C, bad, backend):
-    g = matrices(3, (6, 6), seed=5)
-    want = host(C.lmo(send(backend, g[::2])))
-    g[1, 2, 3] = bad
-    with backend.scope("float64"):
-        v = host(C.lmo(send(backend, g)))
-        assert np.isnan(v[1]).any()
-        assert not np.isfinite(inner(g[1], v[1]))
-        assert np.abs(v[::2] - want).max() <= 1e-12
-        assert host(C.contains(send(backend, want), 1e-12)).all()
-        assert not bool(C.contains(send(backend, g[1])))
-
-
 # -- the iterative oracle ----------------------------------------------------------------------------------------------
 
 SPECTRA = {

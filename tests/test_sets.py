@@ -209,6 +209,11 @@ def test_what_is_not_finite_never_passes_for_a_number(case, backend):
             except (ValueError, np.linalg.LinAlgError, RuntimeError):
                 continue
             assert np.isnan(inner(g, v))
+            if C.event_ndim:
+                clean = gradients(shape, 2)
+                both = host(there_C.lmo(send(backend, np.stack([clean[0], g, clean[1]]))))
+                want = host(there_C.lmo(send(backend, clean)))
+                assert np.abs(both[::2] - want).max() <= 4 * rounding(C, shape) * (1 + np.abs(want).max())
             if C.has_projection:
                 assert np.isnan(host(there_C.project(there))).any()
 

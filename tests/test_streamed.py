@@ -419,10 +419,13 @@ def evaluate(chunks, M=decays, **keywords):
     return xv.value_and_gradient(xv.separable(M, xv.RowChunks(chunks), **keywords), START)
 
 
-@pytest.mark.parametrize("source", [iter(GOOD), (c for c in GOOD)], ids=["iterator", "generator"])
-def test_a_source_good_for_one_pass(source):
-    with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*one pass at most"):
-        xv.RowChunks(source)
+@pytest.mark.parametrize("chunks", [xv.RowChunks, xv.ColumnChunks])
+def test_a_source_good_for_one_pass(chunks):
+    for source in (iter(GOOD), (c for c in GOOD)):
+        with pytest.raises(ProblemError, match=r"function that starts a fresh pass.*one pass at most"):
+            chunks(source)
+    with pytest.raises(ProblemError, match="must be a list of chunks or a function"):
+        chunks(3)
 
 
 def test_a_function_that_returns_the_same_iterator():
@@ -432,8 +435,6 @@ def test_a_function_that_returns_the_same_iterator():
 
 
 def test_a_source_that_is_none():
-    with pytest.raises(ProblemError, match="must be a list of chunks or a function"):
-        xv.RowChunks(3)
     with pytest.raises(ProblemError, match=r"must return an iterable of chunks; got int"):
         evaluate(lambda: 3)
 
