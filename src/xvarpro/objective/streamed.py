@@ -185,8 +185,9 @@ class Streamed(Objective):
         return self._accumulation.condensed(self.backend, state).argmin(self.backend)
 
     def scale(self, theta: Leaves) -> Array:
-        known = self._latest is not None and _same(self._latest.theta, theta)
-        point = self._latest if known and self._latest is not None else self.point(theta)
+        point = self._latest
+        if point is None or any(x is not y for x, y in zip(point.theta, theta, strict=True)):
+            point = self.point(theta)
         return point.energy
 
     def diagnose(self, theta: Leaves) -> LowerReport:
@@ -290,10 +291,6 @@ def _named(chunk: str, failures: tuple[type[Exception], ...]) -> Iterator[None]:
         raise type(error)(f"{chunk}: {error}") from error
     except Exception as error:
         raise ModelError(f"{chunk}: a model function failed: {type(error).__name__}: {error}") from error
-
-
-def _same(theta: Leaves, other: Leaves) -> bool:
-    return all(x is y for x, y in zip(theta, other, strict=True))
 
 
 # -- functions of one block of rows: functions of the module, since compiled ones are kept by name ---------------------

@@ -63,11 +63,10 @@ class InBox(LowerSolver):
         xp = namespace_of(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
         solution = self._solve(backend, box, lengths)
-        lower, upper = (lengths * _column(bound, lengths) for bound in (self.lower, self.upper))
-        off = xp.minimum(xp.abs(solution.x - lower), xp.abs(upper - solution.x))
+        off = xp.minimum(xp.abs(solution.x - box.lower), xp.abs(box.upper - solution.x))
         sizes = (xp.max(xp.abs(x), axis=0, keepdims=True) for x in (solution.x, y))
         small = (100 * box.R.shape[0] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
-        near = (off <= condition_of(backend, box.R) * small) & (lower < upper)
+        near = (off <= condition_of(backend, box.R) * small) & (box.lower < box.upper)
         return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
 
     def _solve(self, backend: Backend, box: Box, lengths: Array, w: Array | None = None) -> Solution:

@@ -9,12 +9,13 @@ from typing import final
 import numpy as np
 
 from xvarpro.backends import to_numpy
+from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.weight_sets._subspace import InSubspace
-from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, taken
+from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
 
 
 @final
@@ -86,7 +87,7 @@ class Affine(WeightSet):
         return _affine(w0 - Q @ (Q.conj().T @ w0) if Q.shape[1] < Q.shape[0] else 0 * w0, Q)
 
     def part(self, indices: Array, scale: float) -> Affine:
-        return self if self.w0 is None else changed(self, w0=taken(self.w0, indices, scale))
+        return self if self.w0 is None else trees.changed(self, w0=taken(self.w0, indices, scale))
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
         return InSubspace(Refined() if given is None else given, self.B, self.w0)
@@ -168,7 +169,7 @@ class Equality(_Constructed):
             solution = np.linalg.lstsq(C, np.broadcast_to(d, (p,)) if d.ndim == 0 else d)[0]
             off = np.abs(C @ solution - d).max()
             scale = np.abs(C).max() * np.abs(solution).max() + np.abs(d).max()
-            if off > 1e3 * max(p, n) * _eps(C) * scale:
+            if off > 1e3 * max(p, n) * np.finfo(solution.dtype).eps * scale:
                 raise ProblemError(
                     f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}"
                 )
@@ -309,9 +310,4 @@ def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:
 def _rank(A: np.ndarray) -> int:
     """Of the columns, scaled to length 1 so that units do not count."""
     length = np.linalg.norm(A, axis=0)
-    s = np.linalg.svd(A / np.where(length > 0, length, 1.0), compute_uv=False)
-    return int((s > max(A.shape) * _eps(A) * s[0]).sum())
-
-
-def _eps(A: np.ndarray) -> float:
-    return float(np.finfo(np.result_type(A, np.float32)).eps)
+    return int(np.linalg.matrix_rank(A / np.where(length > 0, length, 1.0)))

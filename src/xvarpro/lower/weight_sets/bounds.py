@@ -8,11 +8,11 @@ from typing import final
 import numpy as np
 
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import is_array
+from xvarpro.core.trees import changed, is_array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.weight_sets._box import InBox
-from xvarpro.lower.weight_sets.interface import WeightSet, changed, numbers, taken
+from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
 
 
 class _Box(WeightSet):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -99,14 +98,6 @@ def one_design(M: Operator) -> Operator:
             "leave out W"
         )
     return M
-
-
-def changed(W: Any, **fields: Any) -> Any:
-    """`W` with other arrays of the same kind, unchecked: inside of a compiled loop values are not known."""
-    new = copy(W)
-    for name, value in fields.items():
-        object.__setattr__(new, name, value)
-    return new
 
 
 def taken(x: Array, indices: Array, scale: float) -> Array:
