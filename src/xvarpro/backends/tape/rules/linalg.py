@@ -7,6 +7,8 @@ values if the gradient comes through the vectors, full column rank for `qr`. Val
 from __future__ import annotations
 
 from collections import namedtuple
+from functools import reduce
+from operator import add
 from typing import Any
 
 from xvarpro.backends.tape.errors import NoRuleError
@@ -43,6 +45,11 @@ def _hermitian(xp: Namespace, A: Array) -> Array:
     return 0.5 * (A + adjoint(xp, A))
 
 
+def _total(*terms: Array | None) -> Any:
+    """Add up what has come: a factor that the function did not use has sent no gradient."""
+    return reduce(add, (term for term in terms if term is not None))
+
+
 def _from_right(xp: Namespace, B: Array, A: Array) -> Array:
     """B A^-H."""
     return adjoint(xp, xp.linalg.solve(A, adjoint(xp, B)))
@@ -55,14 +62,8 @@ def _from_right(xp: Namespace, B: Array, A: Array) -> Array:
 def _solve(xp: Namespace, need: list[int], g: Array, y: Array, A: Array, b: Array) -> list[Array]:
     # one solve with A^H serves both operands
     g = xp.linalg.solve(adjoint(xp, A), g)
-    grads = []
-    for i in need:
-        if i == 1:
-            grads.append(unbroadcast(xp, g, b))
-        else:
-            columns = (xp.expand_dims(g, axis=-1), xp.expand_dims(y, axis=-1)) if b.ndim == 1 else (g, y)
-            grads.append(unbroadcast(xp, -xp.matmul(columns[0], adjoint(xp, columns[1])), A))
-    return grads
+    G, Y = (xp.expand_dims(g, axis=-1), xp.expand_dims(y, axis=-1)) if b.ndim == 1 else (g, y)
+    return [unbroadcast(xp, g, b) if i == 1 else unbroadcast(xp, -xp.matmul(G, adjoint(xp, Y)), A) for i in need]
 
 
 @primitive("linalg_inv")
@@ -80,12 +81,9 @@ def _det(xp: Namespace, g: Array, y: Array, A: Array) -> Array:
 def _slogdet(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], A: Array) -> Array:
     # d log|det| = Re tr(A^-1 dA); a complex sign turns by Im tr(A^-1 dA), a real one does not move
     g_sign, g_log = g
-    weight = None if g_log is None else xp.astype(g_log, A.dtype)
+    weight = xp.zeros_like(A[..., 0, 0]) if g_log is None else xp.astype(g_log, A.dtype)
     if g_sign is not None and is_complex(A.dtype):
-        turn = xp.astype(xp.imag(g_sign * xp.conj(y[0])), A.dtype) * 1j
-        weight = turn if weight is None else weight + turn
-    if weight is None:
-        return xp.zeros_like(A)
+        weight = weight + xp.astype(xp.imag(g_sign * xp.conj(y[0])), A.dtype) * 1j
     return _scale(xp, weight) * adjoint(xp, xp.linalg.inv(A))
 
 
@@ -124,16 +122,13 @@ def _eigh(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: 
     """Giles, Collected matrix derivative results, 2008, section 3.1, made Hermitian."""
     (gw, gV), (w, V) = g, y
     VH = adjoint(xp, V)
-    M: Any = None
+    of_values = None if gw is None else V * xp.astype(xp.expand_dims(gw, axis=-2), V.dtype)
+    of_vectors = None
     if gV is not None:
         one = xp.eye(w.shape[-1], dtype=w.dtype, device=device(w))
         gap = xp.expand_dims(w, axis=-2) - xp.expand_dims(w, axis=-1) + one
-        M = xp.matmul(VH, gV) * xp.astype((1 - one) / gap, V.dtype)
-        M = xp.matmul(V, M)
-    if gw is not None:
-        scaled = V * xp.astype(xp.expand_dims(gw, axis=-2), V.dtype)
-        M = scaled if M is None else M + scaled
-    return _hermitian(xp, xp.matmul(M, VH))
+        of_vectors = xp.matmul(V, xp.matmul(VH, gV) * xp.astype((1 - one) / gap, V.dtype))
+    return _hermitian(xp, xp.matmul(_total(of_vectors, of_values), VH))
 
 
 @composite("linalg_qr")
@@ -152,12 +147,10 @@ def _qr(xp: Namespace, A: Array, /, *, mode: str = "reduced") -> QRResult:
 def _qr_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: Array) -> Array:
     """Walter and Lehmann, arXiv:1001.1654, m >= n: (gQ + Q copyltu(M)) R^-H, M = R gR^H - gQ^H Q."""
     (gQ, gR), (Q, R) = g, y
-    M: Any = None if gR is None else xp.matmul(R, adjoint(xp, gR))
-    if gQ is not None:
-        inner = xp.matmul(adjoint(xp, gQ), Q)
-        M = -inner if M is None else M - inner
-    B = xp.matmul(Q, _copy_lower(xp, M))
-    return _from_right(xp, B if gQ is None else gQ + B, R)
+    of_R = None if gR is None else xp.matmul(R, adjoint(xp, gR))
+    of_Q = None if gQ is None else -xp.matmul(adjoint(xp, gQ), Q)
+    B = xp.matmul(Q, _copy_lower(xp, _total(of_R, of_Q)))
+    return _from_right(xp, _total(gQ, B), R)
 
 
 def _copy_lower(xp: Namespace, M: Array) -> Array:
@@ -185,15 +178,11 @@ def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], 
     """Townsend, Differentiating the singular value decomposition, 2016; the phases of a complex pair: PyTorch."""
     (gU, gS, gVh), (U, S, Vh) = g, y
     row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
-    M: Any = None
+    of_values = None if gS is None else U * xp.astype(xp.expand_dims(gS, axis=-2), U.dtype)
+    of_vectors = None
     if gU is not None or gVh is not None:
-        one = xp.eye(S.shape[-1], dtype=S.dtype, device=device(S))
-        inverse_gap = (1 - one) / (row * row - column * column + one)
-        M = _turns(xp, gU, gVh, U, Vh, inverse_gap, row, column)
-    core = None if gS is None else U * xp.astype(xp.expand_dims(gS, axis=-2), U.dtype)
-    if M is not None:
-        core = xp.matmul(U, M) if core is None else core + xp.matmul(U, M)
-    gA = xp.matmul(core, Vh)
+        of_vectors = xp.matmul(U, _turns(xp, gU, gVh, U, S, Vh))
+    gA = xp.matmul(_total(of_values, of_vectors), Vh)
     if gU is not None and U.shape[-2] > U.shape[-1]:
         outside = gU - xp.matmul(U, xp.matmul(adjoint(xp, U), gU))
         gA = gA + xp.matmul(outside / row, Vh)
@@ -203,27 +192,20 @@ def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], 
     return gA
 
 
-def _turns(
-    xp: Namespace,
-    gU: Array | None,
-    gVh: Array | None,
-    U: Array,
-    Vh: Array,
-    inverse_gap: Array,
-    row: Array,
-    column: Array,
-) -> Array:
+def _turns(xp: Namespace, gU: Array | None, gVh: Array | None, U: Array, S: Array, Vh: Array) -> Array:
     """Add up what the rotations of U and of V inside their own spans contribute, in the basis of the two."""
-    M: Any = None
+    row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
+    one = xp.eye(S.shape[-1], dtype=S.dtype, device=device(S))
+    inverse_gap = (1 - one) / (row * row - column * column + one)
+    of_U = of_V = None
     if gU is not None:
         skew = _skew(xp, xp.matmul(adjoint(xp, U), gU))
-        M = skew * inverse_gap * row
+        of_U = skew * inverse_gap * row
         if is_complex(skew.dtype):
-            M = M + skew * _identity(xp, skew) / (2 * row)
+            of_U = of_U + skew * _identity(xp, skew) / (2 * row)
     if gVh is not None:
-        turn = column * (_skew(xp, xp.matmul(Vh, adjoint(xp, gVh))) * inverse_gap)
-        M = turn if M is None else M + turn
-    return M
+        of_V = column * (_skew(xp, xp.matmul(Vh, adjoint(xp, gVh))) * inverse_gap)
+    return _total(of_U, of_V)
 
 
 def _skew(xp: Namespace, A: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from xvarpro.backends.tape.rules.table import Namespace, adjoint, composite, conj, primitive, simple, unbroadcast
@@ -48,9 +49,7 @@ def _tensordot(xp: Namespace, a: Array, b: Array, /, *, axes: Any = 2) -> Array:
     out_a = tuple(i for i in range(a.ndim) if i not in in_a)
     out_b = tuple(i for i in range(b.ndim) if i not in in_b)
     shape = (*(a.shape[i] for i in out_a), *(b.shape[i] for i in out_b))
-    k = 1
-    for i in in_a:
-        k *= a.shape[i]
+    k = math.prod(a.shape[i] for i in in_a)
     A = xp.reshape(xp.permute_dims(a, out_a + in_a), (-1, k))
     B = xp.reshape(xp.permute_dims(b, in_b + out_b), (k, -1))
     return xp.reshape(xp.matmul(A, B), shape)
@@ -64,12 +63,9 @@ def _outer(xp: Namespace, a: Array, b: Array, /) -> Array:
 @primitive("linalg_cross", operands=2)
 def _cross(xp: Namespace, need: list[int], g: Array, _y: Array, a: Array, b: Array, *, axis: int = -1) -> list[Array]:
     # <g, da x b> = <b x g, da> for every da, and its mirror image
-    grads = []
-    for i in need:
-        left, right = (conj(xp, b), g) if i == 0 else (g, conj(xp, a))
-        left, right = xp.broadcast_arrays(left, right)
-        grads.append(unbroadcast(xp, xp.linalg.cross(left, right, axis=axis), (a, b)[i]))
-    return grads
+    pairs = [(conj(xp, b), g) if i == 0 else (g, conj(xp, a)) for i in need]
+    crossed = [xp.linalg.cross(*xp.broadcast_arrays(*pair), axis=axis) for pair in pairs]
+    return [unbroadcast(xp, d, (a, b)[i]) for i, d in zip(need, crossed, strict=True)]
 
 
 @composite("linalg_matrix_power")
@@ -92,11 +88,11 @@ def _matrix_power(xp: Namespace, A: Array, n: int, /) -> Array:
 def _diagonal(xp: Namespace, g: Array, _y: Array, _x: Array, /, *, offset: int = 0) -> Array:
     # the entries go to their rows, then a shifted identity chooses the column
     m, n = _x.shape[-2:]
-    above = max(0, -offset)
-    below = m - above - g.shape[-1]
-    batch = tuple(g.shape[:-1])
-    parts = [xp.zeros((*batch, k), dtype=g.dtype, device=device(g)) for k in (above, below)]
-    rows = xp.expand_dims(xp.concat([parts[0], g, parts[1]], axis=-1), axis=-1)
+    first = max(0, -offset)
+    above, below = (
+        xp.zeros((*g.shape[:-1], k), dtype=g.dtype, device=device(g)) for k in (first, m - first - g.shape[-1])
+    )
+    rows = xp.expand_dims(xp.concat([above, g, below], axis=-1), axis=-1)
     return rows * xp.eye(m, n, k=offset, dtype=g.dtype, device=device(g))
 
 

@@ -98,14 +98,7 @@ def _before(xp: Namespace, x: Array, axis: int) -> Array:
 
 @primitive("cumulative_sum")
 def _cumulative_sum(
-    xp: Namespace,
-    g: Array,
-    _y: Array,
-    _x: Array,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    include_initial: bool = False,
+    xp: Namespace, g: Array, _y: Array, _x: Array, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     axis = 0 if axis is None else axis
     if include_initial:
@@ -115,14 +108,7 @@ def _cumulative_sum(
 
 @primitive("cumulative_prod")
 def _cumulative_prod(
-    xp: Namespace,
-    g: Array,
-    _y: Array,
-    x: Array,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    include_initial: bool = False,
+    xp: Namespace, g: Array, _y: Array, x: Array, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     # with E_i the product before i, dy_k/dx_i = E_i x_(i+1) ... x_k, so the sum over k is a recurrence in i:
     # s_i = g_i + x_(i+1) s_(i+1), solved by doubling, in log2(n) steps and without a division
