@@ -16,7 +16,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.errors import ProblemError
-from xvarpro_experiments import race
+from xvarpro_experiments import figures_deconvolution, race
 from xvarpro_experiments.checks import generator, one_of, positive, whole
 from xvarpro_experiments.methods import OURS, Measure, Method, Solver, Task
 from xvarpro_experiments.rivals import IPALM, RIVALS
@@ -242,8 +242,6 @@ def notes(found: race.Race) -> list[str]:
 
 
 def _figures(found: race.Race) -> Mapping[str, Any]:
-    from xvarpro_experiments import figures_deconvolution  # matplotlib: only where a figure is drawn
-
     seed, config = next(iter(found.outcomes)), found.experiment.config
     best = found.best(seed)
     if best.fit is None:

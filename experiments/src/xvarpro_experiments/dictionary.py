@@ -13,6 +13,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem
+from xvarpro_experiments import figures
 from xvarpro_experiments.checks import generator, positive
 from xvarpro_experiments.methods import OURS, Task
 from xvarpro_experiments.race import Experiment, Race
@@ -104,12 +105,10 @@ def experiment(
             device=device,
         )
 
-    def figures(race: Race) -> Mapping[str, Any]:
-        from xvarpro_experiments import figures as draw  # matplotlib: only where a figure is drawn
-
+    def drawn(race: Race) -> Mapping[str, Any]:
         best = race.best()
         title = f"{source}: dictionary by {best.method}"
-        return {"atoms": draw.atoms(np.asarray(best.theta), shape, title)} if shape else {}
+        return {"atoms": figures.atoms(np.asarray(best.theta), shape, title)} if shape else {}
 
     pixels, samples = X.shape
     return Experiment(
@@ -128,7 +127,7 @@ def experiment(
             ),
             "start": f"Gaussian, |D|_1 = {rho:g}",
         },
-        figures=figures,
+        figures=drawn,
         notes=_notes,
     )  # fmt: skip
 

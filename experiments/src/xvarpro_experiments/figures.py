@@ -8,14 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
-try:
-    from matplotlib import colormaps
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-except ImportError as error:
-    raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from xvarpro_experiments.methods import Curve
 from xvarpro_experiments.race import Race

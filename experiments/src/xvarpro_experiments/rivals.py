@@ -548,7 +548,7 @@ BASELINES: dict[str, Method] = {
 
 # with parameters that have to be tried
 GRIDS: dict[str, tuple[Method, ...]] = {
-    "joint PG, best fixed step": tuple(JointProjectedGradient(scale=10.0 ** (k / 2)) for k in range(-4, 5)),
+    "joint PG, best fixed step": tuple(JointProjectedGradient(scale=10.0 ** (k / 2)) for k in range(-6, 3)),
     "joint Adam, best rate": tuple(JointAdam(rate=10.0 ** (k / 2)) for k in range(-10, 1)),
     "iPALM, tuned": tuple(IPALM(inertia=b, scale=s) for b, s in itertools.product((0.0, 0.3, 0.6, None), (0.9, 1.5))),
 }

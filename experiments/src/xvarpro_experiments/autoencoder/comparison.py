@@ -15,7 +15,7 @@ from xvarpro import Problem
 from xvarpro.algorithms import Algorithm
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import rivals
-from xvarpro_experiments.autoencoder import model
+from xvarpro_experiments.autoencoder import figures, model
 from xvarpro_experiments.autoencoder.data import Data, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.checks import positive
@@ -198,8 +198,8 @@ def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
         Tuned("Adam on the reduced problem, tuned", candidates=tuple(Adam(rate=x) for x in RATES)),
     )
     title = "sparse autoencoder with latent-dimension selection (Example 1)"
-    figures, notes = partial(_figures, of), partial(_notes, of)
-    return _raced(of, "autoencoder", title, (*ours, *others), figures=figures, notes=notes)
+    shown = {"figures": partial(_figures, of), "notes": partial(_notes, of)}
+    return _raced(of, "autoencoder", title, (*ours, *others), **shown)
 
 
 def collapse(data: Data | str = "mnist", **options: Any) -> Experiment:
@@ -223,7 +223,7 @@ def collapse(data: Data | str = "mnist", **options: Any) -> Experiment:
         Solver("quasi-Newton", algorithm=quasi_newton()),
     )
     title = "latents under shared and separate steps (Example 1)"
-    return _raced(of, "autoencoder-collapse", title, methods, figures=_collapse_figures)
+    return _raced(of, "autoencoder-collapse", title, methods, figures=lambda race: {"collapse": figures.collapse(race)})
 
 
 def selection(
@@ -262,7 +262,10 @@ def selection(
 
     methods = tuple(Solver(f"ridge {x:g}", algorithm=quasi_newton(), problem=partial(stated, x)) for x in ridges)
     title = "latents that a ridge keeps (Example 1)"
-    made = _raced(of, "autoencoder-selection", title, methods, figures=_selection_figures)
+    names = (LATENTS, LOSS, REFITTED, AXES)
+    made = _raced(
+        of, "autoencoder-selection", title, methods, figures=lambda race: {"selection": figures.selection(race, *names)}
+    )
     config = {**made.config, "ridges": list(ridges)}
     return replace(
         made, config=config, task=lambda seed: replace(task := of.task(seed), measures={**task.measures, **kept})
@@ -286,8 +289,6 @@ def _pooled(task: Task) -> Problem:
 
 def _figures(of: Setting, race: Race) -> dict[str, Any]:
     """Test images above what the paper's method and the best one make of them, with PCA's below."""
-    from xvarpro_experiments.autoencoder import figures as draw  # matplotlib: only when a figure is asked for
-
     X = of.data.test[:8]
     rows = {"test images": X}
     for name in (race.names[0], race.best(families=("ours",)).method):
@@ -297,19 +298,7 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
     V = model.principal_axes(of.data.train)[:, : of.widths[-1]]
     rows[f"PCA, {of.widths[-1]} axes"] = (X @ V) @ V.T
     shown = {name: (images + of.data.mean).reshape(-1, *of.data.shape) for name, images in rows.items()}
-    return {"reconstructions": draw.reconstructions(shown)}
-
-
-def _collapse_figures(race: Race) -> dict[str, Any]:
-    from xvarpro_experiments.autoencoder import figures as draw
-
-    return {"collapse": draw.collapse(race)}
-
-
-def _selection_figures(race: Race) -> dict[str, Any]:
-    from xvarpro_experiments.autoencoder import figures as draw
-
-    return {"selection": draw.selection(race, LATENTS, LOSS, REFITTED, AXES)}
+    return {"reconstructions": figures.reconstructions(shown)}
 
 
 def _notes(of: Setting, race: Race) -> list[str]:

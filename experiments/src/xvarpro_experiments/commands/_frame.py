@@ -16,7 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
-from xvarpro_experiments import datasets, race, report
+from xvarpro_experiments import datasets, figures, race, report
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.methods import TUNING
 from xvarpro_experiments.race import Experiment
@@ -76,10 +76,6 @@ class Options:
         stated = functools.partial(stated, units=self.units)
         dtype = None if self.dtype is None else shared.check_dtype(self.dtype)
         experiment = stated(dtype=dtype, backend=self.backend, device=self.device)
-        from xvarpro_experiments import (
-            figures as draw,
-        )  # matplotlib: that it is missing should be known before any work
-
         screen = tables.console()
         screen.print(f"xvarpro {__version__}: {experiment.title}", style="bold")
         if notice:
@@ -109,8 +105,8 @@ class Options:
             screen.print(tables.agreement(screen, same))
             screen.print(same.verdict, style="green" if same.agree else "red")
 
-        figures = draw.of(found) | (dict(experiment.figures(found)) if experiment.figures else {})
-        for name, figure in figures.items():
+        drawn = figures.of(found) | (dict(experiment.figures(found)) if experiment.figures else {})
+        for name, figure in drawn.items():
             figure.savefig(self.out / f"{name}.png", dpi=200)
         best = found.best()
         if best.fit is not None:
@@ -119,7 +115,7 @@ class Options:
         summary["provenance"] = None if best.fit is None else best.fit.provenance
         summary["compare"] = None if same is None else same.record()
         tables.write_summary(self.out / "summary.json", summary)
-        names = ", ".join(f"{name}.png" for name in figures)
+        names = ", ".join(f"{name}.png" for name in drawn)
         screen.print(f"\nwrote {names}, result.npz ({best.method}) and summary.json to {self.out}")
         return summary
 

@@ -15,6 +15,7 @@ from xvarpro.cli import tables
 from xvarpro_experiments import datasets
 from xvarpro_experiments import photographs as blind
 from xvarpro_experiments.commands import _frame
+from xvarpro_experiments.photographs import figures
 
 # for `xvarpro run all`: one photograph, its coarse scales
 SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 100, "time": 5.0}
@@ -42,8 +43,6 @@ def command(
 
 def _write(summary: dict[str, Any], rows: Sequence[blind.Deblurred], out: Path) -> dict[str, Any]:
     """The table of the photographs, its figures, and the summary with both."""
-    from xvarpro_experiments.photographs import figures  # matplotlib: only where a figure is drawn
-
     screen = tables.console()
     screen.print("\nphotographs, from coarse to fine", style="bold")
     numbers = ("blurred, dB", "deblurred, dB", "gain, dB", "true kernel, dB", "kernel match", "trust", "s")

@@ -18,10 +18,11 @@ from xvarpro_experiments.checks import one_of, positive, whole
 from xvarpro_experiments.descent import Machine
 from xvarpro_experiments.fewshot.accuracy import ACCURACY, REFIT, notes
 from xvarpro_experiments.fewshot.data import Backbone, Episode, Scaled, digits_backbone, episode
+from xvarpro_experiments.fewshot.figures import differences
 from xvarpro_experiments.fewshot.methods import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated
 from xvarpro_experiments.fewshot.problem import Features, adapter, head, pooled, problem, start
 from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
-from xvarpro_experiments.race import Experiment, Race
+from xvarpro_experiments.race import Experiment
 from xvarpro_experiments.trees import Tree, arrays, partition
 
 RIDGES = tuple(10.0**k for k in range(1, -6, -1))  # in units of the mean squared length of the frozen features
@@ -172,7 +173,7 @@ def experiment(
             "ridge on validation episodes",
         },
         objective="upper level, 1/2 sum of squares",
-        figures=_figures,
+        figures=lambda race: {"differences": differences(race)},
         notes=notes,
     )
 
@@ -278,9 +279,3 @@ def _methods(episodes: Callable[[], Sequence[Task]], square: float, theta0: Tree
 def _pool(task: Task) -> Problem:
     assert isinstance(task, FewShotTask)
     return task.pool
-
-
-def _figures(race: Race) -> dict[str, Any]:
-    from xvarpro_experiments.fewshot import figures  # only here
-
-    return {"differences": figures.differences(race)}

@@ -14,6 +14,7 @@ from xvarpro_experiments import deconvolution, race
 from xvarpro_experiments.checks import digest, one_of, positive
 from xvarpro_experiments.datasets import Photograph, scene
 from xvarpro_experiments.methods import Certificate, Measure, Task
+from xvarpro_experiments.photographs import figures
 from xvarpro_experiments.photographs.blur import RIDGE, problem
 from xvarpro_experiments.photographs.estimate import before, resized, scales
 from xvarpro_experiments.photographs.restore import kernel_match
@@ -121,8 +122,6 @@ def notes(found: race.Race) -> list[str]:
 
 
 def _figures(found: race.Race) -> Mapping[str, Any]:
-    from xvarpro_experiments.photographs import figures  # matplotlib: only where a figure is drawn
-
     scale, first = int(found.experiment.config["scale"]), next(iter(found.outcomes.values()))
     kernels = {}
     for o in first:
