@@ -238,6 +238,21 @@ def test_new_units_are_principal_directions_of_the_residual():
     assert (peaks > 0).all()
 
 
+def test_under_a_shared_budget_the_point_moves_to_a_multiple_of_the_directions():
+    ready = prepared(L1Ball(), start=on(L1Ball()))
+    f, algorithm = ready.assemble(ready.problem), Reseeded(FrankWolfe(cap=2.0**-60), every=1)
+    D, r = ready.theta[0], f.point(ready.theta).r
+    after = algorithm.advance(f, ready.region, algorithm.init(f, ready.region, ready.theta)).iterate.theta[0]
+    live, revived = np.any(D != 0, axis=0), np.any(after != 0, axis=0)
+    q = int((revived & ~live).sum())
+    share = q / (live.sum() + q)
+    assert q >= 1
+    assert after[:, live] == pytest.approx((1 - share) * D[:, live], rel=1e-12)
+    units = after[:, revived & ~live] / np.linalg.norm(after[:, revived & ~live], axis=0)
+    assert np.abs(np.linalg.svd(r)[0][:, :q].T @ units) == pytest.approx(np.eye(q), abs=1e-10)
+    assert np.abs(after).sum() == pytest.approx(1.0, rel=1e-12)
+
+
 def test_no_direction_lowers_the_objective_faster():
     """The curvature along a new unit z is ``-<z, r r^T z>/lam``: an eigenvalue for a principal direction, the least."""
     lam = 0.01
