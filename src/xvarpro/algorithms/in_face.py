@@ -12,7 +12,6 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, dot, inner, select, sub, sum_
 from xvarpro.objective.interface import Objective
-from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region, event
 
 
@@ -144,11 +143,12 @@ def _without_rounding(d: Leaves, mix: Mix, parts: tuple[Leaves, ...]) -> Leaves:
 def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:
     """``x - a`` and ``s - x`` for the worst and the best vertex of the face."""
     away, inner = ([namespace_of(x).zeros_like(x) for x in theta] for _ in range(2))
-    for i, C in _with_faces(region):
-        x, g = event(C, theta[i]), event(C, grad[i])
-        xp = namespace_of(x)
-        away[i] = xp.reshape(x - C.away(g, x), theta[i].shape)
-        inner[i] = xp.reshape(C.away(-g, x) - x, theta[i].shape)
+    for i, C in region.constrained:
+        if C.has_faces:
+            x, g = event(C, theta[i]), event(C, grad[i])
+            xp = namespace_of(x)
+            away[i] = xp.reshape(x - C.away(g, x), theta[i].shape)
+            inner[i] = xp.reshape(C.away(-g, x) - x, theta[i].shape)
     # in exact arithmetic the projection changes nothing; it keeps what rounding left of a sum from growing with a step
     return region.tangent(tuple(away), theta), region.tangent(tuple(inner), theta)
 
@@ -174,7 +174,3 @@ def _reach(region: Region, d: Leaves, theta: Leaves) -> Array:
             one = xp.ones_like(corner(d[i]))
             reaches.append(xp.where(some, one, xp.full_like(one, xp.inf)))
     return xp.min(xp.stack(reaches))
-
-
-def _with_faces(region: Region) -> list[tuple[int, Set]]:
-    return [(i, C) for i, C in region.constrained if C.has_faces]

@@ -72,7 +72,7 @@ class Prepared:
 
 def unmarked(problem: Problem) -> Problem:
     """The problem with plain arrays as data."""
-    return replace(problem, data=_mapped(lambda x: x.array if isinstance(x, Each) else x, problem.data))
+    return replace(problem, data=_mapped(lambda x: x.array if _is_each(x) else x, problem.data))
 
 
 def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
@@ -84,13 +84,17 @@ def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
         own: dict[str, Any] = {name: take(x) for name in ("y", "lam") if trees.is_array(x := getattr(level, name))}
         return replace(level, **own)
 
-    data = _mapped(lambda x: Each(take(x.array)) if isinstance(x, Each) else x, problem.data)
+    data = _mapped(lambda x: Each(take(x.array)) if _is_each(x) else x, problem.data)
     lower: Any = level(problem.lower)
     return replace(problem, lower=lower, upper=level(problem.upper), data=data)
 
 
 def _mapped(fun: Callable[[Any], Any], data: Tree) -> Tree:
-    return optree.tree_map(fun, data, is_leaf=lambda x: isinstance(x, Each), namespace=NAMESPACE)
+    return optree.tree_map(fun, data, is_leaf=_is_each, namespace=NAMESPACE)
+
+
+def _is_each(x: Any) -> bool:
+    return isinstance(x, Each)
 
 
 def prepare(
@@ -143,7 +147,11 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     data = trees.unflatten(
         treedef, [transfer.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
     )
-    _mapped(lambda x: _check_each(x, b), data)
+    for x in optree.tree_leaves(data, is_leaf=_is_each, namespace=NAMESPACE):
+        if _is_each(x) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
+            raise ProblemError(
+                f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}"
+            )
     single = problem.is_separable
 
     def level(level: Level | None, name: str) -> Any:
@@ -180,12 +188,6 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         upper=level(problem.upper, "upper."),
         data=data,
     )
-
-
-def _check_each(x: Any, b: int) -> Any:
-    if isinstance(x, Each) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
-        raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}")
-    return x
 
 
 def _check_model(prepared: Prepared) -> bool:

@@ -246,9 +246,8 @@ class Stream:
             if dtype != want.dtypes[path]:
                 raise ProblemError(f"{where}: {path} must be {want.dtypes[path]}, as in chunk 0; got {dtype}")
         if y is not None and kind.y != want.y:
-            raise ProblemError(
-                f"{where}: y must have shape {_written(('rows', *want.y))}, as in chunk 0; got {tuple(y.shape)}"
-            )
+            shape = str(("rows", *want.y)).replace("'", "")
+            raise ProblemError(f"{where}: y must have shape {shape}, as in chunk 0; got {tuple(y.shape)}")
 
 
 def _kind(data: Tree, y: Array | None) -> _Kind:
@@ -256,7 +255,3 @@ def _kind(data: Tree, y: Array | None) -> _Kind:
     named = dict(zip(trees.paths(data, "data"), leaves, strict=True)) | ({} if y is None else {"y": y})
     dtypes = {path: dtype_name(x) for path, x in named.items() if trees.is_array(x)}
     return _Kind(treedef, dtypes, () if y is None else tuple(y.shape[1:]))
-
-
-def _written(shape: tuple[Any, ...]) -> str:
-    return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
