@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import adjoint, is_complex, namespace_of
+from xvarpro.core.namespace import adjoint, device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.vectors import or_one, real_dtype
@@ -32,12 +30,8 @@ class SpectralSet(Set):
         """The set of the values, which does not depend on their order."""
 
     @abstractmethod
-    def _values(self, x: Array) -> Array:
-        """The values of matrices, (*batch, values)."""
-
-    @abstractmethod
     def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
-        """``U, s, Vh`` with ``x = U diag(s) Vh``."""
+        """``U, s, Vh`` with ``x = U diag(s) Vh``; s of shape (*batch, values)."""
 
     def check(self, shape: tuple[int, ...]) -> None:
         check_matrix(self, shape)
@@ -47,7 +41,7 @@ class SpectralSet(Set):
         return composed(U, self.spectrum.lmo(s), Vh)
 
     def support(self, g: Array) -> Array:
-        return self.spectrum.support(self._values(g))
+        return self.spectrum.support(self._decomposed(g)[1])
 
     def project(self, x: Array) -> Array:
         U, s, Vh = self._decomposed(x)
@@ -57,7 +51,7 @@ class SpectralSet(Set):
         return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
 
     def violation(self, x: Array) -> Array:
-        return self.spectrum.violation(self._values(x))
+        return self.spectrum.violation(self._decomposed(x)[1])
 
 
 def hermitian(x: Array) -> Array:
@@ -72,24 +66,14 @@ def svd(x: Array) -> tuple[Array, Array, Array]:
     return U + poison, s * scale[..., 0] + poison[..., 0], Vh + poison
 
 
-def singular_values(x: Array) -> Array:
-    """Singular values, descending."""
-    unit, scale, poison = scaled(x)
-    s = _guarded(namespace_of(x).linalg.svdvals, unit)
-    if s is None:
-        return svd(x)[1]
-    return s * scale[..., 0] + poison[..., 0]
-
-
 def eigh(x: Array) -> tuple[Array, Array]:
     """Eigenvalues, ascending, and eigenvectors of the Hermitian part of square matrices."""
     xp = namespace_of(x)
     unit, scale, poison = scaled(x)
-    found = _guarded(xp.linalg.eigh, hermitian(unit))
-    if found is None:
-        missing = xp.full_like(x, xp.nan)
-        return xp.astype(xp.real(missing[..., 0]), real_dtype(x), copy=False), missing
-    w, Q = found
+    try:
+        w, Q = xp.linalg.eigh(hermitian(unit))
+    except backends.linalg_errors():  # the iteration did not converge
+        return xp.full(x.shape[:-1], xp.nan, dtype=real_dtype(x), device=device(x)), xp.full_like(x, xp.nan)
     return w * scale[..., 0] + poison[..., 0], Q + poison
 
 
@@ -112,14 +96,6 @@ def scaled(x: Array) -> tuple[Array, Array, Array]:
     scale = xp.max(xp.abs(clean), axis=(-2, -1), keepdims=True)
     zero = xp.zeros_like(scale)
     return clean / or_one(scale), scale, xp.where(fine, zero, xp.full_like(zero, xp.nan))
-
-
-def _guarded(fun: Callable[[Array], Any], x: Array) -> Any:
-    """``fun(x)``, or None if the framework raised because its iteration did not converge."""
-    try:
-        return fun(x)
-    except backends.linalg_errors():
-        return None
 
 
 def outer(u: Array, v: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -21,9 +22,26 @@ from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import or_one, phase
 
 
+class _Entrywise(Set):
+    """Bounds entry by entry. A face holds the entries that are at a bound."""
+
+    @abstractmethod
+    def _held(self, x: Array) -> Array:
+        """Whether an entry is at a bound."""
+
+    def away(self, g: Array, x: Array) -> Array:
+        return namespace_of(g).where(self._held(x), x, self.lmo(-g))
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        xp = namespace_of(d)
+        return xp.where(self._held(x), xp.zeros_like(d), d)
+
+    slide = slide_by_projection
+
+
 @final
 @dataclass(frozen=True)
-class Box(Set):
+class Box(_Entrywise):
     """Box ``{x : lower <= x <= upper}``.
 
     Parameters
@@ -95,31 +113,21 @@ class Box(Set):
         return 0.5 * lower + 0.5 * upper
 
     def _held(self, x: Array) -> Array:
-        """Entries at a bound."""
         xp = namespace_of(x)
         lower, upper = self._bounds(x)
         # a step that ends at a bound is rounded at the size of the bound
         size = xp.maximum(xp.abs(lower), xp.abs(upper))
         return negligible(x - lower, size) | negligible(upper - x, size)
 
-    def away(self, g: Array, x: Array) -> Array:
-        return namespace_of(g).where(self._held(x), x, self.lmo(-g))
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        xp = namespace_of(d)
-        return xp.where(self._held(x), xp.zeros_like(d), d)
-
     def reach(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)
         lower, upper = self._bounds(x)
         return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
 
-    slide = slide_by_projection
-
 
 @final
 @dataclass(frozen=True)
-class LinfBall(NormBall):
+class LinfBall(NormBall, _Entrywise):
     """Ball ``{max |x| <= radius}`` along the last axis; for complex x, the polydisc.
 
     Parameters
@@ -162,23 +170,12 @@ class LinfBall(NormBall):
         xp = namespace_of(x)
         return xp.max(xp.abs(x), axis=-1)
 
-    # A real point holds the entries that are at a bound; the rest of the ball is the face.
-
     def _held(self, x: Array) -> Array:
         return negligible(self.radius - namespace_of(x).abs(x), self.radius)
-
-    def away(self, g: Array, x: Array) -> Array:
-        return namespace_of(g).where(self._held(x), x, self.lmo(-g))
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        xp = namespace_of(d)
-        return xp.where(self._held(x), xp.zeros_like(d), d)
 
     def reach(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)
         return ratio_test(xp.where(d < 0, self.radius + x, self.radius - x), xp.abs(d))
-
-    slide = slide_by_projection
 
 
 def bounds(lower: Tree, upper: Tree = None) -> Any:

@@ -19,14 +19,12 @@ from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
 
 
+@dataclass(eq=False)
 class Calls:
     """Calls of the oracle and of the projection of a `Counted` set."""
 
-    def __init__(self) -> None:
-        self.lmo = self.project = 0
-
-    def __repr__(self) -> str:
-        return f"Calls(lmo={self.lmo}, project={self.project})"
+    lmo: int = 0
+    project: int = 0
 
 
 @final

@@ -26,9 +26,6 @@ class _OfEigenvalues(SpectralSet):
         """Size of an eigenvalue, to which an asymmetry is compared."""
         return 1.0
 
-    def _values(self, x: Array) -> Array:
-        return eigh(x)[0]
-
     def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
         w, Q = eigh(x)
         return Q, w, adjoint(Q)

@@ -8,7 +8,7 @@ from typing import final
 from xvarpro.core import checks
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._spectra import SpectralSet, polar, singular_values, svd
+from xvarpro.sets._spectra import SpectralSet, polar, svd
 from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.box import LinfBall
 from xvarpro.sets.interface import Set
@@ -18,9 +18,6 @@ from xvarpro.sets.lp import LpBall
 
 class _OfSingularValues(SpectralSet):
     """Matrices, real or complex, whose singular values lie in `spectrum`."""
-
-    def _values(self, x: Array) -> Array:
-        return singular_values(x)
 
     def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
         return svd(x)
