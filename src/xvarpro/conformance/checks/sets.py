@@ -175,9 +175,7 @@ def projections(target: Target, case: Case) -> np.ndarray:
 
 def _faces(C: Set, g: Array, d: Array, x: Array) -> tuple[Array, ...]:
     tangent, toward = C.tangent(d, x), C.lmo(g) - x
-    end = C.slide(d, x)
-    reach = C.reach(tangent, x), C.reach(toward, x)
-    return C.away(g, x), tangent, toward, *reach, *(() if end is None else (end,))
+    return C.away(g, x), tangent, toward, C.reach(tangent, x), C.reach(toward, x), C.slide(d, x)
 
 
 def faces(target: Target, case: Case) -> tuple[np.ndarray, ...]:
@@ -332,7 +330,7 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
 @check("sets", _with("has_faces"))
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     """The away vertex, the directions within a face, their reach and their end equal NumPy's."""
-    (away, tangent, _, *reach), (left, stays, ahead, *far) = _both(faces, target, case)
+    (away, tangent, _, *reach, end), (left, stays, ahead, *far, there) = _both(faces, target, case)
     tolerance, size = 8 * case.rounding * target.eps, max(case.diameter, 1.0)
     yield Measured("vertices to leave", away, left, tolerance)
     yield Measured("tangents", tangent, stays, tolerance, size)
@@ -340,9 +338,7 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
         moves = np.linalg.norm(d.reshape(len(d), -1), axis=1) > 1e-3 * size
         some = moves if np.ndim(far[i]) else ()
         yield Measured(f"reach {name}", np.asarray(reach[i])[some], np.asarray(far[i])[some], tolerance)
-    yield Measured("whether it slides", len(reach), len(far))
-    for end, there in zip(reach[2:], far[2:], strict=True):
-        yield Measured("slides", end, there, tolerance, size)
+    yield Measured("slides", end, there, tolerance, size)
 
 
 @check("sets", _with("takes_complex"))
