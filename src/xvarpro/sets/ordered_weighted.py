@@ -15,7 +15,7 @@ from xvarpro.sets._isotonic import antitonic
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import mask_at, or_one, phase, positive_part, ranked, scaled, top
+from xvarpro.sets.vectors import entries_at, mask_at, or_one, phase, positive_part, ranked, scaled, top
 
 
 @final
@@ -77,10 +77,9 @@ class OWLBall(NormBall):
         after = xp.concat([weights[1:], xp.ones_like(weights[:1])])
         lone = mask_at(weights, xp.argmax(weights, axis=-1, keepdims=True))
         extreme = (after > 0) & (lone | (weights < weights[:1]))
-        best = xp.argmax(xp.where(extreme, value, -xp.inf), axis=-1)
-        height = self.radius / xp.take(total, xp.reshape(best, (-1,)), axis=0)
-        height = xp.expand_dims(xp.reshape(height, best.shape), axis=-1)
-        return xp.where(top(size, xp.expand_dims(best, axis=-1) + 1), -height * phase(g), xp.zeros_like(g))
+        best = xp.argmax(xp.where(extreme, value, -xp.inf), axis=-1, keepdims=True)
+        height = self.radius / entries_at(total, best)
+        return xp.where(top(size, best + 1), -height * phase(g), xp.zeros_like(g))
 
     def _size(self, x: Array) -> Array:
         xp = namespace_of(x)

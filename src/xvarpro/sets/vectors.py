@@ -13,6 +13,12 @@ def mask_at(like: Array, index: Array) -> Array:
     return namespace_of(like).arange(like.shape[-1], device=device(like), dtype=index.dtype) == index
 
 
+def entries_at(vector: Array, index: Array) -> Array:
+    """Entries of a vector, in the shape of `index`."""
+    xp = namespace_of(vector)
+    return xp.reshape(xp.take(vector, xp.reshape(index, (-1,)), axis=0), index.shape)
+
+
 def vertex(like: Array, index: Array, entry: Array | float) -> Array:
     """`entry` at `index`, both keepdims, and 0 elsewhere, in the shape of `like`."""
     xp = namespace_of(like)

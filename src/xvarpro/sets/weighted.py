@@ -17,7 +17,7 @@ from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import mask_at, or_one, phase, positive_part, scaled, vertex
+from xvarpro.sets.vectors import entries_at, mask_at, or_one, phase, positive_part, scaled, vertex
 
 
 @final
@@ -222,9 +222,9 @@ class WeightedL1Ball(Set):
         gain = xp.abs(scaled(g)[0]) * widths
         # an entry without width has no vertex of its own, and comes first only where all are as good
         best = xp.argmax(gain, axis=-1, keepdims=True)
-        best = xp.where(_at(widths, best) > 0, best, xp.argmax(widths))
+        best = xp.where(entries_at(widths, best) > 0, best, xp.argmax(widths))
         return spread(self.offset, g) + vertex(
-            g, best, -_at(widths, best) * phase(xp.take_along_axis(g, best, axis=-1))
+            g, best, -entries_at(widths, best) * phase(xp.take_along_axis(g, best, axis=-1))
         )
 
     def project(self, x: Array) -> Array:
@@ -338,9 +338,3 @@ class ContinuousKnapsack(Set):
         xp = namespace_of(like)
         total = xp.sum(spread(self.weights, like))
         return xp.zeros_like(like) + self.bound / (total + self.bound)
-
-
-def _at(parameter: Array, index: Array) -> Array:
-    """Entries of a vector, in the shape of `index`."""
-    xp = namespace_of(parameter)
-    return xp.reshape(xp.take(parameter, xp.reshape(index, (-1,)), axis=0), index.shape)
