@@ -89,7 +89,8 @@ SOLVES = (
 # precision are asked there, and here with `-m thorough`. NumPy is asked in both precisions.
 ASKED_BY_THE_SUITE = ("test_lower", "test_matrix_sets", "test_operators", "test_sets", "test_vector_sets")
 
-# Of many combinations of the same things one in so many runs, always the same ones; all of them with `-m thorough`
+# Of many combinations of the same things one in so many runs, always the same ones; all of them with `-m thorough`.
+# Rows of a table of messages are no combinations: every one runs.
 ONE_IN = {
     "test_accuracy": 2, "test_active_set": 4, "test_algorithms": 3, "test_combinators": 2,
     "test_constrained_weights": 3,
@@ -98,12 +99,14 @@ ONE_IN = {
     "test_sets": 2, "test_stochastic": 2, "test_streamed": 2, "test_vector_sets": 2,
 }  # fmt: skip
 MANY = 6
+MESSAGES = {"match", "message", "said"}
 
 
 def pytest_collection_modifyitems(items):
     variants = Counter(_function(item) for item in items)
     for item in items:
-        combined = variants[_function(item)] >= MANY and zlib.crc32(item.name.encode()) % ONE_IN.get(item.path.stem, 1)
+        many = variants[_function(item)] >= MANY and not MESSAGES & set(item.fixturenames)
+        combined = many and zlib.crc32(item.name.encode()) % ONE_IN.get(item.path.stem, 1)
         if combined or _compiles_for_long(item) or _asked_elsewhere(item):
             item.add_marker(pytest.mark.thorough)
 

@@ -386,7 +386,7 @@ BAD = {
     "must be feasible": lambda: {"theta0": start() + 30},
     "theta must be finite": lambda: {"theta0": start() * np.nan},
     "w is not unique": lambda: {"M": lambda theta, data: decays(theta, data)[:, :1, :], "y": noisy()[:, :1]},
-    "Omega contains NaN": lambda: {"lam": 1.0, "Omega": np.full((2, 2), np.nan)},
+    "Omega must be finite": lambda: {"lam": 1.0, "Omega": np.full((2, 2), np.nan)},
     "tol must be": lambda: {"tol": -1.0},
     "max_iter must be": lambda: {"max_iter": 1.5},
     "method must be": lambda: {"method": xv.algorithms.FrankWolfe()},
