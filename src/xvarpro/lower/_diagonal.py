@@ -32,25 +32,22 @@ class Division(LowerSolver):
         size = xp.abs(d)
         if system.ridged:
             return DivisionFactor(d, xp.sqrt(size**2 + system.lam))
-        return DivisionFactor(xp.where(_singular(size), xp.full_like(d, xp.nan), d), size)
+        return DivisionFactor(d, xp.where(_singular(size), xp.full_like(size, xp.nan), size))
 
     def argmin(self, backend: Backend, system: System, factor: DivisionFactor, y: Array) -> Array:
         d, size = factor
-        return _conj(d) / size * (y / size) if system.ridged else y / d
+        return _conj(d) / size * (y / size)
 
     def refine(
         self, backend: Backend, system: System, factor: DivisionFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # of order lam: a difference would lose it
-        return w, -system.lam * (y / factor.size / factor.size) if system.ridged else namespace_of(r).zeros_like(r)
+        return w, -system.lam * (y / factor.size / factor.size)
 
     def adjoint(
         self, backend: Backend, system: System, factor: DivisionFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
         d, size = factor
-        if not system.ridged:
-            q = c / _conj(d)
-            return Adjoint(q, ((namespace_of(r).zeros_like(r), q / d),), q / d)
         z = c / size
         v = z / size
         return Adjoint(d / size * z, ((-system.lam * (y / size / size), v),), v)
