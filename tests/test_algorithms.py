@@ -443,12 +443,6 @@ def test_cap_holds_the_constrained_block_alone(blocks):
         assert max(float(i.alpha_B) for i in iterates) > 2.0**-10
 
 
-def test_separate_blocks_have_their_own_steps():
-    f, region, theta = mixed()
-    iterates = list(states(FrankWolfe(blocks=Separate()), f, region, theta, 10))[1:]
-    assert any(float(i.alpha_A) != float(i.alpha_B) for i in iterates)
-
-
 def test_separate_steps_the_free_block_first_and_the_other_from_its_gradient():
     f, region, theta = mixed()
     *_, after = states(FrankWolfe(ShortStep(L=float(f.L)), Separate()), f, region, theta, 1)

@@ -270,18 +270,6 @@ def test_one_factorisation_per_value_in_a_whole_solve(algorithm, tally):
     assert tally["argmin"] == fit.counts.values
 
 
-def test_model_is_called_once_per_value_and_once_more_per_gradient(tally):
-    calls = []
-
-    def counted(theta, data):
-        calls.append(1)
-        return lower_design(theta, data)
-
-    xv.value_and_gradient(separable(counted), rates)
-    shapes = 1
-    assert len(calls) == 1 + shapes
-
-
 def test_bilevel_of_one_function_with_one_ridge_is_separable(backend):
     value, gradient = xv.value_and_gradient(bilevel(**same_functions), rates, backend=backend.name)
     want, want_gradient = xv.value_and_gradient(separable(lam=0.2), rates, backend=backend.name)

@@ -181,12 +181,6 @@ def test_vertices_are_inside_and_what_they_do_not_hull_is_not(name):
             assert float(C.violation(away)) > 1e-4
 
 
-@pytest.mark.parametrize("w", [np.ones(5), np.eye(5)[0], np.linspace(2.0, 0.1, 5), np.array([3.0, 2.9, 0, 0, 0])])
-def test_diameter_of_sorted_norms(w):
-    V = np.array(owl(w, 1.5))
-    assert sets.OWLBall(w, 1.5).diameter(V[0]) == pytest.approx(2 * np.linalg.norm(V, axis=1).max(), rel=1e-14)
-
-
 # -- linear programs ---------------------------------------------------------------------------------------------------
 
 
