@@ -72,6 +72,7 @@ def test_correlation_serves_two_levels():
     np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
 def test_an_image_without_edges_has_no_kernel_to_show():
     fit = xv.solve(stated(Correlation()), 0 * U, over=xv.sets.L1Ball(1.0), max_iter=0)
     assert not np.any(fit.w)
