@@ -100,6 +100,11 @@ def test_a_method_is_tuned_on_the_first_seed_only(monkeypatch):
     assert f"scale={candidates[int(np.argmin(scores))].scale!r}" in runs[0].run_as
 
 
+def test_a_solver_may_have_a_set_of_its_own():
+    wide = Solver(over=xv.sets.L1Ball(2.0)).run(small().task(0), Budget(20, 60.0))
+    assert 1.01 < np.sum(np.abs(wide.theta)) <= 2.0 + 1e-9
+
+
 def test_a_race_that_was_interrupted_goes_on(tmp_path):
     budget, experiment = Budget(5, 60.0), small(measures=MEASURES)
     first = race.run(experiment, budget, (0,), tmp_path)
