@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
@@ -99,17 +99,6 @@ class Extension:
         return getattr(self._tape, self._prefix + name)
 
 
-class Node(NamedTuple):
-    """A function that was evaluated. Of the arrays only what its rule reads is kept: all others die at once."""
-
-    name: str
-    pull: Callable[..., Any]  # pull(xp, g, y, operands) gives one gradient for each parent
-    parents: list[int]
-    result: Any
-    operands: tuple[Any, ...]
-    results: int | None  # the number of results where they come as a tuple
-
-
 class Tape:
     """The traced namespace; its functions are installed on the class, from the tables."""
 
@@ -118,7 +107,7 @@ class Tape:
     def __init__(self, below: Ground | Tape) -> None:
         self.below = below
         self.level: int = below.level + 1
-        self.nodes: list[Node | None] = []  # None at a leaf, and at all results of a function but the last
+        self.nodes: list[Any] = []  # None at a leaf, and at all results of a function but the last
 
     # array_api_compat.array_namespace compares namespaces by name: with the raw one's, a call that mixes raw and
     # traced arrays would silently get the raw namespace
@@ -180,15 +169,15 @@ class Tape:
         self.nodes.append(None)
         return TracedArray(value, self, len(self.nodes) - 1)
 
-    def _record(self, node: Node, y: Any) -> Any:
-        """Append the node of a function and wrap its result `y`."""
-        if node.results is None:
-            self.nodes.append(node)
-            return TracedArray(y, self, len(self.nodes) - 1)
+    def _record(self, pull: Any, parents: Any, y: Any, kept: Any, operands: Any, extra: Any) -> Any:
+        nodes = self.nodes
+        if not isinstance(y, (tuple, list)):
+            nodes.append((pull, parents, kept, operands, extra, 1))
+            return TracedArray(y, self, len(nodes) - 1)
         # each result has a place for its gradient; on the way back the last is reached first, and then all are known
-        first = len(self.nodes)
-        self.nodes.extend([None] * (node.results - 1))
-        self.nodes.append(node)
+        first = len(nodes)
+        nodes.extend([None] * (len(y) - 1))
+        nodes.append((pull, parents, kept, operands, extra, len(y)))
         return _several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
 
     # -------------------------------------------------------------------------------------------- the transpose
@@ -200,27 +189,24 @@ class Tape:
         (d phi_i / d v_j)^H times the gradient of v_i. A node comes after its parents, so from the last to the first
         every gradient is complete when its node is reached, and one pass over the nodes is enough.
         """
+        nodes = self.nodes
         upper = xp if isinstance(xp, Tape) else None
-        gradients: list[Any] = [None] * len(self.nodes)
+        gradients: list[Any] = [None] * len(nodes)
         g: Any
         for i, g in seeds:
             _add(gradients, i, g if upper is None else upper._lift(g))
-        for i in range(len(self.nodes) - 1, -1, -1):
-            node = self.nodes[i]
+        for i in range(len(nodes) - 1, -1, -1):
+            node = nodes[i]
             if node is None:
                 continue
-            if node.results is None:
-                g = gradients[i]
-            else:
-                arrived = tuple(gradients[i + 1 - node.results : i + 1])
-                g = None if all(v is None for v in arrived) else arrived
-            if g is None:
+            pull, parents, y, operands, extra, results = node
+            g = gradients[i] if results == 1 else tuple(gradients[i + 1 - results : i + 1])
+            if g is None or (results > 1 and all(v is None for v in g)):
                 continue
             gradients[i] = None  # read once: its memory is free for those of the parents
-            y, operands = node.result, node.operands
             if upper is not None:
                 y, operands = _lift_kept(upper, y), _lift_kept(upper, operands)
-            for parent, d in zip(node.parents, node.pull(xp, g, y, operands), strict=True):
+            for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
                 _add(gradients, parent, d)
         return gradients
 

@@ -9,13 +9,15 @@ from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.engine import Tape
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.recording import (
+    binary_method,
     composite_method,
     constant_method,
     creation_method,
     plain_method,
     primitive_method,
+    unary_method,
 )
-from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES
+from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array
 
@@ -53,6 +55,8 @@ def full_like(self: Tape, x: Array, /, fill_value: Any, *, dtype: Any = None, de
     return self.full(tuple(x.shape), fill_value, dtype=dtype, device=device_of(x) if device is None else device)
 
 
+for _name, _slopes in SIMPLE.items():
+    setattr(Tape, _name, unary_method(_name, *_slopes) if len(_slopes) == 1 else binary_method(_name, *_slopes))
 for _name, _primitive in PRIMITIVES.items():
     setattr(Tape, _name, primitive_method(_name, _primitive))
 for _name, _definition in COMPOSITES.items():

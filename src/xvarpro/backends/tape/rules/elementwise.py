@@ -134,7 +134,7 @@ simple(
     lambda xp, g, _y, a, b: _share(xp, g, a < b, a == b),
     lambda xp, g, _y, a, b: _share(xp, g, a > b, a == b),
 )
-simple("copysign", _slope_of_copysign, lambda xp, g, _y, _a, _b: xp.zeros_like(g))
+simple("copysign", _slope_of_copysign, None)
 
 
 @primitive("where", operands=3)

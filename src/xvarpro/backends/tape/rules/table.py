@@ -46,8 +46,9 @@ class Primitive(NamedTuple):
 
     rule: Callable[..., Any]
     operands: int | None  # the first so many positional arguments are arrays; None: all of them
-    # given `need`: whether it reads the entries of the result and of each operand, the last said for all that follow
-    reads: Callable[[tuple[int, ...]], tuple[bool, ...]]
+    keeps_result: bool
+    keeps: tuple[bool, ...]  # which operands the rule reads
+    keeps_rest: bool  # whether it reads those after them (with `operands` None)
 
 
 class Composite(NamedTuple):
@@ -57,28 +58,21 @@ class Composite(NamedTuple):
     operands: int  # the first so many positional arguments are lifted into the trace
 
 
+SIMPLE: dict[str, tuple[Any, ...]] = {}
 PRIMITIVES: dict[str, Primitive] = {}
 COMPOSITES: dict[str, Composite] = {}
 CONSTANT: set[str] = set()
 FORWARD: dict[str, Callable[..., Any]] = {}
 
 
-def simple(name: str, *derivatives: Callable[..., Any]) -> None:
-    """Enter a function without options, of one array or of two that broadcast.
+def simple(name: str, *derivatives: Callable[..., Any] | None) -> None:
+    """Enter a function without options, of one array or of two.
 
-    The rule of one array is `d(xp, g, y, x)`; of two, `d(xp, g, y, a, b)` for each, and broadcasting is undone here.
+    The rule of one array is `d(xp, g, y, x)`; of two, `d(xp, g, y, a, b)` for each, where None marks an operand
+    that the function depends on through steps only, and the tape undoes broadcasting. An operand with an underscore
+    arrives as None.
     """
-    if len(derivatives) == 1:
-        primitive(name)(derivatives[0])
-        return
-
-    def rule(xp: Namespace, need: list[int], g: Array, y: Array, *operands: Array) -> list[Array]:
-        return [unbroadcast(xp, derivatives[i](xp, g, y, *operands), operands[i]) for i in need]
-
-    # a product with a constant keeps the constant alone
-    left, right = (_reads(d, 2, 2) for d in derivatives)
-    both = tuple(a or b for a, b in zip(left, right, strict=True))
-    PRIMITIVES[name] = Primitive(rule, 2, {(0,): left, (1,): right, (0, 1): both}.__getitem__)
+    SIMPLE[name] = derivatives
 
 
 def primitive(
@@ -87,8 +81,9 @@ def primitive(
     """Enter a rule. `forward(xp, ...)` is given for functions that are not the standard's own."""
 
     def enter(rule: Callable[..., Any]) -> Callable[..., Any]:
-        reads = _reads(rule, 2 if operands == 1 else 3, operands)
-        PRIMITIVES[name] = Primitive(rule, operands, lambda need: reads)
+        reads_result, *reads = reads_of(rule)[2 if operands == 1 else 3 :]
+        keeps = tuple(reads[:-1] if operands is None else reads[:operands])
+        PRIMITIVES[name] = Primitive(rule, operands, reads_result, keeps, operands is None and reads[-1])
         if forward is not None:
             FORWARD[name] = forward
         return rule
@@ -111,14 +106,13 @@ def constant(names: str) -> None:
     CONSTANT.update(names.split())
 
 
-def _reads(rule: Callable[..., Any], result: int, operands: int | None) -> tuple[bool, ...]:
-    """Tell what a rule reads: of the result, its parameter number `result`, and of the operands after it."""
+def reads_of(rule: Callable[..., Any]) -> list[bool]:
+    """Tell which positional parameters a rule reads, and last `*args`: those named without an underscore."""
     code = rule.__code__
     names = list(code.co_varnames[: code.co_argcount])
-    if operands is None:  # they end in `*args`
+    if code.co_flags & 0x04:
         names.append(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
-    end = None if operands is None else result + 1 + operands
-    return tuple(not name.startswith("_") for name in names[result:end])
+    return [not n.startswith("_") for n in names]
 
 
 # ------------------------------------------------------------------------------------------------- helpers
@@ -128,19 +122,24 @@ def _reads(rule: Callable[..., Any], result: int, operands: int | None) -> tuple
 
 def is_complex(dtype: Any) -> bool:
     """Tell whether a dtype, of whatever framework, is complex."""
-    return dtype.kind == "c" if hasattr(dtype, "kind") else "complex" in str(dtype)
+    try:
+        return dtype.kind == "c"
+    except AttributeError:
+        return "complex" in str(dtype)
 
 
 def is_inexact(dtype: Any) -> bool:
     """Tell whether a dtype is real or complex floating, so that a derivative makes sense."""
-    return is_complex(dtype) or "float" in str(dtype)
+    return dtype.kind in "fc" if hasattr(dtype, "kind") else is_complex(dtype) or "float" in str(dtype)
 
 
 def conj(xp: Namespace, x: Array) -> Array:
     """Conjugate; a real array, which the standard refuses, comes back as it is."""
-    if not hasattr(x, "dtype"):  # a Python number
+    try:
+        dtype = x.dtype
+    except AttributeError:  # a Python number
         return x.conjugate()  # type: ignore[attr-defined]
-    return xp.conj(x) if is_complex(x.dtype) else x
+    return xp.conj(x) if is_complex(dtype) else x
 
 
 def transpose(xp: Namespace, A: Array) -> Array:
