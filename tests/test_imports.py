@@ -147,7 +147,6 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
             for name in ("armijo", "exact", "open_loop", "short_step")
         ),
         ("lower.refined", "lower.qr"),
-        *(("lower.accumulation", f"lower.{name}") for name in ("cholesky", "qr")),
         ("lower.weight_sets.affine", "lower.refined"),
     }
     common = (

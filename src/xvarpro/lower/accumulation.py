@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.struct import Array, Struct
+from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, inner
-from xvarpro.lower.cholesky import Cholesky
-from xvarpro.lower.interface import LowerSolver
-from xvarpro.lower.qr import QR
+from xvarpro.lower.interface import Accumulation, Condensed
 from xvarpro.lower.stack import deficient, deficient_gram
-
-
-class Condensed(NamedTuple):
-    """``|M w - y|^2 + lam |Omega w|^2 = |R w - z|^2 + rest`` for every w, R triangular."""
-
-    R: Array
-    z: Array
-    rest: Array  # 0-d
-
-    def argmin(self, backend: Backend) -> Array:
-        """``w = R^-1 z``."""
-        return backend.solve_triangular(self.R, self.z)
-
-    def energy(self) -> Array:
-        """``1/2 |y|^2``."""
-        return 0.5 * (inner(self.z, self.z) + self.rest)
-
-
-class Accumulation(Struct):
-    """A way to fold rows up; a state is a tuple of arrays of fixed shapes."""
-
-    @abstractmethod
-    def start(self, ridge: Array, zero: Array) -> Any:
-        """No rows yet: `ridge` is ``sqrt(lam) Omega``, or zeros, (n, n); `zero` is zeros, (n, k)."""
-
-    @abstractmethod
-    def fold(self, backend: Backend, state: Any, A: Array, y: Array) -> Any:
-        """With the rows `A`, (m, n), and `y`, (m, k), added."""
-
-    @abstractmethod
-    def condensed(self, backend: Backend, state: Any) -> Condensed:
-        """What is left when all rows are in."""
-
-    @abstractmethod
-    def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
-        """0-d bool: the columns of the `rows` rows are dependent to working precision."""
-
-    @abstractmethod
-    def noise(self, value: Array, energy: Array | float) -> Array:
-        """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
 
 
 @final
@@ -119,10 +76,3 @@ class Gram(Accumulation):
 
     def noise(self, value: Array, energy: Array | float) -> Array:
         return value + energy
-
-
-def accumulation_for(solver: LowerSolver | None) -> Accumulation | None:
-    """How rows in chunks are folded up for a solver, or for none chosen; None if it needs all rows at once."""
-    if solver is None or isinstance(solver, QR):
-        return Triangle()
-    return Gram() if isinstance(solver, Cholesky) else None

@@ -10,6 +10,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
+from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import condition_of, padded, power_of_two, stacked
 
@@ -76,6 +77,9 @@ class Cholesky(LowerSolver):
     def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
         xp = namespace_of(factor.L)
         return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
+
+    def accumulation(self) -> Gram:
+        return Gram()
 
 
 def _scaled(system: System) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
+from xvarpro.core.trees import inner
 from xvarpro.operators.interface import Operator
 
 
@@ -62,6 +63,46 @@ class Diagnosis(NamedTuple):
         return cls(deficient, condition, none, none > 0)
 
 
+class Condensed(NamedTuple):
+    """``|M w - y|^2 + lam |Omega w|^2 = |R w - z|^2 + rest`` for every w, R triangular."""
+
+    R: Array
+    z: Array
+    rest: Array  # 0-d
+
+    def argmin(self, backend: Backend) -> Array:
+        """``w = R^-1 z``."""
+        return backend.solve_triangular(self.R, self.z)
+
+    def energy(self) -> Array:
+        """``1/2 |y|^2``."""
+        return 0.5 * (inner(self.z, self.z) + self.rest)
+
+
+class Accumulation(Struct):
+    """A way to fold rows up; a state is a tuple of arrays of fixed shapes."""
+
+    @abstractmethod
+    def start(self, ridge: Array, zero: Array) -> Any:
+        """No rows yet: `ridge` is ``sqrt(lam) Omega``, or zeros, (n, n); `zero` is zeros, (n, k)."""
+
+    @abstractmethod
+    def fold(self, backend: Backend, state: Any, A: Array, y: Array) -> Any:
+        """With the rows `A`, (m, n), and `y`, (m, k), added."""
+
+    @abstractmethod
+    def condensed(self, backend: Backend, state: Any) -> Condensed:
+        """What is left when all rows are in."""
+
+    @abstractmethod
+    def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
+        """0-d bool: the columns of the `rows` rows are dependent to working precision."""
+
+    @abstractmethod
+    def noise(self, value: Array, energy: Array | float) -> Array:
+        """What rounding leaves open of a value, over eps; `energy` is ``1/2 |y|^2``."""
+
+
 class LowerSolver(Struct):
     """Factors ``H = M^H M + lam Omega^H Omega`` once per theta, and answers from that for w and for the adjoint.
 
@@ -92,3 +133,7 @@ class LowerSolver(Struct):
     @abstractmethod
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """Rank, condition and kinks, for the report of a solve."""
+
+    def accumulation(self) -> Accumulation | None:
+        """How rows in chunks are folded up; None where all rows are needed at once."""
+        return None

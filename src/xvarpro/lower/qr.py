@@ -9,6 +9,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, affordable
+from xvarpro.lower.accumulation import Triangle
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
 
@@ -54,6 +55,9 @@ class QR(Refinable):
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)
+
+    def accumulation(self) -> Triangle:
+        return Triangle()
 
 
 def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:

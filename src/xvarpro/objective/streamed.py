@@ -20,8 +20,8 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import complexified, corner, inner, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower.accumulation import Accumulation, accumulation_for
-from xvarpro.lower.interface import Adjoint
+from xvarpro.lower import QR
+from xvarpro.lower.interface import Accumulation, Adjoint
 from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
 from xvarpro.objective.interface import LowerReport, Objective
@@ -91,7 +91,7 @@ class Streamed(Objective):
     ) -> None:
         super().__init__(problem, backend, energy)
         self.compiler, self.treedef, self.structure, self.progress = compiler, treedef, structure, progress
-        accumulation = accumulation_for(problem.lower.solver)
+        accumulation = (problem.lower.solver or QR()).accumulation()
         assert accumulation is not None  # `Problem` refuses other solvers
         self._accumulation: Accumulation = accumulation
         self._latest: StreamedPoint | None = None  # for `scale`: the energy would take another pass

@@ -11,7 +11,6 @@ from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.lower.accumulation import accumulation_for
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -136,7 +135,7 @@ class Problem(Struct):
 
     def _check_rows(self) -> None:
         solver = self.lower.solver
-        if accumulation_for(solver) is None:
+        if solver is not None and solver.accumulation() is None:
             raise ProblemError(
                 "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
                 f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
