@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from xvarpro_experiments import autoencoder, deconvolution, dictionary, fewshot, photographs
+from xvarpro_experiments import autoencoder, deconvolution, dictionary, fewshot
 
 import xvarpro as xv
 from tests.support import HOST_BACKENDS
@@ -25,11 +25,6 @@ def blind_deconvolution():
     return deconvolution.problem(Y, 1e-2), deconvolution.start(Y), xv.sets.L2Ball(1.0)
 
 
-def blind_deblurring():
-    g = photographs.differences(np.random.default_rng(2).normal(size=(10, 9)), taper=2)
-    return photographs.problem(g, 3), photographs.start(g), xv.sets.L1Ball(1.0)
-
-
 def few_shots():
     rng = np.random.default_rng(3)
     splits = [fewshot.Split(rng.normal(size=(3, 5)), fewshot.targets(np.arange(3), 3)) for _ in range(2)]
@@ -38,9 +33,7 @@ def few_shots():
 
 
 @pytest.mark.parametrize("other", HOST_BACKENDS[1:])
-@pytest.mark.parametrize(
-    "case", [sparse_autoencoder, dictionary_learning, blind_deconvolution, blind_deblurring, few_shots]
-)
+@pytest.mark.parametrize("case", [sparse_autoencoder, dictionary_learning, blind_deconvolution, few_shots])
 def test_the_papers_method_is_the_same_on_every_backend(case, other):
     """Objectives, steps, gradients at one point and the end of five iterations, by the tolerances of `compare`."""
     problem, theta0, over = case()

@@ -1,4 +1,4 @@
-"""The experiments use xvarpro as any user can: its exported names and the tables and options of its command line."""
+"""Experiments and their examples use xvarpro as any user can: its exported names, tables and options of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import xvarpro_experiments
 import xvarpro as xv
 
 ROOT = Path(xvarpro_experiments.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/src/*"))
+FILES = {
+    path.relative_to(root.parent).as_posix(): path for root in (ROOT, *EXAMPLES) for path in sorted(root.rglob("*.py"))
+}
 FOR_COMMANDS = ("xvarpro.cli.tables", "xvarpro.cli.options")  # public for authors of commands
 
 
@@ -69,7 +72,7 @@ def _is_module(name):
     return True
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES.values(), ids=FILES)
 def test_a_file_uses_public_names_alone(path):
     hidden = sorted({name for name in names(ast.parse(path.read_text())) if name != "xvarpro" and not public(name)})
     assert not hidden
@@ -91,8 +94,16 @@ def test_what_is_public(text, found):
     assert all(public(name) for name in names(ast.parse(text)) if name != "xvarpro") == found
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(ROOT.name)])
+def test_an_example_uses_public_names_of_the_experiments(name):
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("xvarpro_experiments"):
+            parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+            assert not [part for part in parts if part.startswith("_")]
+
+
 def test_files_import_each_other_without_cycles():
-    modules = {".".join(("xvarpro_experiments", *p.relative_to(ROOT).with_suffix("").parts)): p for p in FILES}
+    modules = {name.removesuffix(".py").replace("/", "."): path for name, path in FILES.items()}
     modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
     arrows = {name: set(_imported(path, modules)) - {name} for name, path in modules.items()}
     while arrows:
@@ -104,7 +115,7 @@ def test_files_import_each_other_without_cycles():
 def _imported(path, modules):
     """Modules that a file imports at its top, or later from a file that is no package."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("xvarpro_experiments"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("xvarpro_"):
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 yield whole if whole in modules else node.module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import numpy as np
@@ -35,8 +34,3 @@ def generator(seed: int, *stream: int) -> np.random.Generator:
     if seed < 0:
         raise ProblemError(f"seed must be >= 0, got {seed}")
     return np.random.default_rng([seed, *stream] if stream else seed)
-
-
-def digest(x: np.ndarray) -> str:
-    """Digest of an array, for a race's config."""
-    return hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()[:16]

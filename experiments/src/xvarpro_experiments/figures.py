@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -138,24 +138,6 @@ def readable(ax: Axes, values: np.ndarray) -> None:
     ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 4, 5, 7)))
     ax.yaxis.set_major_formatter(PLAIN)
     ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def images(
-    rows: Sequence[Sequence[np.ndarray | None]], title: Callable[[int, int], str], size: float, **options: Any
-) -> Figure:
-    """Images in rows, each with a title; None is an empty place."""
-    columns = max(len(row) for row in rows)
-    figure = Figure(figsize=(size * columns, (size + 0.3) * len(rows)), layout="constrained")
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for ax in axes.ravel():
-        ax.set_axis_off()
-    for i, row in enumerate(rows):
-        for j, image in enumerate(row):
-            if image is not None:
-                top = {"vmax": float(np.max(image)) or 1.0} | options
-                axes[i, j].imshow(image, **{"cmap": "gray", "vmin": 0.0, "interpolation": "nearest"} | top)
-                axes[i, j].set_title(title(i, j), fontsize=7.5)
-    return figure
 
 
 def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:

@@ -1,4 +1,5 @@
-"""The subcommands of ``xvarpro run``: a module here with a function `command` is one, under its own name.
+"""The subcommands of ``xvarpro run`` that this package registers.
 
-An experiment's returns its summary, and its `SMALL` holds the arguments with which ``xvarpro run all`` calls it.
+The command of an experiment returns its summary, and `SMALL` in its module, if there is one, holds the arguments with
+which ``xvarpro run all --budget small`` calls it.
 """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import time
-from collections.abc import Iterator
 from enum import Enum
+from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +14,7 @@ import typer
 from xvarpro import backends
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
-from xvarpro_experiments import commands, report, sanity
-from xvarpro_experiments.commands import _frame
+from xvarpro_experiments import frame, report, sanity
 
 _COMPARED = ("numpy", "torch", "jax")
 
@@ -34,19 +31,18 @@ def command(
         Size, typer.Option(help="small: minutes, on a part of the data. full: every experiment's own defaults.")
     ] = Size.small,
     backend: shared.Backend = "numpy",
-    data: _frame.Data = None,
-    seed: _frame.Seed = 0,
-    out: _frame.Out = Path("xvarpro-out"),
+    data: frame.Data = None,
+    seed: frame.Seed = 0,
+    out: frame.Out = Path("xvarpro-out"),
 ) -> None:
-    """Run every experiment, and check what came out: descent, certificate, feasibility, agreement of the backends."""
+    """Run every installed experiment and check its descent, certificate, feasibility and agreement of the backends."""
     shared.check_backend(backend)
     compared = ",".join(name for name in _COMPARED if backends.installed(name))
     found: dict[str, Any] = {}
-    for name, module in _experiments():
+    for name, (run, small) in _experiments().items():
         began = time.perf_counter()
-        arguments = dict(module.SMALL) if budget is Size.small else {}
-        summary = module.command(
-            **arguments,
+        summary = run(
+            **(small if budget is Size.small else {}),
             backend=backend,
             data=data,
             seed=seed,
@@ -64,8 +60,11 @@ def command(
         raise typer.Exit(1)
 
 
-def _experiments() -> Iterator[tuple[str, ModuleType]]:
-    """Those that can be run small, in the order of their names."""
-    for info in pkgutil.iter_modules(commands.__path__):
-        if not info.name.startswith("_") and info.name != "all":
-            yield info.name, importlib.import_module(f"{commands.__name__}.{info.name}")
+def _experiments() -> dict[str, tuple[frame.Command, dict[str, Any]]]:
+    """Registered commands whose modules say how to run them small, with the arguments for it, by name."""
+    found = {}
+    for entry in sorted(entry_points(group="xvarpro.experiments"), key=lambda entry: entry.name):
+        small = getattr(importlib.import_module(entry.module), "SMALL", None)
+        if small is not None:
+            found[entry.name] = entry.load(), small
+    return found

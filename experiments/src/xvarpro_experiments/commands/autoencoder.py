@@ -8,18 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from xvarpro_experiments import autoencoder
+from xvarpro_experiments import autoencoder, frame
 from xvarpro_experiments.checks import one_of
-from xvarpro_experiments.commands import _frame
 
 # for `xvarpro run all`
 SMALL = {"images": "digits", "samples": 600, "iterations": 60, "time": 5.0}
 STUDIES = {"race": autoencoder.experiment, "collapse": autoencoder.collapse, "selection": autoencoder.selection}
 
 
-@_frame.command(time=60.0, out=Path("xvarpro-out/autoencoder"))
+@frame.command(time=60.0, out=Path("xvarpro-out/autoencoder"))
 def command(
-    given: _frame.Options,
+    given: frame.Options,
     images: Annotated[str, typer.Option(help="mnist, cifar10 or digits.")] = "mnist",
     samples: Annotated[int | None, typer.Option(help="Training images. Default: all.")] = None,
     levels: Annotated[

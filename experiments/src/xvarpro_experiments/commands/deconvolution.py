@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from xvarpro_experiments import deconvolution
-from xvarpro_experiments.commands import _frame
+from xvarpro_experiments import deconvolution, frame
 
 SMALL = {"signals": 20, "length": 64, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 
 
-@_frame.command(iterations=5000, time=3.0, data=(None, None), out=Path("xvarpro-out/deconvolution"))
+@frame.command(iterations=5000, time=3.0, data=(None, None), out=Path("xvarpro-out/deconvolution"))
 def command(
-    given: _frame.Options,
+    given: frame.Options,
     signals: Annotated[int, typer.Option(help="Signals that share the kernel.")] = 50,
     length: Annotated[int, typer.Option(help="Of a signal and of the kernel.")] = 128,
 ) -> dict[str, Any]:

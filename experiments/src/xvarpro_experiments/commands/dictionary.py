@@ -10,19 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from xvarpro.errors import ProblemError
-from xvarpro_experiments import datasets, dictionary
-from xvarpro_experiments.commands import _frame
+from xvarpro_experiments import datasets, dictionary, frame
 
 SMALL = {"samples": 1000, "atoms": 32, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 
 
-@_frame.command(
+@frame.command(
     time=(None, "Seconds per method, set-up and compilation apart. Default: 20 for MNIST, 1 for the digits."),
     data=(None, f"Folder with MNIST's IDX files. Default: ${datasets.VARIABLE}."),
     out=Path("xvarpro-out/dictionary"),
 )
 def command(
-    given: _frame.Options,
+    given: frame.Options,
     atoms: Annotated[int | None, typer.Option(help="Atoms. Default: 128 for MNIST, 32 for the digits.")] = None,
     radius: Annotated[float, typer.Option(help="Bound on the sum of the dictionary's absolute values, > 0.")] = 1.0,
     ridge: Annotated[float, typer.Option(help="Ridge lambda on the codes, >= 0.")] = 1e-5,

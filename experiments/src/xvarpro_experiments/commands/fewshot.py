@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from xvarpro_experiments import fewshot
-from xvarpro_experiments.commands import _frame
+from xvarpro_experiments import fewshot, frame
 
 # for `xvarpro run all`
 SMALL = {"repeat": 2, "validation": 1, "tests": 20, "iterations": 10, "time": 5.0}
 
 
-@_frame.command(
+@frame.command(
     dtype=(None, "float64 or float32. Default: float64, for a ResNet-18 float32."),
     iterations=100,
     time=30.0,
@@ -23,7 +22,7 @@ SMALL = {"repeat": 2, "validation": 1, "tests": 20, "iterations": 10, "time": 5.
     out=Path("xvarpro-out/fewshot"),
 )
 def command(
-    given: _frame.Options,
+    given: frame.Options,
     source: Annotated[str, typer.Option(help="digits, or cifar10 with a ResNet-18 pretrained on ImageNet.")] = "digits",
     weights: Annotated[
         Path | None, typer.Option(help="Safetensors file of the ResNet-18. Default: looked for in the data.")

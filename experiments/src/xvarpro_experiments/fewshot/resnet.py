@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets
-from xvarpro_experiments.datasets._find import VARIABLE, find
+from xvarpro_experiments.datasets import VARIABLE, find
 from xvarpro_experiments.fewshot.data import Backbone
 
 WEIGHTS = ("resnet18_imagenet.safetensors", "resnet18.safetensors", "resnet18-f37072fd.safetensors")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from xvarpro_experiments.trees import Array, Tree
 
 import xvarpro as xv
 from xvarpro import Result
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.photographs.blur import RIDGE, StackedConvolution, differences, gram, problem, start
-from xvarpro_experiments.trees import Array, Tree
+from xvarpro_deblurring.blur import RIDGE, StackedConvolution, differences, gram, problem, start
 
 CONTINUATION = (30.0, 10.0, 3.0, 1.0)  # factors on the ridge, one after the other: the strongest edges come first
 
@@ -50,9 +50,8 @@ def estimate(image: np.ndarray, size: int = 27, iterations: int = 15) -> Estimat
 
     Examples
     --------
-    >>> from xvarpro_experiments.datasets import scene
-    >>> from xvarpro_experiments import photographs
-    >>> found = photographs.estimate(scene(48).blurred, size=5, iterations=3)
+    >>> import xvarpro_deblurring as deblurring
+    >>> found = deblurring.estimate(deblurring.scene(48).blurred, size=5, iterations=3)
     >>> found.kernel.shape, round(float(found.kernel.sum()), 12)
     ((5, 5), 1.0)
     """

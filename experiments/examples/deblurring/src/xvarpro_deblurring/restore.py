@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from xvarpro_experiments.checks import positive
+from xvarpro_experiments.deconvolution import match
 
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.checks import positive
-from xvarpro_experiments.datasets import Photograph
-from xvarpro_experiments.deconvolution import match
-from xvarpro_experiments.photographs.estimate import estimate
+from xvarpro_deblurring.data import Photograph
+from xvarpro_deblurring.estimate import estimate
 
 STAGES = 9  # of the half-quadratic splitting
 KEPT = 0.75  # of the height or of the width, in a part

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from xvarpro_experiments.datasets import VARIABLE, find
 
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.datasets._find import VARIABLE, find
 
 _FIRST, _KERNELS = "im1_kernel1_img.png", "kernels_conv.npz"
 _NAME = re.compile(r"im(\d+)_kernel(\d+)_img\.png")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from xvarpro_experiments import deconvolution, race
+from xvarpro_experiments.checks import one_of, positive
+from xvarpro_experiments.methods import Certificate, Measure, Task
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro_experiments import deconvolution, race
-from xvarpro_experiments.checks import digest, one_of, positive
-from xvarpro_experiments.datasets import Photograph, scene
-from xvarpro_experiments.methods import Certificate, Measure, Task
-from xvarpro_experiments.photographs import figures
-from xvarpro_experiments.photographs.blur import RIDGE, problem
-from xvarpro_experiments.photographs.estimate import before, resized, scales
-from xvarpro_experiments.photographs.restore import kernel_match
+from xvarpro_deblurring import figures
+from xvarpro_deblurring.blur import RIDGE, problem
+from xvarpro_deblurring.data import Photograph, scene
+from xvarpro_deblurring.estimate import before, resized, scales
+from xvarpro_deblurring.restore import kernel_match
 
 
 def scenes(n: int = 4, side: int = 255, size: int = 15) -> list[Photograph]:
@@ -40,7 +41,7 @@ def experiment(
     Parameters
     ----------
     photographs : sequence of Photograph, optional
-        Such as ``datasets.photographs()``; `scenes` if None.
+        Such as those of `photographs`; `scenes` if None.
     size : int
         Of the kernel in the photograph, odd.
     scale : int
@@ -74,7 +75,7 @@ def experiment(
         )
 
     config = {
-        "photographs": [digest(p.blurred) for p in given], "size": size, "scale": scale,
+        "photographs": [_digest(p.blurred) for p in given], "size": size, "scale": scale,
         "units": units, "dtype": dtype, "backend": backend, "device": device,
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
@@ -98,6 +99,10 @@ def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
     whole = np.pad(kernel, [(s, size - n - s) for s, n in zip(spare, kernel.shape, strict=True)])
     smaller = resized(whole, (scale, scale))
     return smaller / smaller.sum()
+
+
+def _digest(x: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()[:16]
 
 
 def _matching(true: np.ndarray) -> Measure:

@@ -10,38 +10,39 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from tqdm import tqdm
+from xvarpro_experiments import frame
+from xvarpro_experiments.datasets import VARIABLE
 
 from xvarpro.cli import tables
-from xvarpro_experiments import datasets
-from xvarpro_experiments import photographs as blind
-from xvarpro_experiments.commands import _frame
-from xvarpro_experiments.photographs import figures
+from xvarpro_deblurring import data, figures
+from xvarpro_deblurring.experiment import experiment, scenes
+from xvarpro_deblurring.restore import Deblurred, deblur
 
-# for `xvarpro run all`: one photograph, its coarse scales
+# for `xvarpro run all --budget small`: one photograph, its coarse scales
 SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 100, "time": 5.0}
 
 
-@_frame.command(
+@frame.command(
     time=5.0,
-    data=(None, f"Folder with blurred photographs. Default: ${datasets.VARIABLE}."),
+    data=(None, f"Folder with blurred photographs. Default: ${VARIABLE}."),
     out=Path("xvarpro-out/deblurring"),
 )
 def command(
-    given: _frame.Options,
+    given: frame.Options,
     size: Annotated[int, typer.Option(help="Of the kernel in the photograph, in pixels, odd: an upper bound.")] = 27,
     scale: Annotated[int, typer.Option(help="Of the kernel at the scale at which the methods are compared.")] = 13,
     photographs: Annotated[int | None, typer.Option(help="How many are deblurred at the end. Default: all.")] = None,
     side: Annotated[int, typer.Option(help="Of the scenes that take the place of photographs, in pixels.")] = 255,
 ) -> dict[str, Any]:
     """Deblur photographs without knowing the blur: methods at one scale, then every photograph from coarse to fine."""
-    real = given.data is not None or datasets.find_photographs() is not None
-    seen = datasets.photographs(given.data) if real else blind.scenes(side=side, size=min(size, 15))
-    summary = given.run(partial(blind.experiment, seen, size=size, scale=scale))
-    rows = [blind.deblur(each, size) for each in tqdm(seen[:photographs], "photographs", disable=None, leave=False)]
+    real = given.data is not None or data.find_photographs() is not None
+    seen = data.photographs(given.data) if real else scenes(side=side, size=min(size, 15))
+    summary = given.run(partial(experiment, seen, size=size, scale=scale))
+    rows = [deblur(each, size) for each in tqdm(seen[:photographs], "photographs", disable=None, leave=False)]
     return _write({**summary, "photographs": [row.record() for row in rows]}, rows, given.out)
 
 
-def _write(summary: dict[str, Any], rows: Sequence[blind.Deblurred], out: Path) -> dict[str, Any]:
+def _write(summary: dict[str, Any], rows: Sequence[Deblurred], out: Path) -> dict[str, Any]:
     """The table of the photographs, its figures, and the summary with both."""
     screen = tables.console()
     screen.print("\nphotographs, from coarse to fine", style="bold")

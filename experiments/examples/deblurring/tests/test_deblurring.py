@@ -1,25 +1,26 @@
-"""Deblurring: operator and solver against dense matrices, the model's identities, and a blur that is found."""
+"""Operator and solver against dense matrices, the model's identities, a blur that is found, and the command."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
 from dataclasses import replace
+from importlib.metadata import entry_points
 
 import numpy as np
 import pytest
-from xvarpro_experiments import datasets, photographs, race
+import xvarpro_deblurring as deblurring
+from xvarpro_deblurring import Correlation, StackedConvolution, figures, gram, psnr, sharpen
+from xvarpro_experiments import race, sanity
+from xvarpro_experiments.datasets import VARIABLE
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.methods import Tuned
-from xvarpro_experiments.photographs import Correlation, StackedConvolution, gram, psnr, sharpen
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 
 # modules whose names the package gives to their functions
-coarse_to_fine, restoring = (
-    importlib.import_module(f"xvarpro_experiments.photographs.{name}") for name in ("estimate", "restore")
-)
+coarse_to_fine, restoring = (importlib.import_module(f"xvarpro_deblurring.{name}") for name in ("estimate", "restore"))
 
 RNG = np.random.default_rng(6)
 U = RNG.normal(size=(2, 7, 6))
@@ -28,7 +29,7 @@ G = RNG.normal(size=(2, 7, 6))
 
 @pytest.fixture(scope="module")
 def photograph():
-    return datasets.scene(128, 9, seed=2)
+    return deblurring.scene(128, 9, seed=2)
 
 
 def test_the_operator_is_consistent():
@@ -49,7 +50,7 @@ def test_the_dense_form_is_the_convolution():
 
 
 def stated(solver):
-    return xv.separable(photographs.Blur(3), np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), lam=0.3, solver=solver)
+    return xv.separable(deblurring.Blur(3), np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), lam=0.3, solver=solver)
 
 
 def test_correlation_solves_what_qr_solves():
@@ -63,8 +64,8 @@ def test_correlation_serves_two_levels():
     y = np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel()
 
     def two(solver):
-        lower = xv.Level(photographs.Blur(3), y, lam=0.3, solver=solver)
-        return xv.bilevel(lower=lower, upper=xv.Level(photographs.Blur(3), 0.5 * y))
+        lower = xv.Level(deblurring.Blur(3), y, lam=0.3, solver=solver)
+        return xv.bilevel(lower=lower, upper=xv.Level(deblurring.Blur(3), 0.5 * y))
 
     value, gradient = xv.value_and_gradient(two(xv.lower.QR()), U)
     there, slope = xv.value_and_gradient(two(Correlation()), U)
@@ -76,7 +77,7 @@ def test_correlation_serves_two_levels():
 def test_an_image_without_edges_has_no_kernel_to_show():
     fit = xv.solve(stated(Correlation()), 0 * U, over=xv.sets.L1Ball(1.0), max_iter=0)
     assert not np.any(fit.w)
-    bare = xv.separable(photographs.Blur(3), np.ones(144), solver=Correlation())
+    bare = xv.separable(deblurring.Blur(3), np.ones(144), solver=Correlation())
     assert xv.solve(bare, 0 * U, over=xv.sets.L1Ball(1.0), max_iter=5).status is xv.Status.RANK_DEFICIENT
 
 
@@ -86,15 +87,15 @@ def test_correlation_refuses_other_designs():
 
 
 def test_units_leave_the_problem_as_it_is():
-    start, over = photographs.start(G), xv.sets.L1Ball(1.0)
-    fits = [xv.solve(photographs.problem(c * G, 3), start, over=over, max_iter=6, tol=0.0) for c in (1.0, 32.0)]
+    start, over = deblurring.start(G), xv.sets.L1Ball(1.0)
+    fits = [xv.solve(deblurring.problem(c * G, 3), start, over=over, max_iter=6, tol=0.0) for c in (1.0, 32.0)]
     np.testing.assert_allclose(fits[1].theta, fits[0].theta, atol=1e-10)
     assert fits[1].value == pytest.approx(1024 * fits[0].value, rel=1e-9)
 
 
 def test_scales_are_odd_and_lie_close():
     for size in (3, 5, 7, 15, 27, 51):
-        found = photographs.scales(size)
+        found = deblurring.scales(size)
         assert found[0] == 3
         assert found[-1] == size
         assert all(n % 2 for n in found)
@@ -132,16 +133,14 @@ def test_the_spread_function_is_on_the_simplex_and_finds_a_kernel_from_true_edge
 
 
 def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph):
-    row = photographs.deblur(photograph, size=11, iterations=10)
+    row = deblurring.deblur(photograph, size=11, iterations=10)
     assert row.deblurred > row.blurred + 0.5
     assert row.known > row.blurred
     none = np.eye(1, 121, 60).reshape(11, 11)
-    assert row.match > photographs.kernel_match(none, photograph.kernel) + 0.1
+    assert row.match > deblurring.kernel_match(none, photograph.kernel) + 0.1
     assert row.kernel.min() >= 0
     assert row.kernel.sum() == pytest.approx(1.0)
     assert sorted(row.record()) == ["blurred", "deblurred", "known", "match", "name", "seconds", "trust"]
-    from xvarpro_experiments.photographs import figures
-
     assert len(figures.before_and_after([row]).axes) == 5
     assert figures.gains([row]).axes[0].get_ylabel() == "PSNR [dB]"
 
@@ -160,7 +159,7 @@ def test_psnr_of_a_constant_error_at_a_shift():
 
 
 def test_a_race_over_every_family(photograph, tmp_path):
-    stated = photographs.experiment([photograph], size=9, scale=5)
+    stated = deblurring.experiment([photograph], size=9, scale=5)
     methods = tuple(m.candidates[2] if isinstance(m, Tuned) else m for m in stated.methods)
     stated = replace(stated, methods=methods)
     found = race.run(stated, Budget(4, 20.0))
@@ -174,8 +173,36 @@ def test_a_race_over_every_family(photograph, tmp_path):
         figure.savefig(tmp_path / name)
 
 
+@pytest.mark.parametrize("other", ["array-api-strict", "torch", "jax"])
+def test_the_papers_method_is_the_same_on_every_backend(other):
+    if not xv.backends.installed(other):
+        pytest.skip(f"{other} is not installed")
+    g = deblurring.differences(np.random.default_rng(2).normal(size=(10, 9)), taper=2)
+    found = xv.compare(
+        deblurring.problem(g, 3),
+        deblurring.start(g),
+        over=xv.sets.L1Ball(1.0),
+        backends=["numpy", other],
+        algorithm=xv.algorithms.cr_varpro(),
+        max_iter=5,
+    )
+    assert found.agree, str(found)
+    assert found.iterations == 5
+
+
+def test_the_command_is_registered_and_writes_sound_numbers_and_figures(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    (entry,) = entry_points(group="xvarpro.experiments", name="deblurring")
+    summary = entry.load()(size=5, scale=3, side=48, photographs=1, iterations=4, out=tmp_path)
+    assert all(check.passed for check in sanity.checks(summary))
+    (row,) = summary["photographs"]
+    assert row["deblurred"] > row["blurred"]
+    for name in ("convergence", "kernels", "photographs", "gains"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_scenes_are_blurred_by_their_kernels():
-    made = datasets.scene(40, 7, noise=0.0, seed=3)
+    made = deblurring.scene(40, 7, noise=0.0, seed=3)
     x, k, y = made.sharp, made.kernel, made.blurred
     wanted = sum(k[3 + i, 3 + j] * x[10 - i : 30 - i, 10 - j : 30 - j] for i in range(-3, 4) for j in range(-3, 4))
     np.testing.assert_allclose(y[10:30, 10:30], wanted, atol=1e-12)
@@ -186,17 +213,17 @@ def test_scenes_are_blurred_by_their_kernels():
 def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
     from matplotlib.image import imsave
 
-    monkeypatch.delenv(datasets.VARIABLE, raising=False)
-    assert datasets.find_photographs() is None
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert deblurring.find_photographs() is None
     with pytest.raises(ProblemError, match="im1_kernel1"):
-        datasets.photographs(tmp_path)
+        deblurring.photographs(tmp_path)
     here = tmp_path / "levin09"
     (here / "gt").mkdir(parents=True)
     image = np.linspace(0, 1, 48).reshape(6, 8)
     for path in ("im1_kernel1_img.png", "im1_kernel10_img.png", "im1_kernel2_img.png", "gt/im1.png"):
         imsave(here / path, image, cmap="gray", vmin=0, vmax=1)
     np.savez(here / "kernels_conv.npz", kernel1=np.ones((3, 3)) / 9)
-    found = datasets.photographs(tmp_path)
+    found = deblurring.photographs(tmp_path)
     assert [p.name for p in found] == [f"image 1, kernel {k}" for k in (1, 2, 10)]
     np.testing.assert_allclose(found[0].blurred, image, atol=1 / 255)
     np.testing.assert_allclose(found[0].sharp, image, atol=1 / 255)
@@ -204,26 +231,26 @@ def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
     assert found[1].kernel is None
     (here / "im1_kernel2_img.png").write_bytes(b"no picture")
     with pytest.raises(ProblemError, match="not a readable PNG"):
-        datasets.photographs(tmp_path)
+        deblurring.photographs(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("build", "match"),
     [
-        (lambda: photographs.problem(G, 4), "size must be odd"),
-        (lambda: photographs.problem(G, 3, ridge=0.0), "ridge"),
-        (lambda: photographs.problem(0 * G, 3), "constant"),
-        (lambda: photographs.differences(G), "height, width"),
-        (lambda: photographs.scales(4), "size must be odd"),
+        (lambda: deblurring.problem(G, 4), "size must be odd"),
+        (lambda: deblurring.problem(G, 3, ridge=0.0), "ridge"),
+        (lambda: deblurring.problem(0 * G, 3), "constant"),
+        (lambda: deblurring.differences(G), "height, width"),
+        (lambda: deblurring.scales(4), "size must be odd"),
         (lambda: StackedConvolution(U, (3,)), "each axis"),
         (lambda: sharpen(np.eye(8), np.ones((2, 2))), "odd side"),
         (lambda: sharpen(np.eye(8), np.ones((3, 3)), weight=0.0), "weight"),
         (lambda: psnr(np.eye(8), np.eye(8), 3, 4), "half of it"),
-        (lambda: datasets.scene(8), "side from 16"),
-        (lambda: photographs.experiment([]), "must not be empty"),
-        (lambda: photographs.experiment(scale=4), "scale must be one of"),
-        (lambda: photographs.experiment(units=-1.0), "units"),
-        (lambda: photographs.experiment(dtype="int8"), "dtype"),
+        (lambda: deblurring.scene(8), "side from 16"),
+        (lambda: deblurring.experiment([]), "must not be empty"),
+        (lambda: deblurring.experiment(scale=4), "scale must be one of"),
+        (lambda: deblurring.experiment(units=-1.0), "units"),
+        (lambda: deblurring.experiment(dtype="int8"), "dtype"),
     ],
 )
 def test_bad_arguments_are_refused(build, match):
@@ -242,8 +269,8 @@ def test_sharpening_is_kept_as_far_as_the_parts_agree(photograph, monkeypatch):
         [true, streak, flat, streak[::-1], np.eye(len(true))[::-1] @ true],
     ):
         left = iter(kernels)
-        monkeypatch.setattr(restoring, "estimate", lambda *_, left=left, **__: photographs.Estimate(next(left), ()))
-        found = photographs.restore(photograph.blurred, len(true))
+        monkeypatch.setattr(restoring, "estimate", lambda *_, left=left, **__: deblurring.Estimate(next(left), ()))
+        found = deblurring.restore(photograph.blurred, len(true))
         trusts.append(found.trust)
         qualities.append(psnr(found.image, photograph.sharp, 3, 12))
         assert (found.kernel == kernels[0]).all()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from xvarpro_experiments.figures import COLOURS, tidy
 
-from xvarpro_experiments.figures import COLOURS, images, tidy
-from xvarpro_experiments.photographs.restore import Deblurred
+from xvarpro_deblurring.restore import Deblurred
 
 _SHOWN = 4  # photographs in a figure
 
@@ -54,6 +54,22 @@ def gains(rows: Sequence[Deblurred]) -> Figure:
     ax.set_ylabel("PSNR [dB]")
     tidy(ax)
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def images(rows: Sequence[Sequence[np.ndarray | None]], title: Callable[[int, int], str], size: float) -> Figure:
+    """Images in rows, each with a title; None is an empty place."""
+    columns = max(len(row) for row in rows)
+    figure = Figure(figsize=(size * columns, (size + 0.3) * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for ax in axes.ravel():
+        ax.set_axis_off()
+    for i, row in enumerate(rows):
+        for j, image in enumerate(row):
+            if image is not None:
+                top = float(np.max(image)) or 1.0
+                axes[i, j].imshow(image, cmap="gray", vmin=0.0, vmax=top, interpolation="nearest")
+                axes[i, j].set_title(title(i, j), fontsize=7.5)
     return figure
 
 

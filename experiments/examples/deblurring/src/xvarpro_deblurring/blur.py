@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from array_api_compat import device
+from xvarpro_experiments.checks import positive
+from xvarpro_experiments.trees import Array, Tree
 
 import xvarpro as xv
 from xvarpro import Problem
@@ -23,8 +25,6 @@ from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.operators import Operator
-from xvarpro_experiments.checks import positive
-from xvarpro_experiments.trees import Array, Tree
 
 RIDGE = 0.3
 
@@ -53,7 +53,7 @@ class StackedConvolution(Operator):
     Examples
     --------
     >>> import numpy as np
-    >>> from xvarpro_experiments.photographs import StackedConvolution
+    >>> from xvarpro_deblurring import StackedConvolution
     >>> StackedConvolution(np.array([[1.0, 2.0], [0.0, 1.0]]), (2,)).dense().round(12) + 0.0
     array([[1., 0.],
            [2., 1.],
@@ -245,9 +245,9 @@ def problem(g: np.ndarray, size: int, ridge: float = RIDGE) -> Problem:
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro_experiments import photographs
-    >>> g = photographs.differences(np.random.default_rng(0).normal(size=(16, 16)), taper=3)
-    >>> fit = xv.solve(photographs.problem(g, 3), photographs.start(g), over=xv.sets.L1Ball(1.0), max_iter=20)
+    >>> import xvarpro_deblurring as deblurring
+    >>> g = deblurring.differences(np.random.default_rng(0).normal(size=(16, 16)), taper=3)
+    >>> fit = xv.solve(deblurring.problem(g, 3), deblurring.start(g), over=xv.sets.L1Ball(1.0), max_iter=20)
     >>> fit.w.shape, bool(fit.value < fit.trace.value[0])
     ((9,), True)
     """
