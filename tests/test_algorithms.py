@@ -34,7 +34,8 @@ from .support import (
 EXPORTED = [getattr(algorithms, name) for name in algorithms.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Algorithm) and not inspect.isabstract(x)]
 VARIANTS = {
-    **{kind.__name__: kind() for kind in KINDS},
+    # Levenberg-Marquardt takes residuals, which the quadratic of these tests has not: it has a file of its own
+    **{kind.__name__: kind() for kind in KINDS if kind is not algorithms.LevenbergMarquardt},
     "cr_varpro": cr_varpro(),
     "warm Armijo": FrankWolfe(Armijo(warm=True)),
     "separate": FrankWolfe(blocks=Separate()),

@@ -57,8 +57,8 @@ def test_converged(backend):
     fit = solve(backend=backend.name, tol=1e-8)
     assert fit.status is Status.CONVERGED
     assert fit.success
-    assert max(fit.gap_A, fit.gap_B) <= 1e-8 * fit.value
-    assert fit.n_iter < 200
+    assert max(fit.gap_A, fit.gap_B) <= 1e-7 * fit.value
+    assert fit.n_iter < 20
 
 
 def test_converged_where_the_residual_vanishes(backend):
@@ -248,9 +248,9 @@ def test_a_gradient_that_lies_ends_in_no_descent(algorithm):
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_every_status_is_a_sentence_and_only_one_is_success(status):
+def test_every_status_is_a_sentence_and_two_are_success(status):
     assert status.sentence.endswith(".")
-    assert status.success == (status is Status.CONVERGED)
+    assert status.success == (status in (Status.CONVERGED, Status.ROUNDING))
     assert Status.of(status.code) is status
 
 
@@ -321,7 +321,7 @@ def test_provenance(backend):
 
 
 def test_the_algorithm_that_ran_is_named():
-    assert solve(max_iter=0).algorithm == repr(xv.algorithms.choose([BOX], 2))
+    assert solve(max_iter=0).algorithm == repr(xv.algorithms.choose([BOX], 2, jacobian=True))
     assert solve(max_iter=0, algorithm=PAPER).algorithm == repr(PAPER)
 
 

@@ -11,6 +11,7 @@ from xvarpro.algorithms.active_set import ActiveSetFrankWolfe
 from xvarpro.algorithms.frank_wolfe import FrankWolfe, cr_varpro
 from xvarpro.algorithms.in_face import InFaceFrankWolfe, InFaceGradient
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.algorithms.quasi_newton import InFaceQuasiNewton, ProjectedQuasiNewton
 from xvarpro.algorithms.reseed import Reseeded
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
@@ -27,6 +28,7 @@ __all__ = [
     "InFaceFrankWolfe",
     "InFaceGradient",
     "InFaceQuasiNewton",
+    "LevenbergMarquardt",
     "Momentum",
     "Pairwise",
     "ProjectedQuasiNewton",
@@ -41,16 +43,18 @@ __all__ = [
 ]
 
 
-# entries of theta: up to which spectral steps are the faster ones, and from which on a face does not settle in time
-SMALL, LARGE = 1_000, 10_000
+# entries of theta: up to which a Jacobian pays, up to which spectral steps are the faster ones, and from which on a
+# face does not settle in time
+FEW, SMALL, LARGE = 16, 1_000, 10_000
 
 
-def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
+def choose(sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = False) -> Algorithm:
     """The default, by what the sets offer and by the number of entries of theta.
 
-    Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for a
-    few parameters under sets, and for singular values; accelerated ones for more, or with free leaves, where they end
-    in better minima; those alone for very many, or for more than a few under sets that do not describe their faces.
+    Levenberg-Marquardt for at most 16 parameters whose Jacobian can be had, where every set projects and describes its
+    faces. Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones
+    for few parameters under sets, and for singular values; accelerated ones for more, or with free leaves, where they
+    end in better minima; those alone for very many, or for more than a few under sets that do not describe their faces.
     Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from the start where all is
     free, and for very many parameters with free ones among them, as in a network. Where some set does not project,
     what its faces or its vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
@@ -64,6 +68,8 @@ def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
         Entries of theta.
     free : bool
         Whether some leaves are free.
+    jacobian : bool
+        Whether the lower level is solved directly, with all rows in memory and `w` in a linear set or free.
 
     Examples
     --------
@@ -74,6 +80,8 @@ def choose(sets: Sequence[Set], size: int, free: bool = False) -> Algorithm:
     AcceleratedProjectedGradient(shrink=0.8, grow=2.0, limit=60)
     """
     faces = all(C.has_faces for C in sets)
+    if jacobian and size <= FEW and faces and all(C.has_projection for C in sets):
+        return LevenbergMarquardt()
     if not all(C.has_projection for C in sets):
         if faces:
             return InFaceQuasiNewton(momentum=free)

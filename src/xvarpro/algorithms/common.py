@@ -47,7 +47,7 @@ def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves,
     """The first iterate, with value and certificate; its gradient; the direction d of Algorithm 2 there."""
     point, grad, direction = certified(f, region, theta)
     zero = namespace_of(point.value).zeros_like(point.value)
-    blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero))
+    blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero), zero)
     return at(blank, point, direction, 1, 1), grad, direction.d
 
 

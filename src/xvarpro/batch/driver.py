@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
 from xvarpro.backends import Backend
-from xvarpro.batch import _small
-from xvarpro.batch.levenberg_marquardt import LevenbergMarquardt, Model
-from xvarpro.batch.objective import Batch, Local
+from xvarpro.batch.objective import Batch
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
@@ -20,25 +19,13 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.core.trees import rounding
-from xvarpro.driver.iteration import negligible_gap
+from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_compiles, check_limits
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.provenance import provenance
 
-REJECTIONS = 60  # in a row, after which a problem has no descent
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
-
-
-class Point(NamedTuple):
-    """Where every problem is; arrays over the batch."""
-
-    theta: Array  # (b, p)
-    local: Local
-    gap_A: Array
-    gap_B: Array
-    model: Model
 
 
 class BatchState(NamedTuple):
@@ -48,7 +35,6 @@ class BatchState(NamedTuple):
     floor: Array  # size of what the objective is a difference of
     status: Array
     n_iter: Array
-    rejected: Array  # trials in a row
 
 
 def solve_many(
@@ -84,7 +70,7 @@ def solve_many(
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
     tol : float
-        Per problem, both parts of the gap must fall below ``tol * |f|``.
+        Per problem, the decrease that its model promises over the sets must fall below ``tol^2 * |f|``.
     max_iter : int
         Iterations per problem at most, each of which is one trial point.
     backend, device, dtype : optional
@@ -254,53 +240,33 @@ class _Run:
 
 def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
     xp = namespace_of(theta)
-    local = f.local(theta)
-    direction = f.regions.toward(theta, local.grad)
-    point = Point(theta, local, direction.gap_A, direction.gap_B, method.init(local))
+    point = method.first(f, theta)
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
-    floor = xp.maximum(xp.abs(local.value), f.energy(theta))
-    status = _status(f, point, tol, floor)
-    status = xp.where(local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status)
-    return BatchState(point, floor, status, zero, zero)
+    floor = xp.maximum(xp.abs(point.local.value), f.energy(theta))
+    status = _status(point, tol, floor)
+    status = xp.where(point.local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status)
+    return BatchState(point, floor, status, zero)
 
 
 def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
     """One trial per problem; problems that have ended stay as they are."""
-    point = state.point
-    xp = namespace_of(point.theta)
+    xp = namespace_of(state.point.theta)
     running = state.status == Status.RUNNING.code
-    trial, promised = method.trial(f.backend, f.regions, point.theta, point.local, point.model)
-    local, step = f.local(trial), trial - point.theta
-    direction = f.regions.toward(trial, local.grad)
-    gaps = direction.gap_A + direction.gap_B
-    value = point.local.value
-    # a residual is off by eps |y|, hence its square by 2 eps |y| |r|, which is more than eps |r|^2
-    noise = rounding(xp.abs(value) + xp.sqrt(xp.abs(value) * state.floor))
-    level = (local.value <= value + noise) & (gaps < point.gap_A + point.gap_B)
-    accepted, model = method.update(point.model, point.local, local, step, promised, level)
-    accepted = accepted & xp.isfinite(local.value) & xp.isfinite(gaps)
-    eps = xp.finfo(trial.dtype).eps
-    # NaN counts as moved: a shorter step may be better
-    still = xp.vecdot(step, step) <= (eps * eps) * xp.vecdot(point.theta, point.theta)
-    rejected = xp.where(accepted, xp.zeros_like(state.rejected), state.rejected + 1)
-    after = trees.select(accepted, Point(trial, local, direction.gap_A, direction.gap_B, model), point)
-    after = trees.select(running, after._replace(model=model), point)
-    lost = running & ~accepted & (still | (rejected > REJECTIONS))
-    status = xp.where(running, _status(f, after, tol, state.floor), state.status)
-    status = xp.where(lost, xp.full_like(status, Status.NO_DESCENT.code), status)
+    margin = noise(state.point.local.value, state.floor)
+    after, _, lost = method.next(f, state.point, margin)
+    after = trees.select(running, after, state.point)
+    status = xp.where(running, _status(after, tol, state.floor), state.status)
+    for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):
+        status = xp.where(running & ends, xp.full_like(status, code.code), status)
     n_iter = state.n_iter + xp.astype(running, state.n_iter.dtype)
-    return BatchState(after, state.floor, status, n_iter, rejected)
+    return BatchState(after, state.floor, status, n_iter)
 
 
-def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
-    """CONVERGED where both parts of the gap are small, or as small as rounding of the data lets them be; NON_FINITE."""
+def _status(point: Point, tol: Array, floor: Array) -> Array:
+    """CONVERGED where the certificate is small, or as small as rounding of the data lets it be; NON_FINITE."""
     xp = namespace_of(point.theta)
     value = point.local.value
-    small = negligible_gap(value, tol, floor)
-    done = (point.gap_A <= small) & (point.gap_B <= small)
-    if not f.problem.mu:
-        # no objective is below 0: one that is 0 to rounding of its residual is at its minimum, whatever its slope
-        done = done | (value <= (100 * xp.finfo(value.dtype).eps) ** 2 * floor)
+    done = point.decrease <= negligible_decrease(value, tol, floor)
     finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
     code = xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)
@@ -309,7 +275,18 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
 
 def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
     low = f.lower(f.outputs(theta))
-    return low.w, _small.condition(f.backend, low.factor.R)
+    return low.w, _condition(f.backend, low.factor.R)
+
+
+def _condition(backend: Backend, R: Array) -> Array:
+    """2-norm condition numbers, shape (b,); NaN where a matrix is not finite."""
+    xp = namespace_of(R)
+    fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
+    eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
+    # a library's decomposition may raise for all where one holds NaN
+    s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
+    ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
+    return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))
 
 
 def _least(size: int, compiled: bool) -> int:

@@ -5,7 +5,7 @@ The formulas are those of ``docs/mathematics.md``. Derivatives of `w` along a di
 ``dw = -R^-1 (R^-H dM^H r + Q^H (dM w - dy))``,
 
 so that the residual's whole Jacobian (Golub, Pereyra 1973) costs one tangent of the user's functions per entry of
-theta, whatever the number of problems. Vectors over rows lie along the last axis: see `_small`.
+theta, whatever the number of problems. Vectors over rows lie along the last axis: see `core.small`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.batch import _small
-from xvarpro.batch._small import Factor
-from xvarpro.batch.region import Regions
-from xvarpro.core import trees
+from xvarpro.core import small, trees
 from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
+from xvarpro.objective.gauss_newton import Local
 from xvarpro.problem.problem import Level, Problem
-
-
-class Local(NamedTuple):
-    """The objectives at a point."""
-
-    value: Array  # (b,)
-    grad: Array  # (b, p)
-    curvature: Array  # (b, p, p), Gauss-Newton matrices
-    deficient: Array  # (b,), whether the lower level has no unique solution
+from xvarpro.sets.regions import Regions
 
 
 class Outputs(NamedTuple):
@@ -128,14 +119,14 @@ class Batch:
         level: Any = self.problem.lower
         M, y = outputs.M_L.mT, rows(level.y if outputs.y_L is None else outputs.y_L)
         xp = namespace_of(M)
-        f = _small.factor(_stacked(M, level))
-        along = _small.coefficients(f, y)
-        lost = _small.deficient(f, M.shape[-1])
+        f = small.factor(_stacked(M, level))
+        along = small.coefficients(f, y)
+        lost = small.deficient(f, M.shape[-1])
         if trees.is_array(level.lam):
             lost = lost & (level.lam == 0)
         elif level.lam:
             lost = xp.zeros_like(lost)
-        return Lower(f, _small.solve_upper(f.R, along), -_small.rest(f, y, along), lost)
+        return Lower(f, small.solve_upper(f.R, along), -small.rest(f, y, along), lost)
 
     def _upper_residual(self, outputs: Outputs, low: Lower) -> Array:
         """Residual of the upper level, the rows of its ridge last."""
@@ -152,34 +143,27 @@ class Batch:
         return xp.concat([r, _root(level.lam, xp) * Ow], axis=-1)
 
     def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
-        """Values, gradients, and the Jacobians (b, p, ...) up to an orthogonal matrix."""
-        f, r, m = low.factor, low.r, outputs.M_L.shape[1]
-        X, C = self._moved(low, m, tangents)
-        p = len(tangents)
-        grad = _products(_grouped(X, p), r[..., :m])
-        outside = _small.rest(f, X, _small.coefficients(f, X))
-        # the two parts are orthogonal
-        parts = [_grouped(x, p) for x in (outside, _small.solve_adjoint(f.R, C))]
-        J = namespace_of(X).concat(parts, axis=2)
-        return _half_squares(r), grad, J
+        """Values, gradients, and Kaufman's Jacobians (b, p, ...): see `objective.gauss_newton`."""
+        f, p = low.factor, len(tangents)
+        X = self._moved(low, tangents)
+        grad = _products(_grouped(X, p), low.r[..., : X.shape[-1]])
+        return _half_squares(low.r), grad, _grouped(small.rest(f, X, small.coefficients(f, X)), p)
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, _, _ = low
-        X, C = self._moved(low, outputs.M_L.shape[1], tangents)
+        X, r = self._moved(low, tangents), low.r[..., : outputs.M_L.shape[1]]
         xp = namespace_of(X)
-        dw = -_small.solve_upper(f.R, _small.solve_adjoint(f.R, C) + _small.coefficients(f, X))
+        C = xp.concat([r @ _conj(t.M_L) for t in tangents], axis=1)  # ``dM^H r``
+        dw = -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, X))
         own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
         J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
         r = self._upper_residual(outputs, low)
         J = _grouped(J, len(tangents))
         return _half_squares(r), _products(J, r), J
 
-    def _moved(self, low: Lower, m: int, tangents: list[Outputs]) -> tuple[Array, Array]:
-        """``dM w - dy`` and ``dM^H r`` for all tangents, those of one problem behind one another: (b, p k, ...)."""
-        xp, r = namespace_of(low.w), low.r[..., :m]
-        X = [_less(low.w @ t.M_L.mT, t.y_L) for t in tangents]
-        C = [r @ _conj(t.M_L) for t in tangents]
-        return xp.concat(X, axis=1), xp.concat(C, axis=1)
+    def _moved(self, low: Lower, tangents: list[Outputs]) -> Array:
+        """``dM w - dy`` for all tangents, those of one problem behind one another, (b, p k, m)."""
+        return namespace_of(low.w).concat([_less(low.w @ t.M_L.mT, t.y_L) for t in tangents], axis=1)
 
 
 def rows(y: Array) -> Array:
@@ -216,7 +200,7 @@ def _real(x: Array) -> Array:
 
 def _half_squares(r: Array) -> Array:
     xp = namespace_of(r)
-    return 0.5 * xp.sum(_small.squares(r), axis=1)
+    return 0.5 * xp.sum(small.squares(r), axis=1)
 
 
 def _grouped(X: Array, p: int) -> Array:
@@ -229,4 +213,4 @@ def _products(J: Array, r: Array) -> Array:
     """``Re <J_i, r>`` for the rows of J, shape (b, p)."""
     xp = namespace_of(J)
     flat = xp.reshape(r, (r.shape[0], r.shape[1] * r.shape[2]))
-    return _real(_small.products(J, flat))
+    return _real(small.products(J, flat))

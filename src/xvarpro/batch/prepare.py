@@ -11,7 +11,6 @@ import optree
 
 from xvarpro.backends import Backend, exchange
 from xvarpro.batch.objective import Batch
-from xvarpro.batch.region import Regions
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
@@ -25,6 +24,7 @@ from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.sets import norms
 from xvarpro.sets.region import resolve
+from xvarpro.sets.regions import Regions
 
 PROBED = 64  # problems that the check of independence looks at
 

@@ -56,7 +56,7 @@ class ManyResult:
     @property
     def success(self) -> np.ndarray:
         """Which problems met the tolerance, shape (b,)."""
-        return self.status == Status.CONVERGED.code
+        return np.isin(self.status, [s.code for s in Status if s.success])
 
     @property
     def counts(self) -> dict[Status, int]:

@@ -19,7 +19,7 @@ class Status(Enum):
     RUNNING = 0, "The solve has not ended."
     CONVERGED = (
         1,
-        "Both parts of the gap are below the tolerance, relative to the objective, or at the level of rounding.",
+        "What the objective can still lose is below the tolerance, relative to the objective, or at rounding.",
     )
     MAX_ITER = 2, "The iteration limit was reached before the tolerance."
     TIME_LIMIT = 3, "The time limit was reached before the tolerance."
@@ -55,14 +55,22 @@ class Status(Enum):
         ),
     )
 
+    ROUNDING = (
+        10,
+        (
+            "No step lowers the objective, and what a model of it promises is less than its rounding: the iterate is "
+            "as good as values of this precision can show. More digits take dtype='float64'."
+        ),
+    )
+
     def __init__(self, code: int, sentence: str) -> None:
         self.code = code
         self.sentence = sentence
 
     @property
     def success(self) -> bool:
-        """Whether the tolerance was met."""
-        return self is Status.CONVERGED
+        """Whether the tolerance was met, or as much of it as the precision allows."""
+        return self in (Status.CONVERGED, Status.ROUNDING)
 
     @classmethod
     def of(cls, code: float) -> Status:

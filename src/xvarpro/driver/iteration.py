@@ -15,6 +15,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.prepare import Prepared
+from xvarpro.objective.free_block import free_decrease
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
 
@@ -76,16 +77,33 @@ class Program:
         return lambda state: with_status(algorithm.finish(_for_step(f, state, tol, floor), region, state), tol, floor)
 
     def recheck(self, operands: Leaves) -> Callable[[State], State]:
-        """Value and certificate anew, with an inexact lower level solved as tightly as it can be."""
+        """The certificate of a point that seems to have converged anew: see `doubtful`.
+
+        An inexact lower level is solved as tightly as it can be, and the curvature of the free block is looked at.
+        """
         f, region, _, tol, floor = self._filled(operands)
 
         def run(state: State) -> State:
             it = state.iterate
-            point, _, direction = certified(f, region, it.theta)
+            point, grad, direction = certified(f, region, it.theta)
             it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
+            if region.free:
+                square = it.gap_B * it.gap_B
+                one = namespace_of(square).ones_like(square)
+                square = namespace_of(square).where(square > 0, square, one)
+                it = it._replace(bend=free_decrease(f, region, it.theta, grad) / square)
             return with_status(state._replace(iterate=it), tol, floor)
 
         return run
+
+    @staticmethod
+    def doubtful(f: Objective, region: Region, state: State) -> bool:
+        """Whether a point that has converged is looked at again: its certificate depends on what it does not know.
+
+        A loose tolerance of the lower level may leave out a direction that hardly shows in the residual, and the
+        gradient of free leaves says what they can gain only together with the curvature there.
+        """
+        return not f.exact or (bool(region.free) and isinstance(state.iterate.decrease, tuple))
 
     def whole(self, backend: Backend, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Iterate, Array]:
         """A solve in one loop, to compile, differentiate or map over a batch: its last iterate, and w there, (n, k)."""
@@ -103,9 +121,13 @@ class Program:
             n, state = converge(carry)
             return n, recheck(state)
 
-        f, _, algorithm, *_ = self._filled(operands)
+        f, region, algorithm, *_ = self._filled(operands)
         carry = (0 * state.iterate.status, state)
-        _, state = converge(carry) if f.exact else backend.while_loop(going, converge_and_recheck, carry)
+        if self.doubtful(f, region, state):
+            carry = (carry[0], recheck(state))
+            _, state = backend.while_loop(going, converge_and_recheck, carry)
+        else:
+            _, state = converge(carry)
         if not algorithm.certifies_every_iteration:
             state = self.end(operands)(state)
         code = state.iterate.status
@@ -131,13 +153,40 @@ def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
     return xp.maximum(tol * xp.abs(value), (ROUNDING * xp.finfo(value.dtype).eps) * floor)
 
 
+def negligible_decrease(value: Array, tol: Array, floor: Array) -> Array:
+    """The decrease below which a solve has converged: ``tol^2 |f|``, or what rounding of the data leaves open.
+
+    Twice a Gauss-Newton model's decrease over ``|r|^2`` is the square of the relative offset of Bates and Watts (1981),
+    which does not change with the units of theta.
+    """
+    xp = namespace_of(value)
+    rounding = ROUNDING * xp.finfo(value.dtype).eps
+    least = xp.maximum((tol * tol) * xp.abs(value), rounding**2 * floor)
+    # a residual that is 0 to rounding has no slope that means anything
+    return xp.where(xp.abs(value) <= (10 * rounding) ** 2 * floor, xp.full_like(least, xp.inf), least)
+
+
+def noise(value: Array, floor: Array) -> Array:
+    """By how much computed objectives near `value` may differ from rounding alone; see `Objective.rounding`."""
+    xp = namespace_of(value)
+    size = xp.abs(value)
+    return trees.rounding(size + xp.sqrt(size * floor))
+
+
 def with_status(state: State, tol: Array, floor: Array) -> State:
     """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
     xp = namespace_of(it.value)
     small = negligible_gap(it.value, tol, floor)
-    converged = (it.gap_A + it.slack <= small) & (it.gap_B <= small)
-    code = xp.where(converged, xp.full_like(it.status, Status.CONVERGED.code), it.status)
+    least = negligible_decrease(it.value, tol, floor)
+    if isinstance(it.decrease, tuple):
+        done = (it.gap_A + it.slack <= small) & (it.bend * it.gap_B * it.gap_B <= least)
+    else:
+        done = it.decrease <= least
+    code = xp.where(done, xp.full_like(it.status, Status.CONVERGED.code), it.status)
+    if not isinstance(it.decrease, tuple):
+        flat = (code == Status.NO_DESCENT.code) & (it.decrease <= noise(it.value, floor))
+        code = xp.where(flat, xp.full_like(code, Status.ROUNDING.code), code)
     if isinstance(it.lower, LowerError):
         code, error = _inexact_status(it, it.lower, code, small)
         it = it._replace(lower=error)

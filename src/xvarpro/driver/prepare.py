@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 from xvarpro.backends import Backend, exchange, uncompiled
 from xvarpro.core import trees
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
@@ -42,6 +44,7 @@ class Prepared:
     compressed: bool
     structure: ModelStructure
     tally: exchange.Tally
+    unit: float = 1.0  # power of two by which the targets of `problem` are those of the caller
     progress: bool | None = None
 
     @property
@@ -66,7 +69,8 @@ class Prepared:
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
             transfer = Transfer(self.backend, self.dtype, self.device)
-            return transfer.weighted(transfer(block, "y", real=True, gaps=weights is not None), weights, "y")
+            y = transfer.weighted(transfer(block, "y", real=True, gaps=weights is not None), weights, "y")
+            return y if self.unit == 1.0 else self.unit * y
 
     def to_backend(self, x: Array) -> Array:
         """An array of the caller's, shaped like theta or w, in the dtype of the work."""
@@ -103,8 +107,12 @@ def prepare(
     dtype: str | None = None,
     progress: bool | None = None,
     deterministic: bool = False,
+    rescale: bool = False,
 ) -> Prepared:
-    """Check everything and move it. Raises before any work; see `solve` for the errors."""
+    """Check everything and move it. Raises before any work; see `solve` for the errors.
+
+    With `rescale` targets that are far from 1 are multiplied by a power of two, so that no square overflows.
+    """
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     to = destination(theta0, backend, device, dtype, deterministic)
@@ -117,6 +125,7 @@ def prepare(
         check_feasible(region.violation(theta))
         moved = transfer.problem(problem)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta)
+        moved, unit = _rescaled(moved, to.backend) if rescale else (moved, 1.0)
         moved, compressed = _compressed(moved, to.backend, structure)
         region = region if structure.exact else region.measured(theta)
     return Prepared(
@@ -132,8 +141,29 @@ def prepare(
         compressed=compressed,
         structure=structure,
         tally=tally,
+        unit=unit,
         progress=progress,
     )
+
+
+def _rescaled(problem: Problem, backend: Backend) -> tuple[Problem, float]:
+    """The problem with its targets times a power of two that brings them near 1, and that power.
+
+    ``w`` is multiplied by it and the objective by its square. Nothing is rounded; targets within a factor of 1024 of 1
+    are left as they are, and so are those that are functions, come in chunks, or have weights in a set.
+    """
+    levels = problem.levels
+    ys: list[Any] = [level.y for level in levels]
+    if problem.lower.W is not None or not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
+        return problem, 1.0
+    size = max(backend.to_floats([namespace_of(y).max(namespace_of(y).abs(y)) for y in ys]))
+    if not 0 < size < math.inf or 2.0**-10 <= size <= 2.0**10:
+        return problem, 1.0
+    unit = 2.0 ** -math.frexp(size)[1]
+    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0]), "mu": problem.mu * unit * unit}
+    if len(levels) > 1:
+        fields["upper"] = replace(levels[1], y=unit * ys[1])
+    return replace(problem, **fields), unit
 
 
 def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool]:

@@ -99,7 +99,7 @@ class Run:
     @property
     def scale(self) -> float:
         """What rounding of the objective is relative to, once the solve is started."""
-        return self.prepared.backend.to_floats([self.operands[1]])[0]
+        return self.prepared.backend.to_floats([self.operands[1]])[0] / self.prepared.unit**2
 
     @property
     def status(self) -> Status:
@@ -124,7 +124,7 @@ class Run:
             except linalg_errors():
                 return Status.NON_FINITE
             now = time.perf_counter() - began
-            self.rows += rows
+            self.rows += [self._in_units(row) for row in rows]
             self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
             value, gap_A, gap_B = self.rows[-1][:3]
             bar.update(len(rows), value, gap_A + gap_B)
@@ -132,17 +132,19 @@ class Run:
                 return Status.STOPPED if self.status is Status.RUNNING else self.status
         return self.status
 
-    def recheck_with_tight_lower_level(self) -> bool:
-        """Re-evaluate the gap with the lower level solved to its tightest tolerance.
-
-        Returns True if the solve has not converged after all and must continue: a loose tolerance may leave out a
-        direction that hardly shows in the residual.
-        """
-        if self.prepared.structure.exact:
+    def continues(self) -> bool:
+        """Look at the certificate of the last iterate again where it is in doubt: whether the iterations go on."""
+        prepared = self.prepared
+        if prepared.structure.exact and (self.modelled or not prepared.region.free):
             return False
         self.state = self._recheck(self.operands, self.state)
         self.rows[-1] = self._row()
         return self.status is Status.RUNNING
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the algorithm carries a model of the objective, which certifies its iterates."""
+        return not isinstance(self.state.iterate.decrease, tuple)
 
     def finish(self, status: Status) -> Status:
         """Certify the last iterate where the algorithm does not certify every one, in place of the last row."""
@@ -184,7 +186,12 @@ class Run:
         )
 
     def _row(self) -> list[float]:
-        return self.prepared.backend.to_floats(_record(self.state))
+        return self._in_units(self.prepared.backend.to_floats(_record(self.state)))
+
+    def _in_units(self, row: list[float]) -> list[float]:
+        """A row of `_RECORD` with value and gaps in the caller's units."""
+        unit = self.prepared.unit
+        return row if unit == 1.0 else [*(x / unit / unit for x in row[:3]), *row[3:]]
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
         """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
@@ -238,6 +245,7 @@ def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
     y = prepared.original.lower.y
     for block in _blocks(prepared, y):
         w = prepared.call(_solve_lower, theta, block)
+        w = w if prepared.unit == 1.0 else w / prepared.unit
         yield prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
 
 

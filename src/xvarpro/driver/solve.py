@@ -20,6 +20,7 @@ from xvarpro.driver.model_check import check_compiles, check_limits
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.run import DeadUnitsWarning, IterationInfo, Run
 from xvarpro.errors import ProblemError
+from xvarpro.objective.gauss_newton import has_jacobian
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe, fingerprints
 from xvarpro.results.result import Result
@@ -57,7 +58,9 @@ def solve(
     algorithm : Algorithm, optional
         One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
     tol : float
-        Both parts of the gap must fall below ``tol * |f|``.
+        Relative to the objective: the gap of the sets must fall below ``tol * |f|``, and what a quadratic model
+        promises in the free leaves below ``tol^2 * |f|``; for `LevenbergMarquardt` the latter in all leaves. Neither
+        has the units of theta.
     max_iter : int
         Iterations at most, >= 0.
     time_limit : float, optional
@@ -118,6 +121,7 @@ def solve(
         dtype=dtype,
         progress=progress,
         deterministic=deterministic,
+        rescale=True,
     )
     method = chosen(prepared, algorithm)
     if debug:
@@ -126,11 +130,11 @@ def solve(
         run = Run(prepared, method, tol)
         run.start()
         if max_iter == 0:  # the result is at theta0: an inexact lower level is solved tightly there
-            run.recheck_with_tight_lower_level()
+            run.continues()
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             status = run.iterate(max_iter, time_limit, callback, bar)
-            while status is Status.CONVERGED and run.recheck_with_tight_lower_level():
+            while status is Status.CONVERGED and run.continues():
                 status = run.iterate(max_iter, time_limit, callback, bar)
         return run.result(run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
 
@@ -153,7 +157,13 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     size = sum(math.prod(x.shape) for x in prepared.theta)
     region = prepared.region
     without = region.without_projection
-    method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free))
+    jacobian = has_jacobian(prepared.problem, prepared.structure)
+    method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free), jacobian)
+    if isinstance(method, algorithms.LevenbergMarquardt) and not jacobian:
+        raise ProblemError(
+            "LevenbergMarquardt needs designs that are arrays, with all rows in memory, a lower level that is solved "
+            "directly, and w free or in a linear set; got a level without one of these. Use ProjectedQuasiNewton"
+        )
     if method.needs_projection and without:
         raise ProblemError(
             f"{type(method).__name__} projects onto every set; got {without[0]!r}, which has no projection. "

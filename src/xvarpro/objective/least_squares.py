@@ -46,7 +46,7 @@ class EvaluatedLevel(NamedTuple):
 
     def half_ridge(self, w: Array) -> Array:
         """``1/2 |Omega w|^2``, 0-d: the derivative of f with respect to lam."""
-        Ow = self._times_omega(w)
+        Ow = self.times_omega(w)
         return 0.5 * inner(Ow, Ow)
 
     def slope(self, w: Array, r: Array) -> Array:
@@ -55,7 +55,7 @@ class EvaluatedLevel(NamedTuple):
 
     def ridge(self, w: Array) -> Array:
         """``lam Omega^H Omega w``, (n, k)."""
-        return self.lam * (w if self.Omega is None else as_operator(self.Omega).rmatvec(self._times_omega(w)))
+        return self.lam * (w if self.Omega is None else as_operator(self.Omega).rmatvec(self.times_omega(w)))
 
     def condition(self, w: Array, v: Array) -> Array:
         """``Re <grad_w f, v> = Re <M w - y, M v> + lam Re <Omega w, Omega v>``, 0-d."""
@@ -64,7 +64,7 @@ class EvaluatedLevel(NamedTuple):
 
     def coupling(self, w: Array, v: Array) -> Array:
         """``Re <Omega w, Omega v>``, 0-d."""
-        return inner(self._times_omega(w), self._times_omega(v))
+        return inner(self.times_omega(w), self.times_omega(v))
 
     def value_cotangents(self, outputs: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
         """Derivative of ``f(w)`` with respect to what the level's functions return, w held: ``r w^H`` for M."""
@@ -86,7 +86,7 @@ class EvaluatedLevel(NamedTuple):
             lam = -self.coupling(w, v)
         return LevelOutputs(outers(self.M, (-q, w), *((-s, x) for s, x in pairs)), like_target(q, outputs.y), lam)
 
-    def _times_omega(self, w: Array) -> Array:
+    def times_omega(self, w: Array) -> Array:
         return w if self.Omega is None else as_operator(self.Omega).matvec(w)
 
 

@@ -60,6 +60,15 @@ class Regions(Struct):
             out[i] = namespace_of(x).reshape(point, out[i].shape)
         return self.join(tuple(out))
 
+    def evened(self, x: Array) -> Array:
+        """Vectors (b, p) with the largest entry of a leaf everywhere in it, unless its set is one of bounds."""
+        xp, out = namespace_of(x), list(self.split(x))
+        for i, C in self.region.constrained:
+            if C.event_ndim:
+                largest = xp.max(xp.reshape(out[i], (x.shape[0], -1)), axis=1)
+                out[i] = xp.reshape(largest, (-1, *(1,) * self.one[i].ndim)) + xp.zeros_like(out[i])
+        return self.join(tuple(out))
+
     def tangents(self, x: Array) -> Array:
         """The matrices that project directions on the smallest face of each point, shape (b, p, p)."""
         xp = namespace_of(x)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
@@ -103,32 +102,25 @@ def solve_adjoint(R: Array, c: Array) -> Array:
 def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
     """Solve with the triangular matrix whose columns are the rows of `T`, unknown by unknown."""
     xp = namespace_of(T)
-    eye = xp.eye(T.shape[-1], dtype=T.dtype, device=device(T))
+    place = xp.arange(T.shape[-1], device=device(T))
     for j in order:
         x = c[..., j : j + 1] / T[:, j : j + 1, j : j + 1]
-        # the unknown itself replaces its right-hand side
-        c = c - x * (T[:, j : j + 1, :] - eye[j, :])
+        c = xp.where(place == j, x, c - x * T[:, j : j + 1, :])
     return c
 
 
 def solve(K: Array, c: Array) -> Array:
-    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there."""
+    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there.
+
+    Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
+    """
     xp = namespace_of(K)
     p = K.shape[-1]
-    eye = xp.eye(p, dtype=K.dtype, device=device(K))
-    A = xp.concat([K, xp.expand_dims(c, axis=2)], axis=2)
+    root = xp.sqrt(xp.linalg.diagonal(K))
+    root = xp.expand_dims(xp.where(root > 0, root, xp.ones_like(root)), axis=2)
+    A = xp.concat([K / root / root.mT, xp.expand_dims(c, axis=2) / root], axis=2)
+    place = xp.arange(p, device=device(K))[:, None]
     for j in range(p):
         row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]
-        A = A - (A[:, :, j : j + 1] - eye[:, j : j + 1]) * row
-    return A[:, :, p]
-
-
-def condition(backend: Backend, R: Array) -> Array:
-    """2-norm condition numbers, shape (b,); NaN where a matrix is not finite."""
-    xp = namespace_of(R)
-    fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
-    eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
-    # a library's decomposition may raise for all where one holds NaN
-    s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
-    ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
-    return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))
+        A = xp.where(place == j, row, A - A[:, :, j : j + 1] * row)
+    return A[:, :, p] / root[:, :, 0]

@@ -1,0 +1,349 @@
+"""Levenberg-Marquardt on the reduced residuals of one problem, or of a batch of them with a model each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, final
+
+from xvarpro.algorithms.common import add, status
+from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
+from xvarpro.backends import Backend
+from xvarpro.core import checks, small
+from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import raveled, select, unraveled
+from xvarpro.errors import ProblemError
+from xvarpro.objective.gauss_newton import Local, gauss_newton
+from xvarpro.objective.interface import Objective
+from xvarpro.problem.problem import Problem
+from xvarpro.sets.region import Region
+from xvarpro.sets.regions import Regions
+
+# rounds of a step in the face and one across; of gradient steps alone, without faces or without a projection
+ROUNDS, ALONE = 60, 200
+SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
+REJECTIONS = 60  # in a row, after which a problem has no descent
+
+
+class Model(NamedTuple):
+    """What the method carries of every problem."""
+
+    Q: Array  # (b, p, p), the quasi-Newton matrix
+    quasi: Array  # (b,), whether it is the model of the next step; the Gauss-Newton matrix is otherwise
+    scale: Array  # (b, p), largest diagonal of a Gauss-Newton matrix so far
+    damping: Array  # (b,)
+    growth: Array  # (b,), of the damping at the next refusal
+
+
+class Point(NamedTuple):
+    """Where every problem is, and its certificate; arrays over the batch."""
+
+    theta: Array  # (b, p)
+    local: Local
+    gap_A: Array
+    gap_B: Array
+    decrease: Array  # that the model promises over the whole set, without damping
+    model: Model
+    rejected: Array  # trials in a row
+
+
+class Batched(Protocol):
+    """Reduced objectives of a batch of problems, at vectors (b, p), and their sets."""
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def regions(self) -> Regions: ...
+    @property
+    def problem(self) -> Problem: ...
+
+    def local(self, x: Array) -> Local:
+        """Values, gradients and Gauss-Newton matrices."""
+
+
+@dataclass(frozen=True)
+class Single:
+    """One objective as a batch."""
+
+    f: Any  # a `Reduced` objective
+    regions: Regions
+
+    @property
+    def backend(self) -> Backend:
+        return self.f.backend
+
+    @property
+    def problem(self) -> Problem:
+        return self.f.problem
+
+    def local(self, x: Array) -> Local:
+        xp = namespace_of(x)
+        point, grad, J = gauss_newton(self.f, self.regions.split(x[0, :]))
+        return Local(*(xp.expand_dims(a, axis=0) for a in (point.value, grad, J @ J.T, xp.isnan(point.value))))
+
+
+class MarquardtState(NamedTuple):
+    """State of a solve."""
+
+    iterate: Iterate
+    point: Point
+
+
+@final
+@dataclass(frozen=True)
+class LevenbergMarquardt(Algorithm):
+    """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of them.
+
+    A step minimises a quadratic model over the sets, damped in the units of the model, with a damping that follows the
+    ratio of the decrease to the model's (Nielsen 1999). The model is the Gauss-Newton matrix of Kaufman's Jacobian
+    (1975) or, where that predicted the last change of the gradient badly, a BFGS matrix built upon it (Fletcher, Xu
+    1987): quadratic convergence for small residuals, superlinear for large ones. The decrease that the model promises
+    over the whole set certifies an iterate; no step and no status depends on the units of free or bounded parameters.
+    Sets that offer no projection are reached through their vertices alone: the model is then minimised roughly.
+
+    Parameters
+    ----------
+    damping : float
+        First damping, > 0, relative to the diagonal of the Gauss-Newton matrix.
+
+    Notes
+    -----
+    Oracle : LMO for the gap; projection and faces where the sets have them
+    Per iteration : 1 value, 1 gradient, 1 LMO, and a tangent of the model for each entry of theta
+    Memory : a few matrices with a row for each entry of theta
+    Polytope only : no
+    When : few parameters: rates, positions, widths
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.algorithms.LevenbergMarquardt()
+    LevenbergMarquardt(damping=0.001)
+    """
+
+    damping: float = 1e-3
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "damping")
+        if not self.damping:
+            raise ProblemError("LevenbergMarquardt: damping must be > 0, since it grows by factors; got 0")
+
+    # -- one problem
+
+    def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
+        xp = namespace_of(*theta)
+        point = self.first(Single(f, Regions(region, theta)), xp.expand_dims(raveled(theta), axis=0))
+        zero = xp.zeros_like(point.local.value[0])
+        blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero), zero)
+        return MarquardtState(_reported(blank, point), point)
+
+    def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:
+        iterate, noise = state.iterate, f.rounding(state.point.local.value)
+        point, accepted, lost = self.next(Single(f, Regions(region, iterate.theta)), state.point, noise)
+        xp = namespace_of(noise)
+        alpha = xp.astype(accepted[0], noise.dtype)
+        iterate = iterate._replace(
+            alpha_A=alpha if region.constrained else 0 * alpha,
+            alpha_B=alpha if region.free else 0 * alpha,
+            status=status(alpha, ~lost[0]),
+        )
+        return MarquardtState(_reported(iterate, point), point)
+
+    # -- a batch
+
+    def first(self, f: Batched, x: Array) -> Point:
+        """Where every problem starts, at x (b, p)."""
+        local = f.local(x)
+        xp = namespace_of(x)
+        one = xp.ones_like(local.value)
+        scale = xp.linalg.diagonal(local.curvature)
+        model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one)
+        rejected = xp.zeros(one.shape, dtype=xp.int32, device=device(x))
+        return Point(x, local, *self._certificate(f, x, local), model, rejected)
+
+    def next(self, f: Batched, point: Point, noise: Array) -> tuple[Point, Array, Array]:
+        """One trial per problem; which were accepted, and which problems have no descent, (b,).
+
+        `noise` is by how much values may differ from rounding alone: a trial within it is accepted for less that is
+        left to gain.
+        """
+        xp = namespace_of(point.theta)
+        trial, promised = self._trial(f, point)
+        local, step = f.local(trial), trial - point.theta
+        gap_A, gap_B, decrease = self._certificate(f, trial, local)
+        level = (xp.abs(local.value - point.local.value) <= noise) & (decrease < point.decrease)
+        accepted, model = self._updated(point, local, step, promised, level)
+        accepted = accepted & xp.isfinite(gap_A + gap_B)
+        after = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
+        refused = point._replace(model=model, rejected=point.rejected + 1)
+        eps = xp.finfo(trial.dtype).eps
+        # NaN counts as moved: a shorter step may be better
+        still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
+        after = select(accepted, after, refused)
+        return after, accepted, ~accepted & (still | (after.rejected > REJECTIONS))
+
+    def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
+        """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
+        direction = f.regions.toward(x, local.grad)
+        xp = namespace_of(x)
+        diagonal = xp.linalg.diagonal(local.curvature)
+        # a direction of which the model knows nothing promises nothing
+        least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, xp.ones_like(diagonal))
+        _, decrease = minimise_model(f.backend, f.regions, x, local.grad, local.curvature + _diagonal(least))
+        if not f.problem.mu:  # no sum of squares is below 0
+            decrease = xp.minimum(decrease, local.value)
+        return direction.gap_A, direction.gap_B, decrease
+
+    def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
+        """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
+        model, xp = point.model, namespace_of(point.theta)
+        # entries of theta that the residual does not depend on are held by the largest scale
+        largest = xp.max(model.scale, axis=1, keepdims=True)
+        held = xp.where(largest > 0, largest, xp.ones_like(largest))
+        added = xp.expand_dims(model.damping, axis=1) * xp.where(model.scale > 0, model.scale, held)
+        B = select(model.quasi, model.Q, point.local.curvature)
+        trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
+        step = trial - point.theta
+        # the decrease of the model itself: the damping is no part of the objective
+        return trial, decrease + 0.5 * xp.vecdot(step, added * step)
+
+    def _updated(self, point: Point, new: Local, step: Array, promised: Array, level: Array) -> tuple[Array, Model]:
+        """Which trials are accepted, (b,), and the models after that."""
+        model, old = point.model, point.local
+        xp = namespace_of(promised)
+        brought = old.value - new.value
+        better = brought >= 1e-4 * promised
+        accepted = xp.isfinite(new.value) & (promised > 0) & (better | level)
+        ratio = brought / xp.where(promised > 0, promised, xp.ones_like(promised))
+        shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, xp.full_like(ratio, 0.1)), 2 * xp.ones_like(ratio))
+        shrink = xp.where(better, shrink, xp.full_like(ratio, 0.1))
+        root = xp.sqrt(xp.where(model.scale > 0, model.scale, xp.ones_like(model.scale)))
+        change = new.grad - old.grad
+        by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
+        quasi = xp.vecdot(by_secant, by_secant) < SWITCH * xp.vecdot(by_gauss, by_gauss)
+        after = Model(
+            _bfgs(select(quasi, model.Q, new.curvature), step, change),
+            quasi,
+            xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
+            model.damping * shrink,
+            4 * xp.ones_like(ratio),
+        )
+        # a refused step of the quasi-Newton model is tried again with the other one, before it is damped
+        one = xp.ones_like(ratio)
+        refused = model._replace(
+            quasi=xp.zeros_like(model.quasi),
+            damping=xp.where(model.quasi, one, model.growth) * model.damping,
+            growth=xp.where(model.quasi, one, 4 * one) * model.growth,
+        )
+        return accepted, select(accepted, after, refused)
+
+
+def _reported(iterate: Iterate, point: Point) -> Iterate:
+    """The iterate of a batch of one, and the work of one evaluation."""
+    return iterate._replace(
+        theta=unraveled(point.theta[0, :], iterate.theta),
+        value=point.local.value[0],
+        gap_A=point.gap_A[0],
+        gap_B=point.gap_B[0],
+        decrease=point.decrease[0],
+        counts=add(iterate.counts, values=1, gradients=1, lmos=1),
+    )
+
+
+def _diagonal(x: Array) -> Array:
+    """Diagonal matrices (b, p, p) of vectors (b, p)."""
+    xp = namespace_of(x)
+    return xp.expand_dims(x, axis=2) * xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
+
+
+def _bfgs(B: Array, s: Array, y: Array) -> Array:
+    """The BFGS update of `B`, as it is where the pair has no curvature."""
+    xp = namespace_of(B)
+    Bs = _times(B, s)
+    sy, sBs = xp.vecdot(s, y), xp.vecdot(s, Bs)
+    good = (sy > (100 * xp.finfo(B.dtype).eps) * xp.sqrt(xp.vecdot(s, s) * xp.vecdot(y, y))) & (sBs > 0)
+    safe = [xp.where(good, x, xp.ones_like(x)) for x in (sy, sBs)]
+    change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
+    return select(good, B + change, B)
+
+
+class _Walk(NamedTuple):
+    x: Array
+    slope: Array  # of the model, at x
+    length: Array  # of the next gradient step
+    decrease: Array  # of the model, so far
+    going: Array
+    n: Array
+
+
+def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array, B: Array) -> tuple[Array, Array]:
+    """``argmin <grad, x - theta> + 1/2 <x - theta, B (x - theta)>`` over the sets, and by how much it lies below 0.
+
+    Steps of Newton's method inside the smallest face take turns with projected gradient steps, which find the face
+    (More, Toraldo 1991); both with the exact step of a parabola, so that every point is feasible and none is worse. One
+    round does where no constraint is met. Where a set offers no projection the steps go toward its vertices, as in
+    Frank-Wolfe. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
+    """
+    xp = namespace_of(theta)
+    sets = [C for _, C in regions.region.constrained]
+    if not sets:
+        d = -small.solve(B, grad)
+        return theta + d, -0.5 * xp.vecdot(grad, d)
+    enough = xp.finfo(theta.dtype).eps ** 0.75
+    # gradient steps in the units of the model: those of theta do not count, where the sets are bounds
+    D = regions.evened(xp.linalg.diagonal(B))
+    D = xp.where(D > 0, D, xp.ones_like(D))
+    faces = all(C.has_faces and C.has_projection for C in sets)
+
+    def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
+        """To the lowest point of the model between x and `target`; P projects on the face of x."""
+        d = target - walk.x
+        if P is not None:
+            # the slope across the face is not small at a minimum, and would multiply the rounding of a step within
+            within = _times(P, d)
+            out = d - within
+            rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * xp.vecdot(walk.x, D * walk.x)
+            d = select(xp.vecdot(out, D * out) <= rounding, within, d)
+        Bd = _times(B, d)
+        down, bend = -xp.vecdot(walk.slope, d), xp.vecdot(d, Bd)
+        t = xp.where(bend > 0, down / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(down))
+        t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), xp.zeros_like(t))
+        by = xp.expand_dims(t, axis=1)
+        gained = walk.decrease + t * (down - 0.5 * t * bend)
+        return walk._replace(x=walk.x + by * d, slope=walk.slope + by * Bd, decrease=gained), d, down, bend
+
+    def round_(walk: _Walk) -> _Walk:
+        if faces:
+            P = regions.tangents(walk.x)
+            inside = P @ B @ P
+            # the identity outside the face, at the scale of the model
+            scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
+            step = _times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
+            walk, *_ = onward(walk, regions.nearest(walk.x - step, walk.slope), P)
+        target = regions.nearest(walk.x - xp.expand_dims(walk.length, axis=1) * walk.slope / D, walk.slope)
+        after, d, down, bend = onward(walk, target)
+        length = xp.where(bend > 0, xp.vecdot(d, D * d) / xp.where(bend > 0, bend, xp.ones_like(bend)), walk.length)
+        return after._replace(length=length, going=walk.going & (down > enough * after.decrease), n=walk.n + 1)
+
+    def unfinished(walk: _Walk) -> Array:
+        return xp.any(walk.going) & (walk.n < (ROUNDS if faces else ALONE))
+
+    down, zero = grad / D, xp.zeros_like(grad[:, 0])
+    bend = xp.vecdot(down, _times(B, down))
+    length = xp.where(bend > 0, xp.vecdot(grad, down) / xp.where(bend > 0, bend, xp.ones_like(bend)), 1 + 0 * bend)
+    n = xp.zeros((), dtype=xp.int32, device=device(theta))
+    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, length, zero, xp.any(grad != 0, axis=1), n))
+    return last.x, last.decrease
+
+
+def _times(B: Array, x: Array) -> Array:
+    return (B @ namespace_of(x).expand_dims(x, axis=2))[..., 0]
+
+
+def _outer(a: Array) -> Array:
+    xp = namespace_of(a)
+    return xp.expand_dims(a, axis=2) * xp.expand_dims(a, axis=1)
+
+
+def _eye(B: Array) -> Array:
+    return namespace_of(B).eye(B.shape[-1], dtype=B.dtype, device=device(B))

@@ -1,0 +1,87 @@
+"""Gauss-Newton models of the reduced objective, from one tangent of the user's functions for each entry of theta."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import inner, is_complex, raveled, unraveled
+from xvarpro.objective.in_memory import ModelStructure
+from xvarpro.objective.least_squares import EvaluatedLevel
+from xvarpro.objective.reduced import Point, Reduced
+from xvarpro.operators import Dense, Weighted
+from xvarpro.operators.interface import Operator
+from xvarpro.problem.problem import Problem
+
+
+class Local(NamedTuple):
+    """The objectives of a batch of problems at one point each, and their Gauss-Newton matrices."""
+
+    value: Array  # (b,)
+    grad: Array  # (b, p)
+    curvature: Array  # (b, p, p)
+    deficient: Array  # (b,), whether the lower level has no unique solution
+
+
+def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
+    """Whether `gauss_newton` is for this problem: designs that are arrays, all rows in memory, no bounds on w."""
+    W = problem.lower.W
+    if not structure.exact or problem.in_rows or not (W is None or W.linear):
+        return False
+    outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
+    return all(_is_array(level.M) for level in (outputs.lower, outputs.upper) if level is not None)
+
+
+def _is_array(M: Operator) -> bool:
+    return isinstance(M, Dense) or (isinstance(M, Weighted) and isinstance(M.M, Dense))
+
+
+def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
+    """The point at theta, the gradient (p,), and the Jacobian (p, N) of the upper residual with the rows of its ridge.
+
+    The tangent of w along an entry of theta is ``dw = -H^-1 (M^H (dM w - dy) + dM^H r)``. The second term is orthogonal
+    to the residual of a separable problem and left out there (Kaufman 1975): the gradient stays ``Re J r``, and the
+    Gauss-Newton matrix changes by terms of the order that it leaves out anyway.
+    """
+    outputs, _ = f.evaluate_or_nan(theta)
+    point = f.point_of(theta, outputs)
+    low, upper = f.levels(outputs)
+    solver, system = f.solver(low), low.system
+    w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, low.residual(point.w))
+    separable = f.problem.is_separable
+    xp = namespace_of(w)
+
+    def held(*arrays: Array) -> Leaves:
+        """What the levels are made of, as functions of theta alone: w and r are constants."""
+        found = f.evaluate(arrays[: len(theta)], arrays[len(theta) :])
+        low, upper = f.levels(found)
+        if separable:
+            return (low.residual(w),)
+        slope = low.M.rmatvec(r) if found.lower.lam is None else low.M.rmatvec(r) + low.ridge(w)
+        return low.residual(w), slope, upper.residual(w)
+
+    _, push = f.backend.linearise(held, theta, f.constants)
+    flat = raveled(theta)
+    eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+    rows, slopes = [], []
+    for j in range(flat.shape[0]):
+        X, *rest = push(unraveled(eye[j, :], theta))
+        dw = -solver.argmin(f.backend, system, point.factor, X)
+        if separable:
+            slopes.append(inner(X, r))
+            rows.append(_row(low, X + low.M.matvec(dw), dw))
+            continue
+        C, U = rest
+        v = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
+        dw = dw if v is None else dw - v
+        rows.append(_row(upper, U + upper.M.matvec(dw), dw))
+    return point, xp.stack(slopes) if separable else raveled(f.gradient(point)), xp.stack(rows)
+
+
+def _row(level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
+    """The tangent of a level's residual, and of the rows of its ridge, as one vector of real numbers."""
+    parts = (dr, level.system.root * level.times_omega(dw)) if level.system.ridged else (dr,)
+    v = raveled(parts)
+    xp = namespace_of(v)
+    return xp.concat([xp.real(v), xp.imag(v)]) if is_complex(v) else v

@@ -1,0 +1,292 @@
+"""Levenberg-Marquardt in `solve`: Kaufman's Jacobian, few iterations, sets, and the same answers in any units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import xvarpro as xv
+from xvarpro import algorithms
+from xvarpro.driver.prepare import prepare
+from xvarpro.objective.gauss_newton import gauss_newton
+
+from .support import error, rng, send
+
+T = np.linspace(0.0, 2.0, 60)
+RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
+
+
+def decays(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def with_offset(theta, t):
+    xp = xv.array_namespace(theta)
+    M = decays(theta, t)
+    return xp.concat([M, xp.ones_like(M[:, :1])], axis=1)
+
+
+def signal(k=None, seed=0):
+    draw = rng(seed)
+    w = np.array([2.0, 1.0]) if k is None else draw.uniform(0.5, 2.0, (2, k))
+    y = np.exp(-T[:, None] * RATES) @ w
+    return y + SPREAD * draw.normal(size=y.shape)
+
+
+def model_at(problem, theta):
+    prepared = prepare(problem, theta)
+    return gauss_newton(prepared.assemble(prepared.problem), prepared.theta)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3])
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_the_jacobian_is_the_projected_tangent_of_the_design(kind, k, lam):
+    """Kaufman's: ``(I - Q Q^H) [dM w - dy; 0]`` with Q of ``[M; sqrt(lam) I]``."""
+    y = signal(k) + (1j * signal(k, seed=1) if kind == "complex" else 0.0)
+    theta = np.array([0.7, 4.0])
+    _, gradient, J = model_at(xv.separable(decays, y, data=T, lam=lam), theta)
+    M = np.exp(-T[:, None] * theta)
+    Q = np.linalg.qr(np.vstack([M, lam**0.5 * np.eye(2)]))[0]
+    target = np.vstack([y.reshape(60, -1), np.zeros((2, k or 1))])
+    R = Q.T @ np.vstack([M, lam**0.5 * np.eye(2)])
+    w = np.linalg.solve(R, Q.T @ target)
+    r = np.vstack([M, lam**0.5 * np.eye(2)]) @ w - target
+    rows = []
+    for j in range(2):
+        dM = np.zeros_like(M)
+        dM[:, j] = -T * M[:, j]
+        moved = np.vstack([dM @ w, np.zeros((2, k or 1))])
+        rows.append((moved - Q @ (Q.T @ moved)).ravel())
+    want = np.array(rows)
+    assert error(J @ J.T, (want @ want.conj().T).real) <= 1e-12
+    assert error(gradient, (want.conj() @ r.ravel()).real) <= 1e-12
+
+
+def test_the_jacobian_of_two_levels_is_that_of_the_upper_residual():
+    y, upper = signal(2), signal(2, seed=3)
+    halves = {"train": T[::2], "test": T[1::2]}
+    problem = xv.bilevel(
+        lower=xv.Level(lambda theta, t: decays(theta, t["train"]), y[::2], lam=1e-2),
+        upper=xv.Level(lambda theta, t: decays(theta, t["test"]), upper[1::2], lam=0.5),
+        data=halves,
+    )
+
+    def residual(theta):
+        M = np.exp(-halves["train"][:, None] * theta)
+        w = np.linalg.solve(M.T @ M + 1e-2 * np.eye(2), M.T @ y[::2])
+        return np.concatenate(
+            [(np.exp(-halves["test"][:, None] * theta) @ w - upper[1::2]).ravel(), 0.5**0.5 * w.ravel()]
+        )
+
+    theta, h = np.array([0.7, 4.0]), 1e-6
+    want = np.array([(residual(theta + h * e) - residual(theta - h * e)) / (2 * h) for e in np.eye(2)])
+    point, gradient, J = model_at(problem, theta)
+    assert error(J @ J.T, want @ want.T) <= 1e-7
+    assert error(gradient, want @ residual(theta)) <= 1e-7
+    assert float(point.value) == pytest.approx(0.5 * residual(theta) @ residual(theta), rel=1e-12)
+
+
+def six(noise=1e-3):
+    draw = rng(0)
+    t = np.linspace(0.0, 10.0, 900)
+    rates = np.array([0.1, 0.4, 1.0, 2.5, 6.0, 15.0])
+    y = np.exp(-np.outer(t, rates)) @ draw.normal(size=(6, 50)) + noise * draw.normal(size=(900, 50))
+    return xv.separable(decays, y, data=t), rates * np.array([1.5, 1.5, 1.5, 1.4, 1.3, 1.3]), None
+
+
+def offset():
+    return xv.separable(with_offset, signal() + 0.5, data=T), np.array([0.5, 8.0]), None
+
+
+def simplex():
+    t = np.linspace(0.0, 2.0, 200)
+    y = np.exp(-np.outer(t, [0.5, 2.5, 9.0])) @ np.array([1.0, -2.0, 3.0]) + 1e-3 * rng(0).normal(size=200)
+    return xv.separable(decays, y, data=t, lam=1e-6), np.array([4.0, 4.5, 3.5]), xv.sets.Simplex(12.0)
+
+
+def bound():
+    """The smaller rate is below the bound, and the start is next to two equal rates."""
+    return xv.separable(decays, signal(), data=T), np.array([2.0, 2.001]), xv.sets.Box(1.2, 20.0)
+
+
+def two():
+    return xv.separable(decays, signal(), data=T), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+
+
+PROBLEMS = {"six": (six, 15), "offset": (offset, 15), "simplex": (simplex, 15), "bound": (bound, 16), "two": (two, 10)}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_few_iterations(name):
+    made, most = PROBLEMS[name]
+    problem, theta0, over = made()
+    fit = xv.solve(problem, theta0, over=over)
+    assert "LevenbergMarquardt" in fit.algorithm
+    assert fit.status is xv.Status.CONVERGED
+    assert fit.n_iter <= most
+    other = xv.solve(problem, fit.theta, over=over, algorithm=algorithms.SpectralProjectedGradient(), max_iter=300)
+    assert fit.value <= other.value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("backend", ["array-api-strict", "torch", "jax"])
+def test_every_backend_takes_the_same_steps(backend):
+    problem, theta0, over = two()
+    fits = [xv.solve(problem, theta0, over=over, backend=name) for name in ("numpy", backend)]
+    assert fits[0].n_iter == fits[1].n_iter
+    assert error(fits[1].theta, fits[0].theta) <= 1e-9
+    np.testing.assert_allclose(fits[1].trace.value, fits[0].trace.value, rtol=1e-9)
+
+
+def test_an_active_bound_has_scipys_minimum():
+    problem, theta0, over = bound()
+
+    def residual(theta):
+        M = np.exp(-T[:, None] * theta)
+        return M @ np.linalg.lstsq(M, signal(), rcond=None)[0] - signal()
+
+    want = scipy.optimize.least_squares(residual, [1.3, 6.0], bounds=(1.2, 20.0), xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    fit = xv.solve(problem, theta0, over=over)
+    assert fit.value == pytest.approx(want.cost, rel=1e-8)
+    assert error(np.sort(fit.theta), np.sort(want.x)) <= 1e-5
+    assert fit.theta.min() == 1.2
+
+
+def test_a_batch_of_one_is_a_solve():
+    y, theta0 = signal(), np.array([0.7, 4.0])
+    one = xv.solve(xv.separable(decays, y, data=T), theta0, tol=1e-8)
+
+    def together(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(data, axis=1)[None, ...] * xp.expand_dims(theta, axis=1))
+
+    many = xv.solve_many(xv.separable(together, y[None, :], data=T), theta0[None, :], tol=1e-8)
+    assert many.n_iter[0] == one.n_iter
+    assert error(many.theta[0], one.theta) <= 1e-11
+    assert many.value[0] == pytest.approx(one.value, rel=1e-12)
+
+
+def test_a_minimum_with_a_large_residual_is_reached_fast():
+    """A model that fits badly: Gauss-Newton alone is slow there, and the quasi-Newton model takes over."""
+    t = np.linspace(0.0, 3.0, 40)
+    y = np.sin(6 * t) + 0.3
+    problem = xv.separable(decays, y, data=t)
+    fit = xv.solve(problem, np.array([0.3, 2.0]), tol=1e-8, algorithm=algorithms.LevenbergMarquardt())
+    assert fit.success
+    assert fit.n_iter <= 60
+    _, gradient = xv.value_and_gradient(problem, fit.theta)
+    assert np.abs(gradient).max() <= 1e-6 * fit.value
+
+
+def test_levels_without_a_jacobian_are_refused():
+    problem = xv.separable(decays, signal(), data=T, W=xv.lower.Nonnegative())
+    with pytest.raises(xv.errors.ProblemError, match="LevenbergMarquardt needs designs that are arrays"):
+        xv.solve(problem, np.array([0.7, 4.0]), algorithm=algorithms.LevenbergMarquardt())
+    fit = xv.solve(problem, np.array([0.7, 4.0]))
+    assert "LevenbergMarquardt" not in fit.algorithm
+
+
+# -- units -------------------------------------------------------------------------------------------------------------
+
+UNITS = {
+    "rates": ([1e-8, 1e8], 1.0),
+    "small rates": ([1e-8, 1e-8], 1.0),
+    "large targets": ([1.0, 1.0], 1e80),
+    "small targets": ([1.0, 1.0], 1e-80),
+    "all": ([1e6, 1e-6], 1e70),
+}
+
+
+@pytest.mark.parametrize("over", [None, "box"])
+@pytest.mark.parametrize("name", UNITS)
+def test_other_units_give_the_same_solve(name, over):
+    units, size = np.array(UNITS[name][0]), UNITS[name][1]
+
+    def scaled(theta, data):
+        return decays(theta * data["unit"], data["t"])
+
+    def solved(units, size, order=slice(None)):
+        problem = xv.separable(scaled, size * signal()[order], data={"t": T[order], "unit": units})
+        sets = None if over is None else xv.sets.Box(1.2 / units, 20.0 / units)
+        return xv.solve(problem, np.array([1.3, 8.0]) / units, over=sets)
+
+    want, got = solved(np.ones(2), 1.0), solved(units, size)
+    assert got.status is want.status is xv.Status.CONVERGED
+    assert error(got.theta * units, want.theta) <= 1e-6
+    assert got.value / size**2 == pytest.approx(want.value, rel=1e-9)
+    assert error(got.w / size, want.w) <= 1e-6
+    assert abs(got.n_iter - want.n_iter) <= 2
+    turned = solved(units, size, slice(None, None, -1))
+    assert turned.status is want.status
+    assert error(turned.theta * units, want.theta) <= 1e-7
+
+
+@pytest.mark.parametrize("size", [1e12, 1.0, 1e-12])
+@pytest.mark.parametrize("unit", [1e4, 1.0, 1e-4])
+def test_other_units_in_single_precision(unit, size):
+    data = {"t": T.astype("f4"), "unit": np.float32(unit) * np.ones(2, "f4")}
+
+    def scaled(theta, data):
+        return decays(theta * data["unit"], data["t"])
+
+    problem = xv.separable(scaled, (size * signal()).astype("f4"), data=data)
+    fit = xv.solve(problem, (np.array([0.5, 8.0]) / unit).astype("f4"))
+    want = xv.solve(xv.separable(decays, signal(), data=T), np.array([0.5, 8.0]))
+    assert fit.success
+    assert error(fit.theta * unit, want.theta) <= 1e-3
+
+
+ALGORITHMS = {
+    "default": None,
+    "spectral": algorithms.SpectralProjectedGradient(),
+    "quasi-Newton": algorithms.ProjectedQuasiNewton(),
+    "accelerated": algorithms.AcceleratedProjectedGradient(),
+    "paper": algorithms.cr_varpro(),
+}
+
+
+def peak(theta, x):
+    xp = xv.array_namespace(theta)
+    return xp.expand_dims(xp.exp(-0.5 * ((x - theta[1]) / theta[0]) ** 2), axis=1)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_converged_means_a_small_offset(dtype, unit, name):
+    """A peak and a start far beside it, where the gradient is small in any units but its own."""
+    x = np.linspace(400.0, 500.0, 51)
+    y = 0.4 * np.exp(-0.5 * ((x - 451.5) / 4.1) ** 2) + 1e-3 * rng(0).normal(size=51)
+    problem = xv.separable(lambda theta, x: peak(theta * unit, x), y.astype(dtype), data=x.astype(dtype))
+    theta0 = (np.array([10.0, 480.0]) / unit).astype(dtype)
+    fit = xv.solve(problem, theta0, algorithm=ALGORITHMS[name], max_iter=300)
+    if not fit.success:
+        assert name != "default"
+        return
+    theta = np.asarray(fit.theta, np.float64) * unit
+
+    def residual(theta):
+        M = np.exp(-0.5 * ((x - theta[1]) / theta[0]) ** 2)[:, None]
+        return M @ np.linalg.lstsq(M, y, rcond=None)[0] - y
+
+    h = 1e-6 * np.abs(theta)
+    J = np.array(
+        [(residual(theta + s * e) - residual(theta - s * e)) / (2 * s) for s, e in zip(h, np.eye(2), strict=True)]
+    )
+    r = residual(theta)
+    Q = np.linalg.qr(J.T)[0]
+    offset = np.linalg.norm(Q.T @ r) / np.linalg.norm(r)
+    assert offset <= (1e-5 if dtype == "float64" else 3e-2)
+
+
+def test_targets_that_are_torchs_keep_their_values():
+    """Targets far from 1 are scaled inside a solve only."""
+    backend = xv.backends.get("torch")
+    y = send(backend, 1e30 * signal())
+    kept = y.clone()
+    fit = xv.solve(xv.separable(decays, y, data=send(backend, T)), send(backend, np.array([0.7, 4.0])))
+    assert fit.success
+    assert bool((y == kept).all())
+    assert fit.w.abs().max() > 1e30
