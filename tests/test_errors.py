@@ -440,6 +440,21 @@ def test_model_that_leaves_its_namespace(model, backend):
     rejects(model, ModelError, r"xv\.array_namespace\(theta\)", backend)
 
 
+def numpys_exponential(theta, data):
+    return data["t"][..., None] * np.exp(theta[..., None, :])
+
+
+@pytest.mark.filterwarnings("ignore:.*__array_wrap__.*:DeprecationWarning")
+def test_model_that_calls_numpy_is_given_the_line_to_write(backend):
+    problem = xv.separable(numpys_exponential, SIGNAL, data={"t": T})
+    message = r"got a call of NumPy's .*In the place of np\.exp, write xp\.exp with xp = xv\.array_namespace\(theta\)"
+    with pytest.raises(ModelError, match=message):
+        xv.solve(problem, START[:1], backend=backend.name)
+    batch = xv.separable(numpys_exponential, np.stack([SIGNAL, SIGNAL]), data={"t": T})
+    with pytest.raises(ModelError, match=message):
+        xv.solve_many(batch, START[:, None], backend=backend.name)
+
+
 @pytest.mark.parametrize("name", ["numpy", "array-api-strict", "jax"])
 def test_model_that_moves_to_another_framework(name):
     rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))

@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, operators, sets
+from xvarpro import algorithms, backends, errors, lower, operators, sets, special
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
@@ -53,6 +53,7 @@ __all__ = [
     "sets",
     "solve",
     "solve_many",
+    "special",
     "steps",
     "value_and_gradient",
     "verify",

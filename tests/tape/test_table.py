@@ -43,7 +43,8 @@ def test_every_rule_has_a_case_that_runs_it(monkeypatch):
 
     monkeypatch.setattr(Tape, "_pull", spy)
     run_every_case(NUMPY.xp)
-    assert set(SIMPLE) | set(PRIMITIVES) == seen
+    # functions given with their derivatives are no functions of the standard: tests/test_special.py
+    assert set(SIMPLE) | set(PRIMITIVES) == seen | {"_smooth"}
     public = {name for name in (*SIMPLE, *PRIMITIVES, *COMPOSITES) if not name.startswith("_")}
     assert public | {"_getitem"} == set(CASES)
 

@@ -16,6 +16,7 @@ from cupy import ndarray
 from cupyx import errstate, geterr, scatter_add
 from cupyx.scipy.linalg import solve_triangular
 
+from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.core.namespace import adjoint
@@ -110,6 +111,11 @@ class CuPyBackend(SuiteHooks, TapedBackend):
         from cupyx.scipy.sparse import coo_matrix  # slow to import, and few use it
 
         return coo_matrix((data, (rows, columns)), shape=shape).tocsr() @ w
+
+    def special(self, x: ndarray, name: str, n: int) -> ndarray:
+        import cupyx.scipy.special  # slow to import, and few use it
+
+        return derivative(cupyx.scipy.special, x, name, n)
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

@@ -47,6 +47,10 @@ class HostedBackend(TapedBackend):
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         return self._by_numpy("solve_triangular", R, B, lower=lower, transpose=transpose)
 
+    def special(self, x: Array, name: str, n: int) -> Array:
+        """Derivative n of a function of `xv.special`, by SciPy."""
+        return self._by_numpy("special", x, name=name, n=n)
+
     def _by_numpy(self, method: str, *arrays: Array, **options: Any) -> Any:
         out = getattr(get("numpy"), method)(*(self.to_numpy(x) for x in arrays), **options)
         return tuple(self._from_numpy(x) for x in out) if isinstance(out, tuple) else self._from_numpy(out)

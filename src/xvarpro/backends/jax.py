@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from jax import Array
 
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.interface import Function, Linear, State
+from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
@@ -139,6 +141,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
 
         return BCOO((data, xp.stack([rows, columns], axis=1)), shape=shape) @ w
 
+    def special(self, x: Array, name: str, n: int) -> Array:
+        return _special(x, name, n)
+
     # -- control flow
 
     # Of a call outside of a compiled function, as a set's projection by itself, only single operations are compiled:
@@ -248,6 +253,36 @@ def _device_name(device: Any) -> str:
     if device.platform == "cpu":
         return "cpu"
     return f"{'cuda' if device.platform == 'gpu' else device.platform}:{device.id}"
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _special(x: Array, name: str, n: int) -> Array:
+    """A function of `xv.special`, or its n-th derivative."""
+    return derivative(_functions(), x, name, n)
+
+
+def _special_jvp(name: str, n: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (tangent,) = primals, tangents
+    return _special(x, name, n), tangent * _special(x, name, n + 1)
+
+
+_special.defjvp(_special_jvp)
+
+
+@cache
+def _functions() -> Any:
+    functions = jax.scipy.special
+    names = ("erf", "erfc", "gammaln", "digamma", "zeta")
+    return SimpleNamespace(
+        **{name: getattr(functions, name) for name in names},
+        erfcx=getattr(functions, "erfcx", _erfcx),  # JAX 0.8 and 0.9 have none
+    )
+
+
+def _erfcx(x: Array) -> Array:
+    low = xp.minimum(x, BORDER)
+    product = xp.exp(low * low) * jax.scipy.special.erfc(low)
+    return xp.where(x < BORDER, product, continued_fraction(xp.maximum(x, BORDER), 0))
 
 
 def _tracing() -> bool:

@@ -15,9 +15,11 @@ import numpy as np
 from numpy import ndarray
 
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
+from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.core.namespace import adjoint
+from xvarpro.errors import BackendNotInstalledError
 
 
 class NumPyBackend(SuiteHooks, TapedBackend):
@@ -120,6 +122,15 @@ class NumPyBackend(SuiteHooks, TapedBackend):
         except ImportError:
             return np.asarray(super().sparse_product(rows, columns, data, shape, w))
         return coo_array((data, (rows, columns)), shape=shape) @ w
+
+    def special(self, x: ndarray, name: str, n: int) -> Any:
+        try:
+            import scipy.special
+        except ImportError as error:
+            raise BackendNotInstalledError(
+                f"xv.special.{name} needs the package 'scipy', which is not installed: pip install 'xvarpro[scipy]'"
+            ) from error
+        return derivative(scipy.special, x, name, n)
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
 from xvarpro.backends.interface import Function, Linear
+from xvarpro.backends.special import derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.errors import ModelError, ProblemError
 
@@ -154,6 +155,9 @@ class TorchBackend(SuiteHooks, EagerBackend):
         M = torch.sparse_coo_tensor(torch.stack([rows, columns]), data, shape, check_invariants=True)
         return torch.sparse.mm(M, w)
 
+    def special(self, x: Tensor, name: str, n: int) -> Tensor:
+        return _Special.apply(x, name, n)
+
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
         precision = _full_precision() if torch.cuda.is_available() else nullcontext()
@@ -204,6 +208,25 @@ def _reproducible() -> TorchBackend:
 def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, int], w: Tensor) -> Tensor:
     terms = data.unsqueeze(1) * w[columns]
     return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
+
+
+class _Special(torch.autograd.Function):
+    """A function of `xv.special`: PyTorch's own derivatives of erfcx and gammaln lose most of their digits."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, name: str, n: int) -> Tensor:
+        return derivative(torch.special, x, name, n)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.name, ctx.n = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        return g * _Special.apply(*ctx.saved_tensors, ctx.name, ctx.n + 1), None, None
 
 
 class Switch:

@@ -58,11 +58,11 @@ class Batch:
 
     def __init__(self, problem: Problem, backend: Backend, treedef: Any, regions: Regions) -> None:
         self.problem, self.backend, self.treedef, self.regions = problem, backend, treedef, regions
-        self._constants, self._data = trees.partition(problem.data)
+        self.constants, self._data = trees.partition(problem.data)
 
-    def outputs(self, x: Array) -> Outputs:
-        """What the user's functions return for all problems."""
-        return self._call(self.regions.split(x), self._constants)
+    def outputs(self, x: Array, *constants: Array) -> Outputs:
+        """What the user's functions return for all problems; with other arrays of the data if they are given."""
+        return self._call(self.regions.split(x), constants or self.constants)
 
     def _call(self, leaves: Leaves, constants: Leaves) -> Outputs:
         problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), self._data.fill(constants)
@@ -85,7 +85,7 @@ class Batch:
             given[:] = [name for name, y in found.items() if y is not None]
             return tuple(found[name] for name in given)
 
-        values, push = self.backend.linearise(flat, leaves, self._constants)
+        values, push = self.backend.linearise(flat, leaves, self.constants)
         outputs = Outputs(**dict(zip(given, values, strict=True)))
         low = self.lower(outputs)
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))

@@ -14,7 +14,7 @@ from xvarpro.batch.objective import Batch
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
+from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_array, check_feasible, check_fit, check_shared, model_failures
 from xvarpro.driver.transfer import Transfer
@@ -196,17 +196,17 @@ def _check_model(prepared: Prepared) -> bool:
     f = prepared.assemble(prepared.problem, prepared.regions)
     shapes: dict[str, tuple[int, ...]] = {}
 
-    def probe(x: Array) -> Array:
-        outputs = f.outputs(x)
+    def probe(x: Array, *constants: Array) -> Leaves:
+        outputs = f.outputs(x, *constants)
         for name, y in outputs._asdict().items():
             if y is not None:
                 check_array(y, f"the model function {name}", x, prepared.dtype)
                 shapes[name] = tuple(y.shape)
-        return x
+        return (x,)
 
     advice = "In a batch it is given leaves of theta with one entry per problem along the first axis"
     with model_failures(backend, advice):
-        backend.eval_shape(probe, x)
+        backend.eval_shape(lambda x: backend.vjp(probe, (x,), f.constants)[0], x)
     return _check_shapes(prepared.problem, shapes, x.shape[0])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
-from xvarpro.errors import ModelError, ProblemError
+from xvarpro.errors import BackendNotInstalledError, ModelError, ProblemError
 from xvarpro.lower import QR
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
@@ -60,12 +61,23 @@ def model_failures(backend: Backend, advice: str) -> Iterator[None]:
     """Turn what a user's function raises inside into a `ModelError` that ends with `advice`."""
     try:
         yield
-    except (ProblemError, ModelError):
+    except (ProblemError, ModelError, BackendNotInstalledError):
         raise
     except Exception as error:
+        if _called_numpy(error):
+            raise ModelError(
+                "a model function must compute with functions of its arrays' namespace; got a call of NumPy's on an "
+                f"array that the {backend.name} backend differentiates. In the place of np.exp, write xp.exp with "
+                "xp = xv.array_namespace(theta)"
+            ) from error
         raise ModelError(
             f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
         ) from error
+
+
+def _called_numpy(error: Exception) -> bool:
+    """Whether NumPy asked an array for one of its protocols, `__array__` or `__array_ufunc__`, and was refused."""
+    return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"
 
 
 def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: Any, theta: Leaves) -> ModelStructure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from xvarpro.backends.tape.rules.table import (
     FORWARD,
@@ -88,6 +89,15 @@ simple(
     lambda xp, g, y, _a, b: g * b / nonzero_or_one(xp, y),
 )
 simple("logaddexp", lambda xp, g, y, a, _b: g * xp.exp(a - y), lambda xp, g, y, _a, b: g * xp.exp(b - y))
+
+# --------------------------------------------------------------- functions given with all their derivatives
+
+
+@primitive("_smooth", forward=lambda xp, x, fun, n: fun(x, n=n))
+def _smooth(xp: Namespace, g: Array, _y: Array, x: Array, fun: Callable[..., Array], n: int) -> Array:
+    """``fun(x, n)`` is the n-th derivative of a real function of each entry."""
+    return g * xp._smooth(x, fun, n + 1)
+
 
 # ------------------------------------------------------------------------------------------- complex parts
 
