@@ -48,6 +48,8 @@ class JaxBackend(SuiteHooks, EagerBackend):
     # -- arrays
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
+        if dtype is not None and _is_half_on_host(x):
+            x = np.asarray(x).astype(dtype)  # XLA has no code for the conversion on processors without AVX
         if not isinstance(x, jax.Array):
             # jnp.asarray copies; from_dlpack would alias memory that the caller may write to
             x = np.asarray(x)
@@ -237,6 +239,13 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+def _is_half_on_host(x: Any) -> bool:
+    """Whether an array of float16 is in the memory of the processor."""
+    if getattr(x, "dtype", None) != np.float16 or isinstance(x, jax.core.Tracer):
+        return False
+    return not isinstance(x, jax.Array) or all(d.platform == "cpu" for d in x.devices())
 
 
 @cache
