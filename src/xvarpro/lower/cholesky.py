@@ -42,6 +42,8 @@ class Cholesky(LowerSolver):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.Cholesky())
     """
 
+    accumulation = Gram()
+
     def factor(self, backend: Backend, system: System) -> CholeskyFactor:
         S, units = _scaled(system)
         xp = namespace_of(S)
@@ -77,9 +79,6 @@ class Cholesky(LowerSolver):
     def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
         xp = namespace_of(factor.L)
         return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
-
-    def accumulation(self) -> Gram:
-        return Gram()
 
 
 def _scaled(system: System) -> tuple[Array, Array]:

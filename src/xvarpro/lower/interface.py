@@ -111,6 +111,7 @@ class LowerSolver(Struct):
     """
 
     exact: ClassVar[bool] = True  # whether answers are right to rounding; what others leave has to be estimated
+    accumulation: ClassVar[Accumulation | None] = None  # how rows in chunks are folded up; None needs all at once
 
     @abstractmethod
     def factor(self, backend: Backend, system: System) -> Any:
@@ -133,7 +134,3 @@ class LowerSolver(Struct):
     @abstractmethod
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """Rank, condition and kinks, for the report of a solve."""
-
-    def accumulation(self) -> Accumulation | None:
-        """How rows in chunks are folded up; None where all rows are needed at once."""
-        return None

@@ -28,6 +28,8 @@ class QR(Refinable):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.QR())
     """
 
+    accumulation = Triangle()
+
     def factor(self, backend: Backend, system: System) -> QRFactor:
         return factored(backend, system, _matrix(system))
 
@@ -55,9 +57,6 @@ class QR(Refinable):
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)
-
-    def accumulation(self) -> Triangle:
-        return Triangle()
 
 
 def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:

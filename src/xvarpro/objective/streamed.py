@@ -91,7 +91,7 @@ class Streamed(Objective):
     ) -> None:
         super().__init__(problem, backend, energy)
         self.compiler, self.treedef, self.structure, self.progress = compiler, treedef, structure, progress
-        accumulation = (problem.lower.solver or QR()).accumulation()
+        accumulation = (problem.lower.solver or QR()).accumulation
         assert accumulation is not None  # `Problem` refuses other solvers
         self._accumulation: Accumulation = accumulation
         self._latest: StreamedPoint | None = None  # for `scale`: the energy would take another pass

@@ -135,7 +135,7 @@ class Problem(Struct):
 
     def _check_rows(self) -> None:
         solver = self.lower.solver
-        if solver is not None and solver.accumulation() is None:
+        if solver is not None and solver.accumulation is None:
             raise ProblemError(
                 "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
                 f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
