@@ -595,3 +595,26 @@ def test_projection_methods_refuse_a_set_without_projection():
         if kind().needs_projection:
             with pytest.raises(ProblemError, match=r"NoProjection.* projection.*Frank-?Wolfe"):
                 xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), algorithm=kind(), max_iter=2)
+
+
+# -- compiled ----------------------------------------------------------------------------------------------------------
+
+
+def mixture(theta, K):
+    return xv.array_namespace(theta).tensordot(K, theta, axes=((2,), (0,)))
+
+
+@pytest.mark.thorough
+# re-seeding takes a matrix of units, which the conformance suite compiles
+@pytest.mark.parametrize("name", [*(name for name in VARIANTS if name != "Reseeded"), "LevenbergMarquardt"])
+def test_every_method_compiles_to_the_same_steps(name):
+    """A whole loop as one program on JAX, against NumPy."""
+    draw = np.random.default_rng(0)
+    K = draw.normal(size=(30, 3, 6))
+    problem = xv.separable(mixture, (K @ draw.dirichlet(np.ones(6))) @ np.ones(3), data=K, lam=1e-2)
+    method = VARIANTS.get(name, algorithms.LevenbergMarquardt())
+    start, over = np.full(6, 1 / 6), xv.sets.Simplex()
+    fits = [
+        xv.solve(problem, start, over=over, algorithm=method, max_iter=5, tol=0.0, backend=b) for b in ("numpy", "jax")
+    ]
+    np.testing.assert_allclose(fits[1].trace.value, fits[0].trace.value, rtol=1e-7)
