@@ -256,7 +256,7 @@ def peak(theta, x):
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_converged_means_a_small_offset(dtype, unit, name):
-    """A peak and a start far beside it, where the gradient is small in any units but its own."""
+    """A peak, and a start far from it: the gradient is small there, in most units of theta."""
     x = np.linspace(400.0, 500.0, 51)
     y = 0.4 * np.exp(-0.5 * ((x - 451.5) / 4.1) ** 2) + 1e-3 * rng(0).normal(size=51)
     problem = xv.separable(lambda theta, x: peak(theta * unit, x), y.astype(dtype), data=x.astype(dtype))
