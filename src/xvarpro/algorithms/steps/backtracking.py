@@ -99,16 +99,19 @@ def backtrack_by_slope(
     """
     slope, value = line.slope, line.value
     xp = namespace_of(value)
-    zero, one = xp.zeros_like(value), xp.ones_like(value)
+    zero, one, tiny = xp.zeros_like(value), xp.ones_like(value), rounding(value)
 
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
         alpha = propose(memory)
         alpha = xp.where(n > limit, 0 * alpha, alpha)
         point = line.phi(alpha)
+        accepted = accept(alpha, point, memory) & xp.isfinite(point.value)
+        if slope is None:
+            return _Trial(alpha, memory, point, n, n_gradients, accepted, n < 0, rise, promised)
         change, promise = point.value - value, alpha * line.gap
-        pending = (xp.abs(change) <= rounding(value)) & (promise > 0) if slope else n < 0
-        accepted = accept(alpha, point, memory) & xp.isfinite(point.value) & ~pending
-        worse = xp.isfinite(change) & (change > rounding(value))
+        pending = (xp.abs(change) <= tiny) & (promise > 0)
+        accepted = accepted & ~pending
+        worse = xp.isfinite(change) & (change > tiny)
         rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
         return _Trial(alpha, memory, point, n, n_gradients, accepted, pending, rise, promised)
 
