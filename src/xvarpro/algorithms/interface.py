@@ -67,6 +67,11 @@ class Algorithm(Struct):
         return False
 
     @property
+    def takes_unbounded(self) -> bool:
+        """Whether sets may be unbounded; where the oracle's answer is a step, it must exist."""
+        return self.needs_projection
+
+    @property
     def certifies_every_iteration(self) -> bool:
         """Whether value and gap of the iterate are exact after every iteration; if not, `finish` makes them so."""
         return True

@@ -123,6 +123,8 @@ class LevenbergMarquardt(Algorithm):
 
     damping: float = 1e-3
 
+    takes_unbounded = True
+
     def __post_init__(self) -> None:
         checks.nonnegative(self, "damping")
         if not self.damping:

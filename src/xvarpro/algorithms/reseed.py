@@ -102,6 +102,8 @@ class Reseeded(Algorithm):
     def needs_projection(self) -> bool:
         return self.inner.needs_projection
 
+    takes_unbounded = False  # seeds are measured by the diameter
+
     @property
     def certifies_every_iteration(self) -> bool:
         return self.inner.certifies_every_iteration

@@ -72,7 +72,7 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
                 x = _point(C, q[i], theta[i])
                 # a multiplier below this size, in units of theta, counts as 0
                 g = x - q[i] + (sign * eps**0.5 * xp.max(xp.abs(q[i]))) * z
-                way = xp.reshape(C.lmo(event(C, g)), x.shape) - x
+                way = _way(C, g, x)
                 face = xp.reshape(C.tangent(event(C, way), event(C, x)), x.shape)
                 found = found | (xp.max(xp.abs(way - face)) > eps**0.5 * xp.max(xp.abs(way)))
             else:
@@ -83,8 +83,16 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
 
 
 def _by_faces(C: Set) -> bool:
-    """Whether J comes from the faces of C, which is then a polytope."""
-    return C.polytope and C.has_faces
+    """Whether J comes from the faces of C, which is then a polytope, or has infinite bounds instead of some."""
+    return C.has_faces and (C.polytope or not C.bounded)
+
+
+def _way(C: Set, g: Array, x: Array) -> Array:
+    """The way from x down the slope g, to a vertex or beyond."""
+    if C.bounded:
+        return namespace_of(x).reshape(C.lmo(event(C, g)), x.shape) - x
+    way, rest = C.ahead(g, x)
+    return way - rest
 
 
 def _face_projector(C: Set, x: Array, shape: tuple[int, ...]) -> Callable[[Array], Array]:

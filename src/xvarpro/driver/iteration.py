@@ -87,7 +87,7 @@ class Program:
             it = state.iterate
             point, grad, direction = certified(f, region, it.theta)
             it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
-            if region.free:
+            if region.unbounded:
                 square = it.gap_B * it.gap_B
                 one = namespace_of(square).ones_like(square)
                 square = namespace_of(square).where(square > 0, square, one)
@@ -103,7 +103,7 @@ class Program:
         A loose tolerance of the lower level may leave out a direction that hardly shows in the residual, and the
         gradient of free leaves says what they can gain only together with the curvature there.
         """
-        return not f.exact or (bool(region.free) and isinstance(state.iterate.decrease, tuple))
+        return not f.exact or (region.unbounded and isinstance(state.iterate.decrease, tuple))
 
     def whole(self, backend: Backend, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Iterate, Array]:
         """A solve in one loop, to compile, differentiate or map over a batch: its last iterate, and w there, (n, k)."""

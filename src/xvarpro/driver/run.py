@@ -135,7 +135,7 @@ class Run:
     def continues(self) -> bool:
         """Look at the certificate of the last iterate again where it is in doubt: whether the iterations go on."""
         prepared = self.prepared
-        if prepared.structure.exact and (self.modelled or not prepared.region.free):
+        if prepared.structure.exact and (self.modelled or not prepared.region.unbounded):
             return False
         self.state = self._recheck(self.operands, self.state)
         self.rows[-1] = self._row()

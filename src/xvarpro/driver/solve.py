@@ -169,6 +169,11 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
             f"{type(method).__name__} projects onto every set; got {without[0]!r}, which has no projection. "
             "Use FrankWolfe"
         )
+    if (endless := [C for _, C in region.constrained if not C.bounded]) and not method.takes_unbounded:
+        raise ProblemError(
+            f"{type(method).__name__} steps toward minima of linear functions and needs bounded sets; got "
+            f"{endless[0]!r}. Give finite bounds, or leave algorithm= out"
+        )
     check_compiles(region, prepared.backend)
     return method
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -65,7 +66,9 @@ def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if obj is None or isinstance(obj, bool | np.bool_ | str):
         return {"value": obj.item() if isinstance(obj, np.bool_) else obj}
     if isinstance(obj, Real):
-        return {"value": int(obj) if isinstance(obj, Integral) else float(obj)}
+        number = int(obj) if isinstance(obj, Integral) else float(obj)
+        # JSON has no infinity
+        return {"value": number} if math.isfinite(number) else {"float": repr(number)}
     if trees.is_array(obj):
         number = sum(key.startswith(f"{name}_") for key in arrays)
         arrays[f"{name}_{number}"] = to_numpy(obj)
@@ -82,6 +85,8 @@ def decode(stored: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
         return arrays[f"{name}_{stored}"]
     if "value" in stored:
         return stored["value"]
+    if "float" in stored:
+        return float(stored["float"])
     if "opaque" in stored:
         return Opaque(stored["opaque"])
     if "struct" in stored:

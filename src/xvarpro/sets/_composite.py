@@ -80,6 +80,10 @@ class CompositeSet(_MadeOfSets):
 def is_set(owner: object, inner: object, name: str = "inner") -> None:
     if not isinstance(inner, Set):
         raise ProblemError(f"{type(owner).__name__}: {name} must be a set such as xv.sets.Simplex(), got {inner!r}")
+    if not inner.bounded:
+        raise ProblemError(
+            f"{type(owner).__name__}: {name} must be bounded, got {inner!r}. Give finite bounds, or a leaf of its own"
+        )
 
 
 def members(owner: CompositeSet, most: int) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import NormBall
@@ -44,10 +44,20 @@ class _Entrywise(Set):
 class Box(_Entrywise):
     """Box ``{x : lower <= x <= upper}``.
 
+    Infinite bounds leave an entry unbounded on that side. Methods that project take such a set, the default among
+    them; methods that step toward vertices, as Frank-Wolfe, and sets made of other sets need finite bounds. What the
+    gradient of an entry promises toward an infinite bound belongs to `gap_B`, as that of a free block.
+
     Parameters
     ----------
     lower, upper : float or array
-        Finite bounds, ``lower <= upper``; arrays must broadcast to the shape of what they bound.
+        Bounds, ``lower <= upper``, of which `lower` may be ``-inf`` and `upper` ``inf``; arrays must broadcast to the
+        shape of what they bound.
+
+    Raises
+    ------
+    ProblemError
+        Bounds are NaN or empty; or, from `lmo` and what calls it, infinite.
 
     Notes
     -----
@@ -61,23 +71,32 @@ class Box(_Entrywise):
     >>> import numpy as np, xvarpro as xv
     >>> xv.sets.Box(0.0, 2.0).lmo(np.array([1.0, -1.0]))
     array([0., 2.])
+
+    Rates that are not negative:
+
+    >>> rates = xv.sets.Box(0.0, np.inf)
+    >>> rates.project(np.array([-1.0, 7.0])), rates.bounded
+    (array([0., 7.]), False)
     """
 
     lower: float | Array = 0.0
     upper: float | Array = 1.0
+    bounded: bool = field(init=False, repr=False, compare=False, default=True)
 
     event_ndim = 0
-    polytope = True
 
     def __post_init__(self) -> None:
         lower, upper = backends.to_numpy(self.lower), backends.to_numpy(self.upper)
-        if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        if not ((lower <= upper).all() and (lower < np.inf).all() and (upper > -np.inf).all()):
             raise ProblemError(
-                f"Box: bounds must be finite, got lower={self.lower!r}, upper={self.upper!r}: put entries "
-                "without bounds in a leaf of their own"
+                "Box: bounds must be lower <= upper, lower < inf and upper > -inf, "
+                f"got lower={self.lower!r}, upper={self.upper!r}"
             )
-        if not (lower <= upper).all():
-            raise ProblemError(f"Box: bounds must be lower <= upper, got lower={self.lower!r}, upper={self.upper!r}")
+        object.__setattr__(self, "bounded", bool(np.isfinite(lower).all() and np.isfinite(upper).all()))
+
+    @property
+    def polytope(self) -> bool:
+        return self.bounded
 
     def check(self, shape: tuple[int, ...]) -> None:
         for name in ("lower", "upper"):
@@ -87,9 +106,27 @@ class Box(_Entrywise):
         zero = namespace_of(like).zeros_like(like)
         return zero + as_like(self.lower, like), zero + as_like(self.upper, like)
 
+    def _sizes(self, like: Array) -> Array:
+        """The larger of the finite bounds of every entry; 0 without any."""
+        xp = namespace_of(like)
+        sizes = (xp.where(xp.isfinite(b), xp.abs(b), xp.zeros_like(b)) for b in self._bounds(like))
+        return xp.maximum(*sizes)
+
     def lmo(self, g: Array) -> Array:
+        if not self.bounded:
+            raise ProblemError(
+                "Box: a linear function has a minimum between finite bounds only, "
+                f"got lower={self.lower!r}, upper={self.upper!r}. Give finite bounds, or use a method that projects"
+            )
         lower, upper = self._bounds(g)
         return namespace_of(g).where(g < 0, upper, lower)
+
+    def ahead(self, g: Array, x: Array) -> tuple[Array, Array]:
+        xp, zero = namespace_of(g), namespace_of(g).zeros_like(g)
+        lower, upper = self._bounds(g)
+        end = xp.where(g < 0, upper, lower)
+        met = xp.isfinite(end)
+        return xp.where(met, end, x) - x, xp.where(met, zero, g)
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
@@ -101,22 +138,35 @@ class Box(_Entrywise):
         return float(np.linalg.norm(width))
 
     def violation(self, x: Array) -> Array:
-        lower, upper = self._bounds(x)
         xp = namespace_of(x)
-        outside = xp.maximum(lower - x, x - upper)
-        width = xp.maximum(upper - lower, xp.maximum(xp.abs(lower), xp.abs(upper)))
-        relative = xp.where(outside > 0, outside / or_one(width), 0 * outside)
+        lower, upper = self._bounds(x)
+        finite = xp.isfinite(x)
+        x = xp.where(finite, x, xp.zeros_like(x))
+        # an entry with an infinite bound has no width: it is measured by itself
+        width = xp.where(xp.isfinite(upper - lower), upper - lower, xp.abs(x))
+        outside = xp.abs(x - self.project(x)) / or_one(xp.maximum(width, self._sizes(x)))
+        relative = xp.where(finite, outside, xp.full_like(x, xp.inf))
         return xp.max(relative) if 0 not in x.shape else xp.sum(relative)
 
     def center(self, like: Array) -> Array:
+        xp = namespace_of(like)
         lower, upper = self._bounds(like)
-        return 0.5 * lower + 0.5 * upper
+        wide = 1 + self._sizes(like)  # instead of an infinite distance to the other bound, or to 0
+        low = xp.where(xp.isfinite(lower), lower, xp.minimum(upper, wide) - wide)
+        high = xp.where(xp.isfinite(upper), upper, xp.maximum(lower, -wide) + wide)
+        return 0.5 * low + 0.5 * high
+
+    def random_point(self, like: Array, seed: int = 0) -> Array:
+        if self.bounded:
+            return super().random_point(like, seed)
+        draw = np.random.default_rng(seed).normal(size=like.shape)
+        xp = namespace_of(like)
+        return self.project(self.center(like) + xp.asarray(draw, dtype=like.dtype, device=device(like)))
 
     def _held(self, x: Array) -> Array:
-        xp = namespace_of(x)
         lower, upper = self._bounds(x)
         # a step that ends at a bound is rounded at the size of the bound
-        size = xp.maximum(xp.abs(lower), xp.abs(upper))
+        size = self._sizes(x)
         return negligible(x - lower, size) | negligible(upper - x, size)
 
     def reach(self, d: Array, x: Array) -> Array:
@@ -196,8 +246,7 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
     Raises
     ------
     ProblemError
-        Some entries are bounded on both sides and others are not, or one side alone: a linear function has no minimum
-        there. Parts without bounds belong in a leaf of their own.
+        Bounds are no numbers, or empty.
 
     Examples
     --------
@@ -223,14 +272,8 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
         upper = np.array([_unbounded(high, math.inf) for _, high in pairs])
     lower, upper = _unbounded(lower, -math.inf), _unbounded(upper, math.inf)
     low, high = _numbers(lower), _numbers(upper)
-    without = int(np.sum(np.isinf(low))) + int(np.sum(np.isinf(high)))
     if (low == -math.inf).all() and (high == math.inf).all():
         return Free()
-    if without:
-        raise ProblemError(
-            "bounds: all entries of a leaf must have both bounds, or all none, since a linear function has no minimum "
-            f"on a half-line; got lower={lower!r}, upper={upper!r}: put entries without bounds in a leaf of their own"
-        )
     if not low.shape and not high.shape and 0 <= high == -low:
         return LinfBall(float(high))
     return Box(lower, upper)

@@ -16,7 +16,7 @@ BENDS = 128  # faces that one path may meet
 
 
 class Set(Struct):
-    """A compact convex set `C`, reached through its linear minimisation oracle.
+    """A convex set `C`, compact where it is `bounded`, reached through its linear minimisation oracle.
 
     Elementwise sets (`event_ndim == 0`) act on every entry, vector sets (1) on the last axis, matrix sets (2) on the
     last two. Below, "a point" is an array of shape (*batch, *event), event being the last `event_ndim` axes; gradients
@@ -39,6 +39,11 @@ class Set(Struct):
     def polytope(self) -> bool:
         """Whether the set is the convex hull of finitely many points, all of which `lmo` returns."""
         return False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the set is bounded; the oracle needs it. One that is not defines `project` and `ahead`."""
+        return True
 
     @property
     def strictly_convex(self) -> bool:
@@ -86,6 +91,14 @@ class Set(Struct):
         An inexact oracle under-estimates the Frank-Wolfe gap by at most that much.
         """
         return self.lmo(g), None
+
+    def ahead(self, g: Array, x: Array) -> tuple[Array, Array]:
+        """The way from x to the minimum of ``<g, v>``, entry by entry, and the part of g for which there is none.
+
+        Shapes (*batch, *event). The way is 0 where the set has no bound down the slope. Optional, for sets that are
+        not `bounded`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is bounded: use lmo")
 
     def support(self, g: Array) -> Array:
         """``max <g, v> over v in C``, shape batch."""

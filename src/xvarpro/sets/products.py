@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import CompositeSet, WrappedSet, members, one, total
+from xvarpro.sets._composite import CompositeSet, WrappedSet, is_set, members, one, total
 from xvarpro.sets._grouping import Grouping, fitting, grouping, groupings, join, split
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
@@ -156,7 +156,8 @@ class Repeated(_Blockwise, WrappedSet):
     """The product of one `inner` per vector that a point is made of."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inner, Set) or self.inner.event_ndim > 1:
+        is_set(self, self.inner)
+        if self.inner.event_ndim > 1:
             raise ProblemError(f"{type(self).__name__}: inner must be a set of vectors, got {self.inner!r}")
 
 
@@ -276,7 +277,8 @@ class Groups(Repeated):
     event_ndim = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inner, Set) or self.inner.event_ndim != 1:
+        is_set(self, self.inner)
+        if self.inner.event_ndim != 1:
             raise ProblemError(f"Groups: inner must be a set of vectors, got {self.inner!r}")
         grouping(self)
 

@@ -13,6 +13,7 @@ from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
+from xvarpro.sets.norms import L2
 from xvarpro.sets.vectors import real_dtype
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ class Region(Struct):
         d = list(theta)
         gap_A = gap_B = slack = _zero(theta)
         for i, C in self.constrained:
+            if not C.bounded:
+                way, rest = C.ahead(grad[i], theta[i])
+                (step,), size = L2().dual((rest,))
+                d[i] = way - step
+                gap_A, gap_B = gap_A - trees.inner(grad[i], way), gap_B + size
+                continue
             v, hidden = C.certified(event(C, grad[i]))
             d[i] = namespace_of(v).reshape(v, theta[i].shape) - theta[i]
             slack = slack if hidden is None else slack + namespace_of(v).sum(hidden)
@@ -74,6 +81,19 @@ class Region(Struct):
             gap_B = gap_B + ball.radius * size
         return Direction(tuple(d), gap_A, gap_B, slack)
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether some linear functions have no minimum: with free leaves, or sets with infinite bounds."""
+        return bool(self.free) or not all(C.bounded for _, C in self.constrained)
+
+    def outward(self, grad: Leaves, theta: Leaves) -> Leaves:
+        """The part of a gradient that no bound stops: all of it in free leaves, 0 in bounded ones."""
+        out = list(self.block(grad, free=True))
+        for i, C in self.constrained:
+            if not C.bounded:
+                out[i] = C.ahead(grad[i], theta[i])[1]
+        return tuple(out)
+
     def hidden(self, theta: Leaves, error: Leaves) -> Array:
         """The most by which both parts of the gap change if the gradient changes by `error`, 0-d.
 
@@ -81,8 +101,12 @@ class Region(Struct):
         more than that.
         """
         total = _zero(theta)
-        for (i, _), diameter in zip(self.constrained, self.diameters, strict=True):
-            total = total + diameter * trees.inner(error[i], error[i]) ** 0.5
+        for n, (i, C) in enumerate(self.constrained):
+            width: Array | float = self.diameters[n]
+            if not C.bounded:  # the ball of an unbounded entry, and the ways to bounds there are
+                ways = [C.ahead(namespace_of(error[i]).full_like(error[i], s), theta[i])[0] for s in (-1.0, 1.0)]
+                width = 1 + sum(trees.inner(way, way) for way in ways) ** 0.5
+            total = total + width * trees.inner(error[i], error[i]) ** 0.5
         for group, ball in self.free:
             _, size = ball.norm.dual(tuple(error[i] for i in group))
             total = total + ball.radius * size

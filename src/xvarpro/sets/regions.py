@@ -11,6 +11,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
+from xvarpro.sets.vectors import or_one
 
 
 class Direction(NamedTuple):
@@ -52,6 +53,10 @@ class Regions(Struct):
         shape = self.one[i].shape
         return namespace_of(x).reshape(x, (*x.shape[: x.ndim - len(shape)], math.prod(shape)))
 
+    def _spread(self, x: Array, i: int) -> Array:
+        """One number per problem in the shape of a leaf's batch, to broadcast."""
+        return namespace_of(x).reshape(x, (-1, *(1,) * self.one[i].ndim))
+
     def nearest(self, x: Array, slope: Array) -> Array:
         """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
         out, slopes = list(self.split(x)), self.split(slope)
@@ -66,7 +71,7 @@ class Regions(Struct):
         for i, C in self.region.constrained:
             if C.event_ndim:
                 largest = xp.max(xp.reshape(out[i], (x.shape[0], -1)), axis=1)
-                out[i] = xp.reshape(largest, (-1, *(1,) * self.one[i].ndim)) + xp.zeros_like(out[i])
+                out[i] = self._spread(largest, i) + xp.zeros_like(out[i])
         return self.join(tuple(out))
 
     def tangents(self, x: Array) -> Array:
@@ -88,6 +93,12 @@ class Regions(Struct):
         leaves, g = list(self.split(x)), self.split(grad)
         gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
         for i, C in self.region.constrained:
+            if not C.bounded:
+                way, rest = C.ahead(g[i], leaves[i])
+                length = xp.sqrt(_each(rest * rest))
+                leaves[i] = way - rest / self._spread(or_one(length), i)
+                gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + length
+                continue
             v, hidden = C.certified(self._event(C, g[i], i))
             leaves[i] = xp.reshape(v, leaves[i].shape) - leaves[i]
             gap_A = gap_A - _each(g[i] * leaves[i])
@@ -96,9 +107,9 @@ class Regions(Struct):
         for group, ball in self.region.free:
             length = xp.sqrt(sum((_each(g[i] * g[i]) for i in group), start=xp.zeros_like(gap_B)))
             gap_B = gap_B + ball.radius * length
-            scale = ball.radius / xp.where(length > 0, length, xp.ones_like(length))
+            scale = ball.radius / or_one(length)
             for i in group:
-                leaves[i] = -xp.reshape(scale, (*scale.shape, *(1,) * self.one[i].ndim)) * g[i]
+                leaves[i] = -self._spread(scale, i) * g[i]
         return Direction(self.join(tuple(leaves)), gap_A, gap_B)
 
     def violation(self, x: Array) -> Array:
