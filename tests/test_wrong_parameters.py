@@ -21,8 +21,8 @@ def model(theta, data):
 WRONG = [
     # sets
     (lambda: sets.Box(2.0, 1.0), "lower <= upper, got lower=2.0, upper=1.0"),
-    (lambda: sets.Box(np.inf, np.inf), "Box: bounds must be lower <= upper, lower < inf"),
-    (lambda: sets.Box(np.nan, 1.0), "Box: bounds must be lower <= upper"),
+    (lambda: sets.Box(np.inf, np.inf), "Box: bounds must be lower < inf, upper > -inf"),
+    (lambda: sets.Box(np.nan, 1.0), "and lower <= upper, got lower=nan"),
     (lambda: sets.Box(0.0, np.inf).lmo(np.ones(2)), "a linear function has a minimum between finite bounds only"),
     (lambda: sets.ShiftScale(sets.Box(0.0, np.inf)), "ShiftScale: inner must be bounded"),
     (lambda: sets.Columns(sets.Box(0.0, np.inf)), "Columns: inner must be bounded"),

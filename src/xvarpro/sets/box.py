@@ -89,7 +89,7 @@ class Box(_Entrywise):
         lower, upper = backends.to_numpy(self.lower), backends.to_numpy(self.upper)
         if not ((lower <= upper).all() and (lower < np.inf).all() and (upper > -np.inf).all()):
             raise ProblemError(
-                "Box: bounds must be lower <= upper, lower < inf and upper > -inf, "
+                "Box: bounds must be lower < inf, upper > -inf and lower <= upper, "
                 f"got lower={self.lower!r}, upper={self.upper!r}"
             )
         object.__setattr__(self, "bounded", bool(np.isfinite(lower).all() and np.isfinite(upper).all()))
