@@ -436,3 +436,66 @@ def test_what_is_exported_stands_without_arguments(name):
     cls = getattr(many, name)
     if isinstance(cls, type) and issubclass(cls, Struct):
         assert cls() == cls()
+
+
+# -- units and accuracy ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("over", [None, BOX])
+def test_units_of_targets_do_not_count(backend, over, dtype):
+    """Problems of one batch with targets of 1e-80 .. 1e80, in single precision of 1e-12 .. 1e12."""
+    y = np.array(noisy(), dtype=dtype)
+    sizes = np.logspace(-80, 80, 7) if dtype == "float64" else np.logspace(-12, 12, 7)
+    sizes = 2.0 ** np.round(np.log2(sizes))  # exact: the same digits
+    theta0, t = start().astype(dtype), T.astype(dtype)
+
+    def solved(y):
+        return xv.solve_many(xv.separable(decays, y, data={"t": t}), theta0, over=over, backend=backend)
+
+    want, got = solved(y), solved((y * sizes[:, None]).astype(dtype))
+    assert want.success.all()
+    assert got.status.tolist() == want.status.tolist()
+    assert got.n_iter.tolist() == want.n_iter.tolist()
+    assert error(got.theta, host(want.theta)) <= 10 * np.finfo(dtype).eps
+    np.testing.assert_allclose(host(got.w) / sizes[:, None], host(want.w), rtol=1e-5)
+    if dtype == "float64":
+        np.testing.assert_allclose(host(got.value) / sizes**2, host(want.value), rtol=1e-9)
+
+
+def test_a_penalty_keeps_its_weight_in_other_units(backend):
+    y = np.array(noisy())
+
+    def pull(theta):
+        return xv.array_namespace(theta).sum((theta - 2.0) ** 2, axis=1)
+
+    def solved(size):
+        problem = xv.separable(decays, y * size, data={"t": T}, R=pull, mu=1e-2 * size**2)
+        return xv.solve_many(problem, start(), over=BOX, tol=1e-9, backend=backend)
+
+    want, got = solved(1.0), solved(2.0**200)
+    assert got.n_iter.tolist() == want.n_iter.tolist()
+    assert error(got.theta, host(want.theta)) <= 1e-9
+    np.testing.assert_allclose(host(got.value) / 2.0**400, host(want.value), rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize("units", [[1.0, 1.0, 1.0, 1.0], [1e-5, 1e8, 1.0, 1e-9]])
+@pytest.mark.parametrize("spread", [1, 5, 8])
+def test_weights_and_condition_are_those_of_solve(backend, spread, units, k):
+    """Ill conditioned and badly scaled designs; units of the columns are no part of the condition."""
+    draw = rng(spread)
+    left, right = (np.linalg.qr(draw.normal(size=(b, m, 4)))[0] for b, m in ((3, 40), (3, 4)))
+    A = left * np.logspace(0, -spread, 4) @ right * np.array(units)
+    size = np.linalg.norm(A, axis=1)
+    w = draw.normal(size=(3, 4, k or 1)) / size[..., None]
+    y = A @ w + 1e-3 * draw.normal(size=(3, 40, k or 1))
+    y = y if k else y[..., 0]
+    many = xv.separable(lambda theta, A: A * theta[:, :, None], y, data=xv.Each(A))
+    fit = xv.solve_many(many, np.ones((3, 1)), over=BOX, max_iter=0, backend=backend)
+    for i in range(3):
+        one = xv.solve(xv.separable(lambda theta, A: A * theta, y[i], data=A[i]), np.ones(1), max_iter=0)
+        condition = one.verified.condition
+        assert host(fit.condition)[i] == pytest.approx(condition, rel=1e-3)
+        scale = size[i][:, None] if k else size[i]
+        assert error(host(fit.w)[i] * scale, one.w * scale) <= 10 * EPS * condition

@@ -22,6 +22,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_compiles, check_limits
 from xvarpro.errors import ProblemError
+from xvarpro.lower.stack import units
 from xvarpro.problem.problem import Problem
 from xvarpro.results.provenance import provenance
 
@@ -219,16 +220,18 @@ class _Run:
         operands, _ = self._operands(prepared.problem)
         w, condition = self._end(operands, point.theta)
         status = backend.to_numpy(state.status).astype(np.int64)
-        value, gap_A, gap_B, condition = (
-            layout.array(x, backend) for x in (point.local.value, point.gap_A, point.gap_B, condition)
+        unit = backend.asarray(prepared.units.astype(prepared.dtype), device=device(w))
+        value, gap_A, gap_B = (
+            layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
         )
+        w = w / unit[:, None, None]
         return ManyResult(
             theta=layout.to_caller(prepared.regions.split(point.theta), backend),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
             value=value,
             gap_A=gap_A,
             gap_B=gap_B,
-            condition=condition,
+            condition=layout.array(condition, backend),
             status=np.where(status == Status.RUNNING.code, Status.MAX_ITER.code, status),
             n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
             method=repr(self.method),
@@ -275,11 +278,11 @@ def _status(point: Point, tol: Array, floor: Array) -> Array:
 
 def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
     low = f.lower(f.outputs(theta))
-    return low.w, _condition(f.backend, low.factor.R)
+    return low.w, _condition(f.backend, units(low.factor.R))
 
 
 def _condition(backend: Backend, R: Array) -> Array:
-    """2-norm condition numbers, shape (b,); NaN where a matrix is not finite."""
+    """2-norm condition numbers, (b,), of matrices with columns of length 1; NaN where one is not finite."""
     xp = namespace_of(R)
     fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
     eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -17,6 +18,7 @@ from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_array, check_feasible, check_fit, check_shared, model_failures
+from xvarpro.driver.prepare import near_one
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -62,6 +64,7 @@ class Prepared:
     layout: CallerLayout
     vector: bool  # whether targets were given without an axis of right-hand sides
     tally: exchange.Tally
+    units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
 
     @property
     def assemble(self) -> Callable[[Problem, Regions], Batch]:
@@ -126,7 +129,8 @@ def prepare(
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
         check_feasible(regions.violation(x), "xv.project(theta, over) gives the nearest one of a single problem")
-        prepared = Prepared(_moved(problem, transfer, b), to, work, x, regions, layout, True, tally)
+        moved, units = _rescaled(_moved(problem, transfer, b), to, work, b)
+        prepared = Prepared(moved, to, work, x, regions, layout, True, tally, units)
         vector = _check_model(prepared)
         _check_independence(prepared)
     return replace(prepared, vector=vector)
@@ -188,6 +192,33 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         upper=level(problem.upper, "upper."),
         data=data,
     )
+
+
+def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
+    """The problem with targets near 1, and the powers of two that make them so: one per problem, without a penalty.
+
+    See `driver.prepare`. Targets that are functions are left as they are.
+    """
+    levels, units = problem.levels, np.ones(b)
+    ys: list[Any] = [level.y for level in levels]
+    if not all(trees.is_array(y) for y in ys) or not math.prod(ys[0].shape):
+        return problem, units
+    sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
+    size = np.max(sizes, axis=0)
+    if problem.R is not None:
+        size = np.full(b, np.max(size[np.isfinite(size)], initial=0.0))
+    units = near_one(size, dtype)
+    if (units == 1.0).all():
+        return problem, units
+
+    def scaled(level: Level) -> Level:
+        y: Any = level.y
+        unit = backend.asarray(units.astype(dtype), device=device_of(y))
+        return replace(level, y=y * backend.xp.reshape(unit, (b, *(1,) * (y.ndim - 1))))
+
+    moved = [scaled(level) for level in levels]
+    fields: dict[str, Any] = dict(zip(("lower", "upper"), moved, strict=False))
+    return replace(problem, **fields, mu=problem.mu * float(units[0]) ** 2), units
 
 
 def _check_model(prepared: Prepared) -> bool:

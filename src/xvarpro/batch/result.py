@@ -25,7 +25,8 @@ class ManyResult:
     value, gap_A, gap_B : arrays, shape (b,)
         Objectives and both parts of their gaps; NaN for a problem that has none.
     condition : array, shape (b,)
-        Condition number of the matrix that was factored; a gradient is off by about this times the machine epsilon.
+        Condition number of the matrix that was factored, its columns at length 1; a gradient is off by about this
+        times the machine epsilon.
     status : NumPy array of int, shape (b,)
         ``Status.code`` of each problem.
     n_iter : NumPy array of int, shape (b,)

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
+
 from xvarpro.backends import Backend, exchange, uncompiled
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
@@ -125,7 +127,7 @@ def prepare(
         check_feasible(region.violation(theta))
         moved = transfer.problem(problem)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta)
-        moved, unit = _rescaled(moved, to.backend) if rescale else (moved, 1.0)
+        moved, unit = _rescaled(moved, to.backend, to.dtype) if rescale else (moved, 1.0)
         moved, compressed = _compressed(moved, to.backend, structure)
         region = region if structure.exact else region.measured(theta)
     return Prepared(
@@ -146,7 +148,7 @@ def prepare(
     )
 
 
-def _rescaled(problem: Problem, backend: Backend) -> tuple[Problem, float]:
+def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, float]:
     """The problem with its targets times a power of two that brings them near 1, and that power.
 
     ``w`` is multiplied by it and the objective by its square. Nothing is rounded; targets within a factor of 1024 of 1
@@ -157,13 +159,20 @@ def _rescaled(problem: Problem, backend: Backend) -> tuple[Problem, float]:
     if problem.lower.W is not None or not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
         return problem, 1.0
     size = max(backend.to_floats([namespace_of(y).max(namespace_of(y).abs(y)) for y in ys]))
-    if not 0 < size < math.inf or 2.0**-10 <= size <= 2.0**10:
-        return problem, 1.0
-    unit = 2.0 ** -math.frexp(size)[1]
+    unit = float(near_one(np.asarray(size), dtype))
+    if unit == 1.0:
+        return problem, unit
     fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0]), "mu": problem.mu * unit * unit}
     if len(levels) > 1:
         fields["upper"] = replace(levels[1], y=unit * ys[1])
     return replace(problem, **fields), unit
+
+
+def near_one(sizes: np.ndarray, dtype: str) -> np.ndarray:
+    """The powers of two that bring numbers near 1; 1 for those within a factor of 1024 of it, for 0 and NaN."""
+    most = math.frexp(float(np.finfo(dtype).max))[1] - 2
+    far = np.isfinite(sizes) & (sizes > 0) & ((sizes < 2.0**-10) | (sizes > 2.0**10))
+    return np.where(far, np.ldexp(1.0, -np.clip(np.frexp(sizes)[1], -most, most)), 1.0)
 
 
 def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool]:
