@@ -288,9 +288,11 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     """
     xp = namespace_of(theta)
     sets = [C for _, C in regions.region.constrained]
+    d = -small.solve(B, grad)
+    free, promised = theta + d, -0.5 * xp.vecdot(grad, d)
     if not sets:
-        d = -small.solve(B, grad)
-        return theta + d, -0.5 * xp.vecdot(grad, d)
+        return free, promised
+    met = xp.any(regions.nearest(free, grad) != free, axis=1)  # NaN counts as met
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: those of theta do not count, where the sets are bounds
     D = regions.evened(xp.linalg.diagonal(B))
@@ -320,8 +322,10 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
-            step = _times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
-            walk, *_ = onward(walk, regions.nearest(walk.x - step, walk.slope), P)
+            step = -_times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
+            # up to the first bound that it meets: the projection of a step far outside is no descent to speak of
+            step = xp.expand_dims(regions.reach(step, walk.x), axis=1) * step
+            walk, *_ = onward(walk, regions.nearest(walk.x + step, walk.slope), P)
         target = regions.nearest(walk.x - xp.expand_dims(walk.length, axis=1) * walk.slope / D, walk.slope)
         after, d, down, bend = onward(walk, target)
         length = xp.where(bend > 0, xp.vecdot(d, D * d) / xp.where(bend > 0, bend, xp.ones_like(bend)), walk.length)
@@ -330,12 +334,10 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     def unfinished(walk: _Walk) -> Array:
         return xp.any(walk.going) & (walk.n < (ROUNDS if faces else ALONE))
 
-    down, zero = grad / D, xp.zeros_like(grad[:, 0])
-    bend = xp.vecdot(down, _times(B, down))
-    length = xp.where(bend > 0, xp.vecdot(grad, down) / xp.where(bend > 0, bend, xp.ones_like(bend)), 1 + 0 * bend)
+    zero = xp.zeros_like(promised)
     n = xp.zeros((), dtype=xp.int32, device=device(theta))
-    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, length, zero, xp.any(grad != 0, axis=1), n))
-    return last.x, last.decrease
+    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, met & xp.any(grad != 0, axis=1), n))
+    return select(met, (last.x, last.decrease), (free, promised))
 
 
 def _times(B: Array, x: Array) -> Array:

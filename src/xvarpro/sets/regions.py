@@ -87,6 +87,21 @@ class Regions(Struct):
                 out[i] = xp.reshape(moved, out[i].shape)
         return xp.permute_dims(self.join(tuple(out)), (1, 0, 2))
 
+    def reach(self, d: Array, x: Array) -> Array:
+        """The largest share of directions in faces, at most 1, that stays feasible, (b,)."""
+        xp = namespace_of(x)
+        share = xp.ones_like(x[:, 0])
+        ways, leaves = self.split(d), self.split(x)
+        for i, C in self.region.constrained:
+            way, at = self._event(C, ways[i], i), self._event(C, leaves[i], i)
+            if C.event_ndim:
+                share = xp.minimum(share, C.reach(way, at))
+            else:  # bounds of each entry: what the projection leaves of it
+                kept = (C.project(at + way) - at) / or_one(way)
+                kept = xp.where(way != 0, kept, xp.ones_like(kept))
+                share = xp.minimum(share, xp.min(xp.reshape(kept, (x.shape[0], -1)), axis=1))
+        return xp.maximum(share, xp.zeros_like(share))
+
     def toward(self, x: Array, grad: Array) -> Direction:
         """Algorithm 2 for every problem, and the gaps that certify it."""
         xp = namespace_of(x)
