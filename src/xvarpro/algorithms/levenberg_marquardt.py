@@ -336,7 +336,9 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
 
     zero = xp.zeros_like(promised)
     n = xp.zeros((), dtype=xp.int32, device=device(theta))
-    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, met & xp.any(grad != 0, axis=1), n))
+    last = backend.while_loop(
+        unfinished, round_, _Walk(theta, grad, zero + 1, zero, met & xp.any(grad != 0, axis=1), n)
+    )
     return select(met, (last.x, last.decrease), (free, promised))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner, is_complex, raveled, unraveled
 from xvarpro.objective.in_memory import ModelStructure
-from xvarpro.objective.least_squares import EvaluatedLevel
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
@@ -25,12 +25,16 @@ class Local(NamedTuple):
 
 
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
-    """Whether `gauss_newton` is for this problem: designs that are arrays, all rows in memory, no bounds on w."""
+    """Whether `gauss_newton` is for this problem.
+
+    Designs are arrays, all rows are in memory, w has no bounds, and the ridge that the objective measures is constant.
+    """
     W = problem.lower.W
     if not structure.exact or problem.in_rows or not (W is None or W.linear):
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
-    return all(_is_array(level.M) for level in (outputs.lower, outputs.upper) if level is not None)
+    levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
+    return all(_is_array(level.M) for level in levels) and levels[-1].lam is None
 
 
 def _is_array(M: Operator) -> bool:
@@ -44,39 +48,43 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
     to the residual of a separable problem and left out there (Kaufman 1975): the gradient stays ``Re J r``, and the
     Gauss-Newton matrix changes by terms of the order that it leaves out anyway.
     """
-    outputs, _ = f.evaluate_or_nan(theta)
+    outputs, push = f.tangents(theta)
     point = f.point_of(theta, outputs)
     low, upper = f.levels(outputs)
     solver, system = f.solver(low), low.system
-    w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, low.residual(point.w))
-    separable = f.problem.is_separable
-    xp = namespace_of(w)
-
-    def held(*arrays: Array) -> Leaves:
-        """What the levels are made of, as functions of theta alone: w and r are constants."""
-        found = f.evaluate(arrays[: len(theta)], arrays[len(theta) :])
-        low, upper = f.levels(found)
-        if separable:
-            return (low.residual(w),)
-        slope = low.M.rmatvec(r) if found.lower.lam is None else low.M.rmatvec(r) + low.ridge(w)
-        return low.residual(w), slope, upper.residual(w)
-
-    _, push = f.backend.linearise(held, theta, f.constants)
+    r = point.r if f.problem.is_separable else low.residual(point.w)
+    w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, r)
     flat = raveled(theta)
+    xp = namespace_of(flat)
     eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
     rows, slopes = [], []
     for j in range(flat.shape[0]):
-        X, *rest = push(unraveled(eye[j, :], theta))
+        moved: Any = push(unraveled(eye[j, :], theta))
+        X = _tangent(low, moved.lower, w)
         dw = -solver.argmin(f.backend, system, point.factor, X)
-        if separable:
-            slopes.append(inner(X, r))
+        if f.problem.is_separable:
+            slope = inner(X, r)
+            slopes.append(slope if moved.R is None else slope + (0.5 * f.problem.mu) * moved.R)
             rows.append(_row(low, X + low.M.matvec(dw), dw))
             continue
-        C, U = rest
+        C = _over(low.M, moved.lower.M).rmatvec(r)
+        if moved.lower.lam is not None:
+            C = C + low._replace(lam=moved.lower.lam).ridge(w)
         v = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
         dw = dw if v is None else dw - v
-        rows.append(_row(upper, U + upper.M.matvec(dw), dw))
-    return point, xp.stack(slopes) if separable else raveled(f.gradient(point)), xp.stack(rows)
+        rows.append(_row(upper, _tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw))
+    return point, xp.stack(slopes) if slopes else raveled(f.gradient(point)), xp.stack(rows)
+
+
+def _over(M: Operator, dM: Operator) -> Operator:
+    """The tangent of a design: constant weights scale its rows."""
+    return Weighted(dM.M, M.s) if isinstance(M, Weighted) and isinstance(dM, Weighted) else dM
+
+
+def _tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Array:
+    """``dM w - dy``, (m, k)."""
+    X = _over(level.M, moved.M).matvec(w)
+    return X if moved.y is None else X - as_matrix(moved.y)
 
 
 def _row(level: EvaluatedLevel, dr: Array, dw: Array) -> Array:

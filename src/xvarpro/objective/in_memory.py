@@ -82,15 +82,19 @@ class InMemory(Objective):
 
     def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
         """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""
-        structure: Any = None
-
-        def flat(*arrays: Array) -> Leaves:
-            nonlocal structure
-            outputs, structure = partition(self.evaluate(arrays[: len(theta)], arrays[len(theta) :]))
-            return outputs
-
+        flat = _Flat(self)
         outputs, pullback = self.backend.vjp(flat, theta, self.constants)
-        return structure.fill(outputs), lambda cotangents: pullback(partition(cotangents)[0])
+        return flat.structure.fill(outputs), lambda cotangents: pullback(partition(cotangents)[0])
+
+    def tangents(self, theta: Leaves) -> tuple[ModelOutputs, Callable[[Leaves], ModelOutputs]]:
+        """Outputs at theta, and the map of tangents of theta to those of the outputs; NaN as in `evaluate_or_nan`."""
+        flat = _Flat(self)
+        try:
+            outputs, push = self.backend.linearise(flat, theta, self.constants)
+        except linalg_errors():
+            nan, _ = self.evaluate_or_nan(theta)
+            return nan, lambda tangent: nan
+        return flat.structure.fill(outputs), lambda tangent: flat.structure.fill(push(tangent))
 
     def evaluate_or_nan(self, theta: Leaves, ahead: bool = False) -> tuple[ModelOutputs, list[Any] | tuple[()]]:
         """Outputs at theta, NaN where a framework raises because a model inverts a singular matrix.
@@ -182,3 +186,16 @@ class InMemory(Objective):
         by_column = self.problem.is_separable and self.target_shape[1] > 1
         problem = mini_batch(self.problem, indices, self.samples, by_column)
         return type(self)(problem, self.backend, self.treedef)
+
+
+class _Flat:
+    """The user's functions from the leaves of theta and the constants to plain arrays; keeps the structure of these."""
+
+    def __init__(self, f: InMemory) -> None:
+        self.f = f
+        self.structure: Any = None
+
+    def __call__(self, *arrays: Array) -> Leaves:
+        n = len(arrays) - len(self.f.constants)
+        outputs, self.structure = partition(self.f.evaluate(arrays[:n], arrays[n:]))
+        return outputs
