@@ -124,7 +124,7 @@ def prepare(
         theta = transfer.theta(to.leaves, to.names)
         region = resolve(over, trees.unflatten(to.layout.treedef, theta))
         region = trees.map_arrays(transfer.plain, region)
-        check_feasible(region.violation(theta))
+        check_feasible(violation(to.backend, region, theta))
         moved = transfer.problem(problem)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta)
         moved, unit = _rescaled(moved, to.backend, to.dtype) if rescale else (moved, 1.0)
@@ -146,6 +146,14 @@ def prepare(
         unit=unit,
         progress=progress,
     )
+
+
+def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
+    """The largest relative violation of any set, 0-d, by one program where the backend compiles."""
+    if not all(C.compiles for _, C in region.constrained):
+        return region.violation(theta)
+    operands, skeleton = trees.partition(region)
+    return backend.call(lambda operands: skeleton.fill(operands).violation, ("violation", skeleton))(operands, theta)
 
 
 def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, float]:

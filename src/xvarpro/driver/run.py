@@ -17,7 +17,7 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import Program, State, running
-from xvarpro.driver.prepare import Prepared
+from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
@@ -229,8 +229,8 @@ class Run:
             floats = prepared.backend.to_floats([iterate.lower.residual, iterate.lower.gradient])
             left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
         condition = prepared.backend.to_floats([report.condition])[0]
-        violation = float(prepared.region.violation(iterate.theta))
-        return status, Verified(violation, condition, units, dead, int(report.kinks), **left)
+        outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
+        return status, Verified(outside, condition, units, dead, int(report.kinks), **left)
 
 
 def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
