@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms
+from xvarpro.algorithms.levenberg_marquardt import minimise_model
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton
+from xvarpro.sets.region import resolve
+from xvarpro.sets.regions import Regions
 
 from .support import error, rng, send
 
@@ -87,6 +92,74 @@ def test_the_jacobian_of_two_levels_is_that_of_the_upper_residual():
     assert error(J @ J.T, want @ want.T) <= 1e-7
     assert error(gradient, want @ residual(theta)) <= 1e-7
     assert float(point.value) == pytest.approx(0.5 * residual(theta) @ residual(theta), rel=1e-12)
+
+
+def moving_target(theta, t):
+    return signal(2) + (theta[0] * t)[:, None]
+
+
+def penalty(theta):
+    return (theta[0] - 2.0) ** 2 + theta[1] ** 2
+
+
+def bilevel(**lower):
+    levels = xv.Level(decays, signal(2), **lower), xv.Level(with_offset, signal(2, seed=3))
+    return xv.bilevel(lower=replace(levels[0], M=with_offset), upper=levels[1], data=T, R=penalty, mu=0.1)
+
+
+GRADIENTS = {
+    "penalty": xv.separable(decays, signal(), data=T, R=penalty, mu=0.3),
+    "weights of rows": xv.separable(decays, signal(), data=T, weights=rng(1).uniform(0.5, 2.0, 60)),
+    "weights of entries": xv.separable(decays, signal(3), data=T, weights=rng(1).uniform(0.5, 2.0, (60, 3))),
+    "target": xv.separable(decays, moving_target, data=T, lam=1e-2),
+    "weight set": xv.separable(decays, signal(), data=T, W=xv.lower.Equality(np.array([[1.0, -2.0]]))),
+    "two levels": bilevel(lam=1e-2),
+    "ridge of the lower level": bilevel(lam=lambda theta, t: 1e-2 * theta[0] ** 2),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_the_gradient_of_the_model_is_that_of_the_objective(name):
+    problem, theta = GRADIENTS[name], np.array([0.7, 4.0])
+    point, gradient, _ = model_at(problem, theta)
+    value, want = xv.value_and_gradient(problem, theta)
+    assert float(point.value) == pytest.approx(float(value), rel=1e-12)
+    assert error(gradient, want) <= 1e-10
+    fit = xv.solve(problem, theta)
+    assert "LevenbergMarquardt" in fit.algorithm
+    assert np.abs(xv.value_and_gradient(problem, fit.theta)[1]).max() <= 1e-4 * np.abs(want).max()
+
+
+def test_a_ridge_that_the_objective_measures_is_no_residual():
+    problem = xv.separable(decays, signal(), data=T, lam=lambda theta, t: 1e-2 * theta[0] ** 2)
+    assert "LevenbergMarquardt" not in xv.solve(problem, np.array([0.7, 4.0]), max_iter=0).algorithm
+
+
+@pytest.mark.parametrize("over", [xv.sets.Box(0.0, 20.0), xv.sets.Simplex(4.0), xv.sets.Box(0.0, np.inf)])
+@pytest.mark.parametrize("p", [2, 6])
+def test_a_nearly_singular_model_takes_few_rounds(p, over):
+    """Faces are found by steps that end at their bounds, not by zigzagging along a valley."""
+    draw, rounds = rng(p), []
+
+    class Counting:
+        def while_loop(self, going, body, state):
+            while bool(going(state)):
+                rounds.append(1)
+                state = body(state)
+            return state
+
+    x = np.full((1, p), 4.0 / p)
+    for _ in range(20):
+        v = draw.normal(size=(p, p - 1)) * np.array([1.0] + [1e-3] * (p - 2))
+        B, g = (v @ v.T + 1e-13 * np.eye(p))[None, ...], draw.normal(size=(1, p))
+        regions = Regions(resolve(over, x[0]), (x[0],))
+        y, decrease = minimise_model(Counting(), regions, x, g, B)
+        slope = (g + (B @ (y - x)[..., None])[..., 0])[0]
+        assert bool(over.contains(y[0], 1e-9))
+        d = over.project(y[0] - slope / B[0].diagonal().max()) - y[0]
+        assert np.abs(d).max() <= 1e-6 * np.abs(y).max()
+        assert decrease[0] >= 0
+    assert len(rounds) <= 20 * (p + 2)  # on average
 
 
 def six(noise=1e-3):

@@ -281,10 +281,11 @@ class _Walk(NamedTuple):
 def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array, B: Array) -> tuple[Array, Array]:
     """``argmin <grad, x - theta> + 1/2 <x - theta, B (x - theta)>`` over the sets, and by how much it lies below 0.
 
-    Steps of Newton's method inside the smallest face take turns with projected gradient steps, which find the face
-    (More, Toraldo 1991); both with the exact step of a parabola, so that every point is feasible and none is worse. One
-    round does where no constraint is met. Where a set offers no projection the steps go toward its vertices, as in
-    Frank-Wolfe. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
+    Without rounds where that is Newton's point. Else steps of Newton's method inside the smallest face, up to the first
+    bound that they meet, and projected gradient steps at the minimum of a face, which let bounds go (More, Toraldo
+    1991); all with the exact step of a parabola, so that every point is feasible and none is worse. Where a set offers
+    no projection the steps go toward its vertices, as in Frank-Wolfe. Shapes (b, p), (b, p), (b, p, p); results (b, p)
+    and (b,).
     """
     xp = namespace_of(theta)
     sets = [C for _, C in regions.region.constrained]
@@ -317,19 +318,24 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
         return walk._replace(x=walk.x + by * d, slope=walk.slope + by * Bd, decrease=gained), d, down, bend
 
     def round_(walk: _Walk) -> _Walk:
+        cut = xp.zeros_like(walk.going)
         if faces:
             P = regions.tangents(walk.x)
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
             step = -_times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
-            # up to the first bound that it meets: the projection of a step far outside is no descent to speak of
-            step = xp.expand_dims(regions.reach(step, walk.x), axis=1) * step
-            walk, *_ = onward(walk, regions.nearest(walk.x + step, walk.slope), P)
+            # up to the first bound that it meets, which makes the face smaller
+            share, before = regions.reach(step, walk.x), walk.decrease
+            walk, *_ = onward(walk, regions.nearest(walk.x + xp.expand_dims(share, axis=1) * step, walk.slope), P)
+            cut = (share < 1) & (walk.decrease > before)
         target = regions.nearest(walk.x - xp.expand_dims(walk.length, axis=1) * walk.slope / D, walk.slope)
+        # bounds are let go at the minimum of a face alone: before that they would be met again
+        target = select(cut, walk.x, target)
         after, d, down, bend = onward(walk, target)
         length = xp.where(bend > 0, xp.vecdot(d, D * d) / xp.where(bend > 0, bend, xp.ones_like(bend)), walk.length)
-        return after._replace(length=length, going=walk.going & (down > enough * after.decrease), n=walk.n + 1)
+        going = walk.going & (cut | (down > enough * after.decrease))
+        return after._replace(length=length, going=going, n=walk.n + 1)
 
     def unfinished(walk: _Walk) -> Array:
         return xp.any(walk.going) & (walk.n < (ROUNDS if faces else ALONE))

@@ -97,8 +97,8 @@ class Regions(Struct):
             if C.event_ndim:
                 share = xp.minimum(share, C.reach(way, at))
             else:  # bounds of each entry: what the projection leaves of it
-                kept = (C.project(at + way) - at) / or_one(way)
-                kept = xp.where(way != 0, kept, xp.ones_like(kept))
+                end = at + way
+                kept = xp.where(C.project(end) == end, xp.ones_like(way), (C.project(end) - at) / or_one(way))
                 share = xp.minimum(share, xp.min(xp.reshape(kept, (x.shape[0], -1)), axis=1))
         return xp.maximum(share, xp.zeros_like(share))
 

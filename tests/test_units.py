@@ -1,0 +1,202 @@
+"""The same problem in other units of theta and y, with its rows in another order: the same solve.
+
+The default and Levenberg-Marquardt take the same steps. Other methods may take other ones, since gradient steps and the
+ball of a free block have units: they say CONVERGED at a minimum alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import algorithms, sets
+
+from .support import error, host, rng
+
+T = np.linspace(0.0, 3.0, 80)
+INF = np.inf
+
+
+class Case(NamedTuple):
+    """A problem in units of 1: ``M(theta, t)``, a target, a start, and the set in other units of theta."""
+
+    M: Any
+    y: np.ndarray
+    theta0: np.ndarray
+    over: Any  # a function of the units
+    entrywise: bool  # whether every entry of theta may have units of its own
+    keywords: dict[str, Any]
+
+
+def decays(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def peaks(theta, t):
+    """Two of them on a constant: positions, then widths."""
+    xp = xv.array_namespace(theta)
+    M = xp.exp(-0.5 * ((xp.expand_dims(t, axis=1) - theta[:2]) / theta[2:]) ** 2)
+    return xp.concat([M, xp.ones_like(M[:, :1])], axis=1)
+
+
+def noisy(M, theta, w, noise=1e-2):
+    y = M(np.asarray(theta), T) @ np.asarray(w)
+    return y + noise * rng(5).normal(size=y.shape)
+
+
+def box(lower, upper):
+    return lambda units: sets.Box(np.asarray(lower) / units, np.asarray(upper) / units)
+
+
+def radius(make, size):
+    return lambda units: make(size / float(units[0]))
+
+
+def pull(theta):
+    return xv.array_namespace(theta).sum((theta - 2.0) ** 2)
+
+
+TWO, TWOS = (
+    noisy(decays, [1.0, 5.0], [2.0, 1.0]),
+    noisy(decays, [1.0, 5.0], np.array([[2.0, 1.0, 3.0], [1.0, -1.0, 0.5]])),
+)
+THREE = noisy(decays, [0.5, 2.5, 9.0], [1.0, -2.0, 3.0], noise=1e-3)
+PEAKS = noisy(peaks, [1.0, 2.0, 0.2, 0.3], [1.0, 2.0, 0.5])
+START = np.array([0.7, 4.0])
+CASES = {
+    "free": Case(decays, TWO, START, lambda units: None, True, {}),
+    "columns": Case(decays, TWOS, START, lambda units: None, True, {"lam": 1e-3}),
+    "box": Case(decays, TWO, START, box([0.0, 0.0], [20.0, 20.0]), True, {}),
+    "bound": Case(decays, TWO, START + 1.0, box([1.2, 0.0], [3.0, 20.0]), True, {}),
+    "one side": Case(decays, TWO, START + 1.0, box([1.2, -INF], [INF, INF]), True, {}),
+    "penalty": Case(decays, TWO, START, lambda units: None, True, {"R": pull, "mu": 1e-3}),
+    "peaks": Case(peaks, PEAKS, np.array([0.9, 2.2, 0.3, 0.2]), lambda units: None, True, {}),
+    "peaks in a box": Case(
+        peaks, PEAKS, np.array([0.9, 1.8, 0.3, 0.2]), box([0.0, 0.0, 0.01, 0.01], [3.0, 1.95, 1.0, INF]), True, {}
+    ),
+    "simplex": Case(decays, THREE, np.array([4.0, 4.5, 3.5]), radius(sets.Simplex, 12.0), False, {"lam": 1e-6}),
+    "capped": Case(decays, TWO, START, radius(sets.CappedSimplex, 5.0), False, {}),
+    "l1": Case(decays, TWO, START, radius(sets.L1Ball, 5.0), False, {}),
+    "l2": Case(decays, TWO, START, radius(sets.L2Ball, 4.5), False, {}),
+}
+METHODS = {
+    "default": None,
+    "LM": algorithms.LevenbergMarquardt(),
+    "quasi-Newton": algorithms.ProjectedQuasiNewton(),
+    "spectral": algorithms.SpectralProjectedGradient(),
+    "accelerated": algorithms.AcceleratedProjectedGradient(),
+    "in face": algorithms.InFaceQuasiNewton(),
+    "paper": algorithms.cr_varpro(),
+}
+EXACT = ("default", "LM")
+
+
+def taken(name, method):
+    """Whether a method takes the set of a case."""
+    over = CASES[name].over(np.ones_like(CASES[name].theta0))
+    return over is None or over.bounded or METHODS[method] is None or METHODS[method].takes_unbounded
+
+
+PAIRS = [(name, method) for name in CASES for method in METHODS if taken(name, method)]
+
+
+def solved(name, method, backend="numpy", dtype="float64", units=1.0, size=1.0, order=slice(None), **options):
+    case = CASES[name]
+    units = units * np.ones_like(case.theta0)
+    keywords = dict(case.keywords)
+    data = {"t": T[order].astype(dtype), "units": units.astype(dtype)}
+    if "R" in keywords:
+        one = keywords["R"]
+        keywords |= {"R": lambda theta: one(theta * _units(theta, units)), "mu": keywords["mu"] * size**2}
+    problem = xv.separable(
+        lambda theta, data: case.M(theta * data["units"], data["t"]),
+        (size * case.y[order]).astype(dtype),
+        data=data,
+        **keywords,
+    )
+    theta0 = (options.pop("theta0", case.theta0) / units).astype(dtype)
+    return xv.solve(problem, theta0, over=case.over(units), algorithm=METHODS[method], backend=backend, **options)
+
+
+def _units(theta, units):
+    return xv.array_namespace(theta).asarray(units, dtype=theta.dtype)
+
+
+def drawn(seed, entries, entrywise, dtype):
+    """Units of theta and of y, and an order of the rows."""
+    draw = rng(seed)
+    high = 8 if dtype == "float64" else 4
+    units = 10.0 ** draw.uniform(-high, high, entries if entrywise else 1) * np.ones(entries)
+    size = 10.0 ** (draw.uniform(-80, 80) if dtype == "float64" else draw.uniform(-12, 12))
+    return units, size, draw.permutation(len(T))
+
+
+def check(name, method, backend, dtype, seed):
+    case = CASES[name]
+    units, size, order = drawn(seed, len(case.theta0), case.entrywise, dtype)
+    want = solved(name, method if method in EXACT else "LM", backend, dtype)
+    assert want.success
+    options = {} if method in EXACT else {"max_iter": 300}
+    got = solved(name, method, backend, dtype, units, size, order, **options)
+    theta = host(got.theta).astype(np.float64) * units
+    eps = np.finfo(dtype).eps
+    if method in EXACT:
+        assert got.status is want.status
+        assert abs(got.n_iter - want.n_iter) <= max(2, want.n_iter / 4)
+        bound = max(1e-6 if dtype == "float64" else 2e-3, 10 * eps * want.verified.condition)
+        assert error(theta, host(want.theta)) <= bound
+        return
+    if got.status is xv.Status.CONVERGED:
+        again = solved(name, "LM", "numpy", theta0=_inside(case, theta))
+        value = solved(name, "LM", "numpy", theta0=_inside(case, theta), max_iter=0).value
+        assert value - again.value <= (1e-8 if dtype == "float64" else 1e-3) * again.value
+
+
+def _inside(case, theta):
+    over = case.over(np.ones_like(theta))
+    return theta if over is None else np.asarray(xv.project(theta, over))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("name", CASES)
+def test_other_units_are_the_same_solve(name, method, seed):
+    check(name, method, "numpy", "float64", seed)
+
+
+@pytest.mark.parametrize("backend", ["array-api-strict", "torch"])
+@pytest.mark.parametrize("name", ["peaks in a box", "simplex"])
+def test_other_units_are_the_same_solve_elsewhere(name, backend):
+    check(name, "LM", backend, "float64", 2)
+
+
+@pytest.mark.parametrize("name", ["free", "bound"])
+def test_other_units_are_the_same_solve_in_single_precision(name):
+    check(name, "default", "numpy", "float32", 3)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in EXACT])
+@pytest.mark.parametrize("name", ["peaks", "box", "l1"])
+def test_other_methods_end_honestly(name, method):
+    check(name, method, "numpy", "float64", 4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(10, 30))
+@pytest.mark.parametrize(("name", "method"), PAIRS)
+def test_units_at_random(name, method, seed):
+    draw = rng(seed + 1000)
+    check(name, method, "numpy", "float64" if draw.uniform() < 0.7 or method not in EXACT else "float32", seed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("backend", ["array-api-strict", "torch", "jax"])
+@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("name", CASES)
+def test_units_on_every_backend(name, method, backend):
+    for seed in range(30, 33):
+        check(name, method, backend, "float64", seed)
