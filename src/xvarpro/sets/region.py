@@ -13,7 +13,6 @@ from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.norms import L2
 from xvarpro.sets.vectors import real_dtype
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Region(Struct):
         for i, C in self.constrained:
             if not C.bounded:
                 way, rest = C.ahead(grad[i], theta[i])
-                (step,), size = L2().dual((rest,))
+                (step,), size = Free().norm.dual((rest,))
                 d[i] = way - step
                 gap_A, gap_B = gap_A - trees.inner(grad[i], way), gap_B + size
                 continue
