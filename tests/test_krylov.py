@@ -15,6 +15,7 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
 from xvarpro.lower.interface import System
+from xvarpro.objective.inexact import AGAIN
 from xvarpro.operators import Dense, Operator
 
 from .support import error, host, interpreted, rng, send
@@ -279,12 +280,18 @@ def assessed(problem, theta):
 
 @pytest.mark.parametrize("bilevel", [False, True])
 def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel):
-    """The estimate bounds the error in nearly all cases, and is nowhere near hopeless where it does not."""
-    theta, ratios, errors = np.zeros(4), [], {}
+    """The estimate bounds the error in nearly all cases; the condition bounds by how much it may be too small.
+
+    What a correction leaves has `AGAIN` times the residual of what it has taken away, and of two errors with residuals
+    of one size one may be larger than the other by the condition of the normal equations.
+    """
+    theta, ratios, largest, errors = np.zeros(4), [], [], {}
     for seed in range(45):
         problem = random_problem(seed, bilevel)
         value, exact = xv.value_and_gradient(problem(), theta)
+        squares = np.linalg.svd(problem().data["A"], compute_uv=False) ** 2 + problem().lower.lam
         for tol in (1e-2, 1e-4, 1e-6):
+            largest.append(1 + AGAIN * squares[0] / squares[-1])
             solver = lower.LSMR(tol=tol, limit=5000, preconditioner=(lower.Identity(), lower.Jacobi())[seed % 2])
             seen = assessed(problem(solver), theta)
             wrong = np.linalg.norm(seen.gradient[0] - exact)
@@ -293,7 +300,7 @@ def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel
             if not bilevel:
                 assert seen.point.value >= value * (1 - 1e-12)  # no w does better than the exact one
     assert np.mean(np.array(ratios) <= 1) >= 0.9
-    assert np.mean(np.array(ratios) <= 10) >= 0.99
+    assert np.all(np.array(ratios) <= largest)
     medians = [np.median(errors[tol]) for tol in (1e-2, 1e-4, 1e-6)]
     assert medians[1] < medians[0] / 10
     assert medians[2] < medians[1] / 10
