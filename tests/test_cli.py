@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 import xvarpro as xv
 from xvarpro import cli
 from xvarpro.cli import app
+from xvarpro.cli.conformance import command as conformance
 
 
 def invoke(*args):
@@ -28,6 +30,7 @@ def test_without_its_packages_the_command_says_what_to_install(module):
 
 
 MINE = """
+from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 
 def command(n: int = 3) -> None:
@@ -45,19 +48,30 @@ def test_an_experiment_of_the_users_is_a_subcommand_of_run(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[xvarpro.experiments]\nmine = mine:command\nlost = nowhere:command\n")
 
-    def run(*args):
-        code = "import sys; from xvarpro.cli import app; app(sys.argv[1:])"
+    def run(*args, first="sys"):
+        code = f"import sys, {first}; from xvarpro.cli import app; app(sys.argv[1:])"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(
             [sys.executable, "-c", code, "run", *args], capture_output=True, text=True, check=False, env=environment
         )
 
     assert run("mine", "--n", "5").stdout == "n is 5\n"
+    assert run("mine", "--n", "5", first="mine").stdout == "n is 5\n"  # imports the command line in turn
     refused = run("mine", "--n", "-1")
     assert (refused.returncode, refused.stderr) == (2, "error: n must be >= 0, got -1\n")
     lost = run("lost", "--anything", "1")
     assert lost.returncode == 2
     assert lost.stderr.startswith("error: experiment 'lost' cannot be loaded from 'nowhere:command': Module")
+
+
+def test_experiments_are_listed_with_their_help_and_imported_then(monkeypatch):
+    entry = EntryPoint("mine", "xvarpro.cli.conformance:command", cli.GROUP)
+    app, loaded = typer.Typer(), []
+    monkeypatch.setattr(EntryPoint, "load", lambda entry: loaded.append(entry.name) or conformance)
+    cli.register(app, [entry])
+    assert not loaded
+    assert "Check that backends give the right answers" in CliRunner().invoke(app, ["run", "--help"]).stdout
+    assert loaded == ["mine"]
 
 
 @pytest.mark.parametrize("args", [(), ("dictionary", "--atoms", "4")])

@@ -12,6 +12,8 @@ from typing import Annotated, Any, NoReturn
 try:
     import rich  # noqa: F401
     import typer
+    from typer.core import TyperGroup
+    from typer.main import get_command
 except ImportError as error:
     print(f"the xvarpro command needs {error.name}: pip install 'xvarpro[cli]'", file=sys.stderr)
     raise SystemExit(2) from None
@@ -78,18 +80,32 @@ def register(app: typer.Typer, experiments: Iterable[EntryPoint]) -> None:
 
     The function that an entry point names is the subcommand; its parameters are options, as typer reads them.
     """
-    run = typer.Typer(help="Run an experiment.", no_args_is_help=True)
-    run.callback()(lambda: None)  # keeps a single experiment a subcommand
-    for entry in experiments:
-        try:
-            run.command(entry.name)(_guarded(entry.load()))
-        except Exception as error:  # a package that is broken must not take the other commands away
-            message = f"experiment {entry.name!r} cannot be loaded from {entry.value!r}: {_summary(error)}"
-            run.command(entry.name, help=message, context_settings=_ANY)(_failing(message))
-    if run.registered_commands:
-        app.add_typer(run, name="run")
-    else:
+    known = {entry.name: entry for entry in experiments}
+    if not known:
         app.command("run", help="Run an experiment (none installed).", context_settings=_ANY)(_failing(NO_EXPERIMENTS))
+        return
+
+    class Experiments(TyperGroup):
+        """Subcommands that are imported when they are asked for: their modules may import this one."""
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            return _experiment(known[cmd_name]) if cmd_name in known else None
+
+    run = typer.Typer(cls=Experiments, help="Run an experiment.", no_args_is_help=True)
+    for name in known:
+        run.command(name)(lambda: None)  # for the list of names
+    app.add_typer(run, name="run")
+
+
+def _experiment(entry: EntryPoint) -> Any:
+    """The subcommand of an entry point; where it cannot be loaded, one that says why."""
+    alone = typer.Typer(add_completion=False)
+    try:
+        alone.command(entry.name)(_guarded(entry.load()))
+    except Exception as error:  # a package that is broken must not take the other commands away
+        message = f"experiment {entry.name!r} cannot be loaded from {entry.value!r}: {_summary(error)}"
+        alone.command(entry.name, help=message, context_settings=_ANY)(_failing(message))
+    return get_command(alone)
 
 
 def _summary(error: Exception) -> str:
@@ -127,7 +143,7 @@ def compare(
         str, typer.Option(help="Name in xvarpro.algorithms, which runs with its defaults.")
     ] = "cr_varpro",
     iterations: Annotated[int, typer.Option(help="Iterations on each backend.")] = 300,
-    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    dtype: options.Dtype = "float64",
     out: Annotated[
         Path | None, typer.Option(help="Folder for a figure, comparison.json and a result per backend.")
     ] = None,

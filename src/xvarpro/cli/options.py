@@ -38,7 +38,7 @@ def check_backend(name: str, device: str | None = None) -> backends.Backend:
 def check_dtype(dtype: str) -> str:
     """`dtype`, which must be one that `solve` computes in."""
     if dtype not in ("float64", "float32"):
-        raise ProblemError(f"dtype must be float64 or float32, got {dtype!r}")
+        raise ProblemError(f"dtype must be float64 or float32; got {dtype!r}")
     return dtype
 
 
@@ -54,5 +54,5 @@ def split(names: str) -> list[str]:
     """Two or more backends from a list separated by commas, each once."""
     found = listed(names)
     if len(found) < 2:
-        raise ProblemError(f"two or more backends are needed, such as numpy,torch: got {names!r}")
+        raise ProblemError(f"two or more backends are required, such as numpy,torch; got {names!r}")
     return found

@@ -60,8 +60,9 @@ def agreement(screen: Console, found: Comparison) -> Table:
     out = table(screen, "backend", *numbers, "device", "version", right=numbers, wrap="version")
     for name, fit in found.fits.items():
         known = fit.provenance
-        version = versions(dict([next(iter(known["framework"].items()))]))
-        out.add_row(name, f"{fit.value:.13g}", str(fit.n_iter), f"{fit.seconds:.2f}", known["device"], version)
+        package, version = next(iter(known["framework"].items()))
+        cells = (f"{fit.value:.13g}", str(fit.n_iter), f"{fit.seconds:.2f}", known["device"], f"{package} {version}")
+        out.add_row(name, *cells)
     return out
 
 
