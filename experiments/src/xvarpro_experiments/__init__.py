@@ -1,1 +1,1 @@
-"""Worked problems with their rivals."""
+"""The experiments of the constrained variable projection paper, with the methods that compete on them."""

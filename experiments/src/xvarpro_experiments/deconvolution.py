@@ -27,7 +27,7 @@ RHO, RIDGE, NOISE = 1.0, 1e-3, 0.01
 
 
 def design(X: Array, data: Any) -> xv.operators.StackedCirculant:
-    """``M(X)``: a circulant matrix for every signal. A module's function: compiled loops are found again under it."""
+    """``M(X)``, a circulant matrix for every signal; one function for all problems: a compiled loop is used again."""
     return xv.operators.StackedCirculant(X)
 
 
@@ -146,8 +146,12 @@ def optimum(Y: np.ndarray, rho: float = RHO, lam: float = RIDGE) -> Optimum:
 def match(found: np.ndarray, true: np.ndarray) -> float:
     """Cosine of two kernels at the best shift and sign, in [0, 1]; 1 where they are the same up to those and scale."""
     size = float(np.linalg.norm(found) * np.linalg.norm(true))
-    crossed = np.fft.ifftn(np.fft.fftn(found) * np.conj(np.fft.fftn(true))).real
-    return float(np.max(np.abs(crossed))) / size if size else 0.0
+    return float(np.max(np.abs(_correlation(found, true)))) / size if size else 0.0
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Inner products of a with b, at every periodic shift of b."""
+    return np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
 
 
 METHODS: tuple[Method, ...] = (
@@ -257,6 +261,6 @@ def _figures(found: race.Race) -> Mapping[str, Any]:
 
 def aligned(found: np.ndarray, true: np.ndarray) -> np.ndarray:
     """A kernel at the shift and sign at which it is nearest to another."""
-    crossed = np.fft.ifft(np.fft.fft(found) * np.conj(np.fft.fft(true))).real
-    best = int(np.argmax(np.abs(crossed)))
-    return np.sign(crossed[best]) * np.roll(found, -best)
+    products = _correlation(found, true)
+    best = int(np.argmax(np.abs(products)))
+    return np.sign(products[best]) * np.roll(found, -best)

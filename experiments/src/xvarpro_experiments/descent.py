@@ -1,4 +1,4 @@
-"""Methods that repeat a step: on any backend, compiled where it compiles, on a clock that leaves out the rest."""
+"""The loop of methods that repeat a step: on any backend, compiled where it compiles; the clock counts steps alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro_experiments.checks import whole
 from xvarpro_experiments.trees import Array, Tree, arrays, mapped, partition
 
 SPACING = 1.3  # of the iterates that are kept, in the logarithm of their number
 
-# (k, state, given, fed) -> state: iteration k from 1, what is iterated, what stays, what every iteration gets anew
-Step: TypeAlias = Callable[[Array, Tree, Tree, Tree], Tree]
+# (given, k, state, fed) -> state: what stays, iteration k from 1, what is iterated, what every iteration gets anew
+Step: TypeAlias = Callable[[Tree, Array, Tree, Tree], Tree]
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Budget:
     spacing: float = SPACING
 
     def __post_init__(self) -> None:
-        if self.iterations is not None and self.iterations < 1:
-            raise ProblemError(f"iterations must be a whole number >= 1, got {self.iterations}")
+        if self.iterations is not None:
+            whole(iterations=self.iterations)
         if not 0 < self.seconds < math.inf:
             raise ProblemError(f"time must be a finite number of seconds > 0, got {self.seconds}")
 
@@ -92,7 +93,7 @@ class Machine:
         """The numerical settings of a solve."""
         return self.backend.scope(self.dtype)
 
-    def bring(self, tree: Tree) -> Tree:
+    def to_backend(self, tree: Tree) -> Tree:
         """A tree of NumPy arrays on the backend; real numbers in the dtype."""
         backend, place = self.backend, self.place
 
@@ -129,18 +130,22 @@ class Machine:
         compiled: bool = True,
         seconds: float = 0.0,
     ) -> Descent:
-        """Repeat a step until either limit."""
+        """Repeat a step until either limit of the budget.
+
+        `read` takes theta, and a w of the method's own or None, from a state. `feed` makes what an iteration gets anew
+        from the share of the budget that is used. `seconds` were spent before.
+        """
         backend, (x, rest), (fixed, _) = self.backend, partition(state), partition(given)
         began = time.perf_counter()
         with self.scope():
             one = backend.asarray(np.ones(()), dtype=self.dtype, device=self.place)
             fed = feed(0.0)
             if compiled:
-                call = self.compiled(_First(step), given, one, state, fed)
+                call = self.compiled(step, given, one, state, fed)
             else:
 
                 def call(_: Any, k: Array, *moving: Array) -> tuple[Array, ...]:
-                    return arrays(step(k, rest.fill(moving[: len(x)]), given, partition(fed)[1].fill(moving[len(x) :])))
+                    return arrays(step(given, k, rest.fill(moving[: len(x)]), partition(fed)[1].fill(moving[len(x) :])))
 
             warm = x
             for _ in range(2 if backend.compiled else 0):  # what the first call returns may be compiled for once more
@@ -174,16 +179,6 @@ class Descent(NamedTuple):
     points: list[Point]
     state: Tree
     setup_seconds: float
-
-
-@dataclass(frozen=True)
-class _First:
-    """A step with what stays as its first argument: the operands of a compiled function."""
-
-    step: Step
-
-    def __call__(self, given: Tree, k: Array, state: Tree, fed: Tree) -> Tree:
-        return self.step(k, state, given, fed)
 
 
 class Means(NamedTuple):

@@ -22,7 +22,7 @@ from xvarpro_experiments.trees import Array
 
 
 def design(theta: Array, data: Any) -> Array:
-    """``M(theta) = D``. A module's function: compiled loops are found again under it."""
+    """``M(theta) = D``, one function for all problems, so that a compiled loop is used again."""
     return theta
 
 

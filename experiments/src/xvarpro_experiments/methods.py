@@ -55,7 +55,7 @@ class Certificate:
         return np.asarray(self.fit.w)
 
 
-# What is read off an iterate besides the objective, off the clock
+# a number that is computed from an iterate, off the clock
 Measure: TypeAlias = Callable[[Certificate], float]
 
 

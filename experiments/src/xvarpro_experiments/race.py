@@ -253,7 +253,7 @@ def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Compar
 
 
 class _Shelf:
-    """Finished runs on disk: a file appears when it is complete, so that a run that was cut off leaves none."""
+    """Finished runs on disk: a run that was cut off leaves no file."""
 
     def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
         what = [xv.__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
@@ -286,8 +286,8 @@ class _Shelf:
         }
         path = self._path(seed, outcome.method)
         if outcome.fit is not None:
-            _whole(path.with_suffix(".npz"), outcome.fit.save)
-        _whole(path, lambda to: to.write_text(json.dumps(kept)))
+            _atomically(path.with_suffix(".npz"), outcome.fit.save)
+        _atomically(path, lambda to: to.write_text(json.dumps(kept)))
 
     def _path(self, seed: int, method: str) -> Path:
         plain = "".join(c if c.isalnum() else "-" for c in method)
@@ -297,7 +297,8 @@ class _Shelf:
 _NOT_PLAIN = ("theta", "status", "curve", "measured", "fit")
 
 
-def _whole(path: Path, write: Callable[[Path], Any]) -> None:
+def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file that exists only when it is complete."""
     part = path.with_suffix(".part")
     write(part)
     os.replace(part, path)

@@ -184,9 +184,9 @@ class JointMethod(Repeated):
 
     def descend(self, task: Task, budget: Budget) -> Descent:
         machine = task.machine
-        given = machine.bring((task.together, task.over))
+        given = machine.to_backend((task.together, task.over))
         with machine.scope():
-            theta = machine.bring(task.theta0)
+            theta = machine.to_backend(task.theta0)
             J = Joint(given[0], machine.backend, given[1])
             form = J.form(theta)
             state = State(theta, J.best_w(theta))
@@ -204,13 +204,13 @@ class JointMethod(Repeated):
 
 @dataclass(frozen=True)
 class _Step:
-    """A method's step as the compiler finds it again."""
+    """A method's step; equal ones share a compiled program."""
 
     method: JointMethod
     machine: Machine
     form: str
 
-    def __call__(self, k: Array, state: State, given: tuple[Problem, Any], fed: Tree) -> State:
+    def __call__(self, given: tuple[Problem, Any], k: Array, state: State, fed: Tree) -> State:
         return self.method.step(Joint(given[0], self.machine.backend, given[1]), state, k, self.form)
 
 

@@ -1,4 +1,4 @@
-"""Trees of arrays, through optree: what a step of a method carries, and what a compiled one is found again by."""
+"""Trees of arrays, through optree: the states of methods, and their structure, under which compiled steps are kept."""
 
 from __future__ import annotations
 
@@ -49,13 +49,18 @@ def mapped(fun: Callable[..., Array], first: Tree, *others: Tree) -> Tree:
 
 
 def is_array(x: Any) -> bool:
-    """Whether a leaf is an array; NumPy's scalars are, which its sums are made of."""
+    """Whether a leaf is an array; NumPy's scalars count, since its sums return them."""
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
 def is_finite(tree: Tree) -> bool:
     """Whether all entries of NumPy arrays are finite."""
     return all(bool(np.all(np.isfinite(x))) for x in arrays(tree))
+
+
+def size(tree: Tree) -> int:
+    """Number of entries of all arrays."""
+    return sum(int(x.size) for x in arrays(tree))
 
 
 def dot(a: Tree, b: Tree) -> Array:

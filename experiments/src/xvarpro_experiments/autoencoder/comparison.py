@@ -324,6 +324,4 @@ def _notes(of: Setting, race: Race) -> list[str]:
             "two-level objective at their encoder, which is not what they minimise, and their test loss is with a "
             "decoder fitted to all images. The test loss is the comparison between them and the others."
         )
-    if of.data.fallback:
-        said.append(of.data.fallback + ".")
     return said

@@ -93,18 +93,19 @@ class Adam(Repeated):
     def descend(self, task: Task, budget: Budget) -> Descent:
         machine = task.machine
         backend = machine.backend
-        given = machine.bring((task.together if self.joint else task.problem, task.over))
+        given = machine.to_backend((task.together if self.joint else task.problem, task.over))
         sizes = [cast("Array", level.y).shape[0] for level in given[0].levels]
         batches = [min(self.batch or n, n) for n in sizes]
         draws = [shuffled(n, batch, seed) for seed, (n, batch) in enumerate(zip(sizes, batches, strict=True))]
 
         def feed(used: float) -> Tree:
             if self.batch is None:
-                return machine.bring({"rate": np.asarray(self.rate)})
-            return machine.bring({"rate": np.asarray(self.rate * (1 - used)), "at": [next(draw) for draw in draws]})
+                return machine.to_backend({"rate": np.asarray(self.rate)})
+            fed = {"rate": np.asarray(self.rate * (1 - used)), "at": [next(draw) for draw in draws]}
+            return machine.to_backend(fed)
 
         with machine.scope():
-            theta = machine.bring(task.theta0)
+            theta = machine.to_backend(task.theta0)
             w = Joint(given[0], backend).best_w(theta) if self.joint else ()
             state = State(theta, w, Means.of((theta, w)))
             step = _Step(self, backend, 1e-8 * batches[-1] / sizes[-1])
@@ -117,7 +118,7 @@ class _Step:
     backend: xv.backends.Backend
     epsilon: float  # in the units of the gradient of a sum over a part of the images
 
-    def __call__(self, k: Array, at: State, given: tuple[Problem, Any], fed: Tree) -> State:
+    def __call__(self, given: tuple[Problem, Any], k: Array, at: State, fed: Tree) -> State:
         part = batch(given[0], fed["at"]) if "at" in fed else given[0]
         if self.method.joint:
             grad = Joint(part, self.backend).gradient(at.theta, at.w)

@@ -46,7 +46,7 @@ def design(theta: Tree, data: Any) -> Array:
 
 
 def lower_design(theta: Tree, data: Any) -> Array:
-    """The design of the images that the decoder is fitted to. A module's function: compiled loops are found by it."""
+    """The design of the images that the decoder is fitted to."""
     return design(theta, data["lower"])
 
 
@@ -83,7 +83,7 @@ def problem(
     scale : float
         What the encoder multiplies the pixels by, > 0.
     rows : int, optional
-        Images at a time, where not all latents fit in memory at once: the levels then come in chunks, `xvarpro.Rows`.
+        Images at a time, where not all latents fit in memory at once: the levels are then `xvarpro.RowChunks`.
 
     Examples
     --------
@@ -177,10 +177,13 @@ def reconstruct(theta: Tree, w: Array, X: Array, scale: float = 1.0) -> Array:
     return design(theta, {"X": X, "scale": scale}) @ w
 
 
-def active(theta: Tree, threshold: float = ACTIVE) -> int:
-    """Latents with ``s_i > threshold max s``."""
-    s = theta["s"]
-    return int(np.count_nonzero(s > threshold * np.max(s))) if np.max(s) > 0 else 0
+def active(theta: Tree) -> int:
+    """Number of latents with ``s_i > ACTIVE max s``."""
+    return int(np.count_nonzero(_active(theta)))
+
+
+def _active(theta: Tree) -> np.ndarray:
+    return np.asarray(theta["s"] > ACTIVE * np.max(theta["s"]))
 
 
 def reconstruction_loss(theta: Tree, w: np.ndarray, data: Data, units: float = 1.0) -> float:
@@ -205,7 +208,7 @@ def refitted_loss(theta: Tree, data: Data) -> float:
     Its ridge is 1e-10 of the mean square of the latents: what an encoder has kept, without the shrinkage of the ridge
     that it was trained with.
     """
-    kept = theta["s"] > ACTIVE * np.max(theta["s"])
+    kept = _active(theta)
     n = int(np.count_nonzero(kept))
     gram, cross = np.zeros((n, n)), np.zeros((n, data.train.shape[1]))
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets, dictionary, frame
+from xvarpro_experiments.checks import whole
 
 SMALL = {"samples": 1000, "atoms": 32, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
 
@@ -42,9 +42,9 @@ def command(
 
 
 def _load(samples: int | None, data: Path | None) -> tuple[datasets.Images, str | None]:
-    """The images, and what to tell someone who gets the fallback."""
-    if samples is not None and samples < 1:
-        raise ProblemError(f"samples must be a whole number >= 1, got {samples}")
+    """The images, and a notice where they are the fallback."""
+    if samples is not None:
+        whole(samples=samples)
     if datasets.find_mnist(data) is not None or data is not None:
         return datasets.images(3000 if samples is None else samples, data), None
     named = os.environ.get(datasets.VARIABLE)

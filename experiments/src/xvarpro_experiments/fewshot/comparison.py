@@ -41,8 +41,8 @@ def evaluate(
     """Features of X by theta as NumPy arrays, computed on a backend in pieces."""
     machine = Machine(backend, device, str(X.dtype))
     with machine.scope():
-        moved = machine.bring(theta)
-        pieces = [machine.to_caller(features(moved, machine.bring(X[i : i + 100]))) for i in range(0, len(X), 100)]
+        moved = machine.to_backend(theta)
+        pieces = [machine.to_caller(features(moved, machine.to_backend(X[i : i + 100]))) for i in range(0, len(X), 100)]
     return np.concatenate(pieces)
 
 

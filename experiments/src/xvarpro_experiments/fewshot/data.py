@@ -14,7 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets
 from xvarpro_experiments.checks import one_of
 from xvarpro_experiments.fewshot.problem import Features, Split, layer, targets
-from xvarpro_experiments.trees import Array, Tree, arrays
+from xvarpro_experiments.trees import Array, Tree, size
 
 HALVES = ("validation", "test")  # images are split in two: episodes of the one choose numbers, those of the other count
 
@@ -69,7 +69,7 @@ class Backbone:
     @property
     def size(self) -> int:
         """Entries of theta."""
-        return sum(int(x.size) for x in arrays(self.theta0))
+        return size(self.theta0)
 
 
 @dataclass(frozen=True)

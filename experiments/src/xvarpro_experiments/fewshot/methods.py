@@ -20,14 +20,9 @@ from xvarpro import Problem, Status
 from xvarpro_experiments.descent import Budget, Descent, Machine, Means, Point, adam
 from xvarpro_experiments.fewshot.problem import Features, Split, head
 from xvarpro_experiments.methods import Certificate, Method, Outcome, Repeated, Task
-from xvarpro_experiments.trees import Array, Tree, arrays, is_finite, partition
+from xvarpro_experiments.trees import Array, Tree, arrays, is_finite, partition, size
 
 LARGE = 1_000_000  # entries of theta from which on the networks of all methods and episodes are not kept
-
-
-def entries(theta: Tree) -> int:
-    """How many numbers theta has."""
-    return sum(int(x.size) for x in arrays(theta))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +37,7 @@ class FewShotTask(Task):
 
     def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
         """As of any task; of a large network head and objective alone, from the features that its test needs anyway."""
-        if not is_finite(theta) or entries(theta) <= LARGE:
+        if not is_finite(theta) or size(theta) <= LARGE:
             return super().certify(theta, problem)
         M, (lower, upper) = self.shown(theta)[1], self.splits
         if problem is self.pool:
@@ -122,7 +117,7 @@ class _Step:
     rate: float
     machine: Machine
 
-    def __call__(self, k: Array, state: tuple[Tree, Means], given: Tree, fed: Tree) -> tuple[Tree, Means]:
+    def __call__(self, given: Tree, k: Array, state: tuple[Tree, Means], fed: Tree) -> tuple[Tree, Means]:
         unknowns, means = state
         (x, rest), (data, whole) = partition(unknowns), partition(given)
 
@@ -178,28 +173,20 @@ class Probe(Learner):
     decay: float = 1e-3
 
     def stage(self, task: FewShotTask, machine: Machine, budget: Budget) -> Stage:
-        given = machine.bring((task.theta0, task.shots[0]))
-        call = machine.compiled(_Applied(task.features), given)
+        given = machine.to_backend((task.theta0, task.shots[0]))
+        call = machine.compiled(task.features, *given)
         for _ in range(2):  # the first time compiles, where a backend does
             began = time.perf_counter()
             (M,) = call(arrays(given))
             machine.wait(M)
             seconds = time.perf_counter() - began
         Y = task.shots[1]
-        unknowns = machine.bring({"w": np.zeros((M.shape[1], Y.shape[1]), machine.dtype)})
-        return Stage(unknowns, {"X": M, "Y": machine.bring(Y)}, CrossEntropy(self.decay), seconds)
+        unknowns = machine.to_backend({"w": np.zeros((M.shape[1], Y.shape[1]), machine.dtype)})
+        return Stage(unknowns, {"X": M, "Y": machine.to_backend(Y)}, CrossEntropy(self.decay), seconds)
 
     def read(self, machine: Machine, task: FewShotTask) -> Callable[[Tree], tuple[Tree, Array | None]]:
-        theta = machine.bring(task.theta0)
+        theta = machine.to_backend(task.theta0)
         return lambda state: (theta, state[0]["w"])
-
-
-@dataclass(frozen=True)
-class _Applied:
-    features: Features
-
-    def __call__(self, given: tuple[Tree, Array]) -> Array:
-        return self.features(*given)
 
 
 @dataclass(frozen=True)
@@ -217,9 +204,9 @@ class LPFT(Learner):
         assert isinstance(probe, Probe)
         done = probe.descend(task, Budget(self.steps, 1e6))
         X, Y = task.shots
-        unknowns = {"theta": machine.bring(task.theta0), "w": done.state[0]["w"]}
+        unknowns = {"theta": machine.to_backend(task.theta0), "w": done.state[0]["w"]}
         loss = CrossEntropy(probe.decay, task.features)
-        return Stage(unknowns, machine.bring({"X": X, "Y": Y}), loss, done.points[-1].seconds)
+        return Stage(unknowns, machine.to_backend({"X": X, "Y": Y}), loss, done.points[-1].seconds)
 
 
 @dataclass(frozen=True)
@@ -231,7 +218,7 @@ class ThroughSolver(Learner):
         eye = np.eye(len(lower.Y), dtype=machine.dtype)
         data = {"X1": upper.X, "Y1": upper.Y, "X2": lower.X, "Y2": lower.Y, "eye": eye}
         loss = ThroughRidge(task.features, task.lam)
-        return Stage(machine.bring({"theta": task.theta0}), machine.bring(data), loss)
+        return Stage(machine.to_backend({"theta": task.theta0}), machine.to_backend(data), loss)
 
 
 # -- numbers that are chosen on validation episodes --------------------------------------------------------------------
@@ -280,5 +267,5 @@ class Validated(Method):
         done = method.run(task, replace(budget, iterations=n))
         run_as = ", ".join(filter(None, (done.run_as, method.name, f"{n} iterations")))
         done = replace(done, method=self.name, family=self.family, run_as=run_as)
-        large = done.theta is not None and entries(done.theta) > LARGE
+        large = done.theta is not None and size(done.theta) > LARGE
         return replace(done, theta=None, fit=None) if large else done

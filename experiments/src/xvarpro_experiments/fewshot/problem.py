@@ -40,8 +40,8 @@ class Split:
 
 
 @dataclass(frozen=True)
-class _Of:
-    """The design of a split. Equal for equal features, so that compiled loops are found again."""
+class _Design:
+    """The design of a split. Equal for equal features, so that a compiled loop is used again."""
 
     features: Features
     split: str
@@ -73,8 +73,8 @@ def problem(features: Features, lower: Split, upper: Split, lam: float) -> Probl
     ((8, 3), True)
     """
     return xv.bilevel(
-        lower=xv.Level(_Of(features, "lower"), lower.Y, lam=lam),
-        upper=xv.Level(_Of(features, "upper"), upper.Y),
+        lower=xv.Level(_Design(features, "lower"), lower.Y, lam=lam),
+        upper=xv.Level(_Design(features, "upper"), upper.Y),
         data={"lower": lower.X, "upper": upper.X},
     )
 
@@ -94,7 +94,7 @@ def pooled(features: Features, splits: Sequence[Split], lam: float) -> Problem:
     """
     xp = xv.array_namespace(splits[0].X)
     X, Y = (xp.concat([getattr(s, part) for s in splits]) for part in ("X", "Y"))
-    return xv.separable(_Of(features, "all"), Y, data={"all": X}, lam=lam)
+    return xv.separable(_Design(features, "all"), Y, data={"all": X}, lam=lam)
 
 
 def layer(theta: Tree, X: Array) -> Array:
