@@ -79,7 +79,7 @@ class Move(NamedTuple):
     d: Leaves
     gap: Array  # -<grad, d>, 0-d
     cap: Array  # largest step, finite and > 0, 0-d
-    detail: Any = ()  # what the method's `settle` wants to know of it
+    detail: Any = ()  # what the method's `settle` needs of it
 
 
 class ConditionalGradientState(NamedTuple):

@@ -80,8 +80,8 @@ class Projecting(FirstOrder):
 class InFace(FirstOrder):
     """Conditional gradient sliding (Lan, Zhou 2016): no projection, but a few steps of Frank-Wolfe toward one.
 
-    A way turns into each face that it meets, which finds the nearest point of the faces it ends in; a step toward the
-    vertex that lies furthest ahead of that opens the next ones. Sets without faces know only the latter.
+    A path bends into each face that it meets, and so finds the nearest point of the faces it ends in; a step toward the
+    vertex that lies furthest ahead then leaves these. Sets without faces take the latter steps only.
     """
 
     oracle = "lmos"
@@ -117,7 +117,7 @@ class InFace(FirstOrder):
 
 
 class _Slid(NamedTuple):
-    """Where a way has ended, the way from there to the best vertex for the projection, its gap, and vertices so far."""
+    """The end of a path, the direction from it to the best vertex for the projection, its gap, the vertices taken."""
 
     end: Leaves
     ahead: Leaves

@@ -98,9 +98,9 @@ class InFaceFrankWolfe(Corrective):
         mix = self.correction.mix(*promise)
         chosen = _without_rounding(combine(mix, parts), mix, parts)
         cap = xp.ones_like(forward)
-        if not self.correction.in_face:  # how far the last piece of a path would go on is for rounding to decide
+        if not self.correction.in_face:  # how far the last piece of a path could go on is a matter of rounding
             cap = xp.where(mix.vertex - mix.away - mix.inner > 0, cap, _reach(region, chosen, theta))
-        # a face that ends at once, for all that the rounding of the objective lets one see: leave it by the vertex
+        # a face that ends at once, up to the rounding of the objective: leave it by the vertex
         stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
         vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
         chosen = select(stuck, parts[0], chosen)
@@ -154,7 +154,7 @@ def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leav
 
 
 def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
-    """No way out, and the way to where a gradient step of length ``1 / L`` ends that bends into each face it meets."""
+    """Zeros, and the direction to the end of a gradient step of length ``1 / L`` that bends into each face it meets."""
     xp = namespace_of(*theta)
     length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
     end = region.slide(tuple(-length * g for g in grad), theta)
@@ -169,7 +169,7 @@ def _reach(region: Region, d: Leaves, theta: Leaves) -> Array:
     for i, C in region.constrained:
         if C.has_faces:
             reaches.append(xp.min(C.reach(event(C, d[i]), event(C, theta[i]))))
-        else:  # the way to a vertex, or nowhere
+        else:  # the direction to a vertex, or 0
             some = xp.max(xp.abs(d[i])) > 0
             one = xp.ones_like(corner(d[i]))
             reaches.append(xp.where(some, one, xp.full_like(one, xp.inf)))

@@ -270,6 +270,8 @@ def _bfgs(B: Array, s: Array, y: Array) -> Array:
 
 
 class _Walk(NamedTuple):
+    """Points on the way to the minimum of a model; arrays over the batch."""
+
     x: Array
     slope: Array  # of the model, at x
     length: Array  # of the next gradient step
@@ -295,7 +297,7 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
         return free, promised
     met = xp.any(regions.nearest(free, grad) != free, axis=1)  # NaN counts as met
     enough = xp.finfo(theta.dtype).eps ** 0.75
-    # gradient steps in the units of the model: those of theta do not count, where the sets are bounds
+    # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
     D = regions.evened(xp.linalg.diagonal(B))
     D = xp.where(D > 0, D, xp.ones_like(D))
     faces = all(C.has_faces and C.has_projection for C in sets)

@@ -270,7 +270,7 @@ def _gap(iterate: Iterate) -> Array:
 
 
 def _probe(theta: Leaves) -> Leaves:
-    """A direction that no face other than its own leaves as it is, for all that one can see."""
+    """A direction without structure: its part in a face is different for different faces."""
     out = []
     for x in theta:
         xp = namespace_of(x)

@@ -1,4 +1,4 @@
-"""Dead units brought back: a unit that is exactly zero has zero gradient, so no step of any method moves it again."""
+"""Revival of dead units: a unit that is exactly zero has zero gradient, so no step of any method moves it again."""
 
 from __future__ import annotations
 

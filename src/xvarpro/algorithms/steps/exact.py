@@ -113,7 +113,7 @@ class ExactStep(StepRule):
         )._replace(memory=memory)
 
     def _descend(self, line: Line, trial: Callable[[Array], _Trial], b: _Bracket) -> _Bracket:
-        """Move the middle towards the left until it is lower than it, up to rounding."""
+        """Move the middle towards the left until its value is no higher than there, up to rounding."""
         xp = namespace_of(line.gap)
 
         def higher(b: _Bracket) -> Array:

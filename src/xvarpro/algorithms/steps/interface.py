@@ -36,7 +36,7 @@ class Search(NamedTuple):
 
     alpha: Array  # accepted step, 0 if none was found
     point: Any  # the `Point` at the accepted step
-    memory: Array  # what the rule carries to the next iteration: its last alpha, its estimate of L, its clock
+    memory: Array  # what the rule carries to the next iteration, such as its last alpha or its estimate of L
     n_values: Array  # trial points evaluated
     n_gradients: Array  # gradients that the rule asked for, near rounding
 

@@ -1,4 +1,4 @@
-"""Steps that look at the clock only: baselines, which need no constant and may raise the objective."""
+"""Steps that depend on the iteration number only: baselines, which need no constant and may raise the objective."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OpenLoop(Scheduled):
     def __post_init__(self) -> None:
         checks.nonnegative(self, "l")
         if self.l < 1:
-            raise ProblemError(f"OpenLoop needs l >= 1, got {self.l!r}")
+            raise ProblemError(f"OpenLoop: l must be >= 1; got {self.l!r}")
 
     def at(self, t: Array) -> Array:
         return self.l / (t + self.l)

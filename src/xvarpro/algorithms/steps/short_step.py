@@ -133,16 +133,16 @@ def _constants(L: Any) -> float | tuple[float, float] | None:
         return None
     if isinstance(L, Mapping):
         if set(L) != {"A", "B"}:
-            raise ProblemError(f"ShortStep: L by block has the keys 'A' and 'B', got {sorted(map(str, L))}")
+            raise ProblemError(f"ShortStep: L by block must have the keys 'A' and 'B'; got {sorted(map(str, L))}")
         L = (L["A"], L["B"])
     if isinstance(L, tuple | list):
         if len(L) != 2:
-            raise ProblemError(f"ShortStep: L by block is a pair (constrained, free), got {L!r}")
+            raise ProblemError(f"ShortStep: L by block must be a pair (constrained, free); got {L!r}")
         return _constant(L[0]), _constant(L[1])
     return _constant(L)
 
 
 def _constant(L: Any) -> float:
     if not isinstance(L, int | float) or isinstance(L, bool) or not (math.isfinite(L) and L > 0):
-        raise ProblemError(f"ShortStep needs L > 0 or None, got {L!r}")
+        raise ProblemError(f"ShortStep: L must be > 0 or None; got {L!r}")
     return float(L)
