@@ -36,7 +36,7 @@ def of_lagrangian(f, theta, w, v):
 
     def value(*arrays):
         problem, *held = skeleton.fill(arrays[len(theta) :])
-        return (f.over(problem).lagrangian(arrays[: len(theta)], *held),)
+        return (f.with_problem(problem).lagrangian(arrays[: len(theta)], *held),)
 
     (value,), pullback = f.backend.vjp(value, theta, fixed)
     return pullback((xv.array_namespace(value).ones_like(value),))

@@ -32,7 +32,7 @@ class ReducedHessian:
     gradient, data_gradient : tuple of arrays
         First derivatives of the reduced objective.
     kinks, truncated : array, 0-d
-        Number of weights at a bound with multiplier 0; whether the factorisation dropped a direction.
+        Number of entries of w at a bound with multiplier 0; whether the factorisation dropped a direction.
     zeros : tuple of arrays
         Zeros in the shapes of theta, data and z.
     """
@@ -66,7 +66,7 @@ class ReducedHessian:
             x, y = iter(arrays[p : p + m]), iter(arrays[p + m + len(self._z) :])
             moved = held.fill([next(x if i in moving else y) for i in range(len(data))])
             problem = trees.changed(skeleton.fill(y), data=moved)
-            return f.over(problem).lagrangian(arrays[:p], *arrays[p + m : p + m + len(self._z)])
+            return f.with_problem(problem).lagrangian(arrays[:p], *arrays[p + m : p + m + len(self._z)])
 
         x = (*theta, *(data[i] for i in moving))
         slopes, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))

@@ -188,7 +188,7 @@ def ready(
     """`prepare` a problem whose solution is to be differentiated: uncompressed, since w is needed by column."""
     if isinstance(problem, Problem):
         if problem.in_rows or any(isinstance(level.y, ColumnChunks) for level in problem.levels):
-            raise ProblemError("derivatives need y in memory; a level has it in chunks: pass one array")
+            raise ProblemError("y must be in memory for derivatives of a solution; got it in chunks. Pass one array")
         problem = trees.changed(problem, compress=False)
     return prepare(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
 
@@ -198,7 +198,7 @@ def pull(
 ) -> tuple[Any, ...]:
     """The fields of a `Sensitivity` as arrays, from cotangents of theta, w (n, k) and the value.
 
-    Its data is the tuple of gradients by the arrays of `differentiable`.
+    The first of them is the tuple of gradients with respect to the arrays of `differentiable`.
     """
     operands, skeleton = trees.partition((prepared.problem, prepared.region))
     assemble: Callable[..., Any] = prepared.assemble  # a `Reduced`: there are no chunks

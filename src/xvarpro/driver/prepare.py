@@ -46,7 +46,7 @@ class Prepared:
     compressed: bool
     structure: ModelStructure
     tally: exchange.Tally
-    unit: float = 1.0  # power of two by which the targets of `problem` are those of the caller
+    unit: float = 1.0  # power of two by which the targets of `problem` were multiplied
     progress: bool | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Moves the arrays of a problem to the backend: each once, in one dtype, with checks that name the array."""
+"""Move the arrays of a problem to the backend: each once, in one dtype, with checks that name the array."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks, Stream
 
 FLOATS = {"float32": "complex64", "float64": "complex128"}
+# of a real number, or of each part of a complex one
 BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "complex64": 32, "float64": 64, "complex128": 64}
 
 
@@ -25,7 +26,7 @@ class PrecisionWarning(UserWarning):
 
 
 class Transfer:
-    """Moves arrays to one backend, dtype and device.
+    """Transfer of arrays to one backend, dtype and device.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.sets.region import Direction, Region
 
-AGAIN = 0.03  # what is left of a residual after the correction
+CORRECTION = 0.03  # relative residual to which a correction is solved
 
 
 class Remainder(NamedTuple):
@@ -42,28 +42,25 @@ class Assessed(NamedTuple):
 class Inexact(Reduced):
     """As `Reduced`, for a lower level whose solver is `lower.LSMR`.
 
-    `level` is the relative residual that the next step asks for: 0 for the tightest, inf for the loosest.
+    `lower_tol` is the relative residual that the next step asks for: 0 for the tightest, inf for the loosest.
     """
 
     exact = False
+    lower_tol: Array | float = 0.0
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.level: Array | float = 0.0
-
-    def solver(self, side: EvaluatedLevel) -> LSMR:
-        solver = super().solver(side)
+    def solver(self, low: EvaluatedLevel) -> LSMR:
+        solver = super().solver(low)
         assert isinstance(solver, LSMR)
-        return solver.with_tolerance(self.level, self.problem.is_separable)
+        return solver.with_tolerance(self.lower_tol, self.problem.is_separable)
 
     def with_lower_tolerance(self, tol: Array | float) -> Inexact:
         other = copy.copy(self)
-        other.level = tol
+        other.lower_tol = tol
         return other
 
     def restricted(self, indices: Array) -> Reduced:
         part: Any = super().restricted(indices)
-        part.level = self.level
+        part.lower_tol = self.lower_tol
         return part
 
     def certified(self, region: Region, theta: Leaves, point: Point | None = None) -> tuple[Point, Leaves, Direction]:
@@ -71,11 +68,11 @@ class Inexact(Reduced):
 
         `point` is the one at theta, where it is known; what comes back is better.
         """
-        seen = self.assessed(theta, point)
-        direction = region.blmo(theta, seen.gradient)
-        hidden = region.hidden(theta, seen.change)
-        error = LowerError(seen.residual, dot(seen.change, seen.change) ** 0.5, hidden, seen.reached)
-        return seen.point, seen.gradient, direction._replace(slack=direction.slack + hidden, lower=error)
+        found = self.assessed(theta, point)
+        direction = region.blmo(theta, found.gradient)
+        hidden = region.hidden(theta, found.change)
+        error = LowerError(found.residual, dot(found.change, found.change) ** 0.5, hidden, found.reached)
+        return found.point, found.gradient, direction._replace(slack=direction.slack + hidden, lower=error)
 
     def assessed(self, theta: Leaves, point: Point | None = None) -> Assessed:
         """Gradient at theta, and at the point there what the lower level leaves of its error.
@@ -108,7 +105,7 @@ def _corrected(
     so that to correct it takes no memory of how it was found.
     """
     system, y = low.system, low.y
-    normal, again = solver.normal(system, factor), solver.to(AGAIN, AGAIN)
+    normal, again = solver.normal(system, factor), solver.to(CORRECTION, CORRECTION)
 
     def solved(c: Array, w: Array, r: Array) -> Adjoint:
         return again.adjoint(backend, system, factor, c, y, w, r)

@@ -16,9 +16,9 @@ from xvarpro.problem.problem import Problem
 def mini_batch(problem: Problem, indices: Array, samples: int, by_column: bool) -> Problem:
     """The problem whose upper level has the terms at `indices` only, scaled by ``samples / len(indices)``.
 
-    Over index sets in which every term is equally likely its value and gradient have those of the whole problem for a
-    mean. A term is a right-hand side of a separable problem where `by_column`, each with coefficients of its own; else
-    it is a row of the upper level, while the lower level keeps all of its rows. Ridges and penalty are not scaled.
+    Averaged over index sets in which every term is equally likely, its value and gradient are those of the whole
+    problem. Where `by_column`, a term is a right-hand side of a separable problem, with coefficients of its own; else a
+    row of the upper level, while the lower level keeps all of its rows. Ridges and penalty are not scaled.
     """
     upper = problem.upper or problem.lower
     axis = 1 if by_column else 0

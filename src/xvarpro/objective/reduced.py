@@ -69,8 +69,8 @@ class Reduced(InMemory):
         value = self.objective(outputs, upper, w, upper.residual(w))
         return value - low.condition(w, *v) if v else value
 
-    def over(self, problem: Problem) -> Reduced:
-        """The objective of a problem that differs in the values of its arrays only; these may be traced."""
+    def with_problem(self, problem: Problem) -> Reduced:
+        """The objective of another problem with the same structure and shapes; its arrays may be traced."""
         return type(self)(problem, self.backend, self.treedef, self.structure)
 
     def point_of(self, theta: Leaves, outputs: ModelOutputs) -> Point:
@@ -88,7 +88,7 @@ class Reduced(InMemory):
         return value if outputs.R is None else value + (0.5 * self.problem.mu) * outputs.R
 
     def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
-        """W to the accuracy of the gradient, the residuals there and the adjoint, from the factor of a point."""
+        """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""
         low, upper = self.levels(outputs)
         solver, system, factor = self.solver(low), low.system, point.factor
         if outputs.upper is None:

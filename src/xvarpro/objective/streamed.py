@@ -166,8 +166,7 @@ class Streamed(Objective):
         level, (n, k), like = self.problem.lower, self.structure.w_shape, theta[0]
         xp, where = namespace_of(like), {"dtype": like.dtype, "device": device(like)}
         zero = xp.zeros((n, k), **where)
-        weight = None if level.Omega is None else as_operator(level.Omega).dense()
-        Omega = xp.eye(n, **where) if weight is None else weight
+        Omega: Any = xp.eye(n, **where) if level.Omega is None else as_operator(level.Omega).dense()
         if self.structure.complex_w:
             zero, Omega = map(complexified, (zero, Omega))
         lam: Any = level.lam

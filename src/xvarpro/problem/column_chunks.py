@@ -96,10 +96,10 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     if live.size in (0, y.shape[0]):
         return _fold(columns(y, 4 * y.shape[0]), backend)
     L = _fold(columns(xp.take(y, _indices(backend, y, live), axis=0), 4 * live.size), backend)
-    place = np.full(y.shape[0], live.size)
-    place[live] = np.arange(live.size)
+    row = np.full(y.shape[0], live.size)  # for each row of y its row of L, or the one of zeros below
+    row[live] = np.arange(live.size)
     padded = xp.concat([L, xp.zeros_like(L[:1, :])])
-    return xp.take(padded, _indices(backend, y, place), axis=0)
+    return xp.take(padded, _indices(backend, y, row), axis=0)
 
 
 def _indices(backend: Any, like: Array, values: np.ndarray) -> Array:
@@ -111,8 +111,8 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
     triangle = None
     for block in blocks:
         backend = backend or backends.owner(block)
-        turned = adjoint(block)
-        rows = turned if triangle is None else namespace_of(block).concat([triangle, turned])
+        added = adjoint(block)
+        rows = added if triangle is None else namespace_of(block).concat([triangle, added])
         triangle = backend.qr(rows, mode="r")[1]
     if triangle is None:
         raise ProblemError("source of ColumnChunks must yield at least one array; got none")
@@ -120,7 +120,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
 
 
 def columns(y: Array, width: int) -> Iterator[Array]:
-    """Blocks of `width` columns; the standard leaves slices beyond the end open, hence the minimum.
+    """Blocks of `width` columns; the standard does not define slices beyond the end, hence the minimum.
 
     A few times as wide as tall, folding them costs 5/4 of one large QR, in bounded memory.
     """

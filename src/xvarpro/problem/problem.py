@@ -43,8 +43,8 @@ class Level(Struct):
     solver : LowerSolver, optional
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
     weights : array, shape (m,) or (m, k), optional
-        Of the squared residuals, >= 0, by row or by entry; of booleans, which entries count. Entries of weight 0 may
-        be NaN in an array `y`. Weights by entry give every right-hand side a design of its own.
+        Weights of the squared residuals, >= 0, by row or by entry; booleans are a mask. Entries of weight 0 may be NaN
+        in an array `y`. Weights by entry give every right-hand side a design of its own.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
     """
@@ -67,7 +67,7 @@ class Level(Struct):
                 "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
                 f"got {type(self.y).__name__}"
             )
-        if is_array(self.y) and self.y.ndim not in (1, 2, 3):
+        if is_array(self.y) and self.y.ndim not in (1, 2, 3):  # (b, m, k) in a batch of problems
             raise ProblemError(f"y must have shape (m,) or (m, k); got {tuple(self.y.shape)}")
         if not callable(self.lam) and not getattr(self.lam, "ndim", 0):
             checks.nonnegative(self, "lam")
@@ -95,7 +95,7 @@ class Level(Struct):
 @final
 @dataclass(frozen=True)
 class Problem(Struct):
-    """A collapsed bilevel problem; made by `separable` or `bilevel`.
+    """A separable or bilevel problem, made by `separable` or `bilevel`.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Problem(Struct):
 
     @property
     def in_rows(self) -> bool:
-        """Whether a level comes in chunks of rows."""
+        """Whether the target of a level is given as `RowChunks`."""
         return any(isinstance(level.y, RowChunks) for level in self.levels)
 
     @property
@@ -205,7 +205,7 @@ def separable(
     solver : LowerSolver, optional
         How `w` is solved for; None chooses by shape.
     weights : array, shape (m,) or (m, k), optional
-        Of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
+        Weights of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
     compress : bool

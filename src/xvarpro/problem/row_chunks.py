@@ -99,9 +99,10 @@ class RowChunks(Struct):
         """
         if not (isinstance(rows, int) and rows > 0):
             raise ProblemError(f"rows must be a whole number > 0 per chunk; got {rows!r}")
-        moving = callable(y)
-        leaves, treedef = trees.flatten(data if moving else (data, y))
-        found = {p: x.shape[0] for p, x in zip(_paths(data, y, moving), leaves, strict=True) if _has_rows(x)}
+        y_is_function = callable(y)
+        leaves, treedef = trees.flatten(data if y_is_function else (data, y))
+        names = trees.paths(data, "data") + ([] if y_is_function else trees.paths(y, "y"))
+        found = {name: x.shape[0] for name, x in zip(names, leaves, strict=True) if _has_rows(x)}
         if len(set(found.values())) != 1:
             listed = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "no array"
             raise ProblemError(f"data and y must hold arrays with the same number of rows; got {listed}")
@@ -112,11 +113,7 @@ class RowChunks(Struct):
                 b = min(a + rows, total)
                 yield trees.unflatten(treedef, [x[a:b] if _has_rows(x) else x for x in leaves])
 
-        return cls(source, y if moving else None)
-
-
-def _paths(data: Tree, y: Any, moving: bool) -> list[str]:
-    return trees.paths(data, "data") + ([] if moving else trees.paths(y, "y"))
+        return cls(source, y if y_is_function else None)
 
 
 def _has_rows(x: Any) -> bool:
@@ -159,7 +156,7 @@ class Stream:
     ) -> None:
         self.name = name
         self.found: tuple[int, int] | None = None  # rows and chunks of a whole pass
-        self._rows, self._look, self._move = rows, first, move
+        self._rows, self._move_first, self._move = rows, first, move
         self._kind: _Kind | None = None
         self._supply: Any = None
 
@@ -169,7 +166,7 @@ class Stream:
 
     def first(self) -> Chunk:
         """The first chunk, with which the others must agree."""
-        with closing(self._pass(self._look)) as chunks:
+        with closing(self._pass(self._move_first)) as chunks:
             return next(chunks)
 
     def _pass(self, move: Callable[[Array, str, bool], Array]) -> Generator[Chunk, None, None]:

@@ -92,8 +92,8 @@ class Comparison:
     def first_difference(self) -> int | None:
         """First iteration at which two backends took different steps; None if all are equal, bit for bit."""
         pairs = combinations([fit.trace for fit in self.fits.values()], 2)
-        first = [_first(getattr(a, name), getattr(b, name)) for a, b in pairs for name in ("alpha_A", "alpha_B")]
-        return min((n for n in first if n is not None), default=None)
+        found = (_first_difference(getattr(a, k), getattr(b, k)) for a, b in pairs for k in ("alpha_A", "alpha_B"))
+        return min((n for n in found if n is not None), default=None)
 
     @property
     def same_bits(self) -> bool:
@@ -250,7 +250,7 @@ def compare(
     """
     names = list(backends)
     if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise ProblemError(f"compare needs two or more different backends, such as 'numpy' and 'torch': got {names}")
+        raise ProblemError(f"backends must be two or more different names, such as 'numpy' and 'torch'; got {names}")
     leaves, treedef = trees.flatten(theta0)
     start = trees.unflatten(treedef, [np.asarray(to_numpy(x), dtype=dtype) for x in leaves])
     options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter, "progress": progress}
@@ -312,7 +312,7 @@ def _bits(fit: Result) -> list[bytes]:
     return [to_numpy(x).tobytes() for x in arrays]
 
 
-def _first(a: np.ndarray, b: np.ndarray) -> int | None:
+def _first_difference(a: np.ndarray, b: np.ndarray) -> int | None:
     n = min(a.size, b.size)
     different = np.flatnonzero(a[:n] != b[:n])  # NaN differs from itself
     if different.size:

@@ -41,10 +41,10 @@ class Verified:
         gradient's relative error is at most about this times the machine epsilon. inf if the factorisation failed.
     units, dead_units : int
         Number of columns of the lower design, and of those that are exactly zero: atoms or latents that contribute
-        nothing, have zero gradient and stay zero. -1 for a design that is not an array.
+        nothing, have zero gradient and stay zero.
     kinks : int
-        Number of weights at a bound with a multiplier of 0 to working precision. There the one-sided derivatives of w
-        differ, and the gradient of a bilevel problem jumps; that of a separable problem is continuous.
+        Number of entries of w at a bound with a multiplier of 0 to working precision. There the one-sided derivatives
+        of w differ, and the gradient of a bilevel problem jumps; that of a separable problem is continuous.
     lower_residual : float
         Relative residual of an iterative lower-level solver, the larger of w's and the adjoint's; 0 for a direct one.
     gradient_error : float
@@ -172,7 +172,7 @@ class Result:
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]
         if v.kinks:
-            lines.insert(-2, f"              {v.kinks} weights at a bound have a multiplier of zero")
+            lines.insert(-2, f"              {v.kinks} entries of w at a bound have a multiplier of zero")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:

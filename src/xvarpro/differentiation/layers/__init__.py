@@ -1,7 +1,7 @@
 """A solve as a layer of a PyTorch or JAX program: `layers.torch.Solve`, `layers.jax.solve`; see docs/layers.md.
 
-Besides the backends only these modules import a framework: custom derivatives are functions of its own. The derivative
-itself is that of `xvarpro.implicit`.
+Apart from the backends, only these modules import a framework, whose own functions define custom derivatives. The
+derivative itself is that of `xvarpro.implicit`.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from xvarpro.differentiation.layers import Solution
 from xvarpro.driver.iteration import Program
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.solve import chosen
+from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 
@@ -172,5 +173,5 @@ def _check(data: Tree, kind: str, own: backends.Backend) -> None:
     for x, name in zip(trees.leaves(data), trees.paths(data, "data"), strict=True):
         if trees.is_array(x) and trees.is_inexact(x):
             found = dtype_name(x)
-            if found not in (kind, {"float32": "complex64", "float64": "complex128"}[kind]):
+            if found not in (kind, FLOATS[kind]):
                 raise ProblemError(f"data must have theta0's dtype {kind}; got {found} for {name}: cast one of them")
