@@ -175,8 +175,8 @@ WRONG = [
     (lambda: operators.Weighted(A23, np.ones(2)), "shape (2, 1) or (2, k), got"),
     (lambda: operators.Weighted(np.ones((4, 2, 3)), np.ones((2, 3))), "made for 4 right-hand sides"),
     (lambda: operators.Sparse(np.ones(2), np.zeros(2, int), np.zeros(3, int), (2, 2)), "one shape"),
-    (lambda: operators.Sparse(np.ones(2), np.zeros(2), np.zeros(2, int), (2, 2)), "whole numbers for rows"),
-    (lambda: operators.MatrixFree(1, None, (2, 2)), "function matvec(p, x), got int"),
+    (lambda: operators.Sparse(np.ones(2), np.zeros(2), np.zeros(2, int), (2, 2)), "whole numbers for row_indices"),
+    (lambda: operators.MatrixFree(1, None, (2, 2)), "function forward(p, x), got int"),
     (
         lambda: operators.MatrixFree(lambda p, w: w, None, (2, 2)).dense(),
         "needs a floating-point array in p",

@@ -14,7 +14,7 @@ def erf(x: Array) -> Array:
     Parameters
     ----------
     x : array of any shape
-        float32 or float64, any real number; of any framework, or as a model function is given it.
+        float32 or float64; an array of any framework, or what a model function is given.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def erfc(x: Array) -> Array:
     Parameters
     ----------
     x : array of any shape
-        float32 or float64, any real number; of any framework, or as a model function is given it.
+        As for `erf`.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def erfcx(x: Array) -> Array:
     Parameters
     ----------
     x : array of any shape
-        float32 or float64, any real number; of any framework, or as a model function is given it.
+        As for `erf`.
 
     Returns
     -------
@@ -125,8 +125,7 @@ def gammaln(x: Array) -> Array:
     Parameters
     ----------
     x : array of any shape
-        float32 or float64, x > 0; of any framework, or as a model function is given it. Elsewhere values and
-        derivatives are what the framework gives.
+        As for `erf`, and > 0; elsewhere values and derivatives are what the framework gives.
 
     Returns
     -------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xvarpro.backends.interface import Backend, Linear
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 
 
@@ -41,8 +41,8 @@ def directional_derivative(backend: Backend, fun: Callable[[Array], Array], x: A
     def slope(d: Array) -> Array:
         length = xp.max(xp.abs(d))
         # the step that balances an error of h^2 with rounding of eps / h
-        h = eps ** (1 / 3) * size / xp.where(length > 0, length, xp.ones_like(length))
-        h = xp.where(h > 0, h, xp.ones_like(h))
+        h = eps ** (1 / 3) * size / positive_or_one(length)
+        h = positive_or_one(h)
         return (fun(x + h * d) - fun(x - h * d)) / (2 * h)
 
     return slope

@@ -98,10 +98,10 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
     except (AttributeError, TypeError, BufferError, UnsupportedError) as error:
-        owner = source.name if source else type(x).__name__
+        origin = source.name if source else type(x).__name__
         kind = UnsupportedDtypeError if isinstance(error, UnsupportedError) else ExchangeError
         raise kind(
-            f"cannot move a {owner} array of dtype {dtype_name(x)} to {to.name}: {error}. "
+            f"cannot move a {origin} array of dtype {dtype_name(x)} to {to.name}: {error}. "
             "Convert it to float32 or float64 first."
         ) from error
     if dtype_name(y) != want:

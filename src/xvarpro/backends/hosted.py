@@ -1,4 +1,4 @@
-"""A first backend for a framework that computes on processors: what NumPy can do for it, NumPy does."""
+"""A base of backends for frameworks that compute on the CPU: NumPy does what the framework lacks."""
 
 from __future__ import annotations
 

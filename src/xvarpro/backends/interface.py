@@ -1,4 +1,4 @@
-"""The backend seam: what the package needs of a framework that the array API standard lacks."""
+"""The interface of a backend: what the package needs of a framework that the array API standard lacks."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Backend(ABC):
         """
 
     def eval_shape(self, fun: Callable[..., Any], *args: Array) -> Any:
-        """Call `fun` for the shapes and dtypes of what it returns and for its errors, without computing if possible."""
+        """Call `fun` for its errors and for the shapes and dtypes of its results, without computing if possible."""
         return fun(*args)
 
     # -- numerics ----------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def _check_class(name: str, kind: Any) -> None:
         )
     lacking = sorted(kind.__abstractmethods__)
     if lacking:
-        methods = "\n".join(f"  {method}{_says(getattr(kind, method))}" for method in lacking)
+        methods = "\n".join(f"  {method}{_summary(getattr(kind, method))}" for method in lacking)
         raise PluginError(f"backend {name!r}: {kind.__qualname__} has to define {len(lacking)} more:\n{methods}")
     if getattr(kind, "name", None) != name:
         raise PluginError(
@@ -69,11 +69,11 @@ def _check_class(name: str, kind: Any) -> None:
         )
 
 
-def _says(method: Callable[..., Any]) -> str:
+def _summary(method: Callable[..., Any]) -> str:
     signature = inspect.signature(method)
     given = [p.replace(annotation=p.empty) for name, p in signature.parameters.items() if name != "self"]
-    says = (method.__doc__ or "").strip().partition("\n")[0]
-    return f"{signature.replace(parameters=given, return_annotation=signature.empty)}: {says}"
+    first = (method.__doc__ or "").strip().partition("\n")[0]
+    return f"{signature.replace(parameters=given, return_annotation=signature.empty)}: {first}"
 
 
 def _check_namespace(backend: Backend) -> None:

@@ -16,7 +16,7 @@ ASPECT, ENTRIES = 4, 2**14
 
 
 class TapedBackend(EagerBackend):
-    """NumPy, CuPy and array-api-strict."""
+    """Base of the backends whose framework has no derivatives, as NumPy, CuPy and array-api-strict."""
 
     @abstractmethod
     def index_add(self, x: Array, key: Any, v: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What the conformance suite may ask of a backend, and a solve does not."""
+"""What the conformance suite needs of a backend, and a solve does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fixture: TypeAlias = Callable[[], tuple[Array, np.ndarray]]
 
 
 class SuiteHooks:
-    """A second base class of backends: each member has a default, and a backend without it is asked nothing.
+    """A mixin for backends; every member has a default.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The array-API namespace of arrays, by `array_api_compat`, and what the package often asks of arrays, kept by type."""
+"""Questions about arrays, as their namespace, device and dtype; the answers are kept by type."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def namespace_of(*arrays: Any) -> Any:
     if kind in _known:
         return _known[kind]
     found = array_api_compat.array_namespace(*arrays)
-    # a framework's own type, not one such as a traced array, of which each may belong to a namespace of its own
+    # kept for the types of frameworks only: each traced array may belong to another namespace
     if kind.__module__.partition(".")[0] == getattr(found, "__name__", "").rpartition(".")[2]:
         _known[kind] = found
     return found
@@ -72,9 +72,9 @@ def dtype_name(x: Array) -> str:
 
 
 def adopt(kind: type, namespace: Any, place: Any) -> None:
-    """Let arrays of a class belong to `namespace`, whatever they answer, on their `device`, or on `place` without one.
+    """Register a class of arrays: their namespace is `namespace`, their device ``x.device``, or else `place`.
 
-    For a framework whose arrays have no namespace, or one that keeps to the standard only in part.
+    For a framework whose arrays have no ``__array_namespace__``, or return one that is not the standard in full.
     """
     _known[kind], _devices[kind], _arrays[kind] = namespace, lambda x: getattr(x, "device", place), True
 
@@ -89,7 +89,7 @@ def is_complex(x: Any) -> bool:
 
 
 def complexified(x: Any) -> Any:
-    """An array in the complex dtype of its digits: not every framework multiplies real matrices by complex ones."""
+    """An array in the complex dtype of its precision: not every framework multiplies real matrices by complex ones."""
     if is_complex(x):
         return x
     xp = namespace_of(x)
@@ -110,6 +110,17 @@ def is_array(x: object) -> TypeGuard[Array]:
     return found
 
 
+def conj(x: Any) -> Any:
+    """Conjugate; a real array is returned as it is."""
+    return namespace_of(x).conj(x) if is_complex(x) else x
+
+
 def adjoint(A: Any) -> Any:
     """``A^H``: transpose and conjugate of the last two axes."""
-    return namespace_of(A).conj(A.mT) if is_complex(A) else A.mT
+    return conj(A.mT)
+
+
+def positive_or_one(x: Any) -> Any:
+    """`x` where it is > 0, else 1, also for NaN: a divisor whose numerator is 0, NaN or not used there."""
+    xp = namespace_of(x)
+    return xp.where(x > 0, x, xp.ones_like(x))

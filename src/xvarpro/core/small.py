@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint, is_complex
 
 
 class Factor(NamedTuple):
@@ -61,7 +60,7 @@ def squares(A: Array) -> Array:
 def products(A: Array, q: Array) -> Array:
     """``q^H a`` for all rows a of `A`: shapes (b, n, m) and (b, m), result (b, n)."""
     xp = namespace_of(A)
-    return (A @ xp.expand_dims(xp.conj(q) if is_complex(q) else q, axis=2))[..., 0]
+    return (A @ xp.expand_dims(conj(q), axis=2))[..., 0]
 
 
 def deficient(f: Factor, rows: int) -> Array:
@@ -95,8 +94,7 @@ def solve_upper(R: Array, c: Array) -> Array:
 
 def solve_adjoint(R: Array, c: Array) -> Array:
     """``R^-H c`` for the rows of `c`, shape (b, k, n)."""
-    xp = namespace_of(R)
-    return _substitute(xp.conj(R) if is_complex(R) else R, c, range(R.shape[-1]))
+    return _substitute(conj(R), c, range(R.shape[-1]))
 
 
 def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
@@ -116,8 +114,7 @@ def solve(K: Array, c: Array) -> Array:
     """
     xp = namespace_of(K)
     p = K.shape[-1]
-    root = xp.sqrt(xp.linalg.diagonal(K))
-    root = xp.expand_dims(xp.where(root > 0, root, xp.ones_like(root)), axis=2)
+    root = xp.expand_dims(positive_or_one(xp.sqrt(xp.linalg.diagonal(K))), axis=2)
     A = xp.concat([K / root / root.mT, xp.expand_dims(c, axis=2) / root], axis=2)
     place = xp.arange(p, device=device(K))[:, None]
     for j in range(p):

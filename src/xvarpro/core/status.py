@@ -54,7 +54,6 @@ class Status(Enum):
             "error is as large as the gap. Raise its limit, or add a preconditioner, a ridge or more digits."
         ),
     )
-
     ROUNDING = (
         10,
         (

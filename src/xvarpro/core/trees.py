@@ -189,7 +189,7 @@ def unraveled(v: Array, like: Leaves) -> Leaves:
 
 
 def signs(like: Leaves) -> Leaves:
-    """A fixed vector that points into no special direction."""
+    """A fixed vector of random signs and sizes, in the shapes of `like`: it has no special direction."""
     rng = np.random.default_rng(0)
     drawn = [rng.uniform(0.5, 1.5, x.shape) * rng.choice([-1.0, 1.0], x.shape) for x in like]
     made = zip(drawn, like, strict=True)

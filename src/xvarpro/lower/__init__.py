@@ -65,10 +65,10 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     """The solver for a design: its own where it has one, else one for its structure, else QR of its dense form.
 
     A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division, and a
-    diagonal plus low rank, with a ridge, by a QR of the size of the rank. These want the identity for Omega. Circulant
-    designs are divided by in Fourier space, with an Omega that is the identity or circulant. Designs that differ from
-    one right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR,
-    or its dual where a ridged design is wide, refined.
+    diagonal plus low rank, with a ridge, by a QR of the size of the rank. These need the identity for Omega. Circulant
+    designs are solved in Fourier space, with an Omega that is the identity or circulant. Designs that differ from one
+    right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR, or
+    its dual where a ridged design is wide, refined.
 
     A design that is known through its products only, and would be too large as an array, is solved by LSMR.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.lower.normal import Normal, Stack, length, norms, positive, random_signs
-from xvarpro.lower.stack import spread
+from xvarpro.lower.normal import Normal, Stack, length, norms, random_signs
+from xvarpro.lower.stack import singular_ratio
 
 
 class Basis(NamedTuple):
@@ -37,7 +37,7 @@ def begin_fit(normal: Normal, y: Array) -> tuple[Basis, Array]:
     """The process for ``min |A x - [y; 0]|``, and the size of ``A^H [y; 0]``."""
     b = normal.target(y)
     beta = norms(b)
-    u = tuple(part / positive(beta) for part in b)
+    u = tuple(part / positive_or_one(beta) for part in b)
     p, v, a = _normalised(normal, normal.back(u))
     return Basis(u, p, v, a, a), a * beta
 
@@ -53,7 +53,7 @@ def advance(normal: Normal, basis: Basis, fits: bool) -> tuple[Basis, Row]:
     """One step: two products. `fits` says whether a target is fitted, or ``H x = c`` solved."""
     u = tuple(part - basis.a * last for part, last in zip(normal.forward(basis.v), basis.u, strict=True))
     b = norms(u)
-    u = tuple(part / positive(b) for part in u)
+    u = tuple(part / positive_or_one(b) for part in u)
     p, v, a = _normalised(normal, normal.back(u) - b * basis.p)
     if not fits:
         return Basis(u, p, v, a, basis.bar), Row(b, a)
@@ -64,7 +64,7 @@ def advance(normal: Normal, basis: Basis, fits: bool) -> tuple[Basis, Row]:
 def _normalised(normal: Normal, p: Array) -> tuple[Array, Array, Array]:
     v = normal.precondition(p)
     a = length(p, v)
-    return p / positive(a), v / positive(a), a
+    return p / positive_or_one(a), v / positive_or_one(a), a
 
 
 STEPS = 40  # of the process that the condition is estimated from
@@ -104,7 +104,7 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
         at_k = xp.reshape(index == k, (STEPS, 1))
         alive = alive & (row.rho > eps * largest)
         rhos = xp.where(at_k, xp.where(alive, row.rho, first), rhos)
-        leak = (row.rho * leak + rounding * largest) / positive(row.theta)
+        leak = (row.rho * leak + rounding * largest) / positive_or_one(row.theta)
         alive = alive & (row.theta > 0) & (leak < LEAK)
         thetas = xp.where(at_k, xp.where(alive, row.theta, 0 * first), thetas)
         return k + 1, basis, alive, leak, largest, first, rhos, thetas
@@ -115,4 +115,5 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
     rhos = xp.where(rhos == 0, first, rhos)  # the steps that were not made repeat a known value
     lines, rows_ = xp.expand_dims(index, axis=1), xp.expand_dims(index, axis=0)
     rho, theta = (xp.expand_dims(x.mT, axis=2) for x in (rhos, thetas))
-    return spread(backend, xp.where(lines == rows_, rho, 0 * rho) + xp.where(lines + 1 == rows_, theta, 0 * theta))
+    bidiagonal = xp.where(lines == rows_, rho, 0 * rho) + xp.where(lines + 1 == rows_, theta, 0 * theta)
+    return singular_ratio(backend, bidiagonal)

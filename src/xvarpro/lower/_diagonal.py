@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import conj, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.operators import Diagonal
 
@@ -36,7 +35,7 @@ class Division(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: DivisionFactor, y: Array) -> Array:
         d, size = factor
-        return _conj(d) / size * (y / size)
+        return conj(d) / size * (y / size)
 
     def refine(
         self, backend: Backend, system: System, factor: DivisionFactor, y: Array, w: Array, r: Array
@@ -61,7 +60,3 @@ class Division(LowerSolver):
 def _singular(size: Array) -> Array:
     xp = namespace_of(size)
     return ~xp.all((size > 0) & xp.isfinite(size))
-
-
-def _conj(d: Array) -> Array:
-    return adjoint(d).mT

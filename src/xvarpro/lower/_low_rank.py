@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import deficient, spread
+from xvarpro.lower.stack import deficient, singular_ratio
 from xvarpro.operators import LowRankPlusDiagonal
 
 
@@ -48,14 +48,14 @@ class LowRankQR(LowerSolver):
         c, s = d / e, system.root / e
         Q, T = backend.qr(V / xp.astype(e, V.dtype))
         UT = U @ adjoint(T)
-        K1, K2 = adjoint(c).mT * UT, -s * UT
+        K1, K2 = conj(c) * UT, -s * UT
         inside = adjoint(Q) @ K1
         B = xp.concat([xp.eye(inside.shape[0], dtype=U.dtype, device=device(U)) + inside, K2])
         return LowRankFactor(e, c, s, Q, K1 - Q @ inside, backend.qr(B))
 
     def argmin(self, backend: Backend, system: System, factor: LowRankFactor, y: Array) -> Array:
         e, c, s, Q, N, (QB, RB) = factor
-        above = adjoint(c).mT * y
+        above = conj(c) * y
         inside = adjoint(Q) @ above
         a = backend.solve_triangular(RB, adjoint(QB) @ namespace_of(y).concat([inside, -s * y]))
         return (Q @ a + (above - Q @ inside) - N @ a) / e
@@ -82,8 +82,8 @@ class LowRankQR(LowerSolver):
         R, N = factor.B[1], factor.N
         (n, rank), xp = N.shape, namespace_of(N)
         if n == rank:
-            return spread(backend, R)
+            return singular_ratio(backend, R)
         coupling = backend.qr(N, mode="r")[1]
         one = xp.eye(coupling.shape[0], dtype=N.dtype, device=device(N))
         below = xp.concat([xp.zeros((rank, one.shape[0]), dtype=N.dtype, device=device(N)), R], axis=1)
-        return spread(backend, xp.concat([xp.concat([one, coupling], axis=1), below]))
+        return singular_ratio(backend, xp.concat([xp.concat([one, coupling], axis=1), below]))

@@ -160,9 +160,9 @@ def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets
     f, g = targets
     xp = namespace_of(A)
     # the halves of a product are cut on one grid along the columns, whose units must not matter
-    units = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
+    sizes = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
     tops = [] if f is None else [padded(f, a.shape[0])]
-    ahead = _doubled([*tops, -a], A / units, b * xp.matrix_transpose(units))
+    ahead = _doubled([*tops, -a], A / sizes, b * xp.matrix_transpose(sizes))
     behind = _doubled([] if g is None else [g], adjoint(A), a)
     turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)
     return ahead - Q @ turned, backend.solve_triangular(R, turned)

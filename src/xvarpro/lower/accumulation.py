@@ -1,4 +1,4 @@
-"""A tall level folded up block by block of rows: what is left of it is small, and answers like the whole."""
+"""A tall level condensed block by block of rows: what is left is small, and has the same w and value."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.operators.circulant import Periodic, as_circulant
-from xvarpro.operators.convolutions import flat, spread
+from xvarpro.operators.convolutions import flat, signals
 from xvarpro.operators.fourier import Grid, backward, by_parts, forward
 
 
@@ -63,7 +63,7 @@ class FourierDivision(LowerSolver):
         if ridge is not None:
             scale = xp.maximum(scale, ridge)
         # lengths over their largest: squares of small and of large ones are out of range long before they are
-        scale = xp.where(scale > 0, scale, xp.ones_like(scale))
+        scale = positive_or_one(scale)
         squares = xp.sum((lengths / scale) ** 2, axis=0, keepdims=True)
         if ridge is not None:
             squares = squares + (ridge / scale) ** 2
@@ -76,11 +76,11 @@ class FourierDivision(LowerSolver):
         half, grid = _half(system), _periodic(system).grid
 
         def divided(y: Array) -> Array:
-            Y = forward(spread(y, grid), grid, half)
+            Y = forward(signals(y, grid), grid, half)
             xp = namespace_of(Y)
-            return _signals(xp.sum(xp.conj(factor.U) * Y, axis=0, keepdims=True) / factor.s, grid, half)
+            return _columns(xp.sum(xp.conj(factor.U) * Y, axis=0, keepdims=True) / factor.s, grid, half)
 
-        return by_parts(divided, y) if half else divided(y)
+        return by_parts(divided, y, half)
 
     def adjoint(
         self, backend: Backend, system: System, factor: FourierFactor, c: Array, y: Array, w: Array, r: Array
@@ -88,10 +88,10 @@ class FourierDivision(LowerSolver):
         half, grid = _half(system), _periodic(system).grid
 
         def solved(c: Array) -> tuple[Array, Array]:
-            Z = forward(spread(c, grid), grid, half) / factor.s
-            return _signals(factor.U * Z, grid, half), _signals(Z / factor.s, grid, half)
+            Z = forward(signals(c, grid), grid, half) / factor.s
+            return _columns(factor.U * Z, grid, half), _columns(Z / factor.s, grid, half)
 
-        q, v = by_parts(solved, c) if half else solved(c)
+        q, v = by_parts(solved, c, half)
         return Adjoint(q, ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: FourierFactor, y: Array) -> Diagnosis:
@@ -137,7 +137,7 @@ def _ridge(system: System, like: Array, half: bool) -> Array | None:
     return root if Omega is None else root * xp.abs(Omega.spectrum(half))
 
 
-def _signals(X: Array, grid: Grid, half: bool) -> Array:
+def _columns(X: Array, grid: Grid, half: bool) -> Array:
     return flat(backward(X, grid, half))
 
 

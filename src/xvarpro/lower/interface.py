@@ -13,11 +13,11 @@ from xvarpro.operators.interface import Operator
 
 
 class System(NamedTuple):
-    """What a lower level has to solve: ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``; None is the identity."""
+    """The problem of a lower level, ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, but for y."""
 
     M: Operator
     lam: float | Array  # a number, or a 0-d array > 0 where the upper level chooses it
-    Omega: Array | Operator | None
+    Omega: Array | Operator | None  # None is the identity
 
     @property
     def ridged(self) -> bool:
@@ -66,8 +66,8 @@ class Diagnosis(NamedTuple):
 class Condensed(NamedTuple):
     """``|M w - y|^2 + lam |Omega w|^2 = |R w - z|^2 + rest`` for every w, R triangular."""
 
-    R: Array
-    z: Array
+    R: Array  # (n, n)
+    z: Array  # (n, k)
     rest: Array  # 0-d
 
     def argmin(self, backend: Backend) -> Array:
@@ -80,7 +80,7 @@ class Condensed(NamedTuple):
 
 
 class Accumulation(Struct):
-    """A way to fold rows up; a state is a tuple of arrays of fixed shapes."""
+    """A way to condense the rows of a level block by block; a state is a tuple of arrays of fixed shapes."""
 
     @abstractmethod
     def start(self, ridge: Array, zero: Array) -> Any:
@@ -110,8 +110,8 @@ class LowerSolver(Struct):
     it may cross a compiled loop. Nothing raises for the values of arrays: what fails is NaN.
     """
 
-    exact: ClassVar[bool] = True  # whether answers are right to rounding; what others leave has to be estimated
-    accumulation: ClassVar[Accumulation | None] = None  # how rows in chunks are folded up; None needs all at once
+    exact: ClassVar[bool] = True  # right to rounding; where not, the error is estimated
+    accumulation: ClassVar[Accumulation | None] = None  # how rows in chunks are condensed; None needs all at once
 
     @abstractmethod
     def factor(self, backend: Backend, system: System) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -10,7 +9,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import corner, partition
+from xvarpro.core.trees import changed, corner, partition
 from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import Basis, advance, begin_fit, begin_solve, condition
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -84,10 +83,7 @@ class LSMR(LowerSolver):
 
     def to(self, tol: Array | float, value_tol: Array | float) -> LSMR:
         """The solver with other tolerances, of the adjoint and of w."""
-        other = copy.copy(self)  # what a user typed was checked; this may be traced
-        object.__setattr__(other, "tol", tol)
-        object.__setattr__(other, "value_tol", value_tol)
-        return other
+        return changed(self, tol=tol, value_tol=value_tol)
 
     def factor(self, backend: Backend, system: System) -> Leaves:
         """Nothing is factored: what the preconditioner keeps per theta."""

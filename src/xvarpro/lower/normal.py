@@ -67,9 +67,3 @@ def length(a: Array, b: Array) -> Array:
 def norms(u: Stack) -> Array:
     """Euclidean norm of each column of a stack."""
     return namespace_of(u[0]).sqrt(sum_(products(part, part) for part in u))
-
-
-def positive(row: Array) -> Array:
-    """The row, with 1 where it is 0 or below: something to divide by. NaN counts as 1: the numerator has it too."""
-    xp = namespace_of(row)
-    return xp.where(row > 0, row, xp.ones_like(row))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.core.trees import complexified, is_complex
 from xvarpro.errors import ProblemError
@@ -17,7 +17,7 @@ from xvarpro.lower.interface import System
 from xvarpro.lower.normal import random_signs
 from xvarpro.operators import as_operator
 from xvarpro.operators.circulant import as_circulant
-from xvarpro.operators.convolutions import Convolution, flat, spread
+from xvarpro.operators.convolutions import Convolution, flat, signals
 from xvarpro.operators.fourier import Grid, backward, by_parts, fast, forward, part
 from xvarpro.operators.interface import Operator
 
@@ -86,9 +86,9 @@ class Jacobi(Preconditioner):
         if system.ridged:
             weight = xp.ones_like(diagonal)
             if Omega is not None:
-                weight = xp.expand_dims(xp.sum(_modulus(Omega), axis=0), axis=1)
+                weight = xp.expand_dims(xp.sum(_square(Omega), axis=0), axis=1)
             diagonal = diagonal + lam * weight
-        return (1 / xp.where(diagonal > 0, diagonal, xp.ones_like(diagonal)),)
+        return (1 / positive_or_one(diagonal),)
 
     def apply(self, system: System, prepared: Leaves, x: Array) -> Array:
         (scale,) = prepared
@@ -133,16 +133,16 @@ def _squares(M: Operator, like: Array, probes: int) -> Array:
     """Squared lengths of the columns of M, real, shape (n, 1), or (n, k) where each right-hand side has its own M."""
     xp = namespace_of(like)
     if M.explicit:
-        squares = xp.sum(_modulus(M.dense()), axis=-2)
+        squares = xp.sum(_square(M.dense()), axis=-2)
         return xp.expand_dims(squares, axis=1) if squares.ndim == 1 else squares.mT
     z = random_signs((M.shape[0], probes), like)
     if M.columns is None:
-        return xp.mean(_modulus(M.rmatvec(z)), axis=1, keepdims=True)
-    rows = [_modulus(M.rmatvec(xp.broadcast_to(z[:, i : i + 1], (M.shape[0], M.columns)))) for i in range(probes)]
+        return xp.mean(_square(M.rmatvec(z)), axis=1, keepdims=True)
+    rows = [_square(M.rmatvec(xp.broadcast_to(z[:, i : i + 1], (M.shape[0], M.columns)))) for i in range(probes)]
     return xp.mean(xp.stack(rows), axis=0)
 
 
-def _modulus(x: Array) -> Array:
+def _square(x: Array) -> Array:
     """``|x|^2``, entry by entry."""
     xp = namespace_of(x)
     return xp.real(x) ** 2 + xp.imag(x) ** 2 if is_complex(x) else x * x
@@ -175,10 +175,10 @@ class CirculantPreconditioner(Struct):
         """``C^-1 r``, column by column, shape (n, k)."""
 
         def divided(r: Array) -> Array:
-            R = forward(spread(r, self.grid), self.grid, self.is_real)
+            R = forward(signals(r, self.grid), self.grid, self.is_real)
             return flat(backward(R / self.spectrum, self.grid, self.is_real))
 
-        return by_parts(divided, r) if self.is_real else divided(r)
+        return by_parts(divided, r, self.is_real)
 
 
 def circulant_preconditioner(system: System) -> CirculantPreconditioner:

@@ -16,7 +16,7 @@ from xvarpro.lower.qr import QR
 @final
 @dataclass(frozen=True)
 class Refined(LowerSolver):
-    """Refines what the gradient is made of, where the condition asks for it and the target is not large: the default.
+    """Refines w and the adjoint, where the condition requires it and the target is not large: the default.
 
     Values are those of `solver`. A gradient takes a few products with M more, and has an error of the order of eps for
     conditions at which a factorisation alone leaves ``eps cond``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import complexified, device, is_complex, namespace_of
+from xvarpro.core.namespace import complexified, device, is_complex, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Diagnosis, System
 
@@ -35,7 +35,7 @@ def padded(y: Array, rows: int) -> Array:
 def power_of_two(x: Array) -> Array:
     """The next power of two of every entry >= 0, to the last bit: a division by it loses nothing. 1 for 0."""
     xp = namespace_of(x)
-    p = 2.0 ** xp.ceil(xp.log2(xp.where(x > 0, x, xp.ones_like(x))))
+    p = 2.0 ** xp.ceil(xp.log2(positive_or_one(x)))
     # what a framework's power is off by, some last digits, does not survive the larger summand
     larger = p / xp.finfo(x.dtype).eps ** 0.5
     return (p + larger) - larger
@@ -44,11 +44,9 @@ def power_of_two(x: Array) -> Array:
 def units(R: Array) -> Array:
     """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
     xp = namespace_of(R)
-    largest = xp.max(xp.abs(R), axis=-2, keepdims=True)
-    # squares of what is left neither overflow nor vanish
-    R = R / xp.where(largest > 0, largest, xp.ones_like(largest))
-    length = xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True))
-    return R / xp.where(length > 0, length, xp.ones_like(length))
+    # so that squares neither overflow nor vanish
+    R = R / positive_or_one(xp.max(xp.abs(R), axis=-2, keepdims=True))
+    return R / positive_or_one(xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True)))
 
 
 def deficient(backend: Backend, R: Array, rows: int) -> Array:
@@ -114,10 +112,10 @@ def deficient_gram(L: Array) -> Array:
 
 def condition_of(backend: Backend, R: Array) -> Array:
     """2-norm condition number of a small matrix, columns scaled to length 1, inf if singular; of a stack the worst."""
-    return spread(backend, units(R))
+    return singular_ratio(backend, units(R))
 
 
-def spread(backend: Backend, A: Array) -> Array:
+def singular_ratio(backend: Backend, A: Array) -> Array:
     """The largest singular value over the smallest."""
     xp = namespace_of(A)
     s = backend.svd(A)[1]

@@ -6,12 +6,11 @@ import copy
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, inner, sub
 from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.krylov import LSMR
-from xvarpro.lower.normal import positive
 from xvarpro.objective.interface import LowerError
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.objective.reduced import Point, Reduced
@@ -112,7 +111,7 @@ def _corrected(
 
     def relative(left: Array, whole: Array) -> Array:
         left, whole = (inner(size, size) ** 0.5 for size in map(normal.size, (left, whole)))
-        return left / positive(whole)
+        return left / positive_or_one(whole)
 
     w, r = first.w, first.r
     change = solved(-low.slope(w, r), w, r)

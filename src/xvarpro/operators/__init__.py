@@ -1,4 +1,4 @@
-"""Designs M(theta) as the lower level sees them."""
+"""Designs M(theta): structured matrices, which a lower level may know through their products alone."""
 
 from __future__ import annotations
 

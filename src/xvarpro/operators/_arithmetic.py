@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import complexified, is_complex, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import complexified, is_complex
 
 
 def alike(A: Array, B: Array) -> tuple[Array, Array]:
@@ -23,13 +22,8 @@ def product(A: Array, B: Array) -> Array:
     return A @ B
 
 
-def conj(x: Array) -> Array:
-    """Conjugate; a real array is not copied."""
-    return namespace_of(x).conj(x) if is_complex(x) else x
-
-
-def like(g: Array, x: Array) -> Array:
-    """A gradient with respect to `x`, which has no imaginary part where `x` is real."""
+def as_gradient(g: Array, x: Array) -> Array:
+    """A gradient `g` with respect to `x`: its real part where `x` is real."""
     return namespace_of(g).real(g) if is_complex(g) and not is_complex(x) else g
 
 

@@ -34,11 +34,11 @@ def parts_of(name: str, given: Any) -> tuple[Operator, ...]:
             found = f"an array of shape {tuple(part.shape)}" if is_array(part) else type(part).__name__
             raise ProblemError(f"{name}: part {i} must be a matrix or an operator, got {found}")
     operators = tuple(as_operator(part) for part in parts)
-    columns(name, operators)
+    common_columns(name, operators)
     return operators
 
 
-def columns(name: str, parts: Sequence[Operator]) -> int | None:
+def common_columns(name: str, parts: Sequence[Operator]) -> int | None:
     """How many right-hand sides the parts are made for, None where every one takes any number."""
     found = {part.columns for part in parts} - {None}
     if len(found) > 1:

@@ -17,7 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.operators.dense import Dense
 from xvarpro.operators.interface import Operator
 
-# entries up to which the dense form is looked at, too
+# entries up to which the dense form is compared, too
 DENSE = 2**20
 _REAL = {"complex64": "float32", "complex128": "float64"}
 

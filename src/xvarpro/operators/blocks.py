@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import divisors, drawn
-from xvarpro.operators._conversion import columns, dense_forms, parts_of
+from xvarpro.operators._conversion import common_columns, dense_forms, parts_of
 from xvarpro.operators.dense import Dense
 from xvarpro.operators.interface import Operator
 
@@ -23,7 +23,7 @@ class _Blocks(Operator):
 
     @property
     def columns(self) -> int | None:
-        return columns(type(self).__name__, self.blocks)
+        return common_columns(type(self).__name__, self.blocks)
 
     @property
     def explicit(self) -> bool:

@@ -7,7 +7,7 @@ from typing import final
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
-from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
+from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn_kernel
 from xvarpro.operators.interface import Operator
 
 
@@ -57,8 +57,8 @@ class Circulant(Periodic):
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Circulant, ...]:
         m, n = shape
-        flat = (cls(drawn(1, n)[0, ...]),) if m == n else ()
-        return (*flat, cls(drawn(1, 2, n // 2)[0, ...])) if flat and n % 2 == 0 else flat
+        flat = (cls(drawn_kernel(1, n)[0, ...]),) if m == n else ()
+        return (*flat, cls(drawn_kernel(1, 2, n // 2)[0, ...])) if flat and n % 2 == 0 else flat
 
     @property
     def blocks(self) -> Array:
@@ -104,7 +104,7 @@ class StackedCirculant(Periodic):
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[StackedCirculant, ...]:
         m, n = shape
-        return (cls(drawn(m // n, n)),) if m % n == 0 else ()
+        return (cls(drawn_kernel(m // n, n)),) if m % n == 0 else ()
 
     @property
     def blocks(self) -> Array:
@@ -148,7 +148,7 @@ class CirculantPerColumn(Periodic):
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[CirculantPerColumn, ...]:
         m, n = shape
-        return (cls(drawn(3, n)),) if m == n else ()
+        return (cls(drawn_kernel(3, n)),) if m == n else ()
 
     @property
     def columns(self) -> int:

@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import drawn
-from xvarpro.operators._conversion import columns, dense_forms, parts_of
+from xvarpro.operators._conversion import common_columns, dense_forms, parts_of
 from xvarpro.operators.dense import Dense
 from xvarpro.operators.interface import Operator
 
@@ -49,7 +49,7 @@ class Composition(Operator):
 
     @property
     def columns(self) -> int | None:
-        return columns("Composition", self.factors)
+        return common_columns("Composition", self.factors)
 
     def matvec(self, w: Array) -> Array:
         return reduce(lambda x, f: f.matvec(x), reversed(self.factors), w)
@@ -113,7 +113,7 @@ class Sum(Operator):
 
     @property
     def columns(self) -> int | None:
-        return columns("Sum", self.terms)
+        return common_columns("Sum", self.terms)
 
     def matvec(self, w: Array) -> Array:
         return sum_(t.matvec(w) for t in self.terms)

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
-from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn
+from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn_kernel
 from xvarpro.operators.fourier import Grid, fast
 
 
@@ -65,7 +65,7 @@ class FullConvolution(OneKernel):
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[FullConvolution, ...]:
         m, n = shape
-        return (cls(drawn(1, m - n + 1)[0, ...], (n,)),) if m >= n else ()
+        return (cls(drawn_kernel(1, m - n + 1)[0, ...], (n,)),) if m >= n else ()
 
     @property
     def layout(self) -> Layout:
@@ -110,8 +110,8 @@ class ValidConvolution(OneKernel):
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[ValidConvolution, ...]:
         m, n = shape
-        long = cls(drawn(1, m + n - 1)[0, ...], (n,))
-        return (long, cls(drawn(1, n - m + 1)[0, ...], (n,))) if m <= n else (long,)
+        long = cls(drawn_kernel(1, m + n - 1)[0, ...], (n,))
+        return (long, cls(drawn_kernel(1, n - m + 1)[0, ...], (n,))) if m <= n else (long,)
 
     @property
     def layout(self) -> Layout:
@@ -160,7 +160,7 @@ class Toeplitz(Convolution):
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Toeplitz, ...]:
         m, n = shape
-        return (cls(drawn(1, m + n - 1)[0, ...], n),)
+        return (cls(drawn_kernel(1, m + n - 1)[0, ...], n),)
 
     @property
     def layout(self) -> Layout:

@@ -77,12 +77,12 @@ class Convolution(Operator):
 
     def matvec(self, w: Array) -> Array:
         layout, half = self.layout, self._half(w)
-        product = self.spectrum(half) * forward(spread(w, layout.grid), layout.period, half)
+        product = self.spectrum(half) * forward(signals(w, layout.grid), layout.period, half)
         return flat(resized(backward(product, layout.period, half), layout.rows))
 
     def rmatvec(self, r: Array) -> Array:
         layout, half = self.layout, self._half(r)
-        X, R = self.spectrum(half), forward(spread(r, layout.rows), layout.period, half)
+        X, R = self.spectrum(half), forward(signals(r, layout.rows), layout.period, half)
         xp = namespace_of(R)
         correlation = backward(xp.sum(xp.conj(X) * R, axis=0, keepdims=True), layout.period, half)
         return flat(resized(correlation, layout.grid))
@@ -90,7 +90,7 @@ class Convolution(Operator):
     def outer(self, r: Array, w: Array) -> Operator:
         """Correlations of `r` with `w`: ``g[d] = sum_i r[i] conj(w[i - d])`` at the places of the kernel."""
         layout, kernels, half = self.layout, self.blocks, self._half(r, w)
-        R, W = (forward(spread(x, grid), layout.period, half) for x, grid in ((r, layout.rows), (w, layout.grid)))
+        R, W = (forward(signals(x, grid), layout.period, half) for x, grid in ((r, layout.rows), (w, layout.grid)))
         xp = namespace_of(R)
         G = R * xp.conj(W)
         if kernels.shape[-1] == 1:
@@ -124,7 +124,7 @@ class Convolution(Operator):
         return rolled(resized(self.blocks, layout.period), tuple(-f for f in layout.first))
 
 
-def spread(x: Array, grid: Grid) -> Array:
+def signals(x: Array, grid: Grid) -> Array:
     """Columns of `x` as signals, block by block: ``(blocks, *grid, k)``."""
     return namespace_of(x).reshape(x, (-1, *grid, x.shape[1]))
 
@@ -134,7 +134,7 @@ def flat(x: Array) -> Array:
     return namespace_of(x).reshape(x, (-1, x.shape[-1]))
 
 
-def drawn(*shape: int) -> Any:
+def drawn_kernel(*shape: int) -> Any:
     """A kernel for an example: random numbers, the first of which keeps every frequency away from zero."""
     kernel = np.random.default_rng(shape).normal(size=shape)
     kernel.reshape(shape[0], -1)[:, 0] += 3 * math.prod(shape[1:]) ** 0.5

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import conj, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
-from xvarpro.operators._arithmetic import conj, drawn, like, product
+from xvarpro.operators._arithmetic import as_gradient, drawn, product
 from xvarpro.operators.interface import Operator
 
 
@@ -61,9 +61,9 @@ class Dense(Operator):
 
     def outer(self, r: Array, w: Array) -> Dense:
         if self.array.ndim == 2:
-            return Dense(like(product(r, adjoint(w)), self.array))
+            return Dense(as_gradient(product(r, adjoint(w)), self.array))
         xp = namespace_of(r)
-        return Dense(like(xp.expand_dims(r.mT, axis=2) * xp.expand_dims(conj(w).mT, axis=1), self.array))
+        return Dense(as_gradient(xp.expand_dims(r.mT, axis=2) * xp.expand_dims(conj(w).mT, axis=1), self.array))
 
     def dense(self) -> Array:
         return self.array

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import conj, drawn, like, product
+from xvarpro.operators._arithmetic import as_gradient, drawn, product
 from xvarpro.operators.interface import Operator
 
 
@@ -55,7 +55,7 @@ class Diagonal(Operator):
         return conj(self.matrix) * r
 
     def outer(self, r: Array, w: Array) -> Diagonal:
-        g = like(r * conj(w), self.d)
+        g = as_gradient(r * conj(w), self.d)
         return Diagonal(g if self.d.ndim == 2 else namespace_of(g).sum(g, axis=1))
 
     def dense(self) -> Array:
@@ -118,7 +118,7 @@ class LowRankPlusDiagonal(Operator):
 
     def outer(self, r: Array, w: Array) -> LowRankPlusDiagonal:
         U, V = product(r, product(adjoint(w), self.V)), product(w, product(adjoint(r), self.U))
-        return LowRankPlusDiagonal(like(U, self.U), Diagonal(self.d).outer(r, w).d, like(V, self.V))
+        return LowRankPlusDiagonal(as_gradient(U, self.U), Diagonal(self.d).outer(r, w).d, as_gradient(V, self.V))
 
     def dense(self) -> Array:
         return Diagonal(self.d).dense() + self.U @ adjoint(self.V)

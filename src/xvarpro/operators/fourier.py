@@ -32,11 +32,12 @@ def backward(X: Array, period: Grid, half: bool) -> Array:
     return xp.fft.ifftn(X, s=period, axes=axes)
 
 
-def by_parts(fun: Callable[[Array], Any], x: Array) -> Any:
-    """``fun(x)`` for a complex `x` and a real linear function that takes real arrays: the half of a real spectrum says
-    nothing about the other half of a complex one.
+def by_parts(fun: Callable[[Array], Any], x: Array, half: bool) -> Any:
+    """``fun(x)`` for a linear function; with `half`, for one that takes real arrays, from both parts of a complex `x`.
+
+    The half of a real spectrum says nothing about the other half of a complex one.
     """
-    if not trees.is_complex(x):
+    if not (half and trees.is_complex(x)):
         return fun(x)
     xp = namespace_of(x)
     real, imaginary = fun(xp.real(x)), fun(xp.imag(x))

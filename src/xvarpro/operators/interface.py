@@ -44,7 +44,7 @@ class Operator(Struct):
 
     @property
     def explicit(self) -> bool:
-        """Whether `dense` costs no more than a few products. Without, a level is solved by iteration."""
+        """Whether `dense` costs no more than a few products; otherwise a level is solved by iteration."""
         return True
 
     @abstractmethod
@@ -59,6 +59,6 @@ class Operator(Struct):
     def examples(cls, shape: tuple[int, int]) -> tuple[Operator, ...]:
         """Instances of exactly that shape around NumPy arrays, one per regime; none where it cannot have the shape.
 
-        What the contract suite tests; a class that names none of any shape is not tested.
+        What the contract suite tests: a class without examples is not tested.
         """
         return ()

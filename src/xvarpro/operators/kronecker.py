@@ -9,7 +9,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import divisors, drawn, like, product
+from xvarpro.operators._arithmetic import as_gradient, divisors, drawn, product
 from xvarpro.operators.interface import Operator
 
 
@@ -73,12 +73,12 @@ class Kronecker(Operator):
         (m, n), (p, q), k = self.A.shape, self.right, w.shape[1]
         R, W = xp.reshape(r, (m, p * k)), xp.reshape(w, (n, q * k))
         if self.B is None:
-            return Kronecker(like(product(R, adjoint(W)), self.A), None, self.size)
+            return Kronecker(as_gradient(product(R, adjoint(W)), self.A), None, self.size)
         right = _on_right(self.B, xp.reshape(w, (n, q, k)))
         left = _sides(xp.reshape(product(self.A, W), (m, q, k)))
         A = product(R, adjoint(xp.reshape(right, (n, p * k))))
         B = product(_sides(xp.reshape(r, (m, p, k))), adjoint(left))
-        return Kronecker(like(A, self.A), like(B, self.B))
+        return Kronecker(as_gradient(A, self.A), as_gradient(B, self.B))
 
     def dense(self) -> Array:
         xp, A, B = namespace_of(self.A), self.A, self.B

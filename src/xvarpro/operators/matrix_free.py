@@ -8,7 +8,7 @@ from typing import final
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import drawn
@@ -18,17 +18,17 @@ from xvarpro.operators.interface import Operator
 @final
 @dataclass(frozen=True)
 class MatrixFree(Operator):
-    """``matvec(p, w)`` and ``rmatvec(p, r)``, where theta enters through p alone.
+    """A design given by two functions, ``M w = forward(p, w)`` and ``M^H r = backward(p, r)``; theta enters through p.
 
     Write both with ``xp = xv.array_namespace(w)``, for w of shape (n, k) and r of shape (m, k), and certify them once
-    with `dottest`. The gradient is a derivative of `matvec`.
+    with `dottest`. The gradient is a derivative of `forward`.
 
     Parameters
     ----------
-    matvec : callable
-        ``matvec(p, w)``, linear in w.
-    rmatvec : callable or None
-        Its adjoint; None takes it from the derivative of `matvec`, at the cost of one more evaluation.
+    forward : callable
+        ``forward(p, w)``, linear in w.
+    backward : callable or None
+        Its adjoint; None takes it from the derivative of `forward`, at the cost of one more evaluation.
     shape : tuple of int
         ``(m, n)``.
     p : pytree of arrays
@@ -36,7 +36,7 @@ class MatrixFree(Operator):
 
     Notes
     -----
-    `dense` applies `matvec` to the identity: n products, and an array of m x n.
+    `dense` applies `forward` to the identity: n products, and an array of m x n.
 
     Examples
     --------
@@ -56,8 +56,8 @@ class MatrixFree(Operator):
     def __post_init__(self) -> None:
         if self.forward is None:
             return
-        for name, f in (("matvec", self.forward), ("rmatvec", self.backward)):
-            if not (callable(f) or (f is None and name == "rmatvec")):
+        for name, f in (("forward", self.forward), ("backward", self.backward)):
+            if not (callable(f) or (f is None and name == "backward")):
                 raise ProblemError(f"MatrixFree needs a function {name}(p, x), got {type(f).__name__}")
         if len(self.shape) != 2:
             raise ProblemError(f"MatrixFree needs a shape (m, n), got {self.shape!r}")
@@ -120,5 +120,5 @@ def _forward(p: Tree, w: Array) -> Array:
 
 
 def _backward(p: Tree, r: Array) -> Array:
-    s = namespace_of(r).conj(p["s"]) if trees.is_complex(r) else p["s"]
+    s = conj(p["s"])
     return trees.adjoint(p["A"]) @ (s * s * r)

@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import alike, conj, drawn, like
+from xvarpro.operators._arithmetic import alike, as_gradient, drawn
 from xvarpro.operators.interface import Operator
 
 LARGEST = 2**22  # entries of a dense form that is made however few are stored
@@ -21,7 +21,7 @@ LARGEST = 2**22  # entries of a dense form that is made however few are stored
 @final
 @dataclass(frozen=True)
 class Sparse(Operator):
-    """``M[rows[i], columns[i]] += data[i]``; theta may enter `data`.
+    """A sparse design, ``M[row_indices[i], column_indices[i]] += data[i]``; theta may enter `data`.
 
     Products go through the framework's own sparse arrays: SciPy's for NumPy where it is installed, torch's, JAX's BCOO,
     CuPy's. The lower level is solved by the dense form where that has at most 4 million entries, or 100 times the
@@ -30,8 +30,8 @@ class Sparse(Operator):
     Parameters
     ----------
     data : array, shape (p,)
-    rows, columns : arrays of integers, shape (p,)
-        Places, >= 0 and below the shape; what is beyond it is an error on some frameworks and nothing on others.
+    row_indices, column_indices : arrays of integers, shape (p,)
+        From 0 on and below m or n; an index out of range is an error on some frameworks and ignored on others.
     shape : tuple of int
         ``(m, n)``.
 
@@ -53,8 +53,8 @@ class Sparse(Operator):
             return
         shapes = [tuple(x.shape) for x in (self.data, self.row_indices, self.column_indices)]
         if len(set(shapes)) > 1 or len(shapes[0]) != 1:
-            raise ProblemError(f"Sparse needs data, rows and columns of one shape (p,), got {shapes}")
-        for name, x in (("rows", self.row_indices), ("columns", self.column_indices)):
+            raise ProblemError(f"Sparse needs data, row_indices and column_indices of one shape (p,), got {shapes}")
+        for name, x in (("row_indices", self.row_indices), ("column_indices", self.column_indices)):
             if not namespace_of(x).isdtype(x.dtype, "integral"):
                 raise ProblemError(f"Sparse needs whole numbers for {name}, got {x.dtype}")
         if len(self.shape) != 2:
@@ -74,7 +74,7 @@ class Sparse(Operator):
     def outer(self, r: Array, w: Array) -> Sparse:
         xp = namespace_of(r)
         r, w = xp.take(r, self.row_indices, axis=0), xp.take(w, self.column_indices, axis=0)
-        gradient = like(xp.sum(r * conj(w), axis=1), self.data)
+        gradient = as_gradient(xp.sum(r * conj(w), axis=1), self.data)
         return Sparse(gradient, self.row_indices, self.column_indices, self.shape)
 
     def dense(self) -> Array:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import conj, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import is_array
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import conj, drawn, like
+from xvarpro.operators._arithmetic import as_gradient, drawn
 from xvarpro.operators._conversion import as_operator
 from xvarpro.operators.dense import Dense
 from xvarpro.operators.interface import Operator
@@ -65,7 +65,7 @@ class Weighted(Operator):
         return self.M.rmatvec(conj(self.s) * r)
 
     def outer(self, r: Array, w: Array) -> Weighted:
-        g = like(r * conj(self.M.matvec(w)), self.s)
+        g = as_gradient(r * conj(self.M.matvec(w)), self.s)
         if self.s.shape[1] == 1:
             g = namespace_of(g).sum(g, axis=1, keepdims=True)
         return Weighted(self.M.outer(conj(self.s) * r, w), g)

@@ -1,4 +1,4 @@
-"""Bases of sets of one radius."""
+"""Base classes of sets whose size is one radius."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xvarpro.sets.vectors import excess
 
 
 class RadiusSet(Set):
-    """A set in units of a `radius`, >= 0."""
+    """A set whose size is its `radius`, >= 0."""
 
     radius: float
 

@@ -1,4 +1,4 @@
-"""Bases of sets that are made of other sets, and the checks of those."""
+"""Base classes of sets that are made of other sets, and checks of these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xvarpro.sets.interface import Set
 
 
 class _MadeOfSets(Set):
-    """A set made of others: it has the properties of all of them, as far as it defines their methods."""
+    """A set made of others: it has a property if all of them have it, an optional method if it defines it, too."""
 
     @property
     @abstractmethod
@@ -78,6 +78,7 @@ class CompositeSet(_MadeOfSets):
 
 
 def is_set(owner: object, inner: object, name: str = "inner") -> None:
+    """Refuse what is no bounded set."""
     if not isinstance(inner, Set):
         raise ProblemError(f"{type(owner).__name__}: {name} must be a set such as xv.sets.Simplex(), got {inner!r}")
     if not inner.bounded:
@@ -87,7 +88,7 @@ def is_set(owner: object, inner: object, name: str = "inner") -> None:
 
 
 def members(owner: CompositeSet, most: int) -> None:
-    """Refuse what is no tuple of sets on the same axes, at most `most` of them."""
+    """Refuse what is no tuple of sets of one kind: of vectors, or of matrices where `most` is 2."""
     if not isinstance(owner.sets, tuple | list) or not owner.sets:
         raise ProblemError(f"{type(owner).__name__}: sets must be a tuple of sets, got {owner.sets!r}")
     for C in owner.sets:
@@ -100,11 +101,11 @@ def members(owner: CompositeSet, most: int) -> None:
 
 
 def one(C: Set, like: Array) -> np.ndarray:
-    """Zeros on the host in the shape of one event; an elementwise set takes all axes as one event."""
+    """Zeros on the host in the shape of one point of a set of vectors or of matrices."""
     return np.zeros(tuple(like.shape[like.ndim - C.event_ndim :]))
 
 
 def total(terms: list[Any]) -> Any:
-    """Sum of what there is; None where there is nothing."""
-    there = [x for x in terms if x is not None]
-    return sum(there[1:], there[0]) if there else None
+    """Sum of the terms that are not None; None where all are."""
+    found = [x for x in terms if x is not None]
+    return sum(found[1:], found[0]) if found else None

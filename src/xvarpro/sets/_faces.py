@@ -15,8 +15,8 @@ def negligible(x: Array, size: Array | float) -> Array:
 def tight(slack: Array, size: Array | float) -> Array:
     """Whether what is left of a bound on a sum is the rounding of many terms and many steps.
 
-    Wider than `negligible`: to take a point for one of the face that it all but lies in keeps it feasible, to take a
-    point of a face for one inside leaves it no way to go.
+    Wider than `negligible`: a point that is taken for one of the face next to it stays feasible; a point of a face that
+    is taken for one inside cannot move.
     """
     return slack <= (namespace_of(slack).finfo(slack.dtype).eps ** 0.75) * size
 
@@ -27,6 +27,13 @@ def ratio_test(room: Array, d: Array) -> Array:
     rising = d > 0
     alpha = xp.where(rising, room / xp.where(rising, d, xp.ones_like(d)), xp.full_like(d, xp.inf))
     return xp.maximum(xp.min(alpha, axis=-1), xp.zeros_like(alpha[..., 0]))
+
+
+def rise_of_sum(terms: Array) -> Array:
+    """Sum along the last axis, keepdims; 0 where it is what rounding leaves of a direction that keeps the sum."""
+    xp = namespace_of(terms)
+    rise = xp.sum(terms, axis=-1, keepdims=True)
+    return xp.where(negligible(rise, xp.sum(xp.abs(terms), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
 
 
 def centred(d: Array, kept: Array) -> Array:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, is_complex, namespace_of
+from xvarpro.core.namespace import device, is_complex, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import mask_at, norm, or_one
@@ -131,7 +131,7 @@ def _minor_cycles(V: Array, z: Array, w: Array, held: Array) -> tuple[Array, Arr
         target = affine(held)
         low = held & (target <= 0)
         drop = w - target
-        ratio = xp.where(low, w / xp.where(drop > 0, drop, xp.ones_like(drop)), xp.inf)
+        ratio = xp.where(low, w / positive_or_one(drop), xp.inf)
         step = xp.min(ratio, axis=-1, keepdims=True)
         inside = ~xp.any(low, axis=-1, keepdims=True)
         left = held & ~(low & (ratio <= step))

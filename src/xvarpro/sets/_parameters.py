@@ -54,6 +54,7 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
 
 
 def finite(owner: object, name: str) -> np.ndarray:
+    """The values of a field on the host; refuse what is no finite number nor an array of such."""
     value = getattr(owner, name)
     try:
         numbers = backends.to_numpy(value)
@@ -69,6 +70,7 @@ def finite(owner: object, name: str) -> np.ndarray:
 
 
 def broadcasts(owner: object, name: str, value: Array | complex, shape: tuple[int, ...]) -> None:
+    """Refuse a value that does not broadcast to a point of that shape."""
     got = tuple(getattr(value, "shape", ()))
     try:
         fits = np.broadcast_shapes(got, shape) == shape

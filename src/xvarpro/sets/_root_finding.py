@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 
 Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a function that does not rise
@@ -54,7 +54,7 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
         return t, low, high, moved, last, active & ~found & ~settled, k + 1
 
     far = xp.abs(high - low) + xp.abs(start)
-    far = 4 * xp.where(far > 0, far, xp.ones_like(far))
+    far = 4 * positive_or_one(far)
     count = xp.zeros((), dtype=xp.int32, device=device(low))
     state = (start, low, high, far, far, low < high, count)
     return backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]

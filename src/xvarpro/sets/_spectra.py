@@ -7,7 +7,7 @@ from abc import abstractmethod
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import adjoint, device, is_complex, namespace_of
+from xvarpro.core.namespace import adjoint, conj, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.vectors import or_one, real_dtype
@@ -61,7 +61,7 @@ def hermitian(x: Array) -> Array:
 
 def svd(x: Array) -> tuple[Array, Array, Array]:
     """Thin singular value decomposition ``U, s, Vh``: NaN where a matrix of the batch is not finite, and only there."""
-    unit, scale, poison = scaled(x)
+    unit, scale, poison = scaled_matrices(x)
     U, s, Vh = backends.owner(x).svd(unit)
     return U + poison, s * scale[..., 0] + poison[..., 0], Vh + poison
 
@@ -69,7 +69,7 @@ def svd(x: Array) -> tuple[Array, Array, Array]:
 def eigh(x: Array) -> tuple[Array, Array]:
     """Eigenvalues, ascending, and eigenvectors of the Hermitian part of square matrices."""
     xp = namespace_of(x)
-    unit, scale, poison = scaled(x)
+    unit, scale, poison = scaled_matrices(x)
     try:
         w, Q = xp.linalg.eigh(hermitian(unit))
     except backends.linalg_errors():  # the iteration did not converge
@@ -85,7 +85,7 @@ def polar(x: Array) -> tuple[Array, Array]:
     return composed(U, xp.astype(kept, s.dtype), Vh), s
 
 
-def scaled(x: Array) -> tuple[Array, Array, Array]:
+def scaled_matrices(x: Array) -> tuple[Array, Array, Array]:
     """Matrices over their largest entry, that entry, and a term that is 0, or NaN where one was not finite.
 
     LAPACK raises on what is not finite, for the whole batch; and not every framework's routine scales by itself.
@@ -101,8 +101,7 @@ def scaled(x: Array) -> tuple[Array, Array, Array]:
 def outer(u: Array, v: Array) -> Array:
     """``u v^H`` of vectors on the last axis."""
     xp = namespace_of(u)
-    v = xp.conj(v) if is_complex(v) else v
-    return xp.expand_dims(u, axis=-1) * xp.expand_dims(v, axis=-2)
+    return xp.expand_dims(u, axis=-1) * xp.expand_dims(conj(v), axis=-2)
 
 
 def composed(U: Array, s: Array, Vh: Array) -> Array:

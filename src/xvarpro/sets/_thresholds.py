@@ -43,14 +43,14 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
     from the set: the search is repeated from its own result until the rounding is that of the set.
     """
     xp = namespace_of(y)
-    y = y - level(y, weights, upper, total) * weights
+    y = y - threshold(y, weights, upper, total) * weights
     for _ in range(1 if xp.finfo(y.dtype).eps < 1e-10 else 2):
-        y = y - level(y, weights, upper, total, xp.zeros_like(y[..., :1])) * weights
+        y = y - threshold(y, weights, upper, total, xp.zeros_like(y[..., :1])) * weights
     y = xp.where(y < 0, xp.zeros_like(y), y)
     return y if upper is None else xp.where(y > upper, xp.zeros_like(y) + upper, y)
 
 
-def level(y: Array, weights: Array, upper: Array | None, total: Array | float, start: Array | None = None) -> Array:
+def threshold(y: Array, weights: Array, upper: Array | None, total: Array | float, start: Array | None = None) -> Array:
     """The t with ``<weights, clip(y - t weights, 0, upper)> = total``, keepdims."""
     xp = namespace_of(y)
     weights = xp.broadcast_to(weights, (y.shape[-1],))

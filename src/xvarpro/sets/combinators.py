@@ -118,7 +118,7 @@ class ShiftScale(WrappedSet):
 class LinearImage(WrappedSet):
     """``{matrix z + shift : z in inner}``, vectors on the last axis.
 
-    `violation` is a lower bound on the distance over the diameter, 0 inside, that sees distances down to the square
+    `violation` is a lower bound on the distance over the diameter: 0 inside, and where the distance is below the square
     root of rounding. Where ``matrix^H g`` has ties the point of the oracle may be no vertex.
 
     Parameters
@@ -192,10 +192,6 @@ class LinearImage(WrappedSet):
         v, slack = self.inner.certified(self._times(g, adjoint=True))
         return self._out(v), slack
 
-    def _before(self, like: Array) -> Array:
-        """Something shaped like a point of `inner`."""
-        return namespace_of(like).zeros_like(self._times(like, adjoint=True))
-
     def diameter(self, like: Array) -> float:
         if self.matrix is None:
             return self.inner.diameter(one(self, like))
@@ -211,7 +207,7 @@ class LinearImage(WrappedSet):
         return distance_bound(self, x) / namespace_of(x).where(D > 0, D, 1.0)
 
     def center(self, like: Array) -> Array:
-        return self._out(self.inner.center(self._before(like)))
+        return self._out(self.inner.center(self._times(like, adjoint=True)))
 
 
 class _SameSpace(CompositeSet):

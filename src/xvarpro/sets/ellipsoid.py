@@ -125,7 +125,7 @@ class Ellipsoid(RadiusSet):
         low = xp.where(fits, high, xp.zeros_like(high))
 
         def surplus(t: Array) -> tuple[Array, Array]:
-            # 1/goal - 1/|y| is nearly a line (Reinsch; More and Sorensen): Newton's method wants few steps
+            # 1/goal - 1/|y| is nearly a line (Reinsch; More and Sorensen): Newton's method needs few steps
             part = w * s / (s * s + t)
             safe = or_one(norm(part))
             rate = xp.sum((part / safe) ** 2 / (s * s + t), axis=-1, keepdims=True)

@@ -21,7 +21,7 @@ from xvarpro.sets._grouping import (
     split,
 )
 from xvarpro.sets._root_finding import root
-from xvarpro.sets._thresholds import level, onto_simplex
+from xvarpro.sets._thresholds import onto_simplex, threshold
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import direction, norm, phase, scaled
 
@@ -166,7 +166,7 @@ class GroupL1InfBall(_GroupBall):
             out = []
             for part in parts:
                 lost = xp.zeros_like(part[..., :1]) + xp.expand_dims(loss, axis=-1)
-                cut = level(part, xp.ones((), dtype=x.dtype, device=device(x)), None, lost)
+                cut = threshold(part, xp.ones((), dtype=x.dtype, device=device(x)), None, lost)
                 out.append(xp.where(xp.sum(part, axis=-1, keepdims=True) > lost, cut, xp.zeros_like(cut))[..., 0])
             return out
 

@@ -1,4 +1,4 @@
-"""Sets that see the k largest entries."""
+"""Polytopes in which the k largest entries count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xvarpro.sets.vectors import excess, phase, positive_part, scaled, top, vert
 
 @dataclass(frozen=True)
 class TopK(RadiusSet):
-    """A polytope that sees the `k` largest entries, in units of `radius`."""
+    """A polytope given by the `k` largest entries and a `radius`."""
 
     k: int = 1
     radius: float = 1.0
@@ -143,7 +143,7 @@ class Hypersimplex(TopK):
 @final
 @dataclass(frozen=True)
 class UnitHypersimplex(TopK):
-    """Hypersimplex with what lies under it, ``{0 <= x <= radius, sum x <= k radius}`` along the last axis.
+    """Points under a hypersimplex, ``{0 <= x <= radius, sum x <= k radius}`` along the last axis.
 
     Parameters
     ----------

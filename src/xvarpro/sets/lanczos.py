@@ -15,7 +15,7 @@ from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._spectra import SpectralSet, hermitian, outer, scaled
+from xvarpro.sets._spectra import SpectralSet, hermitian, outer, scaled_matrices
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import direction, norm, real_dtype, real_inner
 
@@ -112,10 +112,10 @@ class Lanczos(Struct):
 
     def _singular(self, g: Array, certify: bool) -> Leading:
         xp = namespace_of(g)
-        unit, scale, poison = scaled(g)
+        unit, scale, poison = scaled_matrices(g)
         size = scale[0, 0] + poison[0, 0]
         wide = g.shape[0] < g.shape[1]
-        G = adjoint(unit) if wide else unit  # the Krylov space lives on the shorter side
+        G = adjoint(unit) if wide else unit  # the Krylov space is one of the shorter side
         found = self._solve(lambda X: adjoint(G) @ (G @ X), G, G.shape[1])
         x = direction(found.block[:, -1])
         there = G @ x
@@ -130,7 +130,7 @@ class Lanczos(Struct):
 
     def _eigen(self, g: Array, certify: bool) -> Leading:
         xp = namespace_of(g)
-        unit, scale, poison = scaled(g)
+        unit, scale, poison = scaled_matrices(g)
         size = scale[0, 0] + poison[0, 0]
         A = hermitian(unit)
         found = self._solve(lambda X: A @ X, A, A.shape[0])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._root_finding import root
@@ -58,7 +58,7 @@ class LpBall(NormBall):
         return (cls(), cls(1.5, 2.0), cls(3.0), cls(20.0, 0.5))
 
     def _norm(self, x: Array, p: float) -> Array:
-        """Keepdims."""
+        """``|x|_p`` along the last axis, keepdims."""
         xp = namespace_of(x)
         unit, size = scaled(xp.abs(x))
         return size * xp.sum(unit**p, axis=-1, keepdims=True) ** (1 / p)
@@ -85,7 +85,7 @@ class LpBall(NormBall):
             y = self._shrunk(b, t)
             if self.p <= 2:
                 bend = y ** (2 - self.p) + t * (self.p - 1)
-                rate = y**self.p / xp.where(bend > 0, bend, xp.ones_like(bend))
+                rate = y**self.p / positive_or_one(bend)
             else:
                 rate = y ** (2 * self.p - 2) / (1 + t * (self.p - 1) * y ** (self.p - 2))
             value = xp.sum(y**self.p, axis=-1, keepdims=True) - 1

@@ -177,7 +177,7 @@ class Spectral(Norm):
 
 
 def _by_matrix(dual: Callable[[Array], tuple[Array, Array]], g: Leaves) -> tuple[Leaves, Array]:
-    """`dual` of the matrices, and of what is none the l2 norm."""
+    """`dual` of arrays with two or more axes, and that of the l2 norm of the others."""
     parts = [dual(x) if x.ndim > 1 else unit(raveled((x,))) for x in g]
     u = tuple(namespace_of(x).reshape(u, x.shape) for (u, _), x in zip(parts, g, strict=True))
     return u, sum_(namespace_of(size).sum(size) for _, size in parts)

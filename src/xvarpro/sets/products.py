@@ -32,11 +32,11 @@ class _Blockwise(Set):
         """Inverse of `_blocks`, without the sets."""
 
     def _each(self, method: str, *arrays: Array) -> list[Any]:
-        """A method of every set on its block of the arrays."""
+        """What a method of every set returns for its block of the arrays."""
         blocks = [self._blocks(x) for x in arrays]
         return [getattr(row[0][0], method)(*(x for _, x in row)) for row in zip(*blocks, strict=True)]
 
-    def _made(self, method: str, *arrays: Array) -> Array:
+    def _by_block(self, method: str, *arrays: Array) -> Array:
         return self._whole(self._each(method, *arrays))
 
     def _reduced(self, reduce: str, method: str, *arrays: Array) -> Array:
@@ -47,7 +47,7 @@ class _Blockwise(Set):
         return getattr(xp, reduce)(xp.concat(numbers, axis=-1), axis=-1)
 
     def lmo(self, g: Array) -> Array:
-        return self._made("lmo", g)
+        return self._by_block("lmo", g)
 
     def certified(self, g: Array) -> tuple[Array, Array | None]:
         parts = self._each("certified", g)
@@ -56,7 +56,7 @@ class _Blockwise(Set):
         return self._whole([v for v, _ in parts]), total(slack)
 
     def project(self, x: Array) -> Array:
-        return self._made("project", x)
+        return self._by_block("project", x)
 
     def diameter(self, like: Array) -> float:
         blocks = self._blocks(one(self, like))
@@ -66,19 +66,19 @@ class _Blockwise(Set):
         return self._reduced("max", "violation", x)
 
     def center(self, like: Array) -> Array:
-        return self._made("center", like)
+        return self._by_block("center", like)
 
     def away(self, g: Array, x: Array) -> Array:
-        return self._made("away", g, x)
+        return self._by_block("away", g, x)
 
     def tangent(self, d: Array, x: Array) -> Array:
-        return self._made("tangent", d, x)
+        return self._by_block("tangent", d, x)
 
     def reach(self, d: Array, x: Array) -> Array:
         return self._reduced("min", "reach", d, x)
 
     def slide(self, d: Array, x: Array) -> Array:
-        return self._made("slide", d, x)
+        return self._by_block("slide", d, x)
 
 
 @final

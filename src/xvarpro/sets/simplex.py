@@ -9,7 +9,7 @@ from typing import final
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._faces import centred, negligible, ratio_test, slide_by_projection, tight
+from xvarpro.sets._faces import centred, negligible, ratio_test, rise_of_sum, slide_by_projection, tight
 from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.vectors import mask_at, positive_part, vertex
 
@@ -79,7 +79,7 @@ class Simplex(RadiusSet):
 @final
 @dataclass(frozen=True)
 class CappedSimplex(RadiusSet):
-    """Simplex with its interior, ``{x >= 0, sum x <= radius}`` along the last axis.
+    """Capped simplex ``{x >= 0, sum x <= radius}`` along the last axis.
 
     Parameters
     ----------
@@ -141,11 +141,7 @@ class CappedSimplex(RadiusSet):
         return xp.where(capped, centred(d, free), xp.where(free, d, xp.zeros_like(d)))
 
     def reach(self, d: Array, x: Array) -> Array:
-        xp = namespace_of(d)
-        rise = xp.sum(d, axis=-1, keepdims=True)
-        # what rounding leaves of a direction that keeps the sum
-        rise = xp.where(negligible(rise, xp.sum(xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
-        return ratio_test(self._with_slack(x), xp.concat([-d, rise], axis=-1))
+        return ratio_test(self._with_slack(x), namespace_of(d).concat([-d, rise_of_sum(d)], axis=-1))
 
     slide = slide_by_projection
 

@@ -16,6 +16,7 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set, check_matrix
+from xvarpro.sets.vectors import positive_part
 
 _TOLERANCE = 1e-10  # the least that HiGHS accepts
 
@@ -252,5 +253,4 @@ def _outside(x: Array, a: np.ndarray, b: np.ndarray, size: float) -> Array:
     rows = xp.abs(xp.sum(x, axis=-1) - as_like(a, x))
     columns = xp.abs(xp.sum(x, axis=-2) - as_like(b, x))
     worst = xp.maximum(xp.max(rows, axis=-1), xp.max(columns, axis=-1))
-    worst = xp.maximum(worst, xp.max(-x, axis=(-2, -1)))
-    return xp.maximum(worst, xp.zeros_like(worst)) / size
+    return positive_part(xp.maximum(worst, xp.max(-x, axis=(-2, -1)))) / size

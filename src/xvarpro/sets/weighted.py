@@ -13,7 +13,7 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
+from xvarpro.sets._faces import negligible, ratio_test, rise_of_sum, slide_by_projection
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
@@ -161,11 +161,8 @@ class WeightedSimplex(Set):
     def reach(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)
         a, low, room = self._parts(x)
-        rise = xp.sum(a * d, axis=-1, keepdims=True)
-        # what rounding leaves of a direction that keeps the sum
-        rise = xp.where(negligible(rise, xp.sum(a * xp.abs(d), axis=-1, keepdims=True)), xp.zeros_like(rise), rise)
         slack = room - xp.sum(a * (x - low), axis=-1, keepdims=True)
-        return ratio_test(xp.concat([x - low, slack], axis=-1), xp.concat([-d, rise], axis=-1))
+        return ratio_test(xp.concat([x - low, slack], axis=-1), xp.concat([-d, rise_of_sum(a * d)], axis=-1))
 
     slide = slide_by_projection
 

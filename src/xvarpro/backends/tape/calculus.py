@@ -1,4 +1,4 @@
-"""`vjp`: what the tape is for."""
+"""`vjp`: a function is run on traced arrays, and its pull-back is read from the tape."""
 
 from __future__ import annotations
 

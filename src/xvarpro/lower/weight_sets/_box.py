@@ -7,7 +7,7 @@ from typing import final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import QRFactor, as_complex, condition_of, factored, padded, stacked
@@ -18,7 +18,7 @@ from xvarpro.lower.weight_sets.interface import one_design
 @final
 @dataclass(frozen=True)
 class InBox(LowerSolver):
-    """``lower <= w <= upper``, entry by entry, by one QR and pivoting on its triangle (`lower._pivoting`).
+    """``lower <= w <= upper``, entry by entry, by one QR and pivoting on its triangle (see `_pivoting`).
 
     On the free entries F of a column the minimiser is that of an unconstrained level with the columns F of M, and so is
     the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not refined further.
@@ -83,8 +83,7 @@ class InBox(LowerSolver):
         """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
         R = factor.R
         xp = namespace_of(R)
-        lengths = xp.sqrt(xp.sum(R * R, axis=0))
-        lengths = xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+        lengths = positive_or_one(xp.sqrt(xp.sum(R * R, axis=0)))
         column = xp.expand_dims(lengths, axis=1)
         bounds = (xp.broadcast_to(column * _column(bound, column), z.shape) for bound in (self.lower, self.upper))
         return Box(R / lengths, z, *bounds), column

@@ -31,7 +31,7 @@ class Affine(WeightSet):
     w0 : array, shape (n,) or (n, k), or None
         A point of the subspace, one for all right-hand sides or one for each; None is 0.
     B : array, shape (n, r)
-        Columns that span its directions, linearly independent, r < n + 1.
+        Columns that span its directions, linearly independent, r <= n.
 
     Raises
     ------
@@ -303,7 +303,7 @@ class Shared(_Constructed):
 
 
 def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:
-    """As a solve wants it: `w0` a matrix, or None where it is 0."""
+    """An `Affine` prepared for a solve: `w0` a matrix, or None where it is 0."""
     return Affine((w0[:, None] if w0.ndim == 1 else w0) if w0.any() else None, B)
 
 

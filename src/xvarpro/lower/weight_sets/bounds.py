@@ -15,20 +15,9 @@ from xvarpro.lower.weight_sets._box import InBox
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
 
 
-class _Box(WeightSet):
-    """What the two have in common."""
-
-    def _solver(self, lower: Array | float, upper: Array | float, given: LowerSolver | None) -> LowerSolver:
-        if given is not None:
-            raise ProblemError(
-                f"{type(self).__name__} needs a level without solver=, since it has its own; got solver={given!r}"
-            )
-        return InBox(lower, upper)
-
-
 @final
 @dataclass(frozen=True)
-class Nonnegative(_Box):
+class Nonnegative(WeightSet):
     """``w >= 0``: nonnegative least squares, for all right-hand sides at once.
 
     M must have full column rank, or the level a ridge, so that w is unique. Complex M and y are fitted by a real w.
@@ -46,7 +35,8 @@ class Nonnegative(_Box):
     """
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        return self._solver(0.0, float("inf"), given)
+        _refuse_solver(self, given)
+        return InBox(0.0, float("inf"))
 
     @classmethod
     def examples(cls, n: int) -> tuple[Nonnegative, ...]:
@@ -55,7 +45,7 @@ class Nonnegative(_Box):
 
 @final
 @dataclass(frozen=True)
-class Bounded(_Box):
+class Bounded(WeightSet):
     """``lower <= w <= upper``, entry by entry; differentiable where `Nonnegative` is.
 
     Parameters
@@ -115,10 +105,18 @@ class Bounded(_Box):
         return changed(self, lower=lower, upper=upper)
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        return self._solver(self.lower, self.upper, given)
+        _refuse_solver(self, given)
+        return InBox(self.lower, self.upper)
 
     @classmethod
     def examples(cls, n: int) -> tuple[Bounded, ...]:
         draw = np.random.default_rng(n)
         lower = draw.normal(size=(n, 3))
         return cls(), cls(-np.inf, np.abs(draw.normal(size=n))), cls(lower, lower + np.abs(draw.normal(size=(n, 1))))
+
+
+def _refuse_solver(owner: WeightSet, given: LowerSolver | None) -> None:
+    if given is not None:
+        raise ProblemError(
+            f"{type(owner).__name__} needs a level without solver=, since it has its own; got solver={given!r}"
+        )

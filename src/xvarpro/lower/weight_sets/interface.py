@@ -1,4 +1,4 @@
-"""The seam of sets for `w`: what a level asks of the set that its weights may not leave."""
+"""The interface of a set for `w`: what a lower level needs to stay inside it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WeightSet(Struct):
             )
 
     def resolved(self) -> WeightSet:
-        """The same set as a solve wants it; done once, on the host."""
+        """The same set, prepared for a solve: once, on the host."""
         return self
 
     def part(self, indices: Array, scale: float) -> WeightSet:
