@@ -15,7 +15,7 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
 from xvarpro.lower.interface import System
-from xvarpro.objective.inexact import AGAIN
+from xvarpro.objective.inexact import CORRECTION
 from xvarpro.operators import Dense, Operator
 
 from .support import error, host, interpreted, rng, send
@@ -282,8 +282,8 @@ def assessed(problem, theta):
 def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel):
     """The estimate bounds the error in nearly all cases; the condition bounds by how much it may be too small.
 
-    What a correction leaves has `AGAIN` times the residual of what it has taken away, and of two errors with residuals
-    of one size one may be larger than the other by the condition of the normal equations.
+    What a correction leaves has `CORRECTION` times the residual of what it has taken away, and of two errors with
+    residuals of one size one may be larger than the other by the condition of the normal equations.
     """
     theta, ratios, largest, errors = np.zeros(4), [], [], {}
     for seed in range(45):
@@ -291,7 +291,7 @@ def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel
         value, exact = xv.value_and_gradient(problem(), theta)
         squares = np.linalg.svd(problem().data["A"], compute_uv=False) ** 2 + problem().lower.lam
         for tol in (1e-2, 1e-4, 1e-6):
-            largest.append(1 + AGAIN * squares[0] / squares[-1])
+            largest.append(1 + CORRECTION * squares[0] / squares[-1])
             solver = lower.LSMR(tol=tol, limit=5000, preconditioner=(lower.Identity(), lower.Jacobi())[seed % 2])
             seen = assessed(problem(solver), theta)
             wrong = np.linalg.norm(seen.gradient[0] - exact)
