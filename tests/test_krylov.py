@@ -366,7 +366,8 @@ def test_certificate_is_honest_from_the_first_step_to_the_last(algorithm, bileve
     exact = xv.solve(
         fitting(None, bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS[algorithm], tol=1e-3, max_iter=40
     )
-    assert abs(fit.value - exact.value) <= 3 * max(fit.gap, exact.gap)
+    # a method that ends above its best iterate starts again there, and may end lower
+    assert fit.value - exact.value <= 3 * max(fit.gap, exact.gap)
     assert 0 < fit.verified.lower_residual < 1
     assert fit.verified.gradient_error > 0
     assert "lower residual" in str(fit)

@@ -100,9 +100,9 @@ def test_time_limit(backend):
 
     problem = xv.separable(slow, SIGNAL + 0.05 * rng(1).normal(size=T.size), data={"t": T})
     fit = solve(problem, backend=backend.name, algorithm=PAPER, tol=0.0, max_iter=10**6, time_limit=0.1)
-    assert fit.status is Status.TIME_LIMIT or (backend.name == "jax" and fit.status is Status.NO_DESCENT)
+    assert fit.status is Status.TIME_LIMIT or (backend.name == "jax" and fit.status is Status.ROUNDING)
     assert fit.seconds < 2.0
-    assert fit.seconds >= 0.1 or fit.status is Status.NO_DESCENT
+    assert fit.seconds >= 0.1 or fit.status is Status.ROUNDING
 
 
 def test_no_time_at_all(backend):
@@ -300,9 +300,9 @@ def test_model_calls_are_what_the_counts_say(algorithm, start, shared, backend):
 
     problem = xv.separable(counted, SIGNAL + T, data={"t": T})
     fit = solve(problem, algorithm=algorithm, max_iter=6, tol=0.0, backend=backend)
-    shapes, verification = 1, 1
+    shapes, repeated, verification = 1, 1, 1
     reused = start + shared * fit.n_iter
-    expected = fit.counts.values + fit.counts.gradients - reused + shapes + verification
+    expected = fit.counts.values + fit.counts.gradients - reused + shapes + repeated + verification
     assert len(calls) == expected
 
 

@@ -35,6 +35,8 @@ class Accelerated(FirstOrder):
     grow: float = 2.0
     limit: int = 60
 
+    monotone = True
+
     def __post_init__(self) -> None:
         checks.whole(self, "limit", 1)
         checks.share(self, "shrink")

@@ -76,6 +76,15 @@ class Algorithm(Struct):
         """Whether value and gap of the iterate are exact after every iteration; if not, `finish` makes them so."""
         return True
 
+    @property
+    def monotone(self) -> bool:
+        """Whether no iterate is worse than the one before it, by more than rounding; if not, the best one is kept."""
+        return False
+
+    def gauss_newton(self, state: Any) -> Array | None:
+        """The Gauss-Newton matrix at the iterate, (p, p), where the method has it."""
+        return None
+
     @abstractmethod
     def init(self, f: Objective, region: Region, theta: Leaves) -> Any:
         """State at a feasible `theta`, with value and certificate."""

@@ -124,6 +124,7 @@ class LevenbergMarquardt(Algorithm):
     damping: float = 1e-3
 
     takes_unbounded = True
+    monotone = True
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "damping")
@@ -150,6 +151,9 @@ class LevenbergMarquardt(Algorithm):
             status=status(alpha, ~lost[0]),
         )
         return MarquardtState(_reported(iterate, point), point)
+
+    def gauss_newton(self, state: MarquardtState) -> Array:
+        return state.point.local.curvature[0, ...]
 
     # -- a batch
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, push, worked
 from xvarpro.algorithms.accelerated import AcceleratedInFace
-from xvarpro.algorithms.common import feasible_search, status
+from xvarpro.algorithms.common import feasible_search
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.backends import Backend
@@ -99,7 +99,8 @@ class QuasiNewton(Algorithm):
         better = (value - iterate.value > f.rounding(iterate.value)) | (_gap(iterate) < 0.5 * gap)
         lowest = xp.minimum(value, iterate.value), xp.minimum(gap, _gap(iterate))
         stalled = xp.where(better, xp.zeros_like(calm), state.stalled + 1)
-        code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), status(value, stalled < 0))
+        out_of_patience = xp.full_like(running, Status.STALLED.code)
+        code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), out_of_patience)
         iterate = iterate._replace(status=code)
         return QuasiNewtonState(iterate, base._replace(iterate=()), S, Y, state.probe, face, calm, lowest, stalled)
 

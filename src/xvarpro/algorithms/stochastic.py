@@ -196,6 +196,7 @@ class StochasticFrankWolfe(Algorithm):
     period: int = 1024
 
     certifies_every_iteration = False
+    monotone = True
 
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("certify", 1), ("seed", 0), ("period", 1)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -145,6 +146,24 @@ class Backend(ABC):
     def eval_shape(self, fun: Callable[..., Any], *args: Array) -> Any:
         """Call `fun` for its errors and for the shapes and dtypes of its results, without computing if possible."""
         return fun(*args)
+
+    def difference(self, fun: Function, primals: Leaves, outputs: Leaves) -> str:
+        """What tells another call of ``fun(*primals)`` from the one with these `outputs`, in words; "" for nothing.
+
+        Sums may be added up in another order, so that rounding is no difference.
+        """
+        again = fun(*primals)
+        if [x.shape for x in again] != [x.shape for x in outputs]:
+            return "two calls with the same arguments returned arrays of different shapes"
+        for x, y in zip(again, outputs, strict=True):
+            if self.xp.isdtype(x.dtype, "integral") or not math.prod(x.shape):
+                continue
+            off, size = self.xp.max(self.xp.abs(x - y)), self.xp.max(self.xp.abs(y))
+            rounding = 1e4 * self.xp.finfo(off.dtype).eps
+            off, size = self.to_floats([off, size])
+            if off > rounding * size:
+                return f"two calls with the same arguments returned values that differ by {off:.2g}"
+        return ""
 
     # -- numerics ----------------------------------------------------------------------------------------------------
 

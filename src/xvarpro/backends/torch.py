@@ -14,6 +14,8 @@ import array_api_compat.torch as xp
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
@@ -131,6 +133,11 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
         return tuple(y if inner else y.detach() for y in outputs), pullback
 
+    def difference(self, fun: Function, primals: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> str:
+        with _Watch() as watch:
+            found = super().difference(fun, primals, outputs)
+        return found or watch.written
+
     def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
         Q, R = torch.linalg.qr(A, mode=mode)
         return Q, R
@@ -208,6 +215,35 @@ def _reproducible() -> TorchBackend:
 def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, int], w: Tensor) -> Tensor:
     terms = data.unsqueeze(1) * w[columns]
     return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
+
+
+class _Watch(TorchFunctionMode):
+    """The tensors that functions of PyTorch are given and have not made, with how often these were written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: dict[int, tuple[Tensor, int]] = {}
+        self.made: dict[int, Tensor] = {}
+
+    def __torch_function__(self, fun: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for x in _tensors((args, kwargs)):
+            if id(x) not in self.made:
+                self.given.setdefault(id(x), (x, x._version))
+        found = fun(*args, **(kwargs or {}))
+        self.made |= {id(x): x for x in _tensors(found) if id(x) not in self.given}
+        return found
+
+    @property
+    def written(self) -> str:
+        """Which of them have changed, in words."""
+        shapes = [tuple(x.shape) for x, version in self.given.values() if x._version != version]
+        if not shapes:
+            return ""
+        return f"it writes to a tensor of shape {shapes[0]} that is not its own, as BatchNorm does in training mode"
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor) and not x.is_inference()]
 
 
 class _Special(torch.autograd.Function):

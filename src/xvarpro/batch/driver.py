@@ -26,6 +26,7 @@ from xvarpro.lower.stack import units
 from xvarpro.problem.problem import Problem
 from xvarpro.results.provenance import provenance
 
+PARTINGS = 3  # of problems in a saddle, at most
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 
 
@@ -124,7 +125,12 @@ def solve_many(
         run = _Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
-            state = run.iterate(max_iter, bar)
+            state = run.iterate(run.start(), max_iter, bar)
+            for _ in range(PARTINGS):
+                state, lower = run.parted(state)
+                if not lower:
+                    break
+                state = run.iterate(state, max_iter, bar)
         return run.result(state, time.perf_counter() - began - setup, setup)
 
 
@@ -133,7 +139,7 @@ class _Run:
 
     def __init__(self, prepared: Prepared, method: LevenbergMarquardt, tol: float) -> None:
         self.prepared, self.method = prepared, method
-        self.backend = prepared.backend
+        self.backend, self.done = prepared.backend, 0
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         backend = self.backend
         _, skeleton = self._operands(prepared.problem)
@@ -164,7 +170,7 @@ class _Run:
         def end(operands: Leaves) -> Callable[[Array], tuple[Array, Array]]:
             return partial(_end, filled(operands)[0])
 
-        key = (skeleton, prepared.layout.treedef)
+        key = (skeleton, prepared.layout.treedef, prepared.found)
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key)) for make in (start, advance, end)
         )
@@ -173,16 +179,48 @@ class _Run:
         rest, skeleton = trees.partition((problem, self.prepared.regions, self.method))
         return (self.tol, *rest), skeleton
 
-    def iterate(self, max_iter: int, bar: Bar) -> BatchState:
+    def start(self) -> BatchState:
+        """The first state."""
+        return self._start(self._operands(self.prepared.problem)[0], self.prepared.theta)
+
+    def parted(self, state: BatchState) -> tuple[BatchState, bool]:
+        """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
+
+        A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
+        """
+        prepared, backend, regions = self.prepared, self.backend, self.prepared.regions
+        down = _flat_directions(
+            *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
+        )
+        asked = down.any(axis=1)
+        if not asked.any() or regions.region.without_projection:
+            return state, False
+        # a compiled function is compiled for its size
+        members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
+        take = self._taken(members)
+        operands, _ = self._operands(restricted(prepared.problem, take))
+        ended = parted = trees.map_leaves(take, state)
+        xp, found, (x, local, *_) = backend.xp, ended.status < 0, ended.point
+        margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
+        for step in (0.5, -0.5, 0.1, -0.1):
+            moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
+            there = self._start(operands, regions.nearest(moved, local.grad))
+            lower = ~found & (there.point.local.value < local.value - margin)
+            parted = trees.select(lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+            found = found | lower
+        rest = np.setdiff1d(np.arange(len(down)), members)
+        others = trees.map_leaves(self._taken(rest), state)
+        return self._gathered([(rest, others), (members, parted)]), bool(xp.any(found))
+
+    def iterate(self, state: BatchState, max_iter: int, bar: Bar) -> BatchState:
         """All problems until they end, the running ones together; returned in their order."""
         backend, problem, b = self.backend, self.prepared.problem, self.prepared.theta.shape[0]
         operands, _ = self._operands(problem)
-        state = self._start(operands, self.prepared.theta)
-        members, pieces, done = np.arange(b), [], 0
+        members, pieces = np.arange(b), []
         while True:
             running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
-            bar.update(b - len(running) - done)
-            done = b - len(running)
+            bar.update(max(b - len(running) - self.done, 0))
+            self.done = max(b - len(running), self.done)
             used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
             if not len(running) or used >= max_iter:
                 pieces.append((members, state))
@@ -239,6 +277,25 @@ class _Run:
             seconds=seconds,
             setup_seconds=setup,
         )
+
+
+def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """Directions along which the model of a problem that has ended well has no curvature, (b, p); else 0.
+
+    The entry that changes most does so by its own size.
+    """
+    eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
+    size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
+    ended = (
+        np.isin(status, [s.code for s in Status if s.success]) & (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
+    )
+    down = np.zeros_like(size)
+    bends, vectors = np.linalg.eigh(B[ended] / size[ended, :, None] / size[ended, None, :])
+    steps, own = vectors[:, :, 0] / size[ended], np.abs(x[ended])
+    own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
+    reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
+    down[ended] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
+    return down
 
 
 def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:

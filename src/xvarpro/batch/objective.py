@@ -19,6 +19,7 @@ from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.objective.gauss_newton import Local
+from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.sets.regions import Regions
 
@@ -54,10 +55,16 @@ class Batch:
         Structure of theta.
     regions : Regions
         For the shapes of its leaves.
+    found : tuple
+        Name of what a user's function returns, and its shape, without the batch's axis, and dtype; () before they have
+        been called.
     """
 
-    def __init__(self, problem: Problem, backend: Backend, treedef: Any, regions: Regions) -> None:
+    def __init__(
+        self, problem: Problem, backend: Backend, treedef: Any, regions: Regions, found: tuple[Any, ...] = ()
+    ) -> None:
         self.problem, self.backend, self.treedef, self.regions = problem, backend, treedef, regions
+        self.found = found
         self.constants, self._data = trees.partition(problem.data)
 
     def outputs(self, x: Array, *constants: Array) -> Outputs:
@@ -73,7 +80,11 @@ class Batch:
             return level.M(tree, data), level.y(tree, data) if callable(level.y) else None
 
         penalty = problem.R(tree) if problem.R is not None and problem.mu else None
-        return Outputs(*level(problem.lower), *level(problem.upper), penalty)
+        outputs = Outputs(*level(problem.lower), *level(problem.upper), penalty)
+        for name, was in self.found:
+            array = getattr(outputs, name)
+            check_same(f"the model function {name}", (tuple(array.shape[1:]), array.dtype), was)
+        return outputs
 
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""

@@ -11,13 +11,20 @@ import numpy as np
 import optree
 
 from xvarpro.backends import Backend, exchange
-from xvarpro.batch.objective import Batch
+from xvarpro.batch.objective import Batch, Outputs
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.driver.destination import CallerLayout, destination
-from xvarpro.driver.model_check import check_array, check_feasible, check_fit, check_shared, model_failures
+from xvarpro.driver.model_check import (
+    check_array,
+    check_feasible,
+    check_fit,
+    check_repeats,
+    check_shared,
+    model_failures,
+)
 from xvarpro.driver.prepare import near_one
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ModelError, ProblemError
@@ -65,12 +72,13 @@ class Prepared:
     vector: bool  # whether targets were given without an axis of right-hand sides
     tally: exchange.Tally
     units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
+    found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
 
     @property
     def assemble(self) -> Callable[[Problem, Regions], Batch]:
         """What makes the objectives from traced arrays; holds no array."""
-        backend, treedef = self.backend, self.layout.treedef
-        return lambda problem, regions: Batch(unmarked(problem), backend, treedef, regions)
+        backend, treedef, found = self.backend, self.layout.treedef, self.found
+        return lambda problem, regions: Batch(unmarked(problem), backend, treedef, regions, found)
 
 
 def unmarked(problem: Problem) -> Problem:
@@ -131,9 +139,9 @@ def prepare(
         check_feasible(regions.violation(x), "xv.project(theta, over) gives the nearest one of a single problem")
         moved, units = _rescaled(_moved(problem, transfer, b), to, work, b)
         prepared = Prepared(moved, to, work, x, regions, layout, True, tally, units)
-        vector = _check_model(prepared)
+        vector, found = _check_model(prepared)
         _check_independence(prepared)
-    return replace(prepared, vector=vector)
+    return replace(prepared, vector=vector, found=tuple(found.items()))
 
 
 def _batch_size(leaves: list[Any], names: list[str]) -> int:
@@ -221,11 +229,15 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
     return replace(problem, **fields, mu=problem.mu * float(units[0]) ** 2), units
 
 
-def _check_model(prepared: Prepared) -> bool:
-    """Trace the user's functions once and check what they return; whether targets have no axis of right-hand sides."""
+def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any]]:
+    """Trace the user's functions once and check what they return.
+
+    Returns whether targets have no axis of right-hand sides, and shape and dtype of what each function returns.
+    """
     backend, x = prepared.backend, prepared.theta
     f = prepared.assemble(prepared.problem, prepared.regions)
     shapes: dict[str, tuple[int, ...]] = {}
+    found: dict[str, Any] = {}
 
     def probe(x: Array, *constants: Array) -> Leaves:
         outputs = f.outputs(x, *constants)
@@ -233,12 +245,13 @@ def _check_model(prepared: Prepared) -> bool:
             if y is not None:
                 check_array(y, f"the model function {name}", x, prepared.dtype)
                 shapes[name] = tuple(y.shape)
+                found[name] = tuple(y.shape[1:]), y.dtype
         return (x,)
 
     advice = "In a batch it is given leaves of theta with one entry per problem along the first axis"
     with model_failures(backend, advice):
         backend.eval_shape(lambda x: backend.vjp(probe, (x,), f.constants)[0], x)
-    return _check_shapes(prepared.problem, shapes, x.shape[0])
+    return _check_shapes(prepared.problem, shapes, x.shape[0]), found
 
 
 def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
@@ -268,11 +281,19 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
 
 
 def _check_independence(prepared: Prepared) -> None:
-    """Check that every second problem is the same alone and in a batch whose other problems have moved."""
+    """Check that every second problem is the same alone and in a batch whose other problems have moved.
+
+    Before that, that the functions return the same when they are called again.
+    """
     backend, b = prepared.backend, min(prepared.theta.shape[0], 2 * PROBED)
+    xp, x = backend.xp, prepared.theta[:b, :]
+
+    def outputs(x: Array) -> Leaves:
+        return trees.partition(_outputs(prepared, x, slice(0, b)))[0]
+
+    check_repeats(backend, outputs, (x,), outputs(x))
     if b < 2:
         return
-    xp, x = backend.xp, prepared.theta[:b, :]
     regions = prepared.regions
     probe = xp.broadcast_to(xp.sin(1 + xp.arange(x.shape[1], dtype=x.dtype)), x.shape)
     probe = backend.asarray(probe, device=device_of(x))
@@ -296,10 +317,14 @@ def _check_independence(prepared: Prepared) -> None:
 
 
 def _host(prepared: Prepared, x: Array, members: slice) -> dict[str, np.ndarray]:
+    outputs = _outputs(prepared, x, members)
+    return {k: prepared.backend.to_numpy(y) for k, y in outputs._asdict().items() if y is not None}
+
+
+def _outputs(prepared: Prepared, x: Array, members: slice) -> Outputs:
     problem = restricted(prepared.problem, lambda a: a[members, ...])
     try:
-        outputs = prepared.assemble(problem, prepared.regions).outputs(x)
-        return {k: prepared.backend.to_numpy(y) for k, y in outputs._asdict().items() if y is not None}
+        return prepared.assemble(problem, prepared.regions).outputs(x)
     except Exception as error:
         raise ProblemError(
             f"the model function fails when it is called with some of the problems only ({type(error).__name__}: "

@@ -14,57 +14,97 @@ class Status(Enum):
         For compiled loops.
     sentence : str
         For a reader.
+    advice : str
+        What to do next.
     """
 
-    RUNNING = 0, "The solve has not ended."
+    RUNNING = 0, "The solve has not ended.", "Wait for its result."
     CONVERGED = (
         1,
         "What the objective can still lose is below the tolerance, relative to the objective, or at rounding.",
+        "A smaller tol gives more digits of theta.",
     )
-    MAX_ITER = 2, "The iteration limit was reached before the tolerance."
-    TIME_LIMIT = 3, "The time limit was reached before the tolerance."
+    MAX_ITER = (
+        2,
+        "The iteration limit was reached before the tolerance.",
+        "Raise max_iter, or solve again from the theta of the result.",
+    )
+    TIME_LIMIT = (
+        3,
+        "The time limit was reached before the tolerance.",
+        "Raise time_limit, or solve again from the theta of the result.",
+    )
     NO_DESCENT = (
         4,
         (
-            "No step along the search direction lowers the objective: the gap is at the level of rounding, or the "
-            "gradient does not belong to the objective."
+            "No step along the search direction lowers the objective, although a model of it promises more than "
+            "rounding: the gradient does not belong to the objective, or its values are less exact than its precision."
+        ),
+        (
+            "Compare xv.value_and_gradient with differences of values, compute in float64, or use "
+            "algorithms.LevenbergMarquardt() for few parameters."
         ),
     )
-    NON_FINITE = 5, "The objective or its gradient is not finite at the iterate."
+    NON_FINITE = (
+        5,
+        "The objective or its gradient is not finite at the last iterate.",
+        "Bound theta to where the model has values, start elsewhere, or compute in float64.",
+    )
     RANK_DEFICIENT = (
         6,
         (
             "The lower level has no unique solution: the columns of M(theta) are linearly dependent to the precision "
-            "of its solver. Add a ridge (lam > 0) or a larger one, use solver=xv.lower.QR() instead of Cholesky(), "
-            "which has half of the digits, or solver=xv.lower.SVD() for the solution of minimum norm."
+            "of its solver."
+        ),
+        (
+            "Add a ridge (lam > 0) or a larger one, start from a theta without equal columns, use solver=xv.lower.QR() "
+            "instead of Cholesky(), which has half of the digits, or solver=xv.lower.SVD() for the solution of minimum "
+            "norm."
         ),
     )
-    STOPPED = 7, "The callback stopped the solve."
+    STOPPED = 7, "The callback stopped the solve.", "Solve again from the theta of the result to go on."
     KINK = (
         8,
         (
             "No step along the search direction lowers the objective, and a weight is at its bound with a multiplier "
             "of zero: the objective has a kink there, where the gradient is one-sided."
         ),
+        "Solve again from points nearby, add a ridge, or leave out the set W of the weights.",
     )
     LOWER_LEVEL = (
         9,
         (
             "The iterative solver of the lower level did not reach the tolerance that the gap needs: the gradient's "
-            "error is as large as the gap. Raise its limit, or add a preconditioner, a ridge or more digits."
+            "error is as large as the gap."
         ),
+        "Raise its limit, or add a preconditioner, a ridge or more digits.",
     )
     ROUNDING = (
         10,
         (
             "No step lowers the objective, and what a model of it promises is less than its rounding: the iterate is "
-            "as good as values of this precision can show. More digits take dtype='float64'."
+            "as good as values of this precision can show."
+        ),
+        "A larger tol ends earlier; more digits take dtype='float64', where this was float32.",
+    )
+    NEGATIVE_RIDGE = (
+        11,
+        "The ridge lam(theta) is negative at the last iterate, where the lower level has no minimum.",
+        "Return the exponential of a parameter, or bound theta.",
+    )
+    STALLED = (
+        12,
+        "Iterations no longer lead to a lower objective or a smaller gap than the best iterate has, which is returned.",
+        (
+            "Solve again from the theta of the result by another method, algorithms.LevenbergMarquardt() for few "
+            "parameters, or with a larger tol if this is good enough."
         ),
     )
 
-    def __init__(self, code: int, sentence: str) -> None:
+    def __init__(self, code: int, sentence: str, advice: str) -> None:
         self.code = code
         self.sentence = sentence
+        self.advice = advice
 
     @property
     def success(self) -> bool:

@@ -208,7 +208,7 @@ def pull(
         return partial(_pull, assemble(problem).with_lower_tolerance(0.0), region, limit)
 
     with prepared.backend.scope(prepared.dtype):
-        run = prepared.backend.call(make, ("implicit", skeleton, prepared.layout.treedef, limit))
+        run = prepared.backend.call(make, ("implicit", skeleton, prepared.layout.treedef, prepared.structure, limit))
         return run(operands, theta, bars)
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from xvarpro.algorithms.common import at, certified
 from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Single
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import axpy
 from xvarpro.driver.prepare import Prepared
-from xvarpro.objective.free_block import free_decrease
+from xvarpro.objective.free_block import affordable, free_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
+from xvarpro.sets.regions import Regions
 
 ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 below which a gap is rounding
 
@@ -28,6 +31,31 @@ class State(Protocol):
     @property
     def iterate(self) -> Iterate: ...
     def _replace(self, **fields: Any) -> Any: ...
+
+
+class Tracked(NamedTuple):
+    """The state of an algorithm, and the best iterate so far; () where the objective never rises."""
+
+    state: Any
+    best: Any = ()
+
+    @property
+    def iterate(self) -> Iterate:
+        """The last iterate."""
+        found: Iterate = self.state.iterate
+        return found
+
+    def after(self, backend: Backend, state: State) -> Tracked:
+        """With the state that follows."""
+        if not self.best:
+            return Tracked(state)
+        lower = state.iterate.value < self.best.value
+        return Tracked(state, backend.when(lower, lambda _: state.iterate, self.best))
+
+    def ahead(self, floor: Array) -> Array:
+        """Whether the best iterate is better than the last one by more than rounding, 0-d bool."""
+        # written so that an objective that is not finite is worse
+        return ~(self.iterate.value <= self.best.value + noise(self.best.value, floor))
 
 
 @dataclass(frozen=True)
@@ -47,44 +75,51 @@ class Program:
         rest, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
         return cls(prepared.assemble, skeleton), rest
 
-    def start(self, operands: Leaves) -> Callable[[Leaves], tuple[State, Array]]:
+    def start(self, operands: Leaves) -> Callable[[Leaves], tuple[Tracked, Array]]:
         """The state at a theta, and the floor ``max(|f|, 1/2 |y|^2)`` there, which `operands` does not have yet."""
         tol, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         f = self.assemble(problem).with_lower_tolerance(math.inf)
 
-        def run(theta: Leaves) -> tuple[State, Array]:
+        def run(theta: Leaves) -> tuple[Tracked, Array]:
             state = algorithm.init(f, region, theta)
             value = state.iterate.value
             xp = namespace_of(value)
             floor = xp.maximum(xp.abs(value), f.scale(theta))
-            return with_status(state, tol, floor), floor
+            state = with_status(state, tol, floor)
+            return Tracked(state, () if algorithm.monotone else state.iterate), floor
 
         return run
 
-    def step(self, operands: Leaves) -> Callable[[State], State]:
+    def step(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
         """One iteration."""
         f, region, algorithm, tol, floor = self._filled(operands)
 
-        def run(state: State) -> State:
-            return with_status(algorithm.advance(_for_step(f, state, tol, floor), region, state), tol, floor)
+        def run(now: Tracked) -> Tracked:
+            state = algorithm.advance(_for_step(f, now.state, tol, floor), region, now.state)
+            return now.after(f.backend, with_status(state, tol, floor))
 
         return run
 
-    def end(self, operands: Leaves) -> Callable[[State], State]:
+    def end(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
         """The certificate of an algorithm that does not certify every iteration."""
         f, region, algorithm, tol, floor = self._filled(operands)
-        return lambda state: with_status(algorithm.finish(_for_step(f, state, tol, floor), region, state), tol, floor)
 
-    def recheck(self, operands: Leaves) -> Callable[[State], State]:
+        def run(now: Tracked) -> Tracked:
+            state = algorithm.finish(_for_step(f, now.state, tol, floor), region, now.state)
+            return now.after(f.backend, with_status(state, tol, floor))
+
+        return run
+
+    def recheck(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
         """The certificate of a point that seems to have converged anew: see `doubtful`.
 
         An inexact lower level is solved as tightly as it can be, and the curvature of the free block is looked at.
         """
         f, region, _, tol, floor = self._filled(operands)
 
-        def run(state: State) -> State:
-            it = state.iterate
+        def run(now: Tracked) -> Tracked:
+            it = now.iterate
             point, grad, direction = certified(f, region, it.theta)
             it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
             if region.unbounded:
@@ -92,12 +127,38 @@ class Program:
                 one = namespace_of(square).ones_like(square)
                 square = namespace_of(square).where(square > 0, square, one)
                 it = it._replace(bend=free_decrease(f, region, it.theta, grad) / square)
-            return with_status(state._replace(iterate=it), tol, floor)
+            return now._replace(state=with_status(now.state._replace(iterate=it), tol, floor))
+
+        return run
+
+    def assess(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
+        """ROUNDING in the place of an end without descent, where all that is left to gain is rounding."""
+        f, region, _, _, floor = self._filled(operands)
+        f = f.with_lower_tolerance(0.0)
+
+        def run(now: Tracked) -> Tracked:
+            it = now.iterate
+            point, grad, direction = certified(f, region, it.theta)
+            left = promised_decrease(f, region, it.theta, grad, direction.d)
+            xp = namespace_of(left)
+            code = xp.where(left <= noise(it.value, floor), xp.full_like(it.status, Status.ROUNDING.code), it.status)
+            it = at(it, point, direction, 1, 1)._replace(status=code)
+            return now._replace(state=now.state._replace(iterate=it))
+
+        return run
+
+    def probe(self, operands: Leaves) -> Callable[[Leaves, Leaves], Array]:
+        """The gradient in the smallest face of theta, (p,), after a step inside that face."""
+        f, region, _, _, _ = self._filled(operands)
+
+        def run(theta: Leaves, step: Leaves) -> Array:
+            _, grad = f.value_and_gradient(axpy(1.0, region.tangent(step, theta), theta))
+            return trees.raveled(region.tangent(grad, theta))
 
         return run
 
     @staticmethod
-    def doubtful(f: Objective, region: Region, state: State) -> bool:
+    def doubtful(f: Objective, region: Region, state: State | Tracked) -> bool:
         """Whether a point that has converged is looked at again: its certificate depends on what it does not know.
 
         A loose tolerance of the lower level may leave out a direction that hardly shows in the residual, and the
@@ -111,13 +172,13 @@ class Program:
         operands = (tol, floor, *rest)
         step, recheck = self.step(operands), self.recheck(operands)
 
-        def going(carry: tuple[Array, State]) -> Array:
+        def going(carry: tuple[Array, Tracked]) -> Array:
             return (carry[0] < max_iter) & running(carry[1])
 
-        def converge(carry: tuple[Array, State]) -> tuple[Array, State]:
+        def converge(carry: tuple[Array, Tracked]) -> tuple[Array, Tracked]:
             return backend.while_loop(going, lambda carry: (carry[0] + 1, step(carry[1])), carry)
 
-        def converge_and_recheck(carry: tuple[Array, State]) -> tuple[Array, State]:
+        def converge_and_recheck(carry: tuple[Array, Tracked]) -> tuple[Array, Tracked]:
             n, state = converge(carry)
             return n, recheck(state)
 
@@ -130,11 +191,16 @@ class Program:
             _, state = converge(carry)
         if not algorithm.certifies_every_iteration:
             state = self.end(operands)(state)
-        code = state.iterate.status
+        last, code = state.iterate, state.iterate.status
         xp = namespace_of(code)
         code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)
-        w = f.with_lower_tolerance(0.0).solve_lower(state.iterate.theta)
-        return state.iterate._replace(status=code), w
+        if state.best:
+            behind = state.ahead(floor)
+            last = trees.select(behind, state.best, last)
+            stalled = behind & (code == Status.CONVERGED.code)
+            code = xp.where(stalled, xp.full_like(code, Status.STALLED.code), code)
+        w = f.with_lower_tolerance(0.0).solve_lower(last.theta)
+        return last._replace(status=code), w
 
     def _filled(self, operands: Leaves) -> tuple[Objective, Region, Algorithm, Array, Array]:
         tol, floor, *rest = operands
@@ -142,7 +208,24 @@ class Program:
         return self.assemble(problem, energy=floor), region, algorithm, tol, floor
 
 
-def running(state: State) -> Array:
+def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
+    """What a model of the objective promises over the whole set, 0-d; `d` is the direction of Algorithm 2.
+
+    For few parameters that of Levenberg-Marquardt, else what parabolas promise in both blocks.
+    """
+    if affordable(f, theta):
+        x = namespace_of(*theta).expand_dims(trees.raveled(theta), axis=0)
+        found: Array = LevenbergMarquardt().first(Single(f, Regions(region, theta)), x).decrease[0]
+        return found
+    found = 0 * trees.corner(theta[0])
+    if region.unbounded:
+        found = found + free_decrease(f, region, theta, grad)
+    if region.constrained:
+        found = found + set_decrease(f, region, theta, grad, region.block(d, free=False))
+    return found
+
+
+def running(state: State | Tracked) -> Array:
     """Whether the iterations go on, 0-d bool."""
     return state.iterate.status == Status.RUNNING.code
 

@@ -80,7 +80,9 @@ def _called_numpy(error: Exception) -> bool:
     return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"
 
 
-def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: Any, theta: Leaves) -> ModelStructure:
+def check_model(
+    problem: Problem, stated: Problem, backend: Backend, treedef: Any, theta: Leaves, solving: bool = False
+) -> ModelStructure:
     """Trace the user's functions once, as the gradient will, and check shapes, dtypes and namespaces of their outputs.
 
     Parameters
@@ -89,6 +91,8 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
         With arrays of `backend`; where rows come in chunks the first of them is checked.
     stated : Problem
         As the user stated it, for the shapes in messages.
+    solving : bool
+        Whether to call them once more, to check that they return the same, and to look at the values of ridges.
     """
     if problem.in_rows:
         problem = stated = first_rows(problem)
@@ -103,10 +107,36 @@ def check_model(problem: Problem, stated: Problem, backend: Backend, treedef: An
         found.append(_structure(reduced, parts, skeleton))
         return outputs
 
+    def evaluated(*theta: Array) -> Leaves:
+        return trees.partition(reduced.evaluate(theta, reduced.constants))[0]
+
     advice = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
     with model_failures(backend, advice):
         outputs = backend.eval_shape(lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta)
+        if solving:
+            if lam := negative_ridge(problem, trees.unflatten(treedef, theta)):
+                raise ModelError(
+                    f"the ridge lam must return a number >= 0; got {lam:.3g} at theta0. Return the exponential of a "
+                    "parameter, or bound theta"
+                )
+            check_repeats(backend, evaluated, theta, outputs)
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs))
+
+
+def check_repeats(backend: Backend, fun: Callable[..., Leaves], theta: Leaves, outputs: Leaves) -> None:
+    """Check that `fun` of theta returns the same as before, which were `outputs`, and changes nothing."""
+    if found := backend.difference(fun, theta, outputs):
+        raise ModelError(
+            f"a model function must be a pure function of (theta, data); got one that is not: {found}. Draw random "
+            "numbers beforehand and pass them as `data`, switch layers such as dropout and batch normalisation to "
+            "evaluation with .eval(), and keep nothing from one call to the next"
+        )
+
+
+def negative_ridge(problem: Problem, theta: Tree) -> float:
+    """A ridge ``lam(theta)`` below 0 of one of the levels; 0 where there is none."""
+    ridges = [level.lam(theta, problem.data) for level in problem.levels if callable(level.lam)]
+    return min([float(lam) for lam in ridges if bool(lam < 0)], default=0.0)
 
 
 def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) -> ModelStructure:

@@ -66,6 +66,10 @@ class Prepared:
         y = self.original.lower.y
         return (y.ndim if trees.is_array(y) else self.structure.y_ndim) == 1
 
+    def tree(self, theta: Leaves) -> Tree:
+        """Leaves as the user's functions take them."""
+        return trees.unflatten(self.layout.treedef, theta)
+
     def target(self, block: Array) -> Array:
         """Columns (m, k) of the caller's lower target, moved and weighted as those of the problem were."""
         weights = self.problem.lower.weights
@@ -96,7 +100,7 @@ class Prepared:
             return partial(fun, assemble(skeleton.fill(operands)))
 
         with self.backend.scope(self.dtype):
-            return self.backend.call(make, (fun, skeleton, self.layout.treedef))(operands, *args)
+            return self.backend.call(make, (fun, skeleton, self.layout.treedef, self.structure))(operands, *args)
 
 
 def prepare(
@@ -109,11 +113,12 @@ def prepare(
     dtype: str | None = None,
     progress: bool | None = None,
     deterministic: bool = False,
-    rescale: bool = False,
+    solving: bool = False,
 ) -> Prepared:
     """Check everything and move it. Raises before any work; see `solve` for the errors.
 
-    With `rescale` targets that are far from 1 are multiplied by a power of two, so that no square overflows.
+    Before a solve the model is called once more, to check that it returns the same, and targets that are far from 1 are
+    multiplied by a power of two, so that no square overflows.
     """
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
@@ -126,8 +131,8 @@ def prepare(
         region = trees.map_arrays(transfer.plain, region)
         check_feasible(violation(to.backend, region, theta))
         moved = transfer.problem(problem)
-        structure = check_model(moved, problem, to.backend, to.layout.treedef, theta)
-        moved, unit = _rescaled(moved, to.backend, to.dtype) if rescale else (moved, 1.0)
+        structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
+        moved, unit = _rescaled(moved, to.backend, to.dtype) if solving else (moved, 1.0)
         moved, compressed = _compressed(moved, to.backend, structure)
         region = region if structure.exact else region.measured(theta)
     return Prepared(

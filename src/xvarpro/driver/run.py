@@ -10,22 +10,28 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.backends import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import Program, State, running
+from xvarpro.driver.iteration import Program, Tracked, noise, running
+from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
+from xvarpro.driver.saddle import directions
 from xvarpro.errors import warn_caller
+from xvarpro.objective.free_block import MANY
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Counts, Result, Verified
 from xvarpro.results.trace import Trace
+from xvarpro.sets.regions import Regions
 
+RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to a saddle
+WORK = -4  # where the counts begin in a row of the record
 _RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
 
 
@@ -60,8 +66,7 @@ class IterationInfo:
         return self._theta()
 
 
-def _record(state: State) -> tuple[Array, ...]:
-    it = state.iterate
+def _record(it: Iterate) -> tuple[Array, ...]:
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
 
 
@@ -80,19 +85,24 @@ class Run:
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
         self.prepared, self.algorithm, self.tol = prepared, algorithm, float(tol)
-        backend, treedef = prepared.backend, prepared.layout.treedef
+        backend = prepared.backend
         program, rest = Program.of(prepared, algorithm)
+        key = program.skeleton, prepared.layout.treedef, prepared.structure
         self.operands = (backend.xp.full_like(trees.corner(prepared.theta[0]), tol), *rest)
-        self._start = backend.call(program.start, ("start", program.skeleton, treedef))
-        self._end = backend.call(program.end, ("end", program.skeleton, treedef))
-        self._recheck = backend.call(program.recheck, ("recheck", program.skeleton, treedef))
-        self._loop = backend.loop(program.step, _record, running, ("step", program.skeleton, treedef))
+        self._start = backend.call(program.start, ("start", *key))
+        self._end = backend.call(program.end, ("end", *key))
+        self._recheck = backend.call(program.recheck, ("recheck", *key))
+        self._assess = backend.call(program.assess, ("assess", *key))
+        self._probe = backend.call(program.probe, ("probe", *key))
+        self._loop = backend.loop(program.step, lambda state: _record(state.iterate), running, ("step", *key))
 
     def start(self) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not count it."""
         state, floor = self._start(self.operands, self.prepared.theta)
         self.operands = (self.operands[0], floor, *self.operands[1:])
-        self.state: State = self._loop(self.operands, state, 0)[0]
+        self.state: Tracked = self._loop(self.operands, state, 0)[0]
+        self.work = [0.0] * len(_RECORD[WORK:])
+        self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
         self.rows = [self._row()]
         self.seconds = [0.0]
 
@@ -124,7 +134,7 @@ class Run:
             except linalg_errors():
                 return Status.NON_FINITE
             now = time.perf_counter() - began
-            self.rows += [self._in_units(row) for row in rows]
+            self.rows += [self._totalled(row) for row in rows]
             self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
             value, gap_A, gap_B = self.rows[-1][:3]
             bar.update(len(rows), value, gap_A + gap_B)
@@ -132,14 +142,95 @@ class Run:
                 return Status.STOPPED if self.status is Status.RUNNING else self.status
         return self.status
 
-    def continues(self) -> bool:
-        """Look at the certificate of the last iterate again where it is in doubt: whether the iterations go on."""
+    def recheck(self) -> None:
+        """Look at the certificate of the last iterate again, where it is in doubt."""
         prepared = self.prepared
-        if prepared.structure.exact and (self.modelled or not prepared.region.unbounded):
+        if not prepared.structure.exact or (prepared.region.unbounded and not self.modelled):
+            self.state = self._recheck(self.operands, self.state)
+            self.rows[-1] = self._row()
+
+    def continues(self, status: Status, max_iter: int) -> bool:
+        """Whether the iterations go on after an end: it was in doubt, or a lower point is known.
+
+        In the latter case the method starts again there, which counts as an iteration.
+        """
+        began = time.perf_counter()
+        if status is Status.CONVERGED:
+            self.recheck()
+        elif status in (Status.NO_DESCENT, Status.STALLED) and not self.modelled:
+            self.state = self._assess(self.operands, self.state)
+            self.rows[-1] = self._row()
+        elif status is not Status.ROUNDING:
             return False
-        self.state = self._recheck(self.operands, self.state)
-        self.rows[-1] = self._row()
-        return self.status is Status.RUNNING
+        if self.status is Status.RUNNING:
+            return True
+        if self.restarts == RESTARTS or len(self.rows) > max_iter or (state := self._restart()) is None:
+            return False
+        self.restarts += 1
+        self.work = self.rows[-1][WORK:]
+        self.state = state
+        self.rows.append(self._row())
+        self.seconds.append(self.seconds[-1] + time.perf_counter() - began)
+        return True
+
+    def _restart(self) -> Tracked | None:
+        """The first state at a lower point than the last iterate, or at the same where the method may be worn out."""
+        found, value, margin = self._best()
+        if self.status.success and found is self.state.iterate:
+            return self._below(found.theta, value, max(margin, self.tol * abs(value)))
+        if self.modelled or not value < self.restarted - margin:
+            return None
+        self.restarted = value
+        return self._started(found.theta)
+
+    def _below(self, theta: Leaves, value: float, margin: float) -> Tracked | None:
+        """The first state at a point next to a saddle, lower than it by more than `margin`; None at a minimum."""
+        prepared, backend = self.prepared, self.prepared.backend
+        few = sum(math.prod(x.shape) for x in theta) <= MANY
+        if not few or not prepared.structure.exact or prepared.problem.in_rows or self._well_determined():
+            return None
+
+        def leaves(step: np.ndarray) -> Leaves:
+            parts = trees.unraveled(step, theta)
+            return tuple(backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
+
+        def probe(step: np.ndarray) -> np.ndarray:
+            return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
+
+        host: Leaves = tuple(np.abs(backend.to_numpy(x)).astype(np.float64) for x in theta)
+        size = np.asarray(trees.raveled(host))
+        size = np.where(size > 0, size, size.mean() or 1.0)
+        scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
+        for step in directions(probe, scale, float(np.finfo(prepared.dtype).eps)):
+            state = self._started(prepared.region.moved(leaves(step), theta))
+            if backend.to_floats([state.iterate.value])[0] < value - margin:
+                return state
+        return None
+
+    def _well_determined(self) -> bool:
+        """Whether the method's own matrix shows that no direction is without curvature."""
+        B = self.algorithm.gauss_newton(self.state.state)
+        if B is None or len(self.rows) == 1:
+            return False
+        B = self.prepared.backend.to_numpy(B).astype(np.float64)
+        size = np.sqrt(np.diagonal(B))
+        eps = np.finfo(self.prepared.dtype).eps
+        return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > eps**0.5)
+
+    def _started(self, theta: Leaves) -> Tracked:
+        tol, _, *rest = self.operands
+        return self._start((tol, *rest), theta)[0]
+
+    def _best(self) -> tuple[Iterate, float, float]:
+        """The iterate to return, its value, and what rounding is there: the last one unless an earlier one is lower."""
+        last, best = self.state.iterate, self.state.best or self.state.iterate
+        floats = self.prepared.backend.to_floats([last.value, best.value, self.operands[1]])
+        value, lowest, floor = np.asarray(floats, dtype=self.prepared.dtype)
+        margin = noise(np.asarray(lowest), np.asarray(floor))
+        # written so that an objective that is not finite is worse
+        if not value <= lowest + margin:
+            return best, float(lowest), float(margin)
+        return last, float(value), float(margin)
 
     @property
     def modelled(self) -> bool:
@@ -148,25 +239,27 @@ class Run:
 
     def finish(self, status: Status) -> Status:
         """Certify the last iterate where the algorithm does not certify every one, in place of the last row."""
-        if self.algorithm.certifies_every_iteration:
-            return status
-        self.state = self._end(self.operands, self.state)
-        self.rows[-1] = self._row()
-        return status if self.status is Status.RUNNING else self.status
+        if not self.algorithm.certifies_every_iteration:
+            self.state = self._end(self.operands, self.state)
+            self.rows[-1] = self._row()
+        status = status if self.status is Status.RUNNING else self.status
+        # a certificate is of the last iterate
+        return Status.STALLED if status.success and self._best()[0] is not self.state.iterate else status
 
     def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
-        """Verify the last iterate and return it to the caller."""
-        prepared, theta = self.prepared, self.state.iterate.theta
-        status, verified = self._verified(status)
+        """Verify the best iterate and return it to the caller."""
+        prepared, found = self.prepared, self._best()[0]
+        theta = found.theta
+        status, verified = self._verified(status, found)
+        value, gap_A, gap_B, *_ = self._row(found)
         table = dict(zip(_RECORD, np.asarray(self.rows, dtype=np.float64).T, strict=True))
         table.pop("status")
-        last = {name: column[-1].item() for name, column in table.items()}
-        work = {name: int(last[name]) for name in ("values", "gradients", "lmos", "projections")}
+        work = {name: int(table[name][-1]) for name in _RECORD[WORK:]}
         return Result(
             theta=prepared.layout.to_caller(theta, prepared.backend),
-            value=last["value"],
-            gap_A=last["gap_A"],
-            gap_B=last["gap_B"],
+            value=value,
+            gap_A=gap_A,
+            gap_B=gap_B,
             status=status,
             n_iter=len(self.rows) - 1,
             counts=Counts(**work, factorisations=work["values"]),
@@ -185,13 +278,14 @@ class Run:
             _recipe=recipe,
         )
 
-    def _row(self) -> list[float]:
-        return self._in_units(self.prepared.backend.to_floats(_record(self.state)))
+    def _row(self, iterate: Iterate | None = None) -> list[float]:
+        return self._totalled(self.prepared.backend.to_floats(_record(iterate or self.state.iterate)))
 
-    def _in_units(self, row: list[float]) -> list[float]:
-        """A row of `_RECORD` with value and gaps in the caller's units."""
+    def _totalled(self, row: list[float]) -> list[float]:
+        """A row of `_RECORD` with value and gaps in the caller's units, and the work before the last restart."""
         unit = self.prepared.unit
-        return row if unit == 1.0 else [*(x / unit / unit for x in row[:3]), *row[3:]]
+        counts = (n + before for n, before in zip(row[WORK:], self.work, strict=True))
+        return [*(x / unit / unit for x in row[:3]), *row[3:WORK], *counts]
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
         """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
@@ -209,11 +303,15 @@ class Run:
         value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
         return IterationInfo(len(self.rows) - 1, value, gap_A, gap_B, alpha_A, alpha_B, self.seconds[-1], moved)
 
-    def _verified(self, status: Status) -> tuple[Status, Verified]:
-        prepared, iterate = self.prepared, self.state.iterate
+    def _verified(self, status: Status, iterate: Iterate) -> tuple[Status, Verified]:
+        prepared, last = self.prepared, self.state.iterate
         report = prepared.call(_diagnose, iterate.theta)
-        if status is Status.NON_FINITE and bool(report.deficient) and bool(report.finite):
-            status = Status.RANK_DEFICIENT
+        if status is Status.NON_FINITE:
+            end = report if iterate is last else prepared.call(_diagnose, last.theta)
+            if negative_ridge(prepared.problem, prepared.tree(last.theta)):
+                status = Status.NEGATIVE_RIDGE
+            elif bool(end.deficient) and bool(end.finite):
+                status = Status.RANK_DEFICIENT
         # a separable objective has a gradient at a kink as well
         if status is Status.NO_DESCENT and int(report.kinks) and not prepared.problem.is_separable:
             status = Status.KINK

@@ -14,7 +14,6 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.model_check import check_compiles, check_limits
 from xvarpro.driver.prepare import Prepared, prepare
@@ -121,7 +120,7 @@ def solve(
         dtype=dtype,
         progress=progress,
         deterministic=deterministic,
-        rescale=True,
+        solving=True,
     )
     method = chosen(prepared, algorithm)
     if debug:
@@ -130,11 +129,11 @@ def solve(
         run = Run(prepared, method, tol)
         run.start()
         if max_iter == 0:  # the result is at theta0: an inexact lower level is solved tightly there
-            run.continues()
+            run.recheck()
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             status = run.iterate(max_iter, time_limit, callback, bar)
-            while status is Status.CONVERGED and run.continues():
+            while run.continues(status, max_iter):
                 status = run.iterate(max_iter, time_limit, callback, bar)
         return run.result(run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
 

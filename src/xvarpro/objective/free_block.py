@@ -1,19 +1,26 @@
-"""What the free leaves of theta can still gain: a decrease of the objective, which has no units of theta."""
+"""What an objective can still lose by a quadratic model of it: a decrease, which has no units of theta."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from xvarpro.core import small
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import axpy, dot, raveled, sub
+from xvarpro.core.trees import axpy, dot, raveled, scaled, sub
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
 from xvarpro.objective.interface import Objective
 from xvarpro.objective.reduced import Reduced
 from xvarpro.sets.region import Region
 
 MANY = 64  # entries of theta up to which a Jacobian is affordable
+
+
+def affordable(f: Objective, theta: Leaves) -> bool:
+    """Whether the Jacobian of the residual can be had, for few parameters."""
+    few = sum(math.prod(x.shape) for x in theta) <= MANY
+    return few and isinstance(f, Reduced) and f.structure is not None and has_jacobian(f.problem, f.structure)
 
 
 def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> Array:
@@ -25,9 +32,9 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
     """
     g = region.outward(grad, theta)
     xp = namespace_of(*g)
-    few = sum(math.prod(x.shape) for x in theta) <= MANY
-    if few and isinstance(f, Reduced) and f.structure is not None and has_jacobian(f.problem, f.structure):
-        _, _, J = gauss_newton(f, theta)
+    if affordable(f, theta):
+        reduced: Any = f
+        _, _, J = gauss_newton(reduced, theta)
         v = raveled(g)
         free = raveled(region.block(tuple(xp.ones_like(x) for x in theta), free=True))
         J = J * xp.expand_dims(xp.where(v != 0, xp.ones_like(v), free), axis=1)
@@ -37,10 +44,40 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
         eps = xp.finfo(H.dtype).eps
         H = H + xp.eye(H.shape[0], dtype=H.dtype, device=device(H)) * xp.where(held > 0, 10 * eps * held, 1 + 0 * held)
         return 0.5 * v @ small.solve(H[None, ...], v[None, :])[0, :]
-    length, size = xp.sqrt(dot(g, g)), xp.sqrt(dot(theta, theta))
+    length = dot(g, g)
+    bend = _bend(f, theta, grad, scaled(-1.0, g))
+    found = 0.5 * length * length / xp.where(bend > 0, bend, xp.ones_like(bend))
+    return xp.where(length > 0, xp.where(bend > 0, found, xp.full_like(found, xp.inf)), 0 * found)
+
+
+def set_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
+    """The decrease that parabolas promise in the constrained leaves, the others held; 0-d.
+
+    Along `d`, which leads to a vertex, and along the projection of the gradient step that the curvature met there
+    suggests, where every set projects.
+    """
+    found, bend = _within_one(f, theta, grad, d)
+    if region.without_projection:
+        return found
+    xp, dd = namespace_of(found), dot(d, d)
+    length = xp.where(bend > 0, dd / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(dd))
+    step = sub(region.project(axpy(-length, region.block(grad, free=False), theta)), theta)
+    return xp.maximum(found, _within_one(f, theta, grad, step)[0])
+
+
+def _within_one(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[Array, Array]:
+    """The largest decrease of the parabola along `d` for steps of at most 1, and its second derivative."""
+    slope, bend = -dot(grad, d), _bend(f, theta, grad, d)
+    xp = namespace_of(slope)
+    alpha = xp.where(bend > slope, slope / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(bend))
+    return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend
+
+
+def _bend(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
+    """``<d, H d>`` with the Hessian H at theta, from a difference of gradients; 0-d."""
+    xp = namespace_of(*theta)
+    length, size = xp.sqrt(dot(d, d)), xp.sqrt(dot(theta, theta))
     one = xp.ones_like(length)
     h = xp.finfo(length.dtype).eps ** (1 / 3) * xp.where(size > 0, size, one) / xp.where(length > 0, length, one)
-    _, other = f.value_and_gradient(axpy(-h, g, theta))
-    bend = dot(sub(grad, other), g) / h
-    found = 0.5 * length**4 / xp.where(bend > 0, bend, one)
-    return xp.where(length > 0, xp.where(bend > 0, found, xp.full_like(found, xp.inf)), 0 * found)
+    _, other = f.value_and_gradient(axpy(h, d, theta))
+    return dot(sub(other, grad), d) / h

@@ -10,7 +10,7 @@ from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
@@ -36,6 +36,22 @@ class ModelStructure(NamedTuple):
     w_shape: tuple[int, int]
     complex_w: bool
     exact: bool  # whether the lower level is solved directly
+
+    def check(self, outputs: ModelOutputs) -> None:
+        """Check that other outputs, at another theta, have this structure."""
+        arrays, skeleton = partition(outputs)
+        found = tuple((tuple(x.shape), x.dtype) for x in arrays)
+        check_same("the model functions", (found, skeleton.treedef), (self.arrays, self.skeleton.treedef))
+
+
+def check_same(what: str, now: tuple[Any, Any], was: tuple[Any, Any]) -> None:
+    """Check that what functions return during a solve is what they returned at its start."""
+    if now != was:
+        raise ModelError(
+            f"{what} must return arrays of the same shapes and dtypes at every theta; got {now[0]} during the solve, "
+            f"and {was[0]} at theta0. What depends on theta must not change how much there is: fill columns that are "
+            "not used with zeros by xp.where"
+        )
 
 
 Pullback: TypeAlias = Callable[[ModelOutputs], Leaves]
@@ -78,7 +94,10 @@ class InMemory(Objective):
         data, (low, high) = self._held.fill(constants)
         R = problem.R(tree) if problem.R is not None and problem.mu else None
         upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
-        return ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R)
+        outputs = ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R)
+        if self.structure is not None:
+            self.structure.check(outputs)
+        return outputs
 
     def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
         """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
@@ -138,7 +139,12 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
         y = complexified(y)
     if is_array(Omega) and is_complex(y):
         Omega = complexified(Omega)
-    return EvaluatedLevel(outputs.M, y, level.lam if outputs.lam is None else outputs.lam, Omega)
+    if outputs.lam is None:
+        return EvaluatedLevel(outputs.M, y, level.lam, Omega)
+    # where a ridge is negative the level has no minimum: a step that leads there has no value
+    xp = namespace_of(outputs.lam)
+    lam = xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam)
+    return EvaluatedLevel(outputs.M, y, lam, Omega)
 
 
 def is_complex_design(M: Operator) -> bool:

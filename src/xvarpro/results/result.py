@@ -71,7 +71,7 @@ class Counts:
     factorisations: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """Outcome of `solve`.
 
@@ -153,10 +153,10 @@ class Result:
 
     @property
     def message(self) -> str:
-        """The status as a sentence."""
-        return self.status.sentence
+        """The status as a sentence, and what to do next."""
+        return f"{self.status.sentence} {self.status.advice}"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         v, c = self.verified, self.counts
         inexact = f"lower residual {v.lower_residual:.1e}, gradient error {v.gradient_error:.1e} (estimated)"
         lines = [

@@ -151,6 +151,12 @@ class Region(Struct):
                 out[i] = namespace_of(end).reshape(end, theta[i].shape)
         return tuple(out)
 
+    def moved(self, d: Leaves, theta: Leaves) -> Leaves:
+        """A feasible point at ``theta + d`` or on the way there."""
+        if self.without_projection:
+            return self.slide(d, theta)
+        return self.project(trees.plus(theta, d))
+
     def violation(self, theta: Leaves) -> Array:
         """Largest relative violation of any set, 0-d."""
         worst = _zero(theta)

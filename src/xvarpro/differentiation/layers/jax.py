@@ -136,7 +136,7 @@ class _Layer:
             return lambda theta: program.whole(backend, operands[0], operands[1:], theta, self.max_iter)
 
         with backend.scope(self.prepared.dtype):
-            run = backend.call(make, ("whole", program.skeleton, treedef, self.max_iter))
+            run = backend.call(make, ("whole", program.skeleton, treedef, self.prepared.structure, self.max_iter))
             iterate, w = run((self.tol, *rest), start)
         return iterate.theta, w, iterate.value, iterate.status
 

@@ -1,0 +1,47 @@
+"""A way down from a saddle: where descent keeps a symmetry, such as two equal rates, it ends in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
+
+
+def directions(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps: float) -> Iterator[np.ndarray]:
+    """Steps along which the objective bends down most, both ways, from long to short; none at a minimum.
+
+    Parameters
+    ----------
+    probe : callable
+        The gradient in the face of theta after a step, (p,) -> (p,).
+    scale : array, (p,)
+        The size of each entry of theta, > 0: the metric, so that units do not count.
+    eps : float
+        Machine epsilon of the gradients.
+
+    Notes
+    -----
+    The method of Lanczos on the scaled Hessian, with products by differences of gradients, from a fixed vector without
+    any symmetry.
+    """
+    h, start = eps ** (1 / 3), probe(np.zeros_like(scale))
+    v = np.random.default_rng(0).normal(size=scale.size)
+    basis = np.zeros((0, scale.size))
+    rows: list[np.ndarray] = []
+    for _ in range(min(scale.size, STEPS)):
+        v = v / np.linalg.norm(v)
+        basis = np.vstack([basis, v])
+        rows.append(scale * (probe(h * scale * v) - start) / h)
+        v = rows[-1] - basis.T @ (basis @ rows[-1])
+        v = v - basis.T @ (basis @ v)
+        if not np.linalg.norm(v) > h * np.linalg.norm(rows):
+            break
+    H = basis @ np.transpose(rows)
+    if not np.isfinite(H).all():
+        return
+    bends, vectors = np.linalg.eigh(0.5 * (H + H.T))
+    if bends[0] < -h * np.abs(bends).max():
+        down = scale * (vectors[:, 0] @ basis)
+        yield from (sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5))

@@ -1,0 +1,232 @@
+"""How a solve ends: with the best iterate, a certificate that is true of it, and never in a saddle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro import algorithms
+from xvarpro.core.status import Status
+from xvarpro.sets import Box, L2Ball, Simplex
+
+from .support import SIGNAL, T, decay_problem, decays, host, rng
+
+METHODS = {
+    "default": None,
+    "paper": algorithms.cr_varpro(),
+    "Frank-Wolfe": algorithms.FrankWolfe(),
+    "open loop": algorithms.FrankWolfe(xv.steps.OpenLoop()),
+    "in face": algorithms.InFaceFrankWolfe(),
+    "active set": algorithms.ActiveSetFrankWolfe(),
+    "spectral": algorithms.SpectralProjectedGradient(),
+    "accelerated": algorithms.AcceleratedProjectedGradient(),
+    "quasi-Newton": algorithms.ProjectedQuasiNewton(),
+    "quasi-Newton in face": algorithms.InFaceQuasiNewton(),
+    "reseeded": algorithms.Reseeded(),
+    "stochastic": algorithms.StochasticFrankWolfe(),
+}
+SETS = {
+    "free": (None, np.array([0.5, 8.0])),
+    "box": (Box(0.0, 10.0), np.array([0.5, 8.0])),
+    "bound": (Box(0.0, 3.0), np.array([0.5, 2.0])),
+    "simplex": (Simplex(5.0), np.array([1.0, 4.0])),
+    "ball": (L2Ball(3.0), np.array([0.5, 2.0])),
+}
+
+
+def applies(name, over):
+    return over is not None or name != "active set"
+
+
+def waves(theta, data):
+    """Two oscillations: an objective with many minima, where a nonmonotone search climbs."""
+    xp = xv.array_namespace(theta)
+    return xp.cos(xp.expand_dims(data["t"], axis=1) * theta)
+
+
+def wave_problem():
+    t = np.linspace(0.0, 6.0, 60)
+    return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data={"t": t}, lam=1e-3)
+
+
+# -- the best iterate --------------------------------------------------------------------------------------------------
+
+
+def is_the_best(fit, problem, backend="numpy"):
+    assert fit.value <= fit.trace.value.min() * (1 + 1e-12)
+    at, _ = xv.value_and_gradient(problem, fit.theta, backend=backend)
+    assert float(at) == pytest.approx(fit.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 5, 8, 13, 30])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_best_iterate_is_returned(name, max_iter):
+    for problem, over, start in (
+        (wave_problem(), Box(0.1, 9.0), np.array([1.0, 7.0])),
+        (decay_problem(noise=0.05, lam=1e-3), Box(0.0, 20.0), np.array([0.1, 15.0])),
+    ):
+        fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=max_iter, tol=1e-9)
+        is_the_best(fit, problem)
+
+
+def climbing():
+    """A solve that ends above an earlier iterate, and its limit."""
+    problem, start = wave_problem(), np.array([1.0, 7.0])
+    method = algorithms.SpectralProjectedGradient()
+    whole = xv.solve(problem, start, algorithm=method, max_iter=60, tol=0.0).trace.value
+    last = np.flatnonzero(np.diff(whole) > 1e-3 * whole[:-1])[0] + 1
+    return problem, start, method, int(last)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_the_best_iterate_is_returned_where_the_last_one_is_higher(backend):
+    problem, start, method, last = climbing()
+    fit = xv.solve(problem, start, algorithm=method, max_iter=last, tol=0.0, backend=backend)
+    assert fit.status is Status.MAX_ITER
+    assert fit.n_iter == last
+    assert fit.value < 0.9999 * fit.trace.value[-1]
+    is_the_best(fit, problem, backend)
+
+
+@dataclass(frozen=True)
+class Blind(xv.steps.StepRule):
+    """A step of a quarter, whatever the objective."""
+
+    def init(self, L):
+        return L
+
+    def search(self, line, memory):
+        alpha = 0 * line.value + 0.25
+        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
+
+
+def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has_one():
+    def poles(theta, data):
+        xp = xv.array_namespace(theta)
+        return decays(theta, data) + xp.sqrt(2.0 - theta)
+
+    problem = xv.separable(poles, np.zeros(T.size) - 5.0, data={"t": T}, lam=0.1)
+    blind = algorithms.FrankWolfe(Blind())
+    fit = xv.solve(problem, np.array([0.1, 0.2]), over=Box(0.0, 10.0), algorithm=blind)
+    assert fit.status is Status.NON_FINITE
+    assert fit.value == np.nanmin(fit.trace.value)
+
+
+# -- statuses ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("name", METHODS)
+def test_an_end_without_tolerance_is_one_of_rounding(name, kind):
+    """At a minimum that no step improves on, the status is a success; elsewhere it is not."""
+    over, start = SETS[kind]
+    if not applies(name, over):
+        return
+    problem = decay_problem(noise=0.02)
+    best = xv.solve(problem, start, over=over, tol=1e-10)
+    assert best.status is Status.CONVERGED
+    fit = xv.solve(problem, best.theta, over=over, algorithm=METHODS[name], tol=0.0, max_iter=60)
+    assert fit.status in (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
+    assert fit.value <= best.value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_says_what_to_do(status):
+    assert status.advice.endswith(".")
+
+
+def test_a_result_shows_its_status_and_the_advice():
+    fit = xv.solve(decay_problem(noise=0.02), np.array([0.5, 8.0]), max_iter=1)
+    assert repr(fit).startswith("MAX_ITER: The iteration limit was reached before the tolerance. Raise max_iter")
+
+
+# -- saddles -----------------------------------------------------------------------------------------------------------
+
+
+def twin_problem(lam=1e-3):
+    return xv.separable(decays, SIGNAL + 0.02 * rng(1).normal(size=T.size), data={"t": T}, lam=lam)
+
+
+TWINS = {
+    "free": (None, np.array([1.3, 1.3])),
+    "box": (Box(0.0, 10.0), np.array([1.3, 1.3])),
+    "simplex": (Simplex(5.0), np.array([2.5, 2.5])),
+    "ball": (L2Ball(3.0), np.array([1.3, 1.3])),
+}
+
+
+def leaves_the_saddle(fit, problem, over):
+    best = xv.solve(problem, xv.project(np.array([1.0, 3.0]), over), over=over)
+    assert best.success
+    assert fit.value <= 1.001 * best.value or not fit.success
+
+
+@pytest.mark.parametrize("kind", TWINS)
+@pytest.mark.parametrize("name", METHODS)
+def test_two_equal_rates_are_parted(name, kind):
+    over, start = TWINS[kind]
+    if applies(name, over):
+        fit = xv.solve(twin_problem(), start, over=over, algorithm=METHODS[name], max_iter=100)
+        leaves_the_saddle(fit, twin_problem(), over)
+        assert fit.success or fit.status in (Status.MAX_ITER, Status.STALLED)
+
+
+@pytest.mark.parametrize("kind", ["free", "box", "simplex"])
+@pytest.mark.parametrize("name", ["default", "quasi-Newton"])
+@pytest.mark.parametrize("backend", ["array-api-strict", "torch", "jax"])
+def test_two_equal_rates_are_parted_everywhere(backend, name, kind):
+    over, start = TWINS[kind]
+    fit = xv.solve(twin_problem(), start, over=over, algorithm=METHODS[name], max_iter=100, backend=backend)
+    assert fit.status is Status.CONVERGED
+    leaves_the_saddle(fit, twin_problem(), over)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_equal_rates_without_a_ridge_have_no_unique_weights(name):
+    fit = xv.solve(twin_problem(lam=0.0), np.array([1.3, 1.3]), over=Box(0.0, 10.0), algorithm=METHODS[name])
+    assert fit.status is Status.RANK_DEFICIENT
+
+
+@pytest.mark.parametrize("over", [None, Box(0.0, 10.0), Simplex(5.0)], ids=repr)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_two_equal_rates_are_parted_in_a_batch(backend, over):
+    def model(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(theta, axis=1) * data[None, :, None])
+
+    y = SIGNAL + 0.02 * rng(1).normal(size=(3, T.size))
+    problem = xv.separable(model, y, data=T, lam=1e-3)
+    apart = xv.solve_many(problem, np.tile([1.0, 4.0], (3, 1)), over=over, backend=backend)
+    assert apart.success.all()
+    fit = xv.solve_many(problem, np.array([[2.5, 2.5], [1.0, 4.0], [2.5, 2.5]]), over=over, backend=backend)
+    assert fit.success.all()
+    assert fit.value == pytest.approx(apart.value, rel=1e-6)
+    assert fit.n_iter[1] == apart.n_iter[1]
+
+
+def test_a_maximum_is_left_where_the_jacobian_is_regular():
+    """Two peaks, seen from the middle between them by one of a fixed width."""
+    t = np.linspace(-4.0, 4.0, 81)
+
+    def peak(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-((xp.expand_dims(data, axis=1) - theta) ** 2))
+
+    y = np.exp(-((t - 1.5) ** 2)) + np.exp(-((t + 1.5) ** 2))
+    fit = xv.solve(xv.separable(peak, y, data=t), np.array([0.0]))
+    assert fit.status is Status.CONVERGED
+    assert abs(host(fit.theta)[0]) == pytest.approx(1.5, abs=0.2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_minimum_is_not_left(name):
+    """The same iterations, and the same theta, whether a minimum is looked at again or not."""
+    problem = decay_problem(noise=0.02, lam=1e-3)
+    best = xv.solve(problem, np.array([0.5, 8.0]), over=Box(0.0, 10.0), tol=1e-9)
+    again = xv.solve(problem, best.theta, over=Box(0.0, 10.0), algorithm=METHODS[name], tol=1e-4)
+    assert again.status is Status.CONVERGED
+    assert again.n_iter == 0
+    assert (again.theta == best.theta).all()

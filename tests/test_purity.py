@@ -1,0 +1,177 @@
+"""Models that are no pure functions of (theta, data), or that change their shape: an error that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ModelError
+
+from .support import HOST_BACKENDS, SIGNAL, T, decays, host
+
+START = np.array([0.5, 8.0])
+
+
+def solve(model, name="numpy", theta0=START, **keywords):
+    return xv.solve(xv.separable(model, SIGNAL, data={"t": T}, **keywords), theta0, backend=name, max_iter=20)
+
+
+class Changing:
+    """A model of which one call after another is scaled by the next factor."""
+
+    def __init__(self, *factors):
+        self.factors, self.calls = factors, 0
+
+    def __call__(self, theta, data):
+        self.calls += 1
+        return decays(theta, data) * self.factors[min(self.calls, len(self.factors)) - 1]
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_a_random_model_is_refused(name):
+    rng = np.random.default_rng(0)
+
+    def noisy(theta, data):
+        return decays(theta, data) * (1 + 1e-9 * float(rng.normal()))
+
+    with pytest.raises(ModelError, match=r"pure function of \(theta, data\).*random numbers"):
+        solve(noisy, name)
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_a_random_batch_is_refused(name):
+    rng = np.random.default_rng(0)
+
+    def noisy(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(theta, axis=1) * data[None, :, None]) * float(rng.normal())
+
+    problem = xv.separable(noisy, np.stack([SIGNAL, SIGNAL]), data=T)
+    with pytest.raises(ModelError, match="pure function"):
+        xv.solve_many(problem, np.tile(START, (2, 1)), backend=name)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "array-api-strict"])
+def test_rounding_of_another_order_of_sums_is_allowed(name):
+    assert solve(Changing(1.0, 1 + 1e-14, 1.0), name).success
+
+
+def test_a_batch_norm_in_training_mode_is_refused_and_works_in_evaluation():
+    import torch
+
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm1d(2).double()
+
+    def model(theta, data):
+        return norm(decays(theta, data))
+
+    with pytest.raises(ModelError, match=r"BatchNorm.*\.eval\(\)"):
+        solve(model, "torch")
+    with pytest.raises(ModelError, match="BatchNorm"):
+        xv.layers.torch.Solve(xv.separable(model, torch.tensor(SIGNAL)), torch.tensor(START))({"t": torch.tensor(T)})
+    norm.eval()
+    assert np.isfinite(solve(model, "torch").value)
+
+
+def test_writing_to_tensors_of_its_own_is_allowed():
+    import torch
+
+    def model(theta, data):
+        M = decays(theta, data).clone()
+        M[:, 1] *= 2.0
+        return torch.nn.functional.dropout(M, 0.5, training=False).add_(0.0)
+
+    assert solve(model, "torch").success
+
+
+def test_dropout_in_training_mode_is_refused():
+    import torch
+
+    with pytest.raises(ModelError, match="dropout"):
+        solve(lambda theta, data: torch.nn.functional.dropout(decays(theta, data), 0.5), "torch")
+
+
+def wider(theta, data):
+    xp = xv.array_namespace(theta)
+    M = decays(theta, data)
+    return xp.concat([M, M[:, :1] ** 2], axis=1)
+
+
+def shorter(theta, data):
+    return decays(theta, data)[:-1, :]
+
+
+def single(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.astype(decays(theta, data), xp.float32)
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+@pytest.mark.parametrize("other", [wider, shorter, single])
+def test_a_model_that_changes_midway_is_named(other, name):
+    calls = []
+
+    def model(theta, data):
+        calls.append(1)
+        return (decays if len(calls) < 5 else other)(theta, data)
+
+    with pytest.raises(ModelError, match="same shapes and dtypes at every theta; got"):
+        solve(model, name)
+
+
+def test_a_batch_that_changes_midway_is_named():
+    calls = []
+
+    def model(theta, data):
+        xp = xv.array_namespace(theta)
+        calls.append(1)
+        M = xp.exp(-xp.expand_dims(theta, axis=1) * data[None, :, None])
+        return M if len(calls) < 8 else xp.concat([M, M], axis=2)
+
+    problem = xv.separable(model, np.stack([SIGNAL, SIGNAL]), data=T)
+    with pytest.raises(ModelError, match="same shapes and dtypes at every theta; got"):
+        xv.solve_many(problem, np.tile(START, (2, 1)))
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_a_negative_ridge_is_named_at_the_start(name):
+    with pytest.raises(ModelError, match=r"ridge lam must return a number >= 0; got -0\.5 at theta0"):
+        solve(decays, name, lam=lambda theta, data: theta[0] - 1.0)
+
+
+@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
+def test_a_step_to_a_negative_ridge_is_refused(solver):
+    fit = solve(decays, lam=lambda theta, data: theta[0] - 0.4, solver=solver)
+    assert host(fit.theta)[0] >= 0.4
+    assert np.isfinite(fit.value)
+
+
+@dataclass(frozen=True)
+class Blind(xv.steps.StepRule):
+    """A step of a quarter, whatever the objective."""
+
+    def init(self, L):
+        return L
+
+    def search(self, line, memory):
+        alpha = 0 * line.value + 0.25
+        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
+
+
+def test_an_iterate_with_a_negative_ridge_is_named():
+    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=lambda theta, data: 1e-3 * (0.6 - theta[0]))
+    blind = xv.algorithms.FrankWolfe(Blind())
+    fit = xv.solve(problem, START, over=xv.sets.Box(0.0, 10.0), algorithm=blind, max_iter=20)
+    assert fit.status is xv.Status.NEGATIVE_RIDGE
+    assert "exponential of a parameter" in fit.message
+
+
+def test_one_model_takes_data_of_several_sizes_and_precisions():
+    """What was compiled for one of them says nothing about the others."""
+    for dtype in ("float32", "float64", "float32"):
+        for n in (40, 30):
+            problem = xv.separable(decays, SIGNAL[:n].astype(dtype), data={"t": T[:n].astype(dtype)})
+            assert xv.solve(problem, START.astype(dtype), backend="jax", max_iter=2).n_iter
