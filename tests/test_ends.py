@@ -174,9 +174,17 @@ def test_two_equal_rates_are_parted(name, kind):
         assert fit.success or fit.status in (Status.MAX_ITER, Status.STALLED)
 
 
-@pytest.mark.parametrize("kind", ["free", "box", "simplex"])
-@pytest.mark.parametrize("name", ["default", "quasi-Newton"])
-@pytest.mark.parametrize("backend", ["array-api-strict", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("backend", "name", "kind"),
+    [
+        ("array-api-strict", "default", "box"),
+        ("array-api-strict", "spectral", "simplex"),
+        ("torch", "default", "simplex"),
+        ("torch", "quasi-Newton", "free"),
+        ("jax", "default", "simplex"),
+        ("jax", "spectral", "free"),
+    ],
+)
 def test_two_equal_rates_are_parted_everywhere(backend, name, kind):
     over, start = TWINS[kind]
     fit = xv.solve(twin_problem(), start, over=over, algorithm=METHODS[name], max_iter=100, backend=backend)
@@ -190,8 +198,11 @@ def test_two_equal_rates_without_a_ridge_have_no_unique_weights(name):
     assert fit.status is Status.RANK_DEFICIENT
 
 
-@pytest.mark.parametrize("over", [None, Box(0.0, 10.0), Simplex(5.0)], ids=repr)
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("backend", "over"),
+    [("numpy", None), ("numpy", Box(0.0, 10.0)), ("numpy", Simplex(5.0)), ("torch", Simplex(5.0)), ("jax", None)],
+    ids=repr,
+)
 def test_two_equal_rates_are_parted_in_a_batch(backend, over):
     def model(theta, data):
         xp = xv.array_namespace(theta)

@@ -61,7 +61,7 @@ def bilevel(**keywords):
 
 def loss(problem, data, start, over):
     fit = xv.solve(replace(problem, data=data), start, over=over, tol=1e-13, max_iter=3000)
-    assert fit.status in (xv.Status.CONVERGED, xv.Status.NO_DESCENT)
+    assert fit.success
     c = COTANGENT
     return fit, float(np.sum(fit.theta * c.theta) + np.sum(np.real(np.conj(c.w) * fit.w)) + c.value * fit.value)
 

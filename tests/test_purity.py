@@ -171,7 +171,6 @@ def test_an_iterate_with_a_negative_ridge_is_named():
 
 def test_one_model_takes_data_of_several_sizes_and_precisions():
     """What was compiled for one of them says nothing about the others."""
-    for dtype in ("float32", "float64", "float32"):
-        for n in (40, 30):
-            problem = xv.separable(decays, SIGNAL[:n].astype(dtype), data={"t": T[:n].astype(dtype)})
-            assert xv.solve(problem, START.astype(dtype), backend="jax", max_iter=2).n_iter
+    for dtype, n in (("float64", 40), ("float64", 30), ("float32", 40)):
+        problem = xv.separable(decays, SIGNAL[:n].astype(dtype), data={"t": T[:n].astype(dtype)})
+        assert xv.solve(problem, START.astype(dtype), backend="jax", max_iter=1).n_iter
