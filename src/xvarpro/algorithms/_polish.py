@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
@@ -15,8 +14,22 @@ from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
 
 
+class Way(NamedTuple):
+    """A feasible direction of descent for steps up to 1, and whether a step is to be searched along it."""
+
+    d: Leaves
+    taken: Array
+    gamma: float  # share of the predicted decrease that is asked for
+    limit: int  # trials after which the search gives up
+
+    def instead(self, own: float, other: float, like: Array) -> Array:
+        """`other` where the way is taken, else a method's `own`; 0-d."""
+        xp = namespace_of(like)
+        return xp.where(self.taken, xp.full_like(like, other), xp.full_like(like, own))
+
+
 class FirstOrder(Algorithm):
-    """A method whose states have `iterate` and `grad`, the gradient there, and that can go on from another point."""
+    """A method whose states have `iterate` and `grad`, the gradient there, and that can step along another's way."""
 
     oracle: ClassVar[str]  # what `nearest` calls, by its name among the counts
 
@@ -43,10 +56,12 @@ class FirstOrder(Algorithm):
         return sub(end, theta), worked(state, **{self.oracle: calls})
 
     @abstractmethod
-    def resumed(
-        self, f: Objective, region: Region, state: Any, d: Leaves, alpha: Array, point: Point, values: Array
-    ) -> Any:
-        """The state after a step alpha along d to `point`, found with that many values."""
+    def step(self, f: Objective, region: Region, state: Any, way: Way) -> Any:
+        """State after one iteration, along `way` where it is taken: both kinds evaluate the objective in one place."""
+
+    def advance(self, f: Objective, region: Region, state: Any) -> Any:
+        it = state.iterate
+        return self.step(f, region, state, Way(it.theta, it.status < 0, 0.0, 0))
 
 
 def worked(state: Any, **work: Array | int) -> Any:
@@ -97,8 +112,9 @@ class InFace(FirstOrder):
         return sub(region.slide(d, theta), theta)
 
     def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
-        def slid(theta: Leaves, n: Array) -> _Slid:
-            end = region.slide(sub(goal, theta), theta)
+        def slid(now: tuple[Leaves, Array]) -> _Slid:
+            start, n = now
+            end = region.slide(sub(goal, start), start)
             ahead = region.blmo(end, region.block(sub(end, goal), free=False))
             return _Slid(end, region.block(ahead.d, free=False), ahead.gap_A, n)
 
@@ -106,13 +122,14 @@ class InFace(FirstOrder):
             step = region.block(sub(now.end, theta), free=False)
             return (now.gap > self.share * dot(step, step)) & (now.n < self.slides)
 
-        def again(now: _Slid) -> _Slid:
+        def following(now: _Slid) -> tuple[Leaves, Array]:
             dd = dot(now.ahead, now.ahead)
             xp = namespace_of(dd)
             alpha = xp.minimum(now.gap / xp.where(dd > 0, dd, xp.ones_like(dd)), xp.ones_like(dd))
-            return slid(axpy(alpha, now.ahead, now.end), now.n + 1)
+            return axpy(alpha, now.ahead, now.end), now.n + 1
 
-        last = f.backend.while_loop(going, again, slid(theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))))
+        first = theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))
+        last = f.backend.retry(slid, going, following, first)
         return last.end, last.n + 1
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting
-from xvarpro.algorithms.common import add, arrived, at, certified, curvature, moved, start, status
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way
+from xvarpro.algorithms.common import add, at, certified, curvature, moved, shorter, start, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
@@ -48,24 +48,26 @@ class Accelerated(FirstOrder):
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         return AcceleratedState(iterate, grad, theta, namespace_of(L).ones_like(L), L)
 
-    def advance(self, f: Objective, region: Region, state: AcceleratedState) -> AcceleratedState:
-        iterate, old, z, t, _ = state
+    def step(self, f: Objective, region: Region, state: AcceleratedState, way: Way) -> AcceleratedState:
+        iterate, old, _, t, L = state
         x = iterate.theta
         xp = namespace_of(t)
-        point, alpha, L, trials, calls = self._descend(f, region, z, x, state.L)
-        point, grad, direction = certified(f, region, point.theta, point)
+        point, grad, size, n, calls = self._descend(f, region, state, way)
+        point, grad, direction = certified(f, region, point.theta, point, grad)
         # values that differ by rounding cannot say which point is better: there the gradients decide. NaN fails.
         better = point.value <= iterate.value + f.rounding(iterate.value)
         step = sub(point.theta, x)
         progress = better & moved(xp.ones_like(t), dot(step, step), x)
-        forward = progress & (dot(grad, step) <= 0)
+        forward = progress & ~way.taken & (dot(grad, step) <= 0)
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        found = at(iterate, point, direction, trials + 1, 2)
+        at_z = way.instead(1.0, 0.0, t)
+        found = at(iterate, point, direction, n + at_z, 1 + at_z)
         iterate, kept = select(better, (found, grad), (iterate._replace(counts=found.counts), old))
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
-        outcome = status(t, progress | (t > 1))
+        outcome = status(t, progress | (~way.taken & (t > 1)))
         counts = add(iterate.counts, **{self.oracle: calls})
+        alpha, L = xp.where(way.taken, size, 1 / size), xp.where(way.taken, L, size)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=outcome, counts=counts)
         z = axpy(momentum, step, iterate.theta)
         return AcceleratedState(iterate, kept, z, xp.where(forward, t_next, xp.ones_like(t)), L)
@@ -73,45 +75,61 @@ class Accelerated(FirstOrder):
     def length(self, state: AcceleratedState) -> Array:
         return 1 / state.L
 
-    def resumed(
-        self,
-        f: Objective,
-        region: Region,
-        state: AcceleratedState,
-        d: Leaves,
-        alpha: Array,
-        point: Point,
-        values: Array,
-    ) -> AcceleratedState:
-        before = state.iterate.theta
-        iterate, grad, _ = arrived(f, region, state.iterate, point, values)
-        iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dot(d, d), before)))
-        return AcceleratedState(iterate, grad, point.theta, namespace_of(alpha).ones_like(alpha), state.L)
-
     def _descend(
-        self, f: Objective, region: Region, z: Leaves, x: Leaves, L: Array
-    ) -> tuple[Point, Array, Array, Array, Array]:
-        """Gradient step from z, feasible from x; L grows until the quadratic model is an upper bound."""
-        xp = namespace_of(L)
-        at_z, grad = f.value_and_gradient(z)
-        slack = f.rounding(at_z.value)
+        self, f: Objective, region: Region, state: AcceleratedState, way: Way
+    ) -> tuple[Point, Leaves, Array, Array, Array]:
+        """Gradient step from z, feasible from x, for which L grows until the quadratic model is an upper bound.
 
-        def trial(L: Array, n: Array, calls: Array) -> tuple[Array, Point, Array, Array]:
-            end, more = self.nearest(f, region, axpy(-1 / L, grad, z), x)
-            return L, f.point(end, ahead=True), n, calls + more
+        Along a way that is taken: a step from x, for which alpha falls until Armijo's rule holds.
 
-        def rejected(state: tuple[Array, Point, Array, Array]) -> Array:
-            L, point, n, _ = state
-            d = sub(point.theta, z)
-            bound = at_z.value + dot(grad, d) + (0.5 * L) * dot(d, d) + slack
-            return ~(point.value <= bound) & (n < self.limit)
+        Returns the point, the gradient there, L or alpha, the trials and the calls of the oracle.
+        """
+        x, z, like = state.iterate.theta, state.z, state.t
+        xp = namespace_of(like)
+        one, zero = xp.ones_like(like), xp.zeros_like(like)
+        share, curved = way.instead(1.0, way.gamma, like), way.instead(0.5, 0.0, like)
+        origin, start = f.backend.when(way.taken, lambda _: (x, axpy(1.0, way.d, x)), (z, z))
 
-        L, point, n, calls = f.backend.while_loop(
-            rejected,
-            lambda s: trial(s[0] * self.grow, s[2] + 1, s[3]),
-            trial(L * self.shrink, xp.ones_like(L), xp.zeros_like(L)),
-        )
-        return point, 1 / L, L, n, calls
+        def trial(now: _Evaluation) -> tuple[Point, Leaves, Array, _Evaluation]:
+            def judge(point: Point) -> tuple[Array, Array]:
+                d = sub(now.theta, origin)
+                bound = now.value + share * dot(now.grad, d) + (curved * now.size) * dot(d, d) + f.rounding(now.value)
+                last = xp.where(way.taken, now.size <= 0, now.n >= self.limit)
+                final = (now.n > 0) & ((point.value <= bound) | last)
+                return (now.n == 0) | (final & f.exact), final
+
+            return *f.probed(now.theta, judge, now.grad), now
+
+        def following(last: tuple[Point, Leaves, Array, _Evaluation]) -> _Evaluation:
+            point, grad, final, now = last
+            n, at_z = now.n + 1, now.n == 0
+            L = xp.where(at_z, now.size, self.grow * now.size)
+            alpha = shorter(now.size, dot(grad, way.d), point.value - now.value)
+            size = xp.where(way.taken, xp.where(n > way.limit, zero, alpha), L)
+            theta, calls = f.backend.when(
+                ~(way.taken | final),
+                lambda _: self.nearest(f, region, axpy(-1 / size, grad, z), x),
+                (axpy(size, way.d, x), zero),
+            )
+            value = xp.where(at_z, point.value, now.value)
+            return _Evaluation(theta, size, value, grad, n, now.calls + calls)
+
+        n = way.instead(0.0, 1.0, like)
+        size = xp.where(way.taken, one, self.shrink * state.L)
+        first = _Evaluation(start, size, state.iterate.value, state.grad, n, zero)
+        point, grad, _, now = f.backend.retry(trial, lambda last: ~last[2], following, first)
+        return point, grad, now.size, now.n, now.calls
+
+
+class _Evaluation(NamedTuple):
+    """Where a step evaluates the objective next."""
+
+    theta: Leaves
+    size: Array  # L, or alpha along a way
+    value: Array  # where the step starts, once it is known
+    grad: Leaves  # there
+    n: Array  # trials, this one included; 0 at z
+    calls: Array  # of the oracle
 
 
 @final

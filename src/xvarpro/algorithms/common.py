@@ -52,14 +52,20 @@ def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves,
 
 
 def certified(
-    f: Objective, region: Region, theta: Leaves, point: Point | None = None
+    f: Objective, region: Region, theta: Leaves, point: Point | None = None, grad: Leaves | None = None
 ) -> tuple[Point, Leaves, Direction]:
-    """Point, gradient, and the direction of Algorithm 2 at theta; `point` is the one there, where it is known."""
+    """Point, gradient, and the direction of Algorithm 2 at theta; `point` and `grad` are those there, where known.
+
+    An inexact lower level is solved better there, so that its gradient is computed in any case.
+    """
     if not f.exact:
         inexact: Any = f
         return inexact.certified(region, theta, point)
-    found, grad = f.value_and_gradient(theta) if point is None else (point, f.gradient(point))
-    return found, grad, region.blmo(theta, grad)
+    if point is None:
+        point, grad = f.value_and_gradient(theta)
+    elif grad is None:
+        grad = f.gradient(point)
+    return point, grad, region.blmo(theta, grad)
 
 
 def arrived(
@@ -125,7 +131,7 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
 
 
 def feasible_search(
-    f: Objective, theta: Leaves, d: Leaves, slope: Array, value: Array, worst: Array, gamma: float, limit: int
+    f: Objective, theta: Leaves, d: Leaves, slope: Array, value: Array, worst: Array, gamma: Any, limit: Any
 ) -> tuple[Array, Point, Array]:
     """Armijo's rule ``f(theta + alpha d) <= worst + gamma alpha slope`` from alpha = 1, ``slope = <grad, d>``.
 
@@ -135,7 +141,8 @@ def feasible_search(
     """
     xp = namespace_of(slope)
 
-    def trial(alpha: Array, n: Array) -> tuple[Array, Point, Array]:
+    def trial(now: tuple[Array, Array]) -> tuple[Array, Point, Array]:
+        alpha, n = now
         alpha = xp.where((n > limit) | ~(slope < 0), 0 * alpha, alpha)
         return alpha, f.point(axpy(alpha, d, theta), ahead=True), n
 
@@ -143,12 +150,18 @@ def feasible_search(
         alpha, point, _ = state
         return ~(point.value <= worst + gamma * alpha * slope) & (alpha > 0)
 
-    def again(state: tuple[Array, Point, Array]) -> tuple[Array, Point, Array]:
+    def following(state: tuple[Array, Point, Array]) -> tuple[Array, Array]:
         alpha, point, n = state
-        excess = 2 * (point.value - value - alpha * slope)
-        best = -slope * alpha * alpha / xp.where(excess > 0, excess, xp.ones_like(excess))
-        kept = xp.minimum(xp.maximum(best, 0.1 * alpha), 0.5 * alpha)
-        return trial(xp.where(excess > 0, kept, 0.5 * alpha), n + 1)
+        return shorter(alpha, slope, point.value - value), n + 1
 
     one = xp.ones_like(slope)
-    return f.backend.while_loop(rejected, again, trial(one, one))
+    return f.backend.retry(trial, rejected, following, (one, one))
+
+
+def shorter(alpha: Array, slope: Array, rise: Array) -> Array:
+    """The minimiser of the parabola with that slope at 0 and that rise at alpha, within a tenth and a half of alpha."""
+    xp = namespace_of(alpha)
+    excess = 2 * (rise - alpha * slope)
+    best = -slope * alpha * alpha / xp.where(excess > 0, excess, xp.ones_like(excess))
+    kept = xp.minimum(xp.maximum(best, 0.1 * alpha), 0.5 * alpha)
+    return xp.where(excess > 0, kept, 0.5 * alpha)

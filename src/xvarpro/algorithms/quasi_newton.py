@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from xvarpro.algorithms._polish import FirstOrder, push, worked
+from xvarpro.algorithms._polish import FirstOrder, Way, push, worked
 from xvarpro.algorithms.accelerated import AcceleratedInFace
-from xvarpro.algorithms.common import feasible_search
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.backends import Backend
@@ -29,8 +28,7 @@ class QuasiNewtonState(NamedTuple):
 
     iterate: Iterate
     rest: Any  # the first-order method's state, with () for its iterate
-    S: Array  # (memory, n), steps
-    Y: Array  # (memory, n), changes of the gradient
+    pairs: Array  # (memory, 2, n), steps and changes of the gradient
     probe: Leaves  # a fixed direction
     face: Leaves  # the part of it that lies in the face, by which faces are distinguished
     calm: Array  # iterations since the face last changed
@@ -67,31 +65,33 @@ class QuasiNewton(Algorithm):
         like = base.iterate.value
         xp = namespace_of(like)
         zero, probe = xp.zeros_like(like), _probe(theta)
-        empty = xp.zeros((self.memory, sum(math.prod(x.shape) for x in theta)), dtype=like.dtype, device=device(like))
+        n = sum(math.prod(x.shape) for x in theta)
+        empty = xp.zeros((self.memory, 2, n), dtype=like.dtype, device=device(like))
         face = self.first_order.tangent(region, probe, theta)
         lowest = like, _gap(base.iterate)
-        return QuasiNewtonState(base.iterate, base._replace(iterate=()), empty, empty, probe, face, zero, lowest, zero)
+        return QuasiNewtonState(base.iterate, base._replace(iterate=()), empty, probe, face, zero, lowest, zero)
 
     def advance(self, f: Objective, region: Region, state: QuasiNewtonState) -> QuasiNewtonState:
         old, method = state.iterate, self.first_order
         before = state.rest._replace(iterate=old)
         settled = state.calm >= self.settle
-        base, taken = f.backend.when(settled, partial(self._inside, f, region, state), (before, settled & ~settled))
-        base = f.backend.when(~taken, partial(method.advance, f, region), base)
+        no_way = old.theta, settled & ~settled
+        start, (d, taken) = f.backend.when(settled, partial(self._inside, f, region, state), (before, no_way))
+        base = method.step(f, region, start, Way(d, taken, self.gamma, self.limit))
         iterate = base.iterate
         xp = namespace_of(old.value)
 
-        def remember(pairs: tuple[Array, Array]) -> tuple[Array, Array]:
+        def remember(pairs: Array) -> Array:
             step, change = sub(iterate.theta, old.theta), sub(base.grad, before.grad)
-            return push(pairs[0], raveled(step)), push(pairs[1], raveled(change))
+            return push(pairs, xp.stack([raveled(step), raveled(change)]))
 
         # before that, a pair would be gone again by the time it is wanted
-        pairs = f.backend.when(state.calm + self.memory >= self.settle, remember, (state.S, state.Y))
+        pairs = f.backend.when(state.calm + self.memory >= self.settle, remember, state.pairs)
         # a model that led nowhere is forgotten; a first-order step that did has the last word
         running = xp.full_like(iterate.status, Status.RUNNING.code)
         ended = iterate.status != running
         failed = taken & ended
-        S, Y = f.backend.when(failed, lambda pairs: tuple(xp.zeros_like(P) for P in pairs), pairs)
+        pairs = f.backend.when(failed, xp.zeros_like, pairs)
         face = method.tangent(region, state.probe, iterate.theta)
         same = ~xp.any(xp.stack([xp.any(x != z) for x, z in zip(face, state.face, strict=True)]))
         calm = xp.where(ended, -xp.ones_like(state.calm), xp.where(same, state.calm + 1, xp.zeros_like(state.calm)))
@@ -102,33 +102,28 @@ class QuasiNewton(Algorithm):
         out_of_patience = xp.full_like(running, Status.STALLED.code)
         code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), out_of_patience)
         iterate = iterate._replace(status=code)
-        return QuasiNewtonState(iterate, base._replace(iterate=()), S, Y, state.probe, face, calm, lowest, stalled)
+        return QuasiNewtonState(iterate, base._replace(iterate=()), pairs, state.probe, face, calm, lowest, stalled)
 
     def _inside(
-        self, f: Objective, region: Region, state: QuasiNewtonState, now: tuple[Any, Array]
-    ) -> tuple[Any, Array]:
-        """A quasi-Newton step in the face, unless most of what a first-order step promises lies outside of it."""
+        self, f: Objective, region: Region, state: QuasiNewtonState, now: tuple[Any, tuple[Leaves, Array]]
+    ) -> tuple[Any, tuple[Leaves, Array]]:
+        """A quasi-Newton direction in the face, taken unless most of what a first-order step promises is outside of it.
+
+        The state comes with its work counted.
+        """
         method, grad = self.first_order, now[0].grad
         b, base = method.direction(f, region, now[0])
         base = worked(base, projections=1 * method.needs_projection)
-        iterate = base.iterate
-        theta = iterate.theta
+        theta = base.iterate.theta
+        xp = namespace_of(*theta)
         q = raveled(method.tangent(region, grad, theta))
-        S, Y = (raveled(method.tangent(region, unraveled(P, theta), theta), rows=1) for P in (state.S, state.Y))
+        pairs = raveled(method.tangent(region, unraveled(state.pairs, theta), theta), rows=2)
+        S, Y = pairs[:, 0, :], pairs[:, 1, :]
         newton = unraveled(-_inverse_hessian(f.backend, S, Y, q, method.length(base)), theta)
         a = method.toward(f, region, newton, theta)
         slope = dot(grad, a)
-        xp = namespace_of(slope)
         steep = slope < -(xp.finfo(q.dtype).eps ** 0.5) * xp.sqrt(dot(grad, grad) * dot(a, a))
-        inside = steep & (inner(q, raveled(b)) <= self.trust * dot(grad, b))
-
-        def step(base: Any) -> Any:
-            value = iterate.value
-            worst = value + f.rounding(value)
-            alpha, point, trials = feasible_search(f, theta, a, slope, value, worst, self.gamma, self.limit)
-            return method.resumed(f, region, base, a, alpha, point, trials)
-
-        return f.backend.when(inside, step, base), inside
+        return base, (a, steep & (inner(q, raveled(b)) <= self.trust * dot(grad, b)))
 
 
 @final
@@ -245,7 +240,8 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
     xp = namespace_of(q)
     # the rows are as long as theta: products with them are made, copies of them are not
     SY, YY = S @ Y.mT, Y @ Y.mT
-    sy, yy, ss = (xp.linalg.diagonal(G) for G in (SY, YY, S @ S.mT))
+    one = xp.eye(S.shape[0], dtype=q.dtype, device=device(q))
+    sy, yy, ss = (xp.sum(one * G, axis=1) for G in (SY, YY, S @ S.mT))
     good = sy > (100 * xp.finfo(q.dtype).eps) * xp.sqrt(ss * yy)
     # rows scaled to <s, y> = 1
     scale = xp.where(good, 1 / xp.sqrt(xp.where(good, sy, xp.ones_like(sy))), xp.zeros_like(sy))
@@ -257,7 +253,6 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
     newest = weight * xp.astype(n * weight == xp.max(n * weight), q.dtype)
     ratio = xp.sum(newest * yy)
     gamma = xp.where(ratio > 0, 1 / xp.where(ratio > 0, ratio, xp.ones_like(ratio)), length)
-    one = xp.eye(S.shape[0], dtype=q.dtype, device=device(q))
     R = xp.triu(column * SY * scale, k=1) + one
     p = backend.solve_triangular(R, xp.expand_dims(scale * (S @ q), axis=1))
     YYp = column * (YY @ (column * p))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, push
+from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way, push
 from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, moved, start, status
 from xvarpro.algorithms.interface import Iterate
-from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -47,20 +46,15 @@ class Spectral(FirstOrder):
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
         return SpectralState(iterate, grad, 1 / L, push(recent, iterate.value))
 
-    def advance(self, f: Objective, region: Region, state: SpectralState) -> SpectralState:
-        d, state = self.direction(f, region, state)
-        iterate = state.iterate
-        worst = namespace_of(state.recent).max(state.recent)
-        alpha, point, trials = feasible_search(
-            f, iterate.theta, d, dot(state.grad, d), iterate.value, worst, self.gamma, self.limit
-        )
-        return self.resumed(f, region, state, d, alpha, point, trials)
-
-    def resumed(
-        self, f: Objective, region: Region, state: SpectralState, d: Leaves, alpha: Array, point: Point, values: Array
-    ) -> SpectralState:
-        before, dd = state.iterate.theta, dot(d, d)
-        iterate, grad, _ = arrived(f, region, state.iterate, point, values)
+    def step(self, f: Objective, region: Region, state: SpectralState, way: Way) -> SpectralState:
+        d, state = f.backend.when(~way.taken, lambda now: self.direction(f, region, now[1]), (way.d, state))
+        iterate, slope = state.iterate, dot(state.grad, d)
+        xp = namespace_of(slope)
+        value, before, dd = iterate.value, iterate.theta, dot(d, d)
+        worst = xp.where(way.taken, value + f.rounding(value), xp.max(state.recent))
+        gamma, limit = way.instead(self.gamma, way.gamma, value), way.instead(self.limit, way.limit, value)
+        alpha, point, trials = feasible_search(f, before, d, slope, value, worst, gamma, limit)
+        iterate, grad, _ = arrived(f, region, iterate, point, trials)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dd, before)))
         length = _length(alpha, d, dd, sub(grad, state.grad), state.length)
         length = _bounded(length, point.theta, dd, grad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
@@ -54,6 +55,14 @@ class Objective(ABC):
 
         `ahead` announces that the gradient is likely to be asked for next.
         """
+
+    def probed(
+        self, theta: Leaves, judge: Callable[[Any], tuple[Array, Array]], grad: Leaves
+    ) -> tuple[Any, Leaves, Array]:
+        """The point at theta; the gradient there where the first of ``judge(point)`` holds, else `grad`; the second."""
+        point = self.point(theta, ahead=True)
+        wanted, verdict = judge(point)
+        return point, self.backend.when(wanted, lambda _: self.gradient(point), grad), verdict
 
     @abstractmethod
     def gradient(self, point: Any) -> Leaves:

@@ -6,6 +6,7 @@ gradient is one vector-Jacobian product (VJP) of the user's functions with both 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
@@ -36,6 +37,20 @@ class Reduced(InMemory):
         """
         outputs, recorded = self.evaluate_or_nan(theta, ahead)
         return self.point_of(theta, outputs)._replace(recorded=recorded)
+
+    def probed(
+        self, theta: Leaves, judge: Callable[[Point], tuple[Array, Array]], grad: Leaves
+    ) -> tuple[Point, Leaves, Array]:
+        if not self.backend.compiled:
+            return super().probed(theta, judge, grad)
+        outputs, pullback = self.linearise(theta)
+        point = self.point_of(theta, outputs)
+        wanted, verdict = judge(point)
+
+        def gradient(_: Leaves) -> Leaves:
+            return pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))
+
+        return point, self.backend.when(wanted, gradient, grad), verdict
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point, shaped like theta.
