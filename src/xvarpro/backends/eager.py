@@ -20,7 +20,7 @@ class EagerBackend(Backend):
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         return fun(state) if bool(condition) else state
 
-    def call(self, make: Callable[[Leaves], Callable[..., Any]], key: object) -> Callable[..., Any]:
+    def call(self, make: Callable[[Leaves], Callable[..., Any]], key: object, once: bool = False) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)
 
     def loop(

@@ -139,8 +139,11 @@ class Backend(ABC):
         """``fun(state) if condition else state``, for a 0-d condition."""
 
     @abstractmethod
-    def call(self, make: Callable[[Leaves], Callable[..., Any]], key: Any) -> Callable[..., Any]:
-        """``run(operands, *args) = make(operands)(*args)``, compiled once for each hashable `key` where `compiled`."""
+    def call(self, make: Callable[[Leaves], Callable[..., Any]], key: Any, once: bool = False) -> Callable[..., Any]:
+        """``run(operands, *args) = make(operands)(*args)``, compiled once for each hashable `key` where `compiled`.
+
+        What a solve runs `once` is better compiled in less time than to less time.
+        """
 
     @abstractmethod
     def loop(

@@ -175,13 +175,13 @@ class JaxBackend(SuiteHooks, EagerBackend):
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         return jax.lax.cond(condition, fun, lambda x: x, state) if _tracing() else super().when(condition, fun, state)
 
-    def _compile(self, fun: Callable[..., Any], key: object) -> Callable[..., Any]:
+    def _compile(self, fun: Callable[..., Any], key: object, once: bool = False) -> Callable[..., Any]:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""
         if not self.compiled:
             return fun
         if key not in self._cache:
             # only the outermost function takes options
-            options = None if self.inner else _options(self.reproducible) or None
+            options = None if self.inner else _options(self.reproducible, once) or None
             self._cache[key] = jax.jit(fun, compiler_options=options)
             if len(self._cache) > KEPT:
                 self._cache.popitem(last=False)
@@ -205,8 +205,10 @@ class JaxBackend(SuiteHooks, EagerBackend):
             return ""
         return "two traces of it are different programs"
 
-    def call(self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: object) -> Callable[..., Any]:
-        return self._compile(lambda operands, *args: make(operands)(*args), key)
+    def call(
+        self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: object, once: bool = False
+    ) -> Callable[..., Any]:
+        return self._compile(lambda operands, *args: make(operands)(*args), key, once)
 
     def loop(
         self,
@@ -341,13 +343,18 @@ _GPU = "xla_gpu_deterministic_ops"
 
 
 @cache
-def _options(reproducible: bool) -> dict[str, Any]:
+def _options(reproducible: bool, once: bool = False) -> dict[str, Any]:
     """Options of each compilation that this version of XLA knows.
 
     By default XLA orders a loop on a CPU so that its kernels may run at the same time: small ones then pay for a thread
-    pool, up to a third of an iteration, and large ones use all threads anyway.
+    pool, up to a third of an iteration, and large ones use all threads anyway. On a CPU half of the time of a
+    compilation goes into optimising machine code, which does not pay for what runs `once`.
     """
-    wanted = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED", **({_GPU: True} if reproducible else {})}
+    wanted: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+    if reproducible:
+        wanted[_GPU] = True
+    if once and jax.default_backend() == "cpu":
+        wanted["xla_backend_optimization_level"] = 0
     return {name: value for name, value in wanted.items() if _known(name, value)}
 
 

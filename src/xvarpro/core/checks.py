@@ -41,9 +41,22 @@ def share(owner: object, name: str, most: float = 1.0) -> None:
 def _number(owner: object, name: str, fits: Callable[[float], bool], required: str) -> None:
     """Refuse a field that does not fit, and keep it as a Python float: NumPy's scalars count as arrays."""
     value: Any = getattr(owner, name)
+    if _traced(value):
+        return  # in a function that is compiled: the number was checked before
     if not isinstance(value, Real) or isinstance(value, bool) or not fits(float(value)):
         raise ProblemError(f"{type(owner).__name__}: {name} must be {required}, got {value!r}")
     object.__setattr__(owner, name, float(value))
+
+
+def _traced(x: Any) -> bool:
+    """Whether `x` is a 0-d array that has no value yet."""
+    if isinstance(x, Real) or not is_array(x) or x.ndim:
+        return False
+    try:
+        float(x)
+    except TypeError:
+        return True
+    return False
 
 
 def whole(owner: object, name: str, least: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import optree
 
@@ -72,7 +72,14 @@ class Struct(ABC):  # noqa: B024 - what is abstract is its subclasses' to say
 
     Compiled backends need the arrays of a problem, a set or a rule as arguments and the rest as a hashable key;
     deriving from `Struct` registers the class with optree so that `trees.partition` finds both.
+
+    Attributes
+    ----------
+    numbers : tuple of str
+        Fields whose positive numbers may be arrays of compiled functions too: another number then compiles nothing.
     """
+
+    numbers: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -112,6 +112,19 @@ def partition(obj: Any) -> tuple[Leaves, Skeleton]:
     return tuple(arrays), Skeleton(treedef, tuple(static))
 
 
+def with_numbers(obj: Any, make: Callable[[float], Array]) -> Any:
+    """`obj` with the positive numbers that classes count among their `Struct.numbers` made arrays."""
+    found, treedef = optree.tree_flatten(obj, none_is_leaf=True, namespace=NAMESPACE)
+    places = optree.tree_accessors(obj, none_is_leaf=True, namespace=NAMESPACE)
+
+    def counted(place: Any) -> bool:
+        return bool(place) and place[-1].entry in getattr(place[-1].type, "numbers", ())
+
+    pairs = zip(found, places, strict=True)
+    new = [make(x) if isinstance(x, int | float) and x > 0 and counted(place) else x for x, place in pairs]
+    return optree.tree_unflatten(treedef, new)
+
+
 def _hashes(x: Any) -> bool:
     try:
         hash(x)

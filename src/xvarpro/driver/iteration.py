@@ -72,7 +72,7 @@ class Program:
     @classmethod
     def of(cls, prepared: Prepared, algorithm: Algorithm) -> tuple[Program, Leaves]:
         """The program and the arrays of problem, region and algorithm."""
-        rest, skeleton = trees.partition((prepared.problem, prepared.region, algorithm))
+        rest, skeleton = prepared.partition((prepared.problem, prepared.region, algorithm))
         return cls(prepared.assemble, skeleton), rest
 
     def start(self, operands: Leaves) -> Callable[[Leaves], tuple[Tracked, Array]]:

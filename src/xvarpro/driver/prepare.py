@@ -91,16 +91,25 @@ class Prepared:
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 dottest(outputs.M)
 
-    def call(self, fun: Callable[..., Any], *args: Any) -> Any:
+    def partition(self, obj: Any) -> tuple[Leaves, trees.Skeleton]:
+        """Arrays of the problem, the region or an algorithm, and the rest; arrays too, where the backend compiles, what
+        is to change without another compilation.
+        """
+        if self.backend.compiled:
+            obj = trees.with_numbers(obj, lambda x: np.asarray(x, self.dtype))
+        return trees.partition(obj)
+
+    def call(self, fun: Callable[..., Any], *args: Any, once: bool = False) -> Any:
         """``fun(objective, *args)``, compiled where the backend compiles; `fun` must be a function of a module."""
-        operands, skeleton = trees.partition(self.problem)
+        operands, skeleton = self.partition(self.problem)
         assemble = self.assemble
 
         def make(operands: Leaves) -> Callable[..., Any]:
             return partial(fun, assemble(skeleton.fill(operands)))
 
         with self.backend.scope(self.dtype):
-            return self.backend.call(make, (fun, skeleton, self.layout.treedef, self.structure))(operands, *args)
+            key = fun, skeleton, self.layout.treedef, self.structure
+            return self.backend.call(make, key, once)(operands, *args)
 
 
 def prepare(

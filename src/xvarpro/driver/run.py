@@ -88,12 +88,11 @@ class Run:
         backend = prepared.backend
         program, rest = Program.of(prepared, algorithm)
         key = program.skeleton, prepared.layout.treedef, prepared.structure
-        self.operands = (backend.xp.full_like(trees.corner(prepared.theta[0]), tol), *rest)
-        self._start = backend.call(program.start, ("start", *key))
-        self._end = backend.call(program.end, ("end", *key))
-        self._recheck = backend.call(program.recheck, ("recheck", *key))
-        self._assess = backend.call(program.assess, ("assess", *key))
-        self._probe = backend.call(program.probe, ("probe", *key))
+        self.operands = (backend.asarray(np.asarray(tol, prepared.dtype), device=prepared.device), *rest)
+        self._start, self._end, self._recheck, self._assess, self._probe = (
+            backend.call(make, (make.__name__, *key), once=True)
+            for make in (program.start, program.end, program.recheck, program.assess, program.probe)
+        )
         self._loop = backend.loop(program.step, lambda state: _record(state.iterate), running, ("step", *key))
 
     def start(self) -> None:
@@ -305,9 +304,9 @@ class Run:
 
     def _verified(self, status: Status, iterate: Iterate) -> tuple[Status, Verified]:
         prepared, last = self.prepared, self.state.iterate
-        report = prepared.call(_diagnose, iterate.theta)
+        report = prepared.call(_diagnose, iterate.theta, once=True)
         if status is Status.NON_FINITE:
-            end = report if iterate is last else prepared.call(_diagnose, last.theta)
+            end = report if iterate is last else prepared.call(_diagnose, last.theta, once=True)
             if negative_ridge(prepared.problem, prepared.tree(last.theta)):
                 status = Status.NEGATIVE_RIDGE
             elif bool(end.deficient) and bool(end.finite):
@@ -342,7 +341,7 @@ def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
     """
     y = prepared.original.lower.y
     for block in _blocks(prepared, y):
-        w = prepared.call(_solve_lower, theta, block)
+        w = prepared.call(_solve_lower, theta, block, once=True)
         w = w if prepared.unit == 1.0 else w / prepared.unit
         yield prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
 

@@ -57,6 +57,8 @@ class Level(Struct):
     weights: Array | None = None
     W: WeightSet | None = None
 
+    numbers = ("lam",)
+
     def __post_init__(self) -> None:
         if not callable(self.M):
             raise ProblemError(f"M must be a function M(theta, data) -> design; got {type(self.M).__name__}")

@@ -15,6 +15,8 @@ class RadiusSet(Set):
 
     radius: float
 
+    numbers = ("radius",)
+
     def __post_init__(self) -> None:
         checks.nonnegative(self, "radius")
 

@@ -17,7 +17,7 @@ from xvarpro.sets._parameters import fits, spread, vector
 from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import direction, excess, norm, or_one, phase, positive_part, vertex
+from xvarpro.sets.vectors import direction, divisor, excess, norm, or_one, phase, positive_part, vertex
 
 
 @final
@@ -246,7 +246,7 @@ class NonnegativeL2Ball(RadiusSet):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        below = xp.max(-x, axis=-1) / (self.radius or 1.0)
+        below = xp.max(-x, axis=-1) / divisor(self.radius)
         return xp.maximum(below, excess(norm(x)[..., 0], self.radius))
 
     def center(self, like: Array) -> Array:

@@ -16,7 +16,7 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._parameters import as_like, fits, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, direction, norm, or_one, positive_part
+from xvarpro.sets.vectors import apply, direction, norm, or_one, positive_part, vanishes
 
 
 @final
@@ -112,7 +112,7 @@ class Ellipsoid(RadiusSet):
         lengths, offset = spread(self.lengths, x), spread(self.offset, x)
         z = self._along(x - offset)
         fits = norm(z / lengths) <= self.radius
-        if not self.radius:
+        if vanishes(self.radius):
             return offset + 0 * z
         # y = z s^2 / (s^2 + t): |y / s| = radius; in units of the longest axis and of z
         longest = xp.max(lengths)

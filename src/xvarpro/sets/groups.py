@@ -23,7 +23,7 @@ from xvarpro.sets._grouping import (
 from xvarpro.sets._root_finding import root
 from xvarpro.sets._thresholds import onto_simplex, threshold
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import direction, norm, phase, scaled
+from xvarpro.sets.vectors import direction, norm, phase, scaled, vanishes
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class GroupL1InfBall(_GroupBall):
         xp = namespace_of(x)
         n, eps = x.shape[-1], xp.finfo(x.dtype).eps
         fits = xp.expand_dims(self._size(x), axis=-1) <= self.radius
-        if not self.radius:
+        if vanishes(self.radius):
             return 0 * x
         parts = [xp.abs(part) for part in split(self.groups, x)]
 

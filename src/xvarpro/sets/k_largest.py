@@ -16,7 +16,7 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
 from xvarpro.sets.ordered_weighted import OWLBall
-from xvarpro.sets.vectors import excess, phase, positive_part, scaled, top, vertex
+from xvarpro.sets.vectors import divisor, excess, phase, positive_part, scaled, top, vertex
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Hypersimplex(TopK):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        off = xp.abs(xp.sum(x, axis=-1) - self.k * self.radius) / (self.k * self.radius or 1.0)
+        off = xp.abs(xp.sum(x, axis=-1) - self.k * self.radius) / divisor(self.k * self.radius)
         return xp.maximum(_outside(x, self.radius), off)
 
     def center(self, like: Array) -> Array:
@@ -254,4 +254,4 @@ def _ones(x: Array) -> Array:
 def _outside(x: Array, radius: float) -> Array:
     """How far entries are outside ``[0, radius]``, relative to it."""
     xp = namespace_of(x)
-    return positive_part(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius)) / (radius or 1.0)
+    return positive_part(xp.maximum(xp.max(-x, axis=-1), xp.max(x, axis=-1) - radius)) / divisor(radius)

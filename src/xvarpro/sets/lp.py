@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import or_one, phase, scaled
+from xvarpro.sets.vectors import or_one, phase, scaled, vanishes
 
 
 @final
@@ -73,7 +73,7 @@ class LpBall(NormBall):
         xp = namespace_of(x)
         size = self._norm(x, self.p)
         fits = size <= self.radius
-        if not self.radius:
+        if vanishes(self.radius):
             return 0 * x
         b = xp.abs(x) / self.radius
         high = self._norm(b, self.p / (self.p - 1))

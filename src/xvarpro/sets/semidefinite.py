@@ -16,6 +16,7 @@ from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.k_largest import Hypersimplex
 from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.simplex import CappedSimplex, Simplex
+from xvarpro.sets.vectors import divisor
 
 
 class _OfEigenvalues(SpectralSet):
@@ -50,7 +51,7 @@ class _OfLowestEigenvector(LeadingSet, _OfEigenvalues):
 
     @property
     def _unit(self) -> float:
-        return self.radius or 1.0
+        return divisor(self.radius)
 
     def _leading(self, solver: Lanczos, g: Array, certify: bool = True) -> Leading:
         return solver.eigen(g, certify)

@@ -14,7 +14,7 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._isotonic import isotonic
 from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import excess, phase, positive_part, scaled
+from xvarpro.sets.vectors import divisor, excess, phase, positive_part, scaled
 
 
 @final
@@ -139,7 +139,7 @@ class TotalVariationBall(RadiusSet):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        off = xp.abs(xp.sum(x, axis=-1)) / ((self.radius or 1.0) * x.shape[-1])
+        off = xp.abs(xp.sum(x, axis=-1)) / (divisor(self.radius) * x.shape[-1])
         rises = xp.abs(x[..., 1:] - x[..., :-1])
         return xp.maximum(off, excess(xp.sum(rises, axis=-1), self.radius))
 

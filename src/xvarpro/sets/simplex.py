@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._faces import centred, negligible, ratio_test, rise_of_sum, slide_by_projection, tight
 from xvarpro.sets._thresholds import onto_simplex
-from xvarpro.sets.vectors import mask_at, positive_part, vertex
+from xvarpro.sets.vectors import divisor, mask_at, positive_part, vertex
 
 
 @final
@@ -53,7 +53,7 @@ class Simplex(RadiusSet):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        return xp.maximum(xp.max(-x, axis=-1), xp.abs(xp.sum(x, axis=-1) - self.radius)) / (self.radius or 1.0)
+        return xp.maximum(xp.max(-x, axis=-1), xp.abs(xp.sum(x, axis=-1) - self.radius)) / divisor(self.radius)
 
     def center(self, like: Array) -> Array:
         return namespace_of(like).full_like(like, self.radius / like.shape[-1])
@@ -121,7 +121,7 @@ class CappedSimplex(RadiusSet):
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
         worst = xp.maximum(xp.max(-x, axis=-1), xp.sum(x, axis=-1) - self.radius)
-        return positive_part(worst) / (self.radius or 1.0)
+        return positive_part(worst) / divisor(self.radius)
 
     def center(self, like: Array) -> Array:
         return namespace_of(like).full_like(like, self.radius / (like.shape[-1] + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro.core.namespace import device, is_complex, namespace_of
+from xvarpro.core.namespace import device, is_array, is_complex, namespace_of
 from xvarpro.core.struct import Array
 
 
@@ -82,7 +82,17 @@ def positive_part(x: Array) -> Array:
 
 def excess(size: Array, radius: float) -> Array:
     """``max(size - radius, 0)`` relative to the radius: what a ball answers to `violation`."""
-    return positive_part(size - radius) / (radius or 1.0)
+    return positive_part(size - radius) / divisor(radius)
+
+
+def divisor(size: float | Array) -> Any:
+    """A parameter >= 0, 1 where it is the number 0; an array is > 0."""
+    return size if is_array(size) else size or 1.0
+
+
+def vanishes(size: float | Array) -> bool:
+    """Whether a parameter is the number 0."""
+    return not is_array(size) and not size
 
 
 def real_inner(g: Array, v: Array, ndim: int) -> Array:
