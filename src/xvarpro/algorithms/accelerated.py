@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way
-from xvarpro.algorithms.common import add, at, certified, curvature, moved, shorter, start, status
+from xvarpro.algorithms.common import add, at, certified, moved, shorter, start_with_curvature, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
 from xvarpro.core import checks
@@ -43,9 +43,7 @@ class Accelerated(FirstOrder):
         checks.above(self, "grow", 1)
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> AcceleratedState:
-        iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
-        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+        iterate, grad, L = start_with_curvature(f, region, theta)
         return AcceleratedState(iterate, grad, theta, namespace_of(L).ones_like(L), L)
 
     def step(self, f: Objective, region: Region, state: AcceleratedState, way: Way) -> AcceleratedState:

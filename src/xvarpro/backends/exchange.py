@@ -15,6 +15,8 @@ from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.errors import ExchangeError, UnsupportedDtypeError, UnsupportedError
 
+SMALL = 2**20  # entries from which on an operation of NumPy's takes longer than to compile another framework's
+
 
 def find_device(backend: Backend, device: Any) -> Any:
     """Device of a backend by its name: one of `Backend.devices`, "gpu" for "cuda", index 0 where none is given.
@@ -113,6 +115,18 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
     if tally is not None:
         tally.add(x, y)
     return y
+
+
+def readable(*arrays: Array) -> tuple[Array, ...]:
+    """Small arrays on the host as NumPy's, for what is done once, where their framework compiles every operation.
+
+    NumPy has the answer before a compilation begins.
+    """
+    source = of(arrays[0])
+    small = sum(math.prod(x.shape) for x in arrays) <= SMALL
+    if source is None or not (source.compiled and small and _on_host(device_of(arrays[0]))):
+        return arrays
+    return tuple(map(source.to_numpy, arrays))
 
 
 def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:

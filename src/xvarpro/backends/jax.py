@@ -52,9 +52,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
         if dtype is not None and _is_half_on_host(x):
             x = np.asarray(x).astype(dtype)  # XLA has no code for the conversion on processors without AVX
         if not isinstance(x, jax.Array):
-            # jnp.asarray copies; from_dlpack would alias memory that the caller may write to
+            # a copy: the caller may write to the memory. jnp.asarray would make one too, and compile it for every shape
             x = np.asarray(x)
-            x = xp.asarray(x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")))
+            x = jax.device_put(np.array(x, dtype=x.dtype.newbyteorder("="), copy=True, order="C"))
         if dtype is not None and x.dtype.name != dtype:
             x = x.astype(dtype)
         return x if device is None else jax.device_put(x, device)
@@ -355,12 +355,12 @@ def _options(reproducible: bool, once: bool = False) -> dict[str, Any]:
         wanted[_GPU] = True
     if once and jax.default_backend() == "cpu":
         wanted["xla_backend_optimization_level"] = 0
-    return {name: value for name, value in wanted.items() if _known(name, value)}
+    return wanted if _known(wanted) else {name: value for name, value in wanted.items() if _known({name: value})}
 
 
-def _known(option: str, value: Any) -> bool:
+def _known(options: dict[str, Any]) -> bool:
     try:
-        jax.jit(lambda x: x + 1, compiler_options={option: value})(np.float32(0))
+        jax.jit(lambda x: x + 1, compiler_options=options)(np.float32(0))
     except jax.errors.JaxRuntimeError:
         return False
     return True

@@ -16,7 +16,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy
-from xvarpro.driver.prepare import Prepared
+from xvarpro.driver.prepare import Prepared, partition
 from xvarpro.objective.free_block import affordable, free_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
@@ -72,7 +72,7 @@ class Program:
     @classmethod
     def of(cls, prepared: Prepared, algorithm: Algorithm) -> tuple[Program, Leaves]:
         """The program and the arrays of problem, region and algorithm."""
-        rest, skeleton = prepared.partition((prepared.problem, prepared.region, algorithm))
+        rest, skeleton = partition(prepared.backend, prepared.dtype, (prepared.problem, prepared.region, algorithm))
         return cls(prepared.assemble, skeleton), rest
 
     def start(self, operands: Leaves) -> Callable[[Leaves], tuple[Tracked, Array]]:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.backends import Backend, exchange, uncompiled
 from xvarpro.core import trees
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
@@ -91,17 +92,9 @@ class Prepared:
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 dottest(outputs.M)
 
-    def partition(self, obj: Any) -> tuple[Leaves, trees.Skeleton]:
-        """Arrays of the problem, the region or an algorithm, and the rest; arrays too, where the backend compiles, what
-        is to change without another compilation.
-        """
-        if self.backend.compiled:
-            obj = trees.with_numbers(obj, lambda x: np.asarray(x, self.dtype))
-        return trees.partition(obj)
-
     def call(self, fun: Callable[..., Any], *args: Any, once: bool = False) -> Any:
         """``fun(objective, *args)``, compiled where the backend compiles; `fun` must be a function of a module."""
-        operands, skeleton = self.partition(self.problem)
+        operands, skeleton = partition(self.backend, self.dtype, self.problem)
         assemble = self.assemble
 
         def make(operands: Leaves) -> Callable[..., Any]:
@@ -162,12 +155,24 @@ def prepare(
     )
 
 
+def partition(backend: Backend, dtype: str, obj: Any) -> tuple[Leaves, trees.Skeleton]:
+    """Arrays of problem, region or algorithm, and the rest; numbers that are not to be compiled are among the arrays."""
+    if backend.compiled:
+        obj = trees.with_numbers(obj, lambda x: np.asarray(x, dtype))
+    return trees.partition(obj)
+
+
 def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
-    """The largest relative violation of any set, 0-d, by one program where the backend compiles."""
-    if not all(C.compiles for _, C in region.constrained):
+    """The largest relative violation of any set, 0-d, in one piece where the backend compiles: by NumPy or a program."""
+    if not (backend.compiled and all(C.compiles for _, C in region.constrained)):
         return region.violation(theta)
-    operands, skeleton = trees.partition(region)
-    return backend.call(lambda operands: skeleton.fill(operands).violation, ("violation", skeleton))(operands, theta)
+    x = exchange.readable(*theta)
+    if x[0] is not theta[0]:
+        with backends.owner(x[0]).scope(dtype_name(x[0])):
+            return trees.map_arrays(backends.to_numpy, region).violation(x)
+    operands, skeleton = partition(backend, dtype_name(theta[0]), region)
+    run = backend.call(lambda operands: skeleton.fill(operands).violation, ("violation", skeleton), once=True)
+    return run(operands, theta)
 
 
 def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, float]:
@@ -180,7 +185,7 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, 
     ys: list[Any] = [level.y for level in levels]
     if problem.lower.W is not None or not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
         return problem, 1.0
-    size = max(backend.to_floats([namespace_of(y).max(namespace_of(y).abs(y)) for y in ys]))
+    size = max(float(namespace_of(y).max(namespace_of(y).abs(y))) for y in exchange.readable(*ys))
     unit = float(near_one(np.asarray(size), dtype))
     if unit == 1.0:
         return problem, unit
@@ -208,9 +213,14 @@ def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -
     chunked = isinstance(ys[0], ColumnChunks)
     if not chunked and (len({y.shape[1] for y in ys}) > 1 or ys[0].shape[1] <= sum(y.shape[0] for y in ys)):
         return problem, False
+    if chunked:
+        L = compress(ys[0] if len(ys) == 1 else ColumnChunks(partial(_stacked_chunks, backend, *ys)), backend)
+    else:
+        parts = exchange.readable(*ys)
+        small = compress(parts[0] if len(ys) == 1 else namespace_of(parts[0]).concat(parts))
+        L = backend.asarray(small, device=device(ys[0]))
     if len(ys) == 1:
-        return replace(problem, lower=replace(levels[0], y=compress(ys[0], backend))), True
-    L = compress(ColumnChunks(partial(_stacked_chunks, backend, *ys)) if chunked else backend.xp.concat(ys), backend)
+        return replace(problem, lower=replace(levels[0], y=L)), True
     m = next(iter(ys[0])).shape[0] if chunked else ys[0].shape[0]
     return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
@@ -158,7 +158,9 @@ class Transfer:
         return scaled(y, xp.sqrt(weights))
 
     def _check_finite(self, x: Array, name: str, where: str = "") -> None:
-        if not bool(self.to.xp.all(self.to.xp.isfinite(x))):
+        (x,) = exchange.readable(x)
+        xp = namespace_of(x)
+        if not bool(xp.all(xp.isfinite(x))):
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf")
 
     def _work_dtype(self, x: Array) -> str:
