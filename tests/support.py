@@ -10,6 +10,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro.core import trees
+from xvarpro.objective.interface import Objective
 
 BACKENDS = ("numpy", "array-api-strict", "torch", "jax", "cupy")
 HOST_BACKENDS = BACKENDS[:4]
@@ -161,6 +162,8 @@ class Quadratic:
         self.values += 1
         x = self.flat(theta)
         return Point(theta, 0.5 * (x @ (self.H @ x)) - self.b @ x + self.offset)
+
+    probed = Objective.probed
 
     def gradient(self, point):
         self.gradients += 1

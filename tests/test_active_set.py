@@ -24,6 +24,7 @@ from xvarpro.algorithms import (
 from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.conformance import problems
 from xvarpro.core.status import Status
+from xvarpro.objective.interface import Objective
 from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
@@ -52,6 +53,11 @@ class LeastSquares:
     def point(self, theta, ahead=False):
         r = self.A @ np.concatenate([x.ravel() for x in theta]) - self.y
         return Point(theta, 0.5 * (r @ r))
+
+    probed = Objective.probed
+
+    def rounding(self, value):
+        return 4 * np.finfo(value.dtype).eps * abs(value)
 
     def gradient(self, point):
         g = self.A.T @ (self.A @ np.concatenate([x.ravel() for x in point.theta]) - self.y)

@@ -75,11 +75,12 @@ class Struct(ABC):  # noqa: B024 - what is abstract is its subclasses' to say
 
     Attributes
     ----------
-    numbers : tuple of str
+    numbers : tuple of str, or None
         Fields whose positive numbers may be arrays of compiled functions too: another number then compiles nothing.
+        None keeps those of all that the object holds as they are.
     """
 
-    numbers: ClassVar[tuple[str, ...]] = ()
+    numbers: ClassVar[tuple[str, ...] | None] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -118,7 +118,8 @@ def with_numbers(obj: Any, make: Callable[[float], Array]) -> Any:
     places = optree.tree_accessors(obj, none_is_leaf=True, namespace=NAMESPACE)
 
     def counted(place: Any) -> bool:
-        return bool(place) and place[-1].entry in getattr(place[-1].type, "numbers", ())
+        names = [getattr(step.type, "numbers", ()) for step in place]
+        return bool(names) and None not in names and place[-1].entry in names[-1]
 
     pairs = zip(found, places, strict=True)
     new = [make(x) if isinstance(x, int | float) and x > 0 and counted(place) else x for x, place in pairs]

@@ -22,7 +22,7 @@ from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import apply, or_one, real_inner
+from xvarpro.sets.vectors import apply, divisor, or_one, real_inner
 
 
 @final
@@ -202,7 +202,7 @@ class LinearImage(WrappedSet):
 
     def violation(self, x: Array) -> Array:
         if self.matrix is None:
-            return distance_bound(self, x) / (self.diameter(x) or 1.0)
+            return distance_bound(self, x) / divisor(self.diameter(x))
         D = self._width(as_like(self.matrix, x))  # where a program is traced the matrix has no values yet
         return distance_bound(self, x) / namespace_of(x).where(D > 0, D, 1.0)
 
@@ -217,7 +217,7 @@ class _SameSpace(CompositeSet):
         members(self, most=2)
 
     def violation(self, x: Array) -> Array:
-        return distance_bound(self, x) / (self.diameter(x) or 1.0)
+        return distance_bound(self, x) / divisor(self.diameter(x))
 
 
 @final
@@ -295,6 +295,8 @@ class HullOfUnion(_SameSpace):
     """
 
     sets: tuple[Set, ...] = field(default_factory=lambda: (L1Ball(), L2Ball(0.75)))
+
+    numbers = None  # distances of the sets are measured on the host
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

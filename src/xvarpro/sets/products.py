@@ -60,7 +60,7 @@ class _Blockwise(Set):
 
     def diameter(self, like: Array) -> float:
         blocks = self._blocks(one(self, like))
-        return math.sqrt(sum(x.shape[-2] * C.diameter(x[..., 0, :]) ** 2 for C, x in blocks))
+        return sum(x.shape[-2] * C.diameter(x[..., 0, :]) ** 2 for C, x in blocks) ** 0.5
 
     def violation(self, x: Array) -> Array:
         return self._reduced("max", "violation", x)

@@ -1,0 +1,76 @@
+"""What JAX compiles: once for a structure, not for other numbers."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.core import trees
+
+jax = pytest.importorskip("jax")
+
+
+def design(theta, _):
+    return theta
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """A function that solves a dictionary problem and counts the compilations of it."""
+    draw = np.random.default_rng(0)
+    start = draw.normal(size=(8, 3))
+    start /= np.abs(start).sum()
+
+    def solve(caplog, lam=1e-3, radius=1.0, tol=1e-3, scale=1.0, **options):
+        y = scale * np.random.default_rng(1).normal(size=(8, 5))
+        problem = xv.separable(design, y, lam=lam)
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.DEBUG):
+            fit = xv.solve(problem, start, over=xv.sets.L1Ball(radius), tol=tol, backend="jax", max_iter=30, **options)
+            found = fit.value, fit.w
+        return found, sum("Finished XLA compilation" in record.getMessage() for record in caplog.records)
+
+    return solve
+
+
+def test_other_numbers_compile_nothing(solved, caplog):
+    """Of the same structure: another ridge, radius, tolerance or target."""
+    _, first = solved(caplog)
+    assert first > 0
+    for other in ({"lam": 2e-2}, {"radius": 1.5}, {"tol": 1e-5}, {"scale": 1.1}):
+        assert solved(caplog, **other)[1] == 0, other
+
+
+def traced(C):
+    """Arrays of a set, its numbers among them, and the rest; None where it has no such numbers."""
+    found = trees.partition(trees.with_numbers(C, np.float32))
+    return found if len(found[0]) > len(trees.partition(C)[0]) else None
+
+
+def examples(kind):
+    cases = [(C, shape) for shape in ((6,), (3, 3)) for C in kind.examples(shape)]
+    return [(C, shape) for C, shape in cases if C.event_ndim == len(shape) and C.compiles and traced(C)]
+
+
+KINDS = [kind for name in xv.sets.__all__ if isinstance(kind := getattr(xv.sets, name), type)]
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if issubclass(k, xv.sets.Set) and k is not xv.sets.Set])
+def test_the_radius_of_a_set_may_be_traced(kind):
+    """No oracle asks for its value."""
+    for C, shape in examples(kind):
+        arrays, skeleton = traced(C)
+        draw = np.random.default_rng(0)
+        g, x = (draw.normal(size=shape).astype("float32") for _ in range(2))
+
+        def oracles(arrays, g, x, skeleton=skeleton):
+            C = skeleton.fill(arrays)
+            found = [*C.certified(g), C.violation(x)]
+            if C.has_projection:
+                found.append(C.project(x))
+            if C.has_faces:
+                found += [C.away(g, x), C.tangent(g, x), C.reach(g, x), C.slide(g, x)]
+            return [y for y in found if y is not None]
+
+        jax.eval_shape(oracles, arrays, g, x)
