@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends.loops import retry
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
@@ -129,7 +130,7 @@ class InFace(FirstOrder):
             return axpy(alpha, now.ahead, now.end), now.n + 1
 
         first = theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))
-        last = f.backend.retry(slid, going, following, first)
+        last = retry(f.backend, slid, going, following, first)
         return last.end, last.n + 1
 
 

@@ -9,6 +9,7 @@ from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way
 from xvarpro.algorithms.common import add, at, certified, moved, shorter, start_with_curvature, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
+from xvarpro.backends.loops import retry
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -89,14 +90,14 @@ class Accelerated(FirstOrder):
         origin, start = f.backend.when(way.taken, lambda _: (x, axpy(1.0, way.d, x)), (z, z))
 
         def trial(now: _Evaluation) -> tuple[Point, Leaves, Array, _Evaluation]:
-            def judge(point: Point) -> tuple[Array, Array]:
+            def assess(point: Point) -> tuple[Array, Array]:
                 d = sub(now.theta, origin)
                 bound = now.value + share * dot(now.grad, d) + (curved * now.size) * dot(d, d) + f.rounding(now.value)
                 last = xp.where(way.taken, now.size <= 0, now.n >= self.limit)
                 final = (now.n > 0) & ((point.value <= bound) | last)
                 return (now.n == 0) | (final & f.exact), final
 
-            return *f.probed(now.theta, judge, now.grad), now
+            return *f.probed(now.theta, assess, now.grad), now
 
         def following(last: tuple[Point, Leaves, Array, _Evaluation]) -> _Evaluation:
             point, grad, final, now = last
@@ -115,7 +116,7 @@ class Accelerated(FirstOrder):
         n = way.instead(0.0, 1.0, like)
         size = xp.where(way.taken, one, self.shrink * state.L)
         first = _Evaluation(start, size, state.iterate.value, state.grad, n, zero)
-        point, grad, _, now = f.backend.retry(trial, lambda last: ~last[2], following, first)
+        point, grad, _, now = retry(f.backend, trial, lambda last: ~last[2], following, first)
         return point, grad, now.size, now.n, now.calls
 
 

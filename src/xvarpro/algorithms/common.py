@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.algorithms.steps.interface import Line, Point
+from xvarpro.backends.loops import retry
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
@@ -68,7 +69,7 @@ def start_with_curvature(f: Objective, region: Region, theta: Leaves) -> tuple[I
         at = axpy(_short(theta, direction.d), direction.d, theta)
         return _Look(at, value, grad, direction, zero <= 0)
 
-    _, other, now = f.backend.retry(look, lambda last: ~last[2].second, following, first)
+    _, other, now = retry(f.backend, look, lambda last: ~last[2].second, following, first)
     iterate = _started(theta, now.value, now.direction)
     L = _estimate(theta, now.grad, other, now.direction.d)
     return iterate._replace(counts=add(iterate.counts, values=1, gradients=1)), now.grad, L
@@ -216,7 +217,7 @@ def feasible_search(
         return shorter(alpha, slope, point.value - value), n + 1
 
     one = xp.ones_like(slope)
-    return f.backend.retry(trial, rejected, following, (one, one))
+    return retry(f.backend, trial, rejected, following, (one, one))
 
 
 def shorter(alpha: Array, slope: Array, rise: Array) -> Array:

@@ -121,19 +121,6 @@ class Backend(ABC):
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
         """``while cond(state): state = body(state)``."""
 
-    def retry(
-        self,
-        trial: Callable[[State], State],
-        rejected: Callable[[State], Array],
-        following: Callable[[State], State],
-        first: State,
-    ) -> State:
-        """``last = trial(first)``, then ``last = trial(following(last))`` while ``rejected(last)``.
-
-        A compiled loop holds `trial` once, and calls `following` of accepted trials too.
-        """
-        return self.while_loop(rejected, lambda last: trial(following(last)), trial(first))
-
     @abstractmethod
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         """``fun(state) if condition else state``, for a 0-d condition."""

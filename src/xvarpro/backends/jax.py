@@ -155,23 +155,6 @@ class JaxBackend(SuiteHooks, EagerBackend):
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
         return jax.lax.while_loop(cond, body, state) if _tracing() else super().while_loop(cond, body, state)
 
-    def retry(
-        self,
-        trial: Callable[[State], State],
-        rejected: Callable[[State], Array],
-        following: Callable[[State], State],
-        first: State,
-    ) -> State:
-        if not _tracing():
-            return super().retry(trial, rejected, following, first)
-        blank = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), jax.eval_shape(trial, first))
-
-        def body(carry: tuple[State, State, Array]) -> tuple[State, State, Array]:
-            last = trial(carry[0])
-            return following(last), last, rejected(last)
-
-        return jax.lax.while_loop(lambda carry: carry[2], body, (first, blank, xp.asarray(True)))[1]
-
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         return jax.lax.cond(condition, fun, lambda x: x, state) if _tracing() else super().when(condition, fun, state)
 

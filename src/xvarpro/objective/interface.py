@@ -57,11 +57,11 @@ class Objective(ABC):
         """
 
     def probed(
-        self, theta: Leaves, judge: Callable[[Any], tuple[Array, Array]], grad: Leaves
+        self, theta: Leaves, assess: Callable[[Any], tuple[Array, Array]], grad: Leaves
     ) -> tuple[Any, Leaves, Array]:
-        """The point at theta; the gradient there where the first of ``judge(point)`` holds, else `grad`; the second."""
+        """The point at theta; the gradient there where the first of ``assess(point)`` holds, else `grad`; the second."""
         point = self.point(theta, ahead=True)
-        wanted, verdict = judge(point)
+        wanted, verdict = assess(point)
         return point, self.backend.when(wanted, lambda _: self.gradient(point), grad), verdict
 
     @abstractmethod

@@ -39,13 +39,13 @@ class Reduced(InMemory):
         return self.point_of(theta, outputs)._replace(recorded=recorded)
 
     def probed(
-        self, theta: Leaves, judge: Callable[[Point], tuple[Array, Array]], grad: Leaves
+        self, theta: Leaves, assess: Callable[[Point], tuple[Array, Array]], grad: Leaves
     ) -> tuple[Point, Leaves, Array]:
         if not self.backend.compiled:
-            return super().probed(theta, judge, grad)
+            return super().probed(theta, assess, grad)
         outputs, pullback = self.linearise(theta)
         point = self.point_of(theta, outputs)
-        wanted, verdict = judge(point)
+        wanted, verdict = assess(point)
 
         def gradient(_: Leaves) -> Leaves:
             return pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from xvarpro.algorithms.steps.interface import Line, Point, Search
+from xvarpro.backends.loops import retry
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
@@ -129,6 +130,6 @@ def backtrack_by_slope(
 
     n = one if trials is None else trials + 1
     first = memory, n, zero, zero if rise is None else rise, zero if promised is None else promised
-    last = line.backend.retry(trial, lambda t: (t.n <= limit) & ~t.accepted, following, first)
+    last = retry(line.backend, trial, lambda t: (t.n <= limit) & ~t.accepted, following, first)
     kept = xp.where(last.n > limit, memory, last.memory)
     return Search(last.alpha, last.point, kept, last.n, last.n_gradients)
