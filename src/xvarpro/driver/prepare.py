@@ -156,14 +156,14 @@ def prepare(
 
 
 def partition(backend: Backend, dtype: str, obj: Any) -> tuple[Leaves, trees.Skeleton]:
-    """Arrays of problem, region or algorithm, and the rest; numbers that are not to be compiled are among the arrays."""
+    """Arrays of problem, region or algorithm, and the rest; numbers that are not compiled are among the arrays."""
     if backend.compiled:
         obj = trees.with_numbers(obj, lambda x: np.asarray(x, dtype))
     return trees.partition(obj)
 
 
 def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
-    """The largest relative violation of any set, 0-d, in one piece where the backend compiles: by NumPy or a program."""
+    """The largest relative violation of any set, 0-d; where the backend compiles, by NumPy or in one program."""
     if not (backend.compiled and all(C.compiles for _, C in region.constrained)):
         return region.violation(theta)
     x = exchange.readable(*theta)

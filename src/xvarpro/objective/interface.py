@@ -59,7 +59,7 @@ class Objective(ABC):
     def probed(
         self, theta: Leaves, assess: Callable[[Any], tuple[Array, Array]], grad: Leaves
     ) -> tuple[Any, Leaves, Array]:
-        """The point at theta; the gradient there where the first of ``assess(point)`` holds, else `grad`; the second."""
+        """Point at theta, gradient there where the first of ``assess(point)`` holds, else `grad`, and the second."""
         point = self.point(theta, ahead=True)
         wanted, verdict = assess(point)
         return point, self.backend.when(wanted, lambda _: self.gradient(point), grad), verdict
