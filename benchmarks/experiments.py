@@ -40,13 +40,17 @@ def shown(name: str, case: Mapping[str, Any]) -> str:
 
 
 def duels(summary: Mapping[str, Any]) -> Iterator[str]:
-    """The default and the best of the package against the best rival."""
+    """The default and the best of the package against the rivals."""
     shown = dict.fromkeys(["xvarpro's default", summary["best"]])
     for duel in summary["duels"]:
         if duel["method"] in shown and duel["rivals"]:
-            low, high = duel["speedup_range"]
-            end = f"{duel['excess']:+.2%} ({duel['excess_range'][0]:+.2%} to {duel['excess_range'][1]:+.2%})"
-            yield f"{duel['method']} | {end} | {duel['speedup']:.2g} ({low:.2g} to {high:.2g})"
+            cells = [ranged(duel["excess"], "{:+.2%}")]
+            cells += ["neither" if x is None else ranged(x, "{:.2g}") for x in duel["speedup"].values()]
+            yield f"{duel['method']} | {' | '.join(cells)}"
+
+
+def ranged(x: Mapping[str, float], form: str) -> str:
+    return "{} ({} to {})".format(*(form.format(x[key]) for key in ("median", "min", "max")))
 
 
 def claim(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -79,8 +83,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     rivals = [
-        "| command | method | ends over the best rival | times as fast to where it ended |",
-        "|---|---|---|---|",
+        "| command | method | over the best rival, equal time | times as fast to 1.1 | to 1.01 | to 1.001 |",
+        "|---|---|---|---|---|---|",
     ]
     claims = [
         "| command | rival | paper's method over it, equal time | equal iterations |",

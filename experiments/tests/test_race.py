@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from xvarpro_experiments import datasets, dictionary, race
 from xvarpro_experiments.descent import Budget
-from xvarpro_experiments.methods import Curve, Method, Outcome, Solver, Tuned, tune
+from xvarpro_experiments.methods import Curve, Method, Outcome, Solver, Tuned
 from xvarpro_experiments.race import Experiment, Race
 from xvarpro_experiments.rivals import IPALM, JointProjectedGradient
 
@@ -79,25 +79,51 @@ def test_measures_are_taken_of_the_iterates_that_were_kept(found):
         assert o.measured["codes"].value[-1] == pytest.approx(np.sum(W), rel=1e-6)
 
 
-def test_tune_takes_the_first_of_the_best_and_drops_what_is_not_finite():
-    scores = {1.0: math.nan, 2.0: 5.0, 3.0: 4.0, 4.0: 4.0, 5.0: math.inf, 6.0: -math.inf}
-    assert tune(scores, scores.__getitem__) == 3.0
-
-
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_time_ends_every_method(method):
     o = method.run(small().task(0), Budget(None, 0.02))
     assert o.status in (Status.TIME_LIMIT, Status.CONVERGED)
 
 
-def test_a_method_is_tuned_on_the_first_seed_only(monkeypatch):
+def test_a_method_is_tuned_once_by_the_worst_of_the_starts():
     candidates = tuple(JointProjectedGradient(scale=10.0**k) for k in (-4, 0))
     rival = Tuned("PG, tuned", candidates=candidates)
     found = race.run(small((METHODS[0], rival)), Budget(10, 60.0), seeds=(0, 1))
     runs = found.of("PG, tuned")
     assert [o.run_as for o in runs] == [runs[0].run_as] * 2
-    scores = [c.run(small().task(0), Budget(2, 60.0)).objective for c in candidates]
+    scores = [max(c.run(small().task(s), Budget(10, 60.0)).objective for s in (0, 1)) for c in candidates]
     assert f"scale={candidates[int(np.argmin(scores))].scale!r}" in runs[0].run_as
+
+
+class Scripted(Method):
+    """A method whose objectives are given: after a fifth of the budget, and after all of it."""
+
+    def __init__(self, name, short, long):
+        super().__init__(name, "rival")
+        object.__setattr__(self, "values", {2: short, 10: long})
+
+    def run(self, task, budget):
+        values = self.values[budget.iterations]
+        o = outcome(self.name, "rival", range(len(values)), range(len(values)), values)
+        return replace(o, objective=min(values), curve=o.curve.lowest(), last=values[-1])
+
+
+def test_a_candidate_that_oscillates_is_discarded():
+    early = Scripted("early", [9.0, 3.0], [9.0, 3.0, 8.0])
+    good = Scripted("good", [9.0, 4.0], [9.0, 4.0, 3.5])
+    last = Scripted("last", [9.0, 5.0], [9.0, 5.0, 3.0])
+    never = Scripted("never", [9.0, 6.0], [9.0, 6.0, 1.0])
+    tuned = Tuned("tuned", candidates=(early, good, last, never)).tuned([small().task(0)], Budget(10, 60.0))
+    assert tuned.values is last.values, "the better of the first two that end where they are lowest"
+    alone = Tuned("tuned", candidates=(early,)).tuned([small().task(0)], Budget(10, 60.0))
+    assert alone.values is early.values
+
+
+def test_a_method_is_judged_by_its_best_iterate():
+    o = Scripted("x", [9.0, 3.0, 8.0], []).run(None, Budget(2))
+    assert o.oscillates
+    assert o.curve.at("iterations", 2) == o.objective == 3.0
+    assert Curve(*(np.asarray([0.0, 1.0]),) * 2, np.asarray([math.nan, 1.0])).lowest().value[-1] == 1.0
 
 
 def test_a_solver_may_have_a_set_of_its_own():
@@ -138,18 +164,19 @@ def test_readings_are_taken_where_all_have_been():
     assert raced(early).common(0, "seconds") == 0.1
 
 
-def test_a_duel_counts_the_first_rival_to_where_the_best_one_ended():
+def test_a_duel_is_over_common_targets():
     ours = outcome("ours", "ours", [0, 1, 2], [0.0, 1.0, 2.0], [9.0, 4.0, 3.0])
-    one = outcome("one", "rival", [0, 1, 2], [0.0, 5.0, 8.0], [9.0, 7.0, 4.0])
+    one = outcome("one", "rival", [0, 1, 2], [0.0, 5.0, 8.0], [9.0, 7.0, 3.2])
     two = outcome("two", "rival", [0, 1], [0.0, 9.0], [9.0, 5.0])
-    duel = raced(ours, one, two).duel("ours")
-    assert duel["excess"] == pytest.approx(3 / 4 - 1)
-    assert duel["speedup"] == pytest.approx(8.0)
-    assert duel["first_or_tied"]
+    found = raced(ours, one, two)
+    assert found.target(0, 0.1) == pytest.approx(3.3)
+    assert found.seconds_to("one", 0.1) == [8.0]
+    duel = found.duel("ours")
+    assert duel["excess"]["median"] == pytest.approx(3 / 9 - 1), "at the 2 s that all have run for"
+    assert duel["speedup"][0.1]["median"] == pytest.approx(4.0)
+    assert duel["speedup"][0.01]["median"] == pytest.approx(4.5), "a bound: no rival arrives in its 9 s"
     worse = outcome("ours", "ours", [0, 1], [0.0, 1.0], [9.0, 6.0])
-    lost = raced(worse, one).duel("ours")
-    assert lost["speedup"] == 0
-    assert not lost["first_or_tied"]
+    assert raced(worse, one).duel("ours")["speedup"][0.1]["median"] == 0
     assert raced(worse).duel("ours")["rivals"] == 0
 
 

@@ -18,7 +18,7 @@ from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import datasets, figures, race, report
 from xvarpro_experiments.descent import Budget
-from xvarpro_experiments.methods import TUNING
+from xvarpro_experiments.methods import STARTS, TUNING
 from xvarpro_experiments.race import Experiment
 
 Command: TypeAlias = Callable[..., dict[str, Any]]
@@ -159,7 +159,10 @@ def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: ra
     )
     starts = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     where = config.get("device") or next(iter(framework.devices()))
-    tuning = f"from the first start: each candidate for {TUNING:.0%} of the budget, the best two for all of it"
+    tuning = (
+        f"each candidate for {TUNING:.0%} of the budget from the first start, "
+        f"then the best two that do not oscillate for all of it, from {min(STARTS, len(seeds))} starts"
+    )
     return [
         *experiment.facts.items(),
         ("budget", f"{limit}; {starts}"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from xvarpro_experiments.checks import one_of
 from xvarpro_experiments.descent import Budget, Descent, Machine, Point
 from xvarpro_experiments.trees import Tree, arrays, is_finite
 
-T = TypeVar("T")
-
-TUNING = 0.2  # of the budget, for every candidate
+TUNING = 0.2  # of the budget, for the first trial of every candidate
+STARTS = 3  # from which finalists of a grid run, at most
+COARSE = 2.0  # spacing of the iterates that are looked at there
+OSCILLATES = 0.01  # relative: a candidate whose objective ends that far above its lowest is discarded
 FAMILIES = ("paper", "ours", "rival", "floor")  # a floor is no method, but a line that others are measured against
 DEFAULT = "xvarpro's default"  # the name of `algorithm=None` in every table
 
@@ -75,6 +76,10 @@ class Curve(NamedTuple):
         found = np.flatnonzero(self.value <= target)
         return float(self.seconds[found[0]]) if found.size else math.inf
 
+    def lowest(self) -> Curve:
+        """The smallest value so far: what someone has who keeps the best iterate."""
+        return self._replace(value=np.fmin.accumulate(self.value))
+
     @classmethod
     def along(cls, points: Sequence[Point], values: Sequence[float]) -> Curve:
         """Values that were found at points of a run."""
@@ -106,8 +111,6 @@ class Task:
         Smallest value of the objective, where it is known.
     backend, device : str, optional
         As in `xvarpro.solve`.
-    followed : bool
-        Whether iterates on the way are evaluated, or the end alone.
     """
 
     problem: Problem
@@ -119,7 +122,6 @@ class Task:
     optimum: float | None = None
     backend: str | None = None
     device: str | None = None
-    followed: bool = True
 
     @property
     def machine(self) -> Machine:
@@ -155,24 +157,26 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A method's run, and what was measured at the iterate it ended with.
+    """A method's run, judged by the best of its iterates.
 
     Attributes
     ----------
     method, family : str
     theta : pytree of NumPy arrays or None
-        None of a method whose unknowns are others.
+        The best iterate that was kept; None of a method whose unknowns are others.
     objective : float
         Reduced objective at theta.
     status : Status
     curve : Curve
-        Reduced objective of the iterates.
+        The smallest reduced objective so far.
     measured : mapping of str to Curve
         The measures of the task at iterates that were kept.
     run_as : str
         The method as it was run, its tuned numbers included.
     own_objective, gap, violation : float
         The method's own objective, the gap and the relative infeasibility of theta; NaN where there is none.
+    last : float
+        Reduced objective of the last iterate; NaN where it is not finite.
     iterations : int
     seconds, setup_seconds : float
     fit : Result or None
@@ -190,10 +194,16 @@ class Outcome:
     own_objective: float = math.nan
     gap: float = math.nan
     violation: float = 0.0
+    last: float = math.nan
     iterations: int = 0
     seconds: float = 0.0
     setup_seconds: float = 0.0
     fit: Result | None = None
+
+    @property
+    def oscillates(self) -> bool:
+        """Whether it ended clearly above the best of its iterates, or not at a number."""
+        return not self.last <= self.objective + OSCILLATES * abs(self.objective)
 
     @property
     def settled(self) -> bool:
@@ -232,8 +242,8 @@ class Method(ABC):
     def __post_init__(self) -> None:
         one_of("family", self.family, FAMILIES)
 
-    def tuned(self, task: Task, budget: Budget) -> Method:
-        """The method with the numbers that a task and a budget choose; itself where there is nothing to tune."""
+    def tuned(self, tasks: Sequence[Task], budget: Budget) -> Method:
+        """The method with the numbers that tasks and a budget choose; itself where there is nothing to tune."""
         return self
 
     @abstractmethod
@@ -250,24 +260,25 @@ class Method(ABC):
         own_objective: float = math.nan,
     ) -> Outcome:
         """The outcome of a run by the iterates that it kept, the last one its end."""
-        iterations, seconds, theta, _ = points[-1]
-        points = points if task.followed else points[-1:]
         seen = [task.certify(p.theta) for p in points]
-        end = seen[-1]
+        curve = Curve.along(points, [math.nan if c is None else c.value for c in seen])
+        best = min(range(len(seen)), key=lambda i: (not math.isfinite(curve.value[i]), curve.value[i]))
+        end = seen[best]
         fit = None if end is None else end.fit
         return Outcome(
             method=self.name,
             family=self.family,
-            theta=None if end is None else theta,
+            theta=None if end is None else points[best].theta,
             objective=math.nan if end is None else end.value,
             own_objective=own_objective,
             gap=math.nan if end is None else end.gap,
             violation=math.nan if end is None else 0.0 if fit is None else fit.verified.violation,
-            iterations=iterations,
-            seconds=seconds,
+            last=float(curve.value[-1]),
+            iterations=points[-1].iteration,
+            seconds=points[-1].seconds,
             setup_seconds=setup_seconds,
-            status=Status.NON_FINITE if end is None else status,
-            curve=Curve.along(points, [math.nan if c is None else c.value for c in seen]),
+            status=Status.NON_FINITE if seen[-1] is None else status,
+            curve=curve.lowest(),
             measured=measured(task, points, seen, problem),
             run_as=repr(self),
             fit=fit,
@@ -326,8 +337,10 @@ class Solver(Method):
         done = replace(done, run_as=fit.algorithm, fit=fit)
         if own is not None:
             return done
-        curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value)
-        return replace(done, objective=fit.value, gap=fit.gap, violation=fit.verified.violation, curve=curve)
+        curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value).lowest()
+        return replace(
+            done, objective=fit.value, theta=fit.theta, gap=fit.gap, violation=fit.verified.violation, curve=curve
+        )
 
 
 OURS: tuple[Method, ...] = (
@@ -343,38 +356,36 @@ OURS: tuple[Method, ...] = (
 class Tuned(Method):
     """The best of several methods.
 
-    Each candidate runs for `TUNING` of the budget, the best two for all of it, since a step may diverge late, and the
-    one whose reduced objective is lowest is chosen.
+    Each candidate runs from the first start for `TUNING` of the budget. In the order in which they ended they then run
+    for all of it, from up to `STARTS` starts, until two have ended where they were lowest: a step may diverge late. The
+    one whose worst start is lowest is chosen.
     """
 
     family: str = "rival"
     candidates: tuple[Method, ...] = field(default=(), repr=False)
 
-    def tuned(self, task: Task, budget: Budget) -> Method:
+    def tuned(self, tasks: Sequence[Task], budget: Budget) -> Method:
         part = None if budget.iterations is None else max(1, round(TUNING * budget.iterations))
-        blind = replace(task, measures={}, followed=False)
+        blind = [replace(task, measures={}) for task in tasks[:STARTS]]
 
-        def end(each: Method, budget: Budget) -> float:
-            return each.run(blind, budget).objective
+        def worst(each: Method, tasks: Sequence[Task], budget: Budget) -> float:
+            found = [each.run(task, budget) for task in tasks]
+            return math.inf if any(o.oscillates for o in found) else max(o.objective for o in found)
 
-        scores = [end(each, Budget(part, TUNING * budget.seconds)) for each in self.candidates]
-        first = tune(range(len(scores)), scores.__getitem__)
-        second = tune([i for i in range(len(scores)) if i != first] or [first], scores.__getitem__)
-        best = tune([self.candidates[first], self.candidates[second]], lambda each: end(each, budget))
+        first = Budget(part, TUNING * budget.seconds, COARSE)
+        ranked = sorted(self.candidates, key=lambda each: worst(each, blind[:1], first))
+        finalists: list[tuple[float, Method]] = []
+        for each in ranked:
+            value = worst(each, blind, replace(budget, spacing=COARSE))
+            if math.isfinite(value):
+                finalists.append((value, each))
+            if len(finalists) == 2:
+                break
+        best = min(finalists, key=lambda found: found[0])[1] if finalists else ranked[0]
         return replace(best, name=self.name, family=self.family)
 
     def run(self, task: Task, budget: Budget) -> Outcome:
-        return self.tuned(task, budget).run(task, budget)
-
-
-def tune(candidates: Iterable[T], score: Callable[[T], float]) -> T:
-    """The candidate with the smallest score, the first of equals; one that is not finite loses."""
-
-    def key(candidate: T) -> tuple[bool, float]:
-        value = score(candidate)
-        return not math.isfinite(value), value
-
-    return min(candidates, key=key)
+        return self.tuned([task], budget).run(task, budget)
 
 
 class Kept:

@@ -17,10 +17,9 @@ import xvarpro as xv
 from xvarpro import Comparison, Result, Status
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.descent import Budget
-from xvarpro_experiments.methods import Curve, Method, Outcome, Task
+from xvarpro_experiments.methods import STARTS, Curve, Method, Outcome, Task
 
-REACHED = 1e-3  # relative: a value counts as reached that close to it
-TIED = 1e-3  # relative: objectives that close are a tie, where the spread over starts is not wider
+TARGETS = (0.1, 0.01, 0.001)  # relative distances from the best value known at which methods are timed
 
 
 @dataclass(frozen=True)
@@ -104,46 +103,47 @@ class Race:
             ]
         )
 
-    def target(self, seed: int) -> float:
-        """Where the best rival ended, to `REACHED`; NaN where there is none."""
-        ends = [o.objective for o in self.outcomes[seed] if o.family == "rival" and math.isfinite(o.objective)]
-        return min(ends) + REACHED * abs(min(ends)) if ends else math.nan
+    def target(self, seed: int, above: float) -> float:
+        """A value that far above the best one known from a start: the optimum, or the lowest of all methods."""
+        known = [o.objective for o in self.outcomes[seed] if o.family != "floor" and math.isfinite(o.objective)]
+        optimum = self.optima[seed]
+        best = min(known, default=math.nan) if optimum is None else optimum
+        return best + above * abs(best)
 
-    def to_rival(self, name: str) -> float:
-        """Seconds to where the best rival ended, median over the seeds: inf for never, NaN where there is no rival."""
-        if not any(method.family == "rival" for method in self.experiment.methods):
-            return math.nan
-        times = [
-            o.curve.reached(self.target(s)) for s, found in self.outcomes.items() for o in found if o.method == name
+    def seconds_to(self, name: str, above: float) -> list[float]:
+        """A method's time to `target`, by seed; inf for never."""
+        return [
+            next(o for o in found if o.method == name).curve.reached(self.target(seed, above))
+            for seed, found in self.outcomes.items()
         ]
-        return sorted(times)[len(times) // 2]  # a mean of two would make inf of one
 
     def duel(self, name: str) -> dict[str, Any]:
-        """A method against the best rival, over the seeds: where both ended, which was sooner where the rival ended.
+        """A method against all rivals, over the seeds: its objective over the lowest of theirs at equal time, and, for
+        each target that somebody reached, the time of the first of them over its own.
 
-        The time of the rivals is that of the first of them to reach the best one's end.
+        Where no rival arrives, the length of their runs is a lower bound of their time; 0 is for a method that never
+        arrives.
         """
-        ends, speedups = [], []
-        for seed, found in self.outcomes.items():
-            target = self.target(seed)
-            if not math.isfinite(target):
-                continue
-            ours = next(o for o in found if o.method == name)
-            rivals = [o for o in found if o.family == "rival" and math.isfinite(o.objective)]
-            lowest = min(o.objective for o in rivals)
-            ends.append((ours.objective - lowest) / abs(lowest))
-            first = min(o.curve.reached(target) for o in rivals)
-            speedups.append(first / max(ours.curve.reached(target), 1e-9))
-        if not ends:
+        rivals = [m.name for m in self.experiment.methods if m.family == "rival"]
+        if not rivals:
             return {"method": name, "rivals": 0}
+        lowest = np.nanmin([self.readings(rival, "seconds") for rival in rivals], axis=0)
+        speedups = {}
+        for above in TARGETS:
+            first = np.min([self.seconds_to(rival, above) for rival in rivals], axis=0)
+            longest = [max(o.seconds for o in found if o.method in rivals) for found in self.outcomes.values()]
+            own = self.seconds_to(name, above)
+            found = [
+                min(theirs, limit) / max(ours, 1e-9)
+                for theirs, limit, ours in zip(first, longest, own, strict=True)
+                if math.isfinite(min(theirs, ours))
+            ]
+            speedups[above] = spread(found) if found else None
         return {
             "method": name,
-            "rivals": sum(m.family == "rival" for m in self.experiment.methods),
-            "excess": float(np.median(ends)),
-            "excess_range": [float(min(ends)), float(max(ends))],
-            "speedup": float(np.median(speedups)),
-            "speedup_range": [float(min(speedups)), float(max(speedups))],
-            "first_or_tied": float(np.median(ends)) <= TIED,
+            "rivals": len(rivals),
+            "excess": spread(self.readings(name, "seconds") / lowest - 1),
+            "speedup": speedups,
         }
 
     def record(self) -> dict[str, Any]:
@@ -172,6 +172,9 @@ class Race:
             "at_equal_iterations": spread(self.readings(name, "iterations")),
             "objective": spread([o.objective for o in found]),
             "relative_gap": spread([o.record()["relative_gap"] for o in found]),
+            "seconds_to": {
+                above: [t if math.isfinite(t) else None for t in self.seconds_to(name, above)] for above in TARGETS
+            },
             "infeasibility": float(max(o.violation for o in found)),
             "iterations": spread([o.iterations for o in found]),
             "measures": {
@@ -194,7 +197,7 @@ def run(
     folder: Path | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> Race:
-    """Every method from every seed; what there is to tune is tuned on the first one.
+    """Every method from every seed; what there is to tune is tuned on the first few.
 
     Parameters
     ----------
@@ -231,7 +234,7 @@ def run(
             if kept is None:
                 announce(f"seed {seed}, {i}/{len(experiment.methods)}: {method.name}")
                 if method.name not in chosen:
-                    chosen[method.name] = method.tuned(experiment.task(seeds[0]), budget)
+                    chosen[method.name] = method.tuned([experiment.task(s) for s in seeds[:STARTS]], budget)
                 kept = chosen[method.name].run(task, budget)
                 if shelf is not None:
                     shelf.keep(seed, kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,7 @@ def race(screen: Console, found: Race) -> Table:
     record, best = found.record(), found.best().method
     several = len(found.outcomes) > 1
     numbers = ["equal time", "equal iter.", "end", *(["spread"] if several else [])]
-    numbers += ["rel. gap", "infeas.", "iter.", "s to rival", "live"]
+    numbers += ["rel. gap", "infeas.", "iter.", "s to 1 %", "live"]
     out = tables.table(screen, "method", *numbers, right=numbers, wrap="method")
     for m in record["methods"]:
         end, live = m["objective"], found.of(m["method"])[0].record()
@@ -28,7 +28,7 @@ def race(screen: Console, found: Race) -> Table:
         if several:
             cells.append(_small((end["max"] - end["min"]) / abs(end["median"]) if end["median"] else math.nan))
         cells += [_small(m["relative_gap"]["median"]), _small(m["infeasibility"]), f"{m['iterations']['median']:.0f}"]
-        cells.append("" if m["family"] == "floor" else _seconds(found.to_rival(m["method"])))
+        cells.append("" if m["family"] == "floor" else _seconds(middle(found.seconds_to(m["method"], 0.01))))
         cells.append(f"{live['live']}/{live['units']}" if (live["units"] or -1) > 0 else "")
         out.add_row(m["method"], *cells, style="bold" if m["method"] == best else "")
     return out
@@ -63,10 +63,10 @@ def legend(found: Race) -> str:
     iterations = min(found.common(seed, "iterations") for seed in found.outcomes)
     several = " Medians over the starts; spread: largest minus smallest, relative." if len(found.outcomes) > 1 else ""
     return (
-        f"equal time, equal iter., end: reduced objective after {seconds:.3g} s, after {iterations:.0f} iterations, "
-        "where the method ended, with the w that is optimal for its theta; rel. gap: Frank-Wolfe gap there over the "
-        "objective; infeas.: how far theta is outside its set, relative; s to rival: seconds to where the best rival "
-        f"ended, within 0.1 %; live: columns of the design that are not zero.{several}"
+        f"equal time, equal iter., end: lowest reduced objective after {seconds:.3g} s, after {iterations:.0f} "
+        "iterations, of the whole run, with the w that is optimal for each theta; rel. gap: Frank-Wolfe gap there over "
+        "the objective; infeas.: how far theta is outside its set, relative; s to 1 %: seconds to within 1 % of the "
+        f"best value that any method found from that start; live: columns of the design that are not zero.{several}"
     )
 
 
@@ -83,13 +83,17 @@ def duel(found: Race) -> list[str]:
     out = []
     for d in (found.duel(name) for name in names):
         if d["rivals"]:
-            out.append(
-                f"{d['method']} against the best rival: ends {d['excess']:+.2%}, "
-                f"reaches the rival's end {d['speedup']:.2g} times as fast"
-                if d["speedup"] > 0
-                else f"{d['method']} against the best rival: ends {d['excess']:+.2%}, never where the rival ended"
-            )
+            out.append(f"{d['method']} against the rivals: {d['excess']['median']:+.2%} at equal time; {_sooner(d)}")
     return out
+
+
+def _sooner(duel: Mapping[str, Any]) -> str:
+    times = duel["speedup"][0.01]
+    if times is None:
+        return "neither came within 1 % of the best value known"
+    if not times["median"]:
+        return "a rival came within 1 % of the best value known, and it did not"
+    return f"within 1 % of the best value known {times['median']:.2g} times as fast as the first of them"
 
 
 def endings(found: Race) -> list[str]:
@@ -118,6 +122,11 @@ def sanity(screen: Console, found: Mapping[str, Any]) -> Table:
 def number(x: float) -> str:
     """An objective, as a table shows it."""
     return f"{x:.1f}" if 1000 <= abs(x) < 1e8 else f"{x:.5g}"
+
+
+def middle(x: Sequence[float]) -> float:
+    """The median, the later of two: a mean would make inf of one."""
+    return sorted(x)[len(x) // 2]
 
 
 def _seconds(x: float) -> str:
