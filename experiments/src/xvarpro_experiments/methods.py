@@ -213,7 +213,7 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """What the table and the summary show."""
         verified = None if self.fit is None else self.fit.verified
-        hidden = ("theta", "violation", "status", "curve", "measured", "fit")
+        hidden = ("theta", "last", "violation", "status", "curve", "measured", "fit")
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in hidden} | {
             "start_gap": None if self.fit is None else float(self.fit.trace.gap[0]),
             "relative_gap": self.gap / abs(self.objective) if self.objective else math.nan,
