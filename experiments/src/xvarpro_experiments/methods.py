@@ -77,7 +77,7 @@ class Curve(NamedTuple):
         return float(self.seconds[found[0]]) if found.size else math.inf
 
     def lowest(self) -> Curve:
-        """The smallest value so far: what someone has who keeps the best iterate."""
+        """The smallest value so far, that of the best iterate."""
         return self._replace(value=np.fmin.accumulate(self.value))
 
     @classmethod
@@ -157,7 +157,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A method's run, judged by the best of its iterates.
+    """A method's run, measured by the best of its iterates.
 
     Attributes
     ----------

@@ -119,7 +119,7 @@ class Race:
 
     def duel(self, name: str) -> dict[str, Any]:
         """A method against all rivals, over the seeds: its objective over the lowest of theirs at equal time, and, for
-        each target that somebody reached, the time of the first of them over its own.
+        each target that one of them reached, the time of the first of them over its own.
 
         Where no rival arrives, the length of their runs is a lower bound of their time; 0 is for a method that never
         arrives.
