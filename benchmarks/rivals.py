@@ -1,6 +1,6 @@
 """The default against joint methods on MNIST (784 x 3000) with 128 atoms, at two scalings of the units.
 
-A race of `xvarpro run dictionary`: every method is measured by the lowest reduced objective so far, on one axis of time,
+A race of `xvarpro run dictionary`: every method is measured by the lowest reduced objective so far on one axis of time,
 set-up and compression included. Rivals run uncompressed, as a user would write them, tuned at this budget by the worst
 of three starts. Targets are 1.1, 1.01 and 1.001 times the lowest value that any method found from the same start.
 
