@@ -163,9 +163,9 @@ class Outcome:
     ----------
     method, family : str
     theta : pytree of NumPy arrays or None
-        The best iterate that was kept; None of a method whose unknowns are others.
+        Where it ended; None of a method whose unknowns are others.
     objective : float
-        Reduced objective at theta.
+        The smallest reduced objective of its iterates.
     status : Status
     curve : Curve
         The smallest reduced objective so far.
@@ -176,7 +176,7 @@ class Outcome:
     own_objective, gap, violation : float
         The method's own objective, the gap and the relative infeasibility of theta; NaN where there is none.
     last : float
-        Reduced objective of the last iterate; NaN where it is not finite.
+        Reduced objective at theta; NaN where it is not finite.
     iterations : int
     seconds, setup_seconds : float
     fit : Result or None
@@ -262,14 +262,13 @@ class Method(ABC):
         """The outcome of a run by the iterates that it kept, the last one its end."""
         seen = [task.certify(p.theta) for p in points]
         curve = Curve.along(points, [math.nan if c is None else c.value for c in seen])
-        best = min(range(len(seen)), key=lambda i: (not math.isfinite(curve.value[i]), curve.value[i]))
-        end = seen[best]
+        end = seen[-1]
         fit = None if end is None else end.fit
         return Outcome(
             method=self.name,
             family=self.family,
-            theta=None if end is None else points[best].theta,
-            objective=math.nan if end is None else end.value,
+            theta=None if end is None else points[-1].theta,
+            objective=float(curve.lowest().value[-1]),
             own_objective=own_objective,
             gap=math.nan if end is None else end.gap,
             violation=math.nan if end is None else 0.0 if fit is None else fit.verified.violation,
@@ -277,7 +276,7 @@ class Method(ABC):
             iterations=points[-1].iteration,
             seconds=points[-1].seconds,
             setup_seconds=setup_seconds,
-            status=Status.NON_FINITE if seen[-1] is None else status,
+            status=Status.NON_FINITE if end is None else status,
             curve=curve.lowest(),
             measured=measured(task, points, seen, problem),
             run_as=repr(self),
@@ -338,9 +337,8 @@ class Solver(Method):
         if own is not None:
             return done
         curve = Curve(np.arange(fit.n_iter + 1), fit.trace.seconds, fit.trace.value).lowest()
-        return replace(
-            done, objective=fit.value, theta=fit.theta, gap=fit.gap, violation=fit.verified.violation, curve=curve
-        )
+        done = replace(done, objective=fit.value, last=fit.value, curve=curve)
+        return replace(done, gap=fit.gap, violation=fit.verified.violation)
 
 
 OURS: tuple[Method, ...] = (
