@@ -98,7 +98,8 @@ class Regions(Struct):
                 share = xp.minimum(share, C.reach(way, at))
             else:  # bounds of each entry: what the projection leaves of it
                 end = at + way
-                kept = xp.where(C.project(end) == end, xp.ones_like(way), (C.project(end) - at) / or_one(way))
+                inside = (way == 0) | (C.project(end) == end)
+                kept = xp.where(inside, xp.ones_like(way), (C.project(end) - at) / or_one(way))
                 share = xp.minimum(share, xp.min(xp.reshape(kept, (x.shape[0], -1)), axis=1))
         return xp.maximum(share, xp.zeros_like(share))
 
