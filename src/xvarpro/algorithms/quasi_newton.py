@@ -56,6 +56,10 @@ class QuasiNewton(Algorithm):
         checks.whole(self, "limit", 1)
 
     @property
+    def monotone(self) -> bool:
+        return self.first_order.monotone
+
+    @property
     @abstractmethod
     def first_order(self) -> FirstOrder:
         """The method that quasi-Newton steps take turns with."""

@@ -108,6 +108,10 @@ class Reseeded(Algorithm):
     def certifies_every_iteration(self) -> bool:
         return self.inner.certifies_every_iteration
 
+    @property
+    def monotone(self) -> bool:
+        return self.inner.monotone
+
     def init(self, f: Objective, region: Region, theta: Leaves) -> ReseededState:
         at = self._position(theta)
         if at is not None and (rows := self._columns(theta[at]).shape[0]) != f.target_shape[0]:

@@ -226,8 +226,8 @@ class Run:
         floats = self.prepared.backend.to_floats([last.value, best.value, self.operands[1]])
         value, lowest, floor = np.asarray(floats, dtype=self.prepared.dtype)
         margin = noise(np.asarray(lowest), np.asarray(floor))
-        # written so that an objective that is not finite is worse
-        if not value <= lowest + margin:
+        # written so that an objective that is not finite is worse; a certificate counts more than rounding
+        if not value <= lowest + (margin if self.status.success else 0):
             return best, float(lowest), float(margin)
         return last, float(value), float(margin)
 
