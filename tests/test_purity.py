@@ -54,6 +54,16 @@ def test_a_random_batch_is_refused(name):
         xv.solve_many(problem, np.tile(START, (2, 1)), backend=name)
 
 
+def test_a_random_layer_of_jax_is_refused():
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(0)
+    problem = xv.separable(lambda theta, data: decays(theta, data) * float(rng.normal()), lambda theta, data: data["y"])
+    layer = xv.layers.jax.solve(problem, jnp.array([0.5, 8.0], dtype="float32"))
+    with pytest.raises(ModelError, match="pure function"):
+        layer({"t": jnp.asarray(T, dtype="float32"), "y": jnp.asarray(SIGNAL, dtype="float32")})
+
+
 @pytest.mark.parametrize("name", ["numpy", "torch", "array-api-strict"])
 def test_rounding_of_another_order_of_sums_is_allowed(name):
     assert solve(Changing(1.0, 1 + 1e-14, 1.0), name).success

@@ -99,6 +99,10 @@ class InMemory(Objective):
             self.structure.check(outputs)
         return outputs
 
+    def outputs(self, *theta: Array) -> Leaves:
+        """The arrays of `evaluate`."""
+        return partition(self.evaluate(theta, self.constants))[0]
+
     def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
         """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""
         flat = _Flat(self)

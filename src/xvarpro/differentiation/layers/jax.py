@@ -18,6 +18,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution
 from xvarpro.driver.iteration import Program
+from xvarpro.driver.model_check import check_repeats
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.solve import chosen
 from xvarpro.driver.transfer import FLOATS
@@ -95,6 +96,8 @@ def solve(
                 # zeros in place of traced data: preparation checks values
                 blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
                 prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
+                objective: Any = prepared.assemble(prepared.problem)
+                check_repeats(own, objective.outputs, prepared.theta)
             inner = own.embedded()
             method = chosen(prepared, algorithm)
             built[key] = _Layer(replace(prepared, backend=inner, compiler=inner), held, method, tol, max_iter)
