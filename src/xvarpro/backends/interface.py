@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 
 Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
 Linear: TypeAlias = Callable[[Leaves], Leaves]  # a pull-back, or the map of tangents
@@ -146,27 +145,29 @@ class Backend(ABC):
         before `n` steps, to be called again.
         """
 
-    def eval_shape(self, fun: Callable[..., Any], *args: Array) -> Any:
-        """Call `fun` for its errors and for the shapes and dtypes of its results, without computing if possible."""
-        return fun(*args)
+    def eval_shape(self, fun: Callable[..., Any], *args: Array, twice: bool = False) -> Any:
+        """Call `fun` for its errors and for the shapes and dtypes of its results, without computing if possible.
 
-    def difference(self, fun: Function, primals: Leaves, outputs: Leaves) -> str:
-        """What tells another call of ``fun(*primals)`` from the one with these `outputs`, in words; "" for nothing.
+        With `twice`, which is for functions that return tuples of arrays, a second call has to give the same, but for
+        rounding in sums of another order.
 
-        Sums may be added up in another order, so that rounding is no difference.
+        Raises
+        ------
+        ModelError
+            It is no pure function: the second call differs, or writes to what is not its own.
         """
-        again = fun(*primals)
-        if [x.shape for x in again] != [x.shape for x in outputs]:
-            return "two calls with the same arguments returned arrays of different shapes"
-        for x, y in zip(again, outputs, strict=True):
-            if self.xp.isdtype(x.dtype, "integral") or not math.prod(x.shape):
+        found = fun(*args)
+        for x, y in zip(found, fun(*args), strict=True) if twice else ():
+            if x.shape != y.shape:
+                raise impure(f"two calls returned shapes {tuple(x.shape)} and {tuple(y.shape)}")
+            if self.xp.isdtype(x.dtype, "integral") or 0 in x.shape:
                 continue
             off, size = self.xp.max(self.xp.abs(x - y)), self.xp.max(self.xp.abs(y))
             rounding = 1e4 * self.xp.finfo(off.dtype).eps
             off, size = self.to_floats([off, size])
             if off > rounding * size:
-                return f"two calls with the same arguments returned values that differ by {off:.2g}"
-        return ""
+                raise impure(f"two calls returned values that differ by {off:.2g}")
+        return found
 
     # -- numerics ----------------------------------------------------------------------------------------------------
 
@@ -200,3 +201,12 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> dict[str, str | int | bool]:
         """Versions and precision switches, for a result's provenance."""
+
+
+def impure(found: str) -> ModelError:
+    """The error for a model that is no pure function."""
+    return ModelError(
+        f"a model function must be a pure function of (theta, data); got one that is not: {found}. Draw random numbers "
+        "beforehand and pass them as `data`, switch layers such as dropout and batch normalisation to evaluation with "
+        ".eval(), and keep nothing from one call to the next"
+    )

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.interface import Function, Linear, State
+from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 
@@ -175,18 +175,20 @@ class JaxBackend(SuiteHooks, EagerBackend):
         """The backend inside a function that the caller compiles, differentiates or maps over a batch."""
         return _embedded()
 
-    def eval_shape(self, fun: Callable[..., Any], *args: Array) -> Any:
-        return jax.eval_shape(fun, *args)
+    def eval_shape(self, fun: Callable[..., Any], *args: Array, twice: bool = False) -> Any:
+        if not twice:
+            return jax.eval_shape(fun, *args)
 
-    def difference(self, fun: Function, primals: tuple[Array, ...], outputs: tuple[Array, ...]) -> str:
-        # what is compiled is a trace: two of them must be one program, with the same constants. JAX keeps traces by
-        # function, so that each is of its own
-        one, other = (jax.make_jaxpr(lambda *x: fun(*x))(*primals) for _ in range(2))
+        def trace() -> Any:  # JAX keeps traces by function, so that each is of its own
+            return jax.make_jaxpr(lambda *x: fun(*x), return_shape=True)(*args)
+
+        # what is compiled is a trace: two of them must be one program, with the same constants
+        (one, shapes), (other, _) = trace(), trace()
         texts = {re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr)) for program in (one, other)}
         constants = zip(one.consts, other.consts, strict=False)
-        if len(texts) == 1 and all(x is y or np.array_equal(x, y, equal_nan=True) for x, y in constants):
-            return ""
-        return "two traces of it are different programs"
+        if len(texts) > 1 or not all(x is y or np.array_equal(x, y, equal_nan=True) for x, y in constants):
+            raise impure("two traces of it are different programs")
+        return shapes
 
     def call(
         self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: object, once: bool = False

@@ -21,7 +21,6 @@ from xvarpro.driver.model_check import (
     check_array,
     check_feasible,
     check_fit,
-    check_repeats,
     check_shared,
     model_failures,
 )
@@ -291,7 +290,7 @@ def _check_independence(prepared: Prepared) -> None:
     def outputs(x: Array) -> Leaves:
         return trees.partition(_outputs(prepared, x, slice(0, b)))[0]
 
-    check_repeats(backend, outputs, (x,), outputs(x))
+    backend.eval_shape(outputs, x, twice=True)
     if b < 2:
         return
     regions = prepared.regions

@@ -109,28 +109,16 @@ def check_model(
 
     advice = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
     with model_failures(backend, advice):
-        outputs = backend.eval_shape(lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta)
-        if solving:
-            if lam := negative_ridge(problem, trees.unflatten(treedef, theta)):
-                raise ModelError(
-                    f"the ridge lam must return a number >= 0; got {lam:.3g} at theta0. Return the exponential of a "
-                    "parameter, or bound theta"
-                )
-            check_repeats(backend, reduced.outputs, theta, outputs)
-    return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs))
-
-
-def check_repeats(backend: Backend, fun: Callable[..., Leaves], theta: Leaves, outputs: Leaves = ()) -> None:
-    """Check that `fun` of theta returns the same as before, which were `outputs`, and changes nothing.
-
-    A backend that compiles compares programs and looks at no values.
-    """
-    if found := backend.difference(fun, theta, outputs):
-        raise ModelError(
-            f"a model function must be a pure function of (theta, data); got one that is not: {found}. Draw random "
-            "numbers beforehand and pass them as `data`, switch layers such as dropout and batch normalisation to "
-            "evaluation with .eval(), and keep nothing from one call to the next"
+        outputs = backend.eval_shape(
+            lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta, twice=solving
         )
+        lam = negative_ridge(problem, trees.unflatten(treedef, theta)) if solving else 0.0
+        if lam:
+            raise ModelError(
+                f"the ridge lam must return a number >= 0; got {lam:.3g} at theta0. Return the exponential of a "
+                "parameter, or bound theta"
+            )
+    return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs))
 
 
 def negative_ridge(problem: Problem, theta: Tree) -> float:

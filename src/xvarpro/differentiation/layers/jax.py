@@ -18,7 +18,6 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution
 from xvarpro.driver.iteration import Program
-from xvarpro.driver.model_check import check_repeats
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.solve import chosen
 from xvarpro.driver.transfer import FLOATS
@@ -97,7 +96,7 @@ def solve(
                 blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
                 prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
                 objective: Any = prepared.assemble(prepared.problem)
-                check_repeats(own, objective.outputs, prepared.theta)
+                own.eval_shape(objective.outputs, *prepared.theta, twice=True)
             inner = own.embedded()
             method = chosen(prepared, algorithm)
             built[key] = _Layer(replace(prepared, backend=inner, compiler=inner), held, method, tol, max_iter)
