@@ -228,7 +228,7 @@ class LevenbergMarquardt(Algorithm):
         by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
         quasi = xp.vecdot(by_secant, by_secant) < SWITCH * xp.vecdot(by_gauss, by_gauss)
         after = Model(
-            _bfgs(select(quasi, model.Q, new.curvature), step, change),
+            _bfgs(select(quasi, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
@@ -262,12 +262,14 @@ def _diagonal(x: Array) -> Array:
     return xp.expand_dims(x, axis=2) * xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
 
 
-def _bfgs(B: Array, s: Array, y: Array) -> Array:
-    """The BFGS update of `B`, as it is where the pair has no curvature."""
+def _bfgs(B: Array, s: Array, y: Array, root: Array) -> Array:
+    """The BFGS update of `B`, as it is where the pair has no curvature; entries of s are measured by 1 / `root`."""
     xp = namespace_of(B)
     Bs = _times(B, s)
     sy, sBs = xp.vecdot(s, y), xp.vecdot(s, Bs)
-    good = (sy > (100 * xp.finfo(B.dtype).eps) * xp.sqrt(xp.vecdot(s, s) * xp.vecdot(y, y))) & (sBs > 0)
+    steps, changes = s * root, y / root
+    size = xp.sqrt(xp.vecdot(steps, steps) * xp.vecdot(changes, changes))
+    good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
     safe = [xp.where(good, x, xp.ones_like(x)) for x in (sy, sBs)]
     change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
     return select(good, B + change, B)
