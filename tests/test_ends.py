@@ -91,6 +91,29 @@ def test_the_best_iterate_is_returned_where_the_last_one_is_higher(backend):
     is_the_best(fit, problem, backend)
 
 
+def test_a_layer_returns_the_best_iterate():
+    import jax
+    import jax.numpy as jnp
+
+    problem, start, method, last = climbing()
+    value = xv.solve(problem, start, algorithm=method, max_iter=last, tol=0.0).value
+    with jax.enable_x64(True):
+        moving = xv.separable(waves, lambda theta, data: data["y"], lam=1e-3)
+        layer = xv.layers.jax.solve(moving, jnp.asarray(start), algorithm=method, max_iter=last, tol=0.0)
+        found = layer({"t": jnp.asarray(problem.data["t"]), "y": jnp.asarray(problem.lower.y)})
+    assert float(found.value) == pytest.approx(value, rel=1e-6)
+
+
+def test_a_callback_sees_every_iterate_of_a_solve_that_starts_again():
+    seen = []
+    problem = twin_problem()
+    fit = xv.solve(problem, np.array([1.3, 1.3]), callback=lambda info: seen.append(info.value))
+    assert fit.success
+    assert seen == fit.trace.value[1:].tolist()
+    stopped = xv.solve(problem, fit.theta.mean() * np.ones(2), callback=lambda info: True)
+    assert stopped.n_iter == 1
+
+
 @dataclass(frozen=True)
 class Blind(xv.steps.StepRule):
     """A step of a quarter, whatever the objective."""

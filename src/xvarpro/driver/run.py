@@ -102,6 +102,7 @@ class Run:
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
         self.work = [0.0] * len(_RECORD[WORK:])
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
+        self.unseen = False  # whether the last iterate is a start that no callback has seen
         self.rows = [self._row()]
         self.seconds = [0.0]
 
@@ -121,6 +122,9 @@ class Run:
         """Iterate until the status, a limit or the callback ends it."""
         began = time.perf_counter() - self.seconds[-1]
         limit = math.inf if time_limit is None else time_limit
+        if self.unseen and callback is not None and callback(self._iteration_info()):
+            return Status.STOPPED if self.status is Status.RUNNING else self.status
+        self.unseen = False
         while self.status is Status.RUNNING:
             done, elapsed = len(self.rows) - 1, self.seconds[-1]
             if done >= max_iter:
@@ -166,6 +170,7 @@ class Run:
         if self.restarts == RESTARTS or len(self.rows) > max_iter or (state := self._restart()) is None:
             return False
         self.restarts += 1
+        self.unseen = True
         self.work = self.rows[-1][WORK:]
         self.state = state
         self.rows.append(self._row())

@@ -79,7 +79,8 @@ def solve(
     Returns
     -------
     Result
-        Arrays in theta0's framework, on its device.
+        The best iterate, as arrays in theta0's framework, on its device. Its status is a statement about that iterate
+        and says what to do next; ``docs/mathematics.md`` has what `CONVERGED` means.
 
     Raises
     ------
@@ -88,7 +89,8 @@ def solve(
         `debug`, the adjoint or gradient of an operator does not belong to its products; with `deterministic`, an
         operation has no deterministic algorithm.
     ModelError
-        A model function returned no array, or one of another shape, dtype or namespace than required.
+        A model function returned no array, or one of another shape, dtype or namespace than required or than at
+        theta0; it is no pure function of (theta, data); a ridge is negative at theta0.
     ExchangeError
         The result cannot be returned in theta0's framework without losing digits.
     UnknownBackendError

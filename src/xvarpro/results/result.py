@@ -78,7 +78,7 @@ class Result:
     Attributes
     ----------
     theta : pytree of arrays
-        In theta0's structure, framework and device.
+        The best iterate, in theta0's structure, framework and device.
     value : float
         Reduced objective at theta.
     gap_A, gap_B : float
