@@ -30,7 +30,7 @@ class QuasiNewtonState(NamedTuple):
     rest: Any  # the first-order method's state, with () for its iterate
     pairs: Array  # (memory, 2, n), steps and changes of the gradient
     probe: Leaves  # a fixed direction
-    face: Leaves  # the part of it that lies in the face, by which faces are distinguished
+    face: Array  # (n,), the part of it that lies in the face, by which faces are distinguished
     calm: Array  # iterations since the face last changed
     lowest: tuple[Array, Array]  # objective and gap so far
     stalled: Array  # iterations since one of them fell by more than rounding
@@ -71,7 +71,7 @@ class QuasiNewton(Algorithm):
         zero, probe = xp.zeros_like(like), _probe(theta)
         n = sum(math.prod(x.shape) for x in theta)
         empty = xp.zeros((self.memory, 2, n), dtype=like.dtype, device=device(like))
-        face = self.first_order.tangent(region, probe, theta)
+        face = raveled(self.first_order.tangent(region, probe, theta))
         lowest = like, _gap(base.iterate)
         return QuasiNewtonState(base.iterate, base._replace(iterate=()), empty, probe, face, zero, lowest, zero)
 
@@ -96,8 +96,8 @@ class QuasiNewton(Algorithm):
         ended = iterate.status != running
         failed = taken & ended
         pairs = f.backend.when(failed, xp.zeros_like, pairs)
-        face = method.tangent(region, state.probe, iterate.theta)
-        same = ~xp.any(xp.stack([xp.any(x != z) for x, z in zip(face, state.face, strict=True)]))
+        face = raveled(method.tangent(region, state.probe, iterate.theta))
+        same = ~xp.any(face != state.face)
         calm = xp.where(ended, -xp.ones_like(state.calm), xp.where(same, state.calm + 1, xp.zeros_like(state.calm)))
         value, gap = state.lowest
         better = (value - iterate.value > f.rounding(iterate.value)) | (_gap(iterate) < 0.5 * gap)

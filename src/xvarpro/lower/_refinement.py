@@ -24,7 +24,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex, sum_
 from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import padded, power_of_two, units
+from xvarpro.lower.stack import pivots, power_of_two
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
@@ -143,8 +143,8 @@ def affordable(R: Array, m: int, b: Array) -> bool:
 def _steps(R: Array) -> Array:
     """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
     xp = namespace_of(R)
-    pivots = xp.abs(xp.linalg.diagonal(units(R)))
-    large, small = xp.max(pivots), xp.min(pivots)
+    share = pivots(R)
+    large, small = xp.max(share), xp.min(share)
     one, zero = xp.ones_like(large), xp.zeros_like(large)
     eps = xp.finfo(R.dtype).eps
     worse = xp.where(large * eps**0.5 > small, one + 1, zero)
@@ -156,7 +156,8 @@ def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets
     xp = namespace_of(A)
     # the halves of a product are cut on one grid along the columns, whose units must not matter
     sizes = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
-    tops = [] if f is None else [padded(f, a.shape[0])]
+    # zeros that a compiler does not know for such: it takes long over padding
+    tops = [] if f is None else [xp.concat([f, 0 * a[f.shape[0] :, :]])]
     ahead = _doubled([*tops, -a], A / sizes, b * xp.matrix_transpose(sizes))
     behind = _doubled([] if g is None else [g], adjoint(A), a)
     turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)
