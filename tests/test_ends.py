@@ -255,6 +255,22 @@ def test_a_maximum_is_left_where_the_jacobian_is_regular():
     assert abs(host(fit.theta)[0]) == pytest.approx(1.5, abs=0.2)
 
 
+@pytest.mark.parametrize("name", ["default", "spectral", "quasi-Newton"])
+def test_a_saddle_is_left_where_the_jacobian_is_regular(name):
+    """Two peaks in the place of three: steps from a start that is even stay even, and end in a saddle."""
+    t = np.linspace(-5.0, 5.0, 101)
+
+    def peaks(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-2.0 * (xp.expand_dims(data, axis=1) - theta) ** 2)
+
+    problem = xv.separable(peaks, peaks(np.array([-2.0, 0.0, 2.0]), t) @ [0.8, 1.0, 0.8], data=t)
+    aside = xv.solve(problem, np.array([-0.5, 0.6]))
+    fit = xv.solve(problem, np.array([-1.0, 1.0]), algorithm=METHODS[name])
+    assert fit.status is Status.CONVERGED
+    assert fit.value == pytest.approx(aside.value, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_minimum_is_not_left(name):
     """The same iterations, and the same theta, whether a minimum is looked at again or not."""

@@ -102,6 +102,7 @@ class Run:
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
         self.work = [0.0] * len(_RECORD[WORK:])
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
+        self.unproved = Status.STALLED  # of a best iterate without a certificate
         self.unseen = False  # whether the last iterate is a start that no callback has seen
         self.rows = [self._row()]
         self.seconds = [0.0]
@@ -167,7 +168,10 @@ class Run:
             return False
         if self.status is Status.RUNNING:
             return True
-        if self.restarts == RESTARTS or len(self.rows) > max_iter or (state := self._restart()) is None:
+        if len(self.rows) > max_iter:
+            self.unproved = Status.MAX_ITER
+            return False
+        if self.restarts == RESTARTS or (state := self._restart()) is None:
             return False
         self.restarts += 1
         self.unseen = True
@@ -212,14 +216,19 @@ class Run:
         return None
 
     def _well_determined(self) -> bool:
-        """Whether the method's own matrix shows that no direction is without curvature."""
+        """Whether the method's own matrix shows that the objective bends up in every direction.
+
+        Where columns of the Jacobian have length 1, the terms that a Gauss-Newton matrix leaves out are of the order of
+        the residual, relative to the target.
+        """
         B = self.algorithm.gauss_newton(self.state.state)
         if B is None or len(self.rows) == 1:
             return False
         B = self.prepared.backend.to_numpy(B).astype(np.float64)
         size = np.sqrt(np.diagonal(B))
-        eps = np.finfo(self.prepared.dtype).eps
-        return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > eps**0.5)
+        value, floor = self.prepared.backend.to_floats([self.state.iterate.value, self.operands[1]])
+        left_out = max(math.sqrt(abs(value) / floor), float(np.finfo(self.prepared.dtype).eps) ** 0.5) if floor else 0.0
+        return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > left_out)
 
     def _started(self, theta: Leaves) -> Tracked:
         tol, _, *rest = self.operands
@@ -248,7 +257,7 @@ class Run:
             self.rows[-1] = self._row()
         status = status if self.status is Status.RUNNING else self.status
         # a certificate is of the last iterate
-        return Status.STALLED if status.success and self._best()[0] is not self.state.iterate else status
+        return self.unproved if status.success and self._best()[0] is not self.state.iterate else status
 
     def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
         """Verify the best iterate and return it to the caller."""
