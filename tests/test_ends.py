@@ -255,6 +255,17 @@ def test_a_maximum_is_left_where_the_jacobian_is_regular():
     assert abs(host(fit.theta)[0]) == pytest.approx(1.5, abs=0.2)
 
 
+@pytest.mark.parametrize("name", ["default", "spectral"])
+def test_a_saddle_is_no_success_where_no_iteration_is_left(name):
+    whole = xv.solve(twin_problem(), np.array([1.3, 1.3]), max_iter=100, algorithm=METHODS[name]).trace.value
+    at = next(n for n in range(1, len(whole)) if whole[n] < 0.9 * whole[n - 1] and n > 1)  # the step out of the saddle
+    fit = xv.solve(twin_problem(), np.array([1.3, 1.3]), max_iter=at - 1, algorithm=METHODS[name])
+    assert fit.status is Status.MAX_ITER
+    assert fit.n_iter == at - 1
+    saddle = xv.solve(twin_problem(), fit.theta, max_iter=0, algorithm=METHODS[name])
+    assert saddle.status is Status.MAX_ITER
+
+
 @pytest.mark.parametrize("name", ["default", "spectral", "quasi-Newton"])
 def test_a_saddle_is_left_where_the_jacobian_is_regular(name):
     """Two peaks in the place of three: steps from a start that is even stay even, and end in a saddle."""

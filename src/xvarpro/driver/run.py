@@ -102,7 +102,7 @@ class Run:
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
         self.work = [0.0] * len(_RECORD[WORK:])
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
-        self.unproved = Status.STALLED  # of a best iterate without a certificate
+        self.cut = False  # whether there were no iterations left for a lower point that is known
         self.unseen = False  # whether the last iterate is a start that no callback has seen
         self.rows = [self._row()]
         self.seconds = [0.0]
@@ -168,10 +168,10 @@ class Run:
             return False
         if self.status is Status.RUNNING:
             return True
-        if len(self.rows) > max_iter:
-            self.unproved = Status.MAX_ITER
-            return False
         if self.restarts == RESTARTS or (state := self._restart()) is None:
+            return False
+        if len(self.rows) > max_iter:
+            self.cut = True
             return False
         self.restarts += 1
         self.unseen = True
@@ -257,7 +257,9 @@ class Run:
             self.rows[-1] = self._row()
         status = status if self.status is Status.RUNNING else self.status
         # a certificate is of the last iterate
-        return self.unproved if status.success and self._best()[0] is not self.state.iterate else status
+        if status.success and (self.cut or self._best()[0] is not self.state.iterate):
+            return Status.MAX_ITER if self.cut else Status.STALLED
+        return status
 
     def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
         """Verify the best iterate and return it to the caller."""
