@@ -148,6 +148,9 @@ def test_a_nearly_singular_model_takes_few_rounds(p, over):
                 state = body(state)
             return state
 
+        def when(self, condition, fun, state):
+            return fun(state) if condition else state
+
     x = np.full((1, p), 4.0 / p)
     for _ in range(20):
         v = draw.normal(size=(p, p - 1)) * np.array([1.0] + [1e-3] * (p - 2))

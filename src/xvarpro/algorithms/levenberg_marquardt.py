@@ -289,24 +289,35 @@ class _Walk(NamedTuple):
 def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array, B: Array) -> tuple[Array, Array]:
     """``argmin <grad, x - theta> + 1/2 <x - theta, B (x - theta)>`` over the sets, and by how much it lies below 0.
 
-    Without rounds where that is Newton's point. Else steps of Newton's method inside the smallest face, up to the first
-    bound that they meet, and projected gradient steps at the minimum of a face, which let bounds go (More, Toraldo
-    1991); all with the exact step of a parabola, so that every point is feasible and none is worse. Where a set offers
-    no projection the steps go toward its vertices, as in Frank-Wolfe. Shapes (b, p), (b, p), (b, p, p); results (b, p)
-    and (b,).
+    Newton's point where that is feasible. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
     xp = namespace_of(theta)
-    sets = [C for _, C in regions.region.constrained]
     d = -small.solve(B, grad)
-    free, promised = theta + d, -0.5 * xp.vecdot(grad, d)
-    if not sets:
-        return free, promised
-    met = xp.any(regions.nearest(free, grad) != free, axis=1)  # NaN counts as met
+    newton = theta + d, -0.5 * xp.vecdot(grad, d)
+    if not regions.region.constrained:
+        return newton
+    met = xp.any(regions.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
+    return backend.when(
+        xp.any(met), lambda newton: select(met, _in_faces(backend, regions, theta, grad, B, met), newton), newton
+    )
+
+
+def _in_faces(
+    backend: Backend, regions: Regions, theta: Array, grad: Array, B: Array, met: Array
+) -> tuple[Array, Array]:
+    """`minimise_model` where bounds are `met`.
+
+    Steps of Newton's method inside the smallest face, up to the first bound that they meet, and projected gradient
+    steps at the minimum of a face, which let bounds go (More, Toraldo 1991); all with the exact step of a parabola, so
+    that every point is feasible and none is worse. Where a set offers no projection the steps go toward its vertices,
+    as in Frank-Wolfe.
+    """
+    xp = namespace_of(theta)
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
     D = regions.evened(xp.linalg.diagonal(B))
     D = xp.where(D > 0, D, xp.ones_like(D))
-    faces = all(C.has_faces and C.has_projection for C in sets)
+    faces = all(C.has_faces and C.has_projection for _, C in regions.region.constrained)
 
     def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
         """To the lowest point of the model between x and `target`; P projects on the face of x."""
@@ -348,12 +359,11 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     def unfinished(walk: _Walk) -> Array:
         return xp.any(walk.going) & (walk.n < (ROUNDS if faces else ALONE))
 
-    zero = xp.zeros_like(promised)
+    zero = xp.zeros_like(grad[:, 0])
     n = xp.zeros((), dtype=xp.int32, device=device(theta))
-    last = backend.while_loop(
-        unfinished, round_, _Walk(theta, grad, zero + 1, zero, met & xp.any(grad != 0, axis=1), n)
-    )
-    return select(met, (last.x, last.decrease), (free, promised))
+    going = met & xp.any(grad != 0, axis=1)
+    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, going, n))
+    return last.x, last.decrease
 
 
 def _times(B: Array, x: Array) -> Array:
