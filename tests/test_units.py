@@ -64,6 +64,7 @@ TWO, TWOS = (
     noisy(decays, [1.0, 5.0], [2.0, 1.0]),
     noisy(decays, [1.0, 5.0], np.array([[2.0, 1.0, 3.0], [1.0, -1.0, 0.5]])),
 )
+OTHER = TWO + 1e-2 * rng(6).normal(size=80)
 THREE = noisy(decays, [0.5, 2.5, 9.0], [1.0, -2.0, 3.0], noise=1e-3)
 PEAKS = noisy(peaks, [1.0, 2.0, 0.2, 0.3], [1.0, 2.0, 0.5])
 START = np.array([0.7, 4.0])
@@ -74,6 +75,8 @@ CASES = {
     "bound": Case(decays, TWO, START + 1.0, box([1.2, 0.0], [3.0, 20.0]), True, {}),
     "one side": Case(decays, TWO, START + 1.0, box([1.2, -INF], [INF, INF]), True, {}),
     "penalty": Case(decays, TWO, START, lambda units: None, True, {"R": pull, "mu": 1e-3}),
+    "two levels": Case(decays, TWO, START, box([0.0, 0.0], [20.0, INF]), True, {"upper": OTHER, "lam": 1e-3}),
+    "weights": Case(decays, TWO, START, lambda units: None, True, {"W": xv.lower.Equality(np.array([[1.0, -2.0]]))}),
     "peaks": Case(peaks, PEAKS, np.array([0.9, 2.2, 0.3, 0.2]), lambda units: None, True, {}),
     "peaks in a box": Case(
         peaks, PEAKS, np.array([0.9, 1.8, 0.3, 0.2]), box([0.0, 0.0, 0.01, 0.01], [3.0, 1.95, 1.0, INF]), True, {}
@@ -112,12 +115,16 @@ def solved(name, method, backend="numpy", dtype="float64", units=1.0, size=1.0, 
     if "R" in keywords:
         one = keywords["R"]
         keywords |= {"R": lambda theta: one(theta * _units(theta, units)), "mu": keywords["mu"] * size**2}
-    problem = xv.separable(
-        lambda theta, data: case.M(theta * data["units"], data["t"]),
-        (size * case.y[order]).astype(dtype),
-        data=data,
-        **keywords,
-    )
+
+    def M(theta, data):
+        return case.M(theta * data["units"], data["t"])
+
+    y = (size * case.y[order]).astype(dtype)
+    if "upper" in keywords:
+        upper = (size * keywords.pop("upper")[order]).astype(dtype)
+        problem = xv.bilevel(lower=xv.Level(M, y, **keywords), upper=xv.Level(M, upper), data=data)
+    else:
+        problem = xv.separable(M, y, data=data, **keywords)
     theta0 = (options.pop("theta0", case.theta0) / units).astype(dtype)
     return xv.solve(problem, theta0, over=case.over(units), algorithm=METHODS[method], backend=backend, **options)
 

@@ -337,7 +337,7 @@ def _in_faces(
         return walk._replace(x=walk.x + by * d, slope=walk.slope + by * Bd, decrease=gained), d, down, bend
 
     def round_(walk: _Walk) -> _Walk:
-        cut = xp.zeros_like(walk.going)
+        P, cut = None, xp.zeros_like(walk.going)
         if faces:
             P = regions.tangents(walk.x)
             inside = P @ B @ P
@@ -351,7 +351,7 @@ def _in_faces(
         target = regions.nearest(walk.x - xp.expand_dims(walk.length, axis=1) * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
         target = select(cut, walk.x, target)
-        after, d, down, bend = onward(walk, target)
+        after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, xp.vecdot(d, D * d) / xp.where(bend > 0, bend, xp.ones_like(bend)), walk.length)
         going = walk.going & (cut | (down > enough * after.decrease))
         return after._replace(length=length, going=going, n=walk.n + 1)

@@ -179,11 +179,13 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, 
     """The problem with its targets times a power of two that brings them near 1, and that power.
 
     ``w`` is multiplied by it and the objective by its square. Nothing is rounded; targets within a factor of 1024 of 1
-    are left as they are, and so are those that are functions, come in chunks, or have weights in a set.
+    are left as they are, and so are those that are functions, come in chunks, or whose w lies in a set that is no
+    subspace.
     """
     levels = problem.levels
     ys: list[Any] = [level.y for level in levels]
-    if problem.lower.W is not None or not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
+    W = problem.lower.W
+    if not (W is None or W.linear) or not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
         return problem, 1.0
     size = max(float(namespace_of(y).max(namespace_of(y).abs(y))) for y in exchange.readable(*ys))
     unit = float(near_one(np.asarray(size), dtype))
