@@ -91,6 +91,7 @@ def test_the_best_iterate_is_returned_where_the_last_one_is_higher(backend):
     is_the_best(fit, problem, backend)
 
 
+@pytest.mark.thorough
 def test_a_layer_returns_the_best_iterate():
     import jax
     import jax.numpy as jnp
@@ -112,6 +113,25 @@ def test_a_callback_sees_every_iterate_of_a_solve_that_starts_again():
     assert seen == fit.trace.value[1:].tolist()
     stopped = xv.solve(problem, fit.theta.mean() * np.ones(2), callback=lambda info: True)
     assert stopped.n_iter == 1
+
+
+@pytest.mark.parametrize("name", ["spectral", "quasi-Newton"])
+def test_what_a_look_at_the_curvature_costs_is_counted(name):
+    calls = []
+
+    def counted(theta, data):
+        calls.append(1)
+        return decays(theta, data)
+
+    problem = xv.separable(counted, SIGNAL + T, data={"t": T})
+    fit = xv.solve(problem, np.array([0.5, 8.0]), over=Box(0.0, 10.0), algorithm=METHODS[name])
+    assert fit.status is Status.CONVERGED
+    shapes, repeated, verification = 1, 1, 1
+    # a gradient goes with a value: at the start, twice, where the last trial was, and where curvature is looked at
+    looks = 3
+    reused = 2 + fit.n_iter + looks
+    expected = fit.counts.values + fit.counts.gradients - reused + shapes + repeated + verification
+    assert len(calls) == expected
 
 
 @dataclass(frozen=True)
@@ -205,7 +225,7 @@ def test_two_equal_rates_are_parted(name, kind):
         ("torch", "default", "simplex"),
         ("torch", "quasi-Newton", "free"),
         ("jax", "default", "simplex"),
-        ("jax", "spectral", "free"),
+        pytest.param("jax", "spectral", "free", marks=pytest.mark.thorough),
     ],
 )
 def test_two_equal_rates_are_parted_everywhere(backend, name, kind):
@@ -223,8 +243,13 @@ def test_two_equal_rates_without_a_ridge_have_no_unique_weights(name):
 
 @pytest.mark.parametrize(
     ("backend", "over"),
-    [("numpy", None), ("numpy", Box(0.0, 10.0)), ("numpy", Simplex(5.0)), ("torch", Simplex(5.0)), ("jax", None)],
-    ids=repr,
+    [
+        ("numpy", None),
+        ("numpy", Box(0.0, 10.0)),
+        ("numpy", Simplex(5.0)),
+        ("torch", Simplex(5.0)),
+        pytest.param("jax", None, marks=pytest.mark.thorough),
+    ],
 )
 def test_two_equal_rates_are_parted_in_a_batch(backend, over):
     def model(theta, data):

@@ -179,6 +179,7 @@ def test_an_iterate_with_a_negative_ridge_is_named():
     assert "exponential of a parameter" in fit.message
 
 
+@pytest.mark.thorough
 def test_one_model_takes_data_of_several_sizes_and_precisions():
     """What was compiled for one of them says nothing about the others."""
     for dtype, n in (("float64", 40), ("float64", 30), ("float32", 40)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,8 @@ class Run:
 
     Attributes
     ----------
-    state : State
-        Of the algorithm, once the solve is started.
+    state : Tracked
+        Of the algorithm, once the solve is started, and the best iterate so far.
     rows : list of list of float
         One row of `_RECORD` per iterate, the start included.
     seconds : list of float
@@ -168,7 +168,9 @@ class Run:
             return False
         if self.status is Status.RUNNING:
             return True
-        if self.restarts == RESTARTS or (state := self._restart()) is None:
+        state = self._restart() if self.restarts < RESTARTS else None
+        self.rows[-1] = self._row()  # with the work of looking for it
+        if state is None:
             return False
         if len(self.rows) > max_iter:
             self.cut = True
@@ -203,6 +205,7 @@ class Run:
             return tuple(backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
 
         def probe(step: np.ndarray) -> np.ndarray:
+            self._worked((1, 1, 0, 0))
             return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
 
         host: Leaves = tuple(np.abs(backend.to_numpy(x)).astype(np.float64) for x in theta)
@@ -213,7 +216,12 @@ class Run:
             state = self._started(prepared.region.moved(leaves(step), theta))
             if backend.to_floats([state.iterate.value])[0] < value - margin:
                 return state
+            self._worked(backend.to_floats(state.iterate.counts))
         return None
+
+    def _worked(self, counts: Sequence[float]) -> None:
+        """Add to the work that the state does not count."""
+        self.work = [a + b for a, b in zip(self.work, counts, strict=True)]
 
     def _well_determined(self) -> bool:
         """Whether the method's own matrix shows that the objective bends up in every direction.
@@ -297,7 +305,7 @@ class Run:
         return self._totalled(self.prepared.backend.to_floats(_record(iterate or self.state.iterate)))
 
     def _totalled(self, row: list[float]) -> list[float]:
-        """A row of `_RECORD` with value and gaps in the caller's units, and the work before the last restart."""
+        """A row of `_RECORD` with value and gaps in the caller's units, and all work that has been done."""
         unit = self.prepared.unit
         counts = (n + before for n, before in zip(row[WORK:], self.work, strict=True))
         return [*(x / unit / unit for x in row[:3]), *row[3:WORK], *counts]
