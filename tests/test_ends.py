@@ -316,3 +316,27 @@ def test_a_minimum_is_not_left(name):
     assert again.status is Status.CONVERGED
     assert again.n_iter == 0
     assert (again.theta == best.theta).all()
+
+
+# -- what a tolerance means -------------------------------------------------------------------------------------------
+
+
+def affine_column(theta, data):
+    return xv.array_namespace(theta).expand_dims(data["B"] @ theta - data["t"], axis=1)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [None, xv.sets.Box(-0.1, 0.1), xv.sets.L2Ball(0.5), xv.sets.L2Ball(50.0), xv.sets.Simplex()],
+    ids=["free", "box", "ball", "wide ball", "simplex"],
+)
+@pytest.mark.parametrize("name", ["ProjectedQuasiNewton", "SpectralProjectedGradient", "AcceleratedProjectedGradient"])
+def test_a_tolerance_means_as_many_digits_of_theta_on_every_set(name, over):
+    """A gap alone leaves half of the digits on a ball, and fewer in a set that is small."""
+    draw = rng(0)
+    data = {"B": draw.normal(size=(60, 40)) / 8, "t": draw.normal(size=60)}
+    problem = xv.separable(affine_column, 3 * rng(1).normal(size=60), data=data, lam=1e-2)
+    fit = xv.solve(problem, np.full(40, 1 / 40), over=over, algorithm=getattr(algorithms, name)())
+    assert fit.status is Status.CONVERGED
+    best = xv.solve(problem, fit.theta, over=over, algorithm=algorithms.ProjectedQuasiNewton(), tol=1e-10)
+    assert np.linalg.norm(fit.theta - best.theta) <= 1e-4 * np.linalg.norm(best.theta)

@@ -30,7 +30,7 @@ class Iterate(NamedTuple):
     alpha_B: Array
     status: Array  # int32: 0 while running, else a `Status.code`
     counts: Counts
-    bend: Array  # decrease that the free block promises, over ``gap_B^2``; 0 until it is looked at
+    bend: Array  # decrease that a model promises, over the square of the gap it follows; 0 until it is looked at
     slack: Array | float = 0.0  # what inexact oracles and lower levels may hide of the gap; reported as part of it
     decrease: Any = ()  # that a model of the objective promises over the whole set, 0-d; () without a model
     lower: Any = ()  # `LowerError` where the lower level is solved inexactly

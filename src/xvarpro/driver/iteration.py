@@ -12,7 +12,7 @@ from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Single
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy
@@ -86,7 +86,7 @@ class Program:
             value = state.iterate.value
             xp = namespace_of(value)
             floor = xp.maximum(xp.abs(value), f.scale(theta))
-            state = with_status(state, tol, floor)
+            state = with_status(state, algorithm, tol, floor)
             return Tracked(state, () if algorithm.monotone else state.iterate), floor
 
         return run
@@ -97,7 +97,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.advance(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, tol, floor))
+            return now.after(f.backend, with_status(state, algorithm, tol, floor))
 
         return run
 
@@ -107,27 +107,27 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.finish(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, tol, floor))
+            return now.after(f.backend, with_status(state, algorithm, tol, floor))
 
         return run
 
     def recheck(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
         """The certificate of a point that seems to have converged anew: see `doubtful`.
 
-        An inexact lower level is solved as tightly as it can be, and the curvature of the free block is looked at.
+        An inexact lower level is solved as tightly as it can be, and the curvature is looked at.
         """
-        f, region, _, tol, floor = self._filled(operands)
+        f, region, algorithm, tol, floor = self._filled(operands)
 
         def run(now: Tracked) -> Tracked:
             it = now.iterate
             point, grad, direction = certified(f, region, it.theta)
             it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
-            if region.unbounded:
-                square = it.gap_B * it.gap_B
-                one = namespace_of(square).ones_like(square)
-                square = namespace_of(square).where(square > 0, square, one)
-                it = it._replace(bend=free_decrease(f, region, it.theta, grad) / square)
-            return now._replace(state=with_status(now.state._replace(iterate=it), tol, floor))
+            found = free_decrease(f, region, it.theta, grad) if region.unbounded else 0 * it.value
+            if algorithm.needs_projection and region.constrained:
+                found = found + set_decrease(f, region, it.theta, grad, region.block(direction.d, free=False))
+            measured = _modelled(it, algorithm) ** 2
+            it = it._replace(bend=found / positive_or_one(measured))
+            return now._replace(state=with_status(now.state._replace(iterate=it), algorithm, tol, floor))
 
         return run
 
@@ -157,15 +157,6 @@ class Program:
 
         return run
 
-    @staticmethod
-    def doubtful(f: Objective, region: Region, state: State | Tracked) -> bool:
-        """Whether a point that has converged is looked at again: its certificate depends on what it does not know.
-
-        A loose tolerance of the lower level may leave out a direction that hardly shows in the residual, and the
-        gradient of free leaves says what they can gain only together with the curvature there.
-        """
-        return not f.exact or (region.unbounded and isinstance(state.iterate.decrease, tuple))
-
     def whole(self, backend: Backend, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Iterate, Array]:
         """A solve in one loop, to compile, differentiate or map over a batch: its last iterate, and w there, (n, k)."""
         state, floor = self.start((tol, *rest))(theta)
@@ -184,7 +175,7 @@ class Program:
 
         f, region, algorithm, *_ = self._filled(operands)
         carry = (0 * state.iterate.status, state)
-        if self.doubtful(f, region, state):
+        if doubtful(f.exact, region, algorithm, state):
             carry = (carry[0], recheck(state))
             _, state = backend.while_loop(going, converge_and_recheck, carry)
         else:
@@ -206,6 +197,24 @@ class Program:
         tol, floor, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         return self.assemble(problem, energy=floor), region, algorithm, tol, floor
+
+
+def doubtful(exact: bool, region: Region, algorithm: Algorithm, state: State | Tracked) -> bool:
+    """Whether a point that has converged is looked at again: its certificate depends on what it does not know.
+
+    A loose tolerance of an inexact lower level may leave out a direction that hardly shows in the residual. What a
+    gradient says of the decrease that is left depends on the curvature, in free leaves and within a face.
+    """
+    open_ = region.unbounded or algorithm.needs_projection
+    return not exact or (open_ and isinstance(state.iterate.decrease, tuple))
+
+
+def _modelled(it: Iterate, algorithm: Algorithm) -> Array:
+    """The part of the gap whose square the promised decrease follows.
+
+    That of the free block alone for methods without a projection: they approach what they promise within a face slowly.
+    """
+    return it.gap_A + it.gap_B if algorithm.needs_projection else it.gap_B
 
 
 def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
@@ -256,14 +265,14 @@ def noise(value: Array, floor: Array) -> Array:
     return trees.rounding(size + xp.sqrt(size * floor))
 
 
-def with_status(state: State, tol: Array, floor: Array) -> State:
+def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) -> State:
     """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
     xp = namespace_of(it.value)
     small = negligible_gap(it.value, tol, floor)
     least = negligible_decrease(it.value, tol, floor)
     if isinstance(it.decrease, tuple):
-        done = (it.gap_A + it.slack <= small) & (it.bend * it.gap_B * it.gap_B <= least)
+        done = (it.gap_A + it.slack <= small) & (it.bend * _modelled(it, algorithm) ** 2 <= least)
     else:
         done = it.decrease <= least
     code = xp.where(done, xp.full_like(it.status, Status.CONVERGED.code), it.status)

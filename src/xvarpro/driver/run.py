@@ -16,7 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import Program, Tracked, noise, running
+from xvarpro.driver.iteration import Program, Tracked, doubtful, noise, running
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.driver.saddle import directions
@@ -149,7 +149,7 @@ class Run:
     def recheck(self) -> None:
         """Look at the certificate of the last iterate again, where it is in doubt."""
         prepared = self.prepared
-        if not prepared.structure.exact or (prepared.region.unbounded and not self.modelled):
+        if doubtful(prepared.structure.exact, prepared.region, self.algorithm, self.state):
             self.state = self._recheck(self.operands, self.state)
             self.rows[-1] = self._row()
 
