@@ -41,7 +41,7 @@ LAYERS = [
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("interface", "tape"),
-    ("plugin", "columns", "factorisations", "testing", "loops"),
+    ("plugin", "columns", "factorisations", "testing"),
     ("registry",),
     ("",),
     ("exchange", "eager", "special"),

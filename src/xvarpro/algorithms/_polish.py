@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends.loops import retry
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
@@ -113,9 +112,8 @@ class InFace(FirstOrder):
         return sub(region.slide(d, theta), theta)
 
     def nearest(self, f: Objective, region: Region, goal: Leaves, theta: Leaves) -> tuple[Leaves, Array]:
-        def slid(now: tuple[Leaves, Array]) -> _Slid:
-            start, n = now
-            end = region.slide(sub(goal, start), start)
+        def slid(theta: Leaves, n: Array) -> _Slid:
+            end = region.slide(sub(goal, theta), theta)
             ahead = region.blmo(end, region.block(sub(end, goal), free=False))
             return _Slid(end, region.block(ahead.d, free=False), ahead.gap_A, n)
 
@@ -123,14 +121,13 @@ class InFace(FirstOrder):
             step = region.block(sub(now.end, theta), free=False)
             return (now.gap > self.share * dot(step, step)) & (now.n < self.slides)
 
-        def following(now: _Slid) -> tuple[Leaves, Array]:
+        def again(now: _Slid) -> _Slid:
             dd = dot(now.ahead, now.ahead)
             xp = namespace_of(dd)
             alpha = xp.minimum(now.gap / xp.where(dd > 0, dd, xp.ones_like(dd)), xp.ones_like(dd))
-            return axpy(alpha, now.ahead, now.end), now.n + 1
+            return slid(axpy(alpha, now.ahead, now.end), now.n + 1)
 
-        first = theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))
-        last = retry(f.backend, slid, going, following, first)
+        last = f.backend.while_loop(going, again, slid(theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))))
         return last.end, last.n + 1
 
 

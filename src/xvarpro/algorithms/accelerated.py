@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way
-from xvarpro.algorithms.common import add, at, certified, moved, shorter, start_with_curvature, status
+from xvarpro.algorithms.common import add, at, certified, curvature, moved, shorter, start, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
-from xvarpro.backends.loops import retry
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -44,7 +43,9 @@ class Accelerated(FirstOrder):
         checks.above(self, "grow", 1)
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> AcceleratedState:
-        iterate, grad, L = start_with_curvature(f, region, theta)
+        iterate, grad, d = start(f, region, theta)
+        L = curvature(f, theta, grad, d)
+        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         return AcceleratedState(iterate, grad, theta, namespace_of(L).ones_like(L), L)
 
     def step(self, f: Objective, region: Region, state: AcceleratedState, way: Way) -> AcceleratedState:
@@ -99,24 +100,24 @@ class Accelerated(FirstOrder):
 
             return *f.probed(now.theta, assess, now.grad), now
 
-        def following(last: tuple[Point, Leaves, Array, _Evaluation]) -> _Evaluation:
-            point, grad, final, now = last
+        def again(last: tuple[Point, Leaves, Array, _Evaluation]) -> tuple[Point, Leaves, Array, _Evaluation]:
+            point, grad, _, now = last
             n, at_z = now.n + 1, now.n == 0
             L = xp.where(at_z, now.size, self.grow * now.size)
             alpha = shorter(now.size, dot(grad, way.d), point.value - now.value)
             size = xp.where(way.taken, xp.where(n > way.limit, zero, alpha), L)
             theta, calls = f.backend.when(
-                ~(way.taken | final),
+                ~way.taken,
                 lambda _: self.nearest(f, region, axpy(-1 / size, grad, z), x),
                 (axpy(size, way.d, x), zero),
             )
             value = xp.where(at_z, point.value, now.value)
-            return _Evaluation(theta, size, value, grad, n, now.calls + calls)
+            return trial(_Evaluation(theta, size, value, grad, n, now.calls + calls))
 
         n = way.instead(0.0, 1.0, like)
         size = xp.where(way.taken, one, self.shrink * state.L)
         first = _Evaluation(start, size, state.iterate.value, state.grad, n, zero)
-        point, grad, _, now = retry(f.backend, trial, lambda last: ~last[2], following, first)
+        point, grad, _, now = f.backend.while_loop(lambda last: ~last[2], again, trial(first))
         return point, grad, now.size, now.n, now.calls
 
 

@@ -5,15 +5,14 @@ Scalars are 0-d arrays; theta, gradients and directions are `Leaves`, tuples of 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.algorithms.steps.interface import Line, Point
-from xvarpro.backends.loops import retry
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import axpy, corner, dot, sub
+from xvarpro.core.trees import axpy, dot, sub
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Direction, Region
 
@@ -47,60 +46,9 @@ def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
 def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:
     """The first iterate, with value and certificate; its gradient; the direction d of Algorithm 2 there."""
     point, grad, direction = certified(f, region, theta)
-    return _started(theta, point.value, direction), grad, direction.d
-
-
-def start_with_curvature(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves, Array]:
-    """`start`, and `curvature` along the direction there, from gradients that are evaluated in one place."""
-    if not f.exact:
-        iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
-        return iterate._replace(counts=add(iterate.counts, values=1, gradients=1)), grad, L
-    zero = 0 * corner(theta[0])
-    first = _Look(theta, zero, theta, Direction(theta, zero, zero, zero), zero < 0)
-
-    def look(now: _Look) -> tuple[Array, Leaves, _Look]:
-        point, grad = f.value_and_gradient(now.at)
-        return point.value, grad, now
-
-    def following(last: tuple[Array, Leaves, _Look]) -> _Look:
-        value, grad, _ = last
-        direction = region.blmo(theta, grad)
-        at = axpy(_short(theta, direction.d), direction.d, theta)
-        return _Look(at, value, grad, direction, zero <= 0)
-
-    _, other, now = retry(f.backend, look, lambda last: ~last[2].second, following, first)
-    iterate = _started(theta, now.value, now.direction)
-    L = _estimate(theta, now.grad, other, now.direction.d)
-    return iterate._replace(counts=add(iterate.counts, values=1, gradients=1)), now.grad, L
-
-
-class _Look(NamedTuple):
-    """Where the gradient is evaluated for the curvature, and what is known of the start by then."""
-
-    at: Leaves
-    value: Array
-    grad: Leaves
-    direction: Direction
-    second: Array  # whether this is the second point
-
-
-def _started(theta: Leaves, value: Array, direction: Direction) -> Iterate:
-    zero = namespace_of(value).zeros_like(value)
-    none = Counts(zero, zero, zero, zero)
-    return Iterate(
-        theta,
-        value,
-        direction.gap_A,
-        direction.gap_B,
-        zero,
-        zero,
-        status(zero),
-        add(none, 1, 1, 1),
-        zero,
-        direction.slack,
-        lower=direction.lower,
-    )
+    zero = namespace_of(point.value).zeros_like(point.value)
+    blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero), zero)
+    return at(blank, point, direction, 1, 1), grad, direction.d
 
 
 def certified(
@@ -165,27 +113,17 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     of ``2^(1/4)`` times ``|<grad, d>| / |d|^2`` are returned: the same one everywhere and in all units of f and theta,
     and solves that agree for longer.
     """
-    if not f.exact:
-        f = f.with_lower_tolerance(0.0)
-        _, grad = f.value_and_gradient(theta)
-    _, other = f.value_and_gradient(axpy(_short(theta, d), d, theta))
-    return _estimate(theta, grad, other, d)
-
-
-def _short(theta: Leaves, d: Leaves) -> Array:
-    """The step along d for a difference of gradients."""
     xp = namespace_of(theta[0])
     small = xp.finfo(theta[0].dtype).eps ** (1 / 3)
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
     ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
-    return small * xp.minimum(xp.ones_like(ratio), ratio)
-
-
-def _estimate(theta: Leaves, grad: Leaves, other: Leaves, d: Leaves) -> Array:
-    """`curvature` from the gradients at theta and a short step along d from there."""
-    change, length = sub(other, grad), dot(d, d) ** 0.5
-    xp = namespace_of(length)
-    L = xp.sqrt(dot(change, change)) / (_short(theta, d) * length)
+    h = small * xp.minimum(xp.ones_like(ratio), ratio)
+    if not f.exact:
+        f = f.with_lower_tolerance(0.0)
+        _, grad = f.value_and_gradient(theta)
+    _, other = f.value_and_gradient(axpy(h, d, theta))
+    change = sub(other, grad)
+    L = xp.sqrt(dot(change, change)) / (h * length)
     unit = (xp.abs(dot(grad, d)) / length) / length
     unit = xp.where(unit > 0, unit, xp.ones_like(unit))
     # a direction without curvature, or no direction: any L is right, backtracking does the rest
@@ -203,8 +141,7 @@ def feasible_search(
     """
     xp = namespace_of(slope)
 
-    def trial(now: tuple[Array, Array]) -> tuple[Array, Point, Array]:
-        alpha, n = now
+    def trial(alpha: Array, n: Array) -> tuple[Array, Point, Array]:
         alpha = xp.where((n > limit) | ~(slope < 0), 0 * alpha, alpha)
         return alpha, f.point(axpy(alpha, d, theta), ahead=True), n
 
@@ -212,12 +149,12 @@ def feasible_search(
         alpha, point, _ = state
         return ~(point.value <= worst + gamma * alpha * slope) & (alpha > 0)
 
-    def following(state: tuple[Array, Point, Array]) -> tuple[Array, Array]:
+    def again(state: tuple[Array, Point, Array]) -> tuple[Array, Point, Array]:
         alpha, point, n = state
-        return shorter(alpha, slope, point.value - value), n + 1
+        return trial(shorter(alpha, slope, point.value - value), n + 1)
 
     one = xp.ones_like(slope)
-    return retry(f.backend, trial, rejected, following, (one, one))
+    return f.backend.while_loop(rejected, again, trial(one, one))
 
 
 def shorter(alpha: Array, slope: Array, rise: Array) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way, push
-from xvarpro.algorithms.common import arrived, feasible_search, moved, start_with_curvature, status
+from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, moved, start, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
@@ -39,8 +39,10 @@ class Spectral(FirstOrder):
         checks.whole(self, "limit", 1)
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> SpectralState:
-        iterate, grad, L = start_with_curvature(f, region, theta)
+        iterate, grad, d = start(f, region, theta)
+        L = curvature(f, theta, grad, d)
         xp = namespace_of(L)
+        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
         return SpectralState(iterate, grad, 1 / L, push(recent, iterate.value))
 

@@ -87,8 +87,13 @@ def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], ta
         da, db = _correction(backend, A, Q, R, targets, a, b)
         return n + 1, top + da[:m, :], b + db
 
-    _, top, b = backend.while_loop(lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution))
-    return top, b
+    def improve(solution: Pair) -> Pair:
+        found: tuple[Array, ...] = backend.while_loop(
+            lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution)
+        )
+        return found[1], found[2]
+
+    return backend.when(steps > 0, improve, solution)
 
 
 def converge(

@@ -50,7 +50,10 @@ class Reduced(InMemory):
         def gradient(_: Leaves) -> Leaves:
             return pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))
 
-        return point, self.backend.when(wanted, gradient, grad), verdict
+        grad = self.backend.when(wanted, gradient, grad)
+        # a loop need not carry what only the gradient uses, and what improves an inexact lower level
+        none: Any = ()
+        return point._replace(w=none, r=none, factor=none) if self.exact else point, grad, verdict
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point, shaped like theta.

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from xvarpro.algorithms.steps.interface import Line, Point, Search
-from xvarpro.backends.loops import retry
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
@@ -73,6 +72,7 @@ class _Trial(NamedTuple):
     n: Array
     n_gradients: Array
     accepted: Array
+    pending: Array  # whether only the slope can decide
     rise: Array  # of the last trial that was higher than the start beyond doubt; 0 if there was none
     promised: Array  # the decrease that alpha * gap had promised there
 
@@ -101,35 +101,39 @@ def backtrack_by_slope(
     xp = namespace_of(value)
     zero, one, tiny = xp.zeros_like(value), xp.ones_like(value), rounding(value)
 
+    def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
+        alpha = propose(memory)
+        alpha = xp.where(n > limit, 0 * alpha, alpha)
+        point = line.phi(alpha)
+        accepted = accept(alpha, point, memory) & xp.isfinite(point.value)
+        if slope is None:
+            return _Trial(alpha, memory, point, n, n_gradients, accepted, n < 0, rise, promised)
+        change, promise = point.value - value, alpha * line.gap
+        pending = (xp.abs(change) <= tiny) & (promise > 0)
+        accepted = accepted & ~pending
+        worse = xp.isfinite(change) & (change > tiny)
+        rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
+        return _Trial(alpha, memory, point, n, n_gradients, accepted, pending, rise, promised)
+
+    def again(t: _Trial) -> _Trial:
+        return trial(worsen(t.memory), t.n + 1, t.n_gradients, t.rise, t.promised)
+
     def ask(t: _Trial, slope: Callable[[Point], Array]) -> _Trial:
         # the parabola with the slopes -promise at 0 and `end` at 1 has to pass above half of the earlier trial's rise
         promise, end = t.alpha * line.gap, xp.sum(t.alpha * slope(t.point))
         far = t.promised / promise
         explained = far * (0.5 * far * (end + promise) - promise) >= 0.5 * t.rise
         accepted = (end <= 0) & ((t.rise == 0) | explained)
-        return t._replace(accepted=accepted, n_gradients=t.n_gradients + 1)
+        return t._replace(accepted=accepted, pending=t.pending & ~t.pending, n_gradients=t.n_gradients + 1)
 
-    def trial(now: tuple[Array, ...]) -> _Trial:
-        memory, n, n_gradients, rise, promised = now
-        alpha = propose(memory)
-        alpha = xp.where(n > limit, 0 * alpha, alpha)
-        point = line.phi(alpha)
-        accepted = accept(alpha, point, memory) & xp.isfinite(point.value)
-        t = _Trial(alpha, memory, point, n, n_gradients, accepted, rise, promised)
+    def more(t: _Trial) -> _Trial:
         if slope is None:
-            return t
-        change, promise = point.value - value, alpha * line.gap
-        pending = (xp.abs(change) <= tiny) & (promise > 0)  # only the slope can decide
-        worse = xp.isfinite(change) & (change > tiny)
-        rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
-        t = t._replace(accepted=accepted & ~pending, rise=rise, promised=promised)
-        return line.backend.when(pending, partial(ask, slope=slope), t)
-
-    def following(t: _Trial) -> tuple[Array, ...]:
-        return worsen(t.memory), t.n + 1, t.n_gradients, t.rise, t.promised
+            return again(t)
+        t = line.backend.when(t.pending, partial(ask, slope=slope), t)
+        return line.backend.when(~t.accepted & (t.n <= limit), again, t)
 
     n = one if trials is None else trials + 1
-    first = memory, n, zero, zero if rise is None else rise, zero if promised is None else promised
-    last = retry(line.backend, trial, lambda t: (t.n <= limit) & ~t.accepted, following, first)
+    first = trial(memory, n, zero, zero if rise is None else rise, zero if promised is None else promised)
+    last = line.backend.while_loop(lambda t: t.pending | ((t.n <= limit) & ~t.accepted), more, first)
     kept = xp.where(last.n > limit, memory, last.memory)
     return Search(last.alpha, last.point, kept, last.n, last.n_gradients)
