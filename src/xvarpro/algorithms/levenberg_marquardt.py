@@ -363,7 +363,8 @@ def _in_faces(
     n = xp.zeros((), dtype=xp.int32, device=device(theta))
     going = met & xp.any(grad != 0, axis=1)
     last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, going, n))
-    return last.x, last.decrease
+    # a model function may not be defined a rounding error outside
+    return regions.nearest(last.x, last.slope) if faces else last.x, last.decrease
 
 
 def _times(B: Array, x: Array) -> Array:
