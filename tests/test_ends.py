@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -340,3 +342,9 @@ def test_a_tolerance_means_as_many_digits_of_theta_on_every_set(name, over):
     assert fit.status is Status.CONVERGED
     best = xv.solve(problem, fit.theta, over=over, algorithm=algorithms.ProjectedQuasiNewton(), tol=1e-10)
     assert np.linalg.norm(fit.theta - best.theta) <= 1e-4 * np.linalg.norm(best.theta)
+
+
+def test_the_page_on_stopping_names_every_status():
+    page = (Path(__file__).parents[1] / "docs" / "stopping.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([A-Z_]+)`", page.partition("## ")[0]))
+    assert named == {status.name for status in Status if status is not Status.RUNNING}
