@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections import Counter
 from contextlib import nullcontext
@@ -11,6 +12,8 @@ import pytest
 from xvarpro import backends
 
 from .support import BACKENDS, no_cuda
+
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a test compiles what it runs
 
 
 @pytest.fixture(params=BACKENDS)

@@ -1,6 +1,9 @@
 """What JAX compiles: once for a structure, not for other numbers."""
 
 import logging
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +43,17 @@ def test_other_numbers_compile_nothing(solved, caplog):
     assert first > 0
     for other in ({"lam": 2e-2}, {"radius": 1.5}, {"tol": 1e-9}, {"scale": 1.1}):
         assert solved(caplog, **other)[1] == 0, other
+
+
+@pytest.mark.parametrize("given", [None, "elsewhere"])
+def test_commands_keep_programs(given, tmp_path):
+    """In the user's cache folder, unless a variable names another one."""
+    code = "from xvarpro.cli import programs; programs.keep(); import jax; print(jax.config.jax_compilation_cache_dir)"
+    env = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    env |= {"XDG_CACHE_HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path), "HOME": str(tmp_path)}
+    env |= {} if given is None else {"JAX_COMPILATION_CACHE_DIR": given}
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert found.strip() == given or (given is None and str(tmp_path) in found)
 
 
 def traced(C):

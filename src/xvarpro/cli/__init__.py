@@ -23,7 +23,7 @@ import numpy as np
 import xvarpro
 from xvarpro import __version__, algorithms
 from xvarpro import backends as registry
-from xvarpro.cli import options, tables
+from xvarpro.cli import options, programs, tables
 from xvarpro.cli.conformance import command as conformance
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError, XvarproError
@@ -100,6 +100,7 @@ def register(app: typer.Typer, experiments: Iterable[EntryPoint]) -> None:
 def _experiment(entry: EntryPoint) -> Any:
     """The subcommand of an entry point; where it cannot be loaded, one that says why."""
     alone = typer.Typer(add_completion=False)
+    programs.keep()
     try:
         alone.command(entry.name)(_guarded(entry.load()))
     except Exception as error:  # a package that is broken must not take the other commands away

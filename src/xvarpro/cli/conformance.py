@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from tqdm import tqdm
 
-from xvarpro.cli import options, tables
+from xvarpro.cli import options, programs, tables
 from xvarpro.conformance import words
 from xvarpro.conformance.processors import Request, merged, paths, prove
 from xvarpro.conformance.record import check_suffix, read, write
@@ -87,6 +87,7 @@ def command(
     else:
         # arrays of the suite are small: where cores are shared, threads that wait for each other take ten times as long
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        programs.keep()
         names = None if backend is None else options.listed(backend)
         if processors and device is not None:
             raise ProblemError(f"--processors requires the cpu; got --device {device}: omit it")
