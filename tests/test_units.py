@@ -186,6 +186,31 @@ def test_other_units_are_the_same_solve_in_single_precision(name):
     check(name, "default", "numpy", "float32", 3)
 
 
+BOUNDED = {
+    "nonnegative": lambda size: xv.lower.Nonnegative(),
+    "bounded": lambda size: xv.lower.Bounded(0.0, size * np.array([1.5, INF])),
+    "affine": lambda size: xv.lower.Equality(np.ones((1, 2)), size * 3.0),
+}
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e12, 2.0**250])
+@pytest.mark.parametrize("name", BOUNDED)
+def test_targets_of_any_size_with_w_in_a_set(name, size):
+    """The set is multiplied with the targets."""
+    dtype = "float32" if size < 1e30 else "float64"
+
+    def fit(size):
+        problem = xv.separable(
+            decays, (size * TWO).astype(dtype), data=T.astype(dtype), W=BOUNDED[name](np.asarray(size, dtype))
+        )
+        return xv.solve(problem, START.astype(dtype), over=sets.Box(0.0, 20.0))
+
+    want, got = fit(1.0), fit(size)
+    assert got.success
+    assert error(got.theta, want.theta) <= (1e-3 if dtype == "float32" else 1e-6)
+    assert error(np.asarray(got.w, np.float64) / size, want.w) <= (1e-3 if dtype == "float32" else 1e-6)
+
+
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in EXACT])
 @pytest.mark.parametrize("name", ["peaks", "box", "l1"])
 def test_other_methods_end_honestly(name, method):

@@ -178,20 +178,21 @@ def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
 def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, float]:
     """The problem with its targets times a power of two that brings them near 1, and that power.
 
-    ``w`` is multiplied by it and the objective by its square. Nothing is rounded; targets within a factor of 1024 of 1
-    are left as they are, and so are those that are functions, come in chunks, or whose w lies in a set that is no
-    subspace.
+    ``w`` and its set are multiplied by it and the objective by its square. Nothing is rounded; targets within a factor
+    of 1024 of 1 are left as they are, and so are those that are functions or come in chunks.
     """
     levels = problem.levels
     ys: list[Any] = [level.y for level in levels]
-    W = problem.lower.W
-    if not (W is None or W.linear) or not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
+    if not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
         return problem, 1.0
     size = max(float(namespace_of(y).max(namespace_of(y).abs(y))) for y in exchange.readable(*ys))
     unit = float(near_one(np.asarray(size), dtype))
     if unit == 1.0:
         return problem, unit
-    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0]), "mu": problem.mu * unit * unit}
+    W = levels[0].W
+    if W is not None:
+        W = W.part(backend.xp.arange(ys[0].shape[1], device=device(ys[0])), unit)
+    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0], W=W), "mu": problem.mu * unit * unit}
     if len(levels) > 1:
         fields["upper"] = replace(levels[1], y=unit * ys[1])
     return replace(problem, **fields), unit
