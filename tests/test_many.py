@@ -463,6 +463,37 @@ def test_units_of_targets_do_not_count(backend, over, dtype):
         np.testing.assert_allclose(host(got.value) / sizes**2, host(want.value), rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["free", "box", "one side", "bound"])
+def test_units_of_theta_and_the_order_of_rows_do_not_count(backend, name, dtype):
+    y, high = np.array(noisy()), 8 if dtype == "float64" else 4
+    bounds = {
+        "box": ([0.0, 0.0], [20.0, 20.0]),
+        "one side": ([0.0, -np.inf], [np.inf, np.inf]),
+        "bound": ([0.9, 0.0], [np.inf, 5.0]),
+    }
+
+    def solved(units, sizes, order):
+        def scaled(theta, data):
+            return decays(theta * data["units"], data)
+
+        data = {"t": T[order].astype(dtype), "units": units.astype(dtype)}
+        over = None if name == "free" else xv.sets.Box(*(np.array(x) / units for x in bounds[name]))
+        problem = xv.separable(scaled, (sizes[:, None] * y[:, order]).astype(dtype), data=data)
+        theta0 = (np.array([1.0, 4.0]) / units * np.ones((7, 1))).astype(dtype)
+        return xv.solve_many(problem, theta0, over=over, backend=backend)
+
+    want = solved(np.ones(2), np.ones(7), slice(None))
+    assert want.success.all()
+    for seed in range(3):
+        draw = rng(seed)
+        units, sizes = 10.0 ** draw.uniform(-high, high, 2), 10.0 ** draw.uniform(-3 * high, 3 * high, 7)
+        got = solved(units, sizes, draw.permutation(len(T)))
+        assert got.status.tolist() == want.status.tolist()
+        assert (np.abs(got.n_iter - want.n_iter) <= np.maximum(2, want.n_iter / 4)).all()
+        assert error(host(got.theta) * units, host(want.theta)) <= (1e-6 if dtype == "float64" else 2e-3)
+
+
 def test_a_penalty_keeps_its_weight_in_other_units(backend):
     y = np.array(noisy())
 

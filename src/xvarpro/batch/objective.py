@@ -155,10 +155,10 @@ class Batch:
 
     def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         """Values, gradients, and Kaufman's Jacobians (b, p, ...): see `objective.gauss_newton`."""
-        f, p = low.factor, len(tangents)
-        X = self._moved(low, tangents)
-        grad = _products(_grouped(X, p), low.r[..., : X.shape[-1]])
-        return _half_squares(low.r), grad, _grouped(small.rest(f, X, small.coefficients(f, X)), p)
+        f, X = low.factor, self._moved(low, tangents)
+        J = _grouped(small.rest(f, X, small.coefficients(f, X)), len(tangents))
+        # equal to products with X, which would multiply what rounding leaves of r in the range of the design
+        return _half_squares(low.r), _products(J, low.r), J
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, _, _ = low
