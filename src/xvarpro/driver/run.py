@@ -159,13 +159,13 @@ class Run:
         In the latter case the method starts again there, which counts as an iteration.
         """
         began = time.perf_counter()
+        if not (status.success or status in (Status.NO_DESCENT, Status.STALLED)):
+            return False
         if status is Status.CONVERGED:
             self.recheck()
-        elif status in (Status.NO_DESCENT, Status.STALLED) and not self.modelled:
+        elif not self.modelled:
             self.state = self._assess(self.operands, self.state)
             self.rows[-1] = self._row()
-        elif status is not Status.ROUNDING:
-            return False
         if self.status is Status.RUNNING:
             return True
         state = self._restart() if self.restarts < RESTARTS else None
@@ -186,12 +186,12 @@ class Run:
     def _restart(self) -> Tracked | None:
         """The first state at a lower point than the last iterate, or at the same where the method may be worn out."""
         found, value, margin = self._best()
-        if self.status.success and found is self.state.iterate:
-            return self._below(found.theta, value, max(margin, self.tol * abs(value)))
-        if self.modelled or not value < self.restarted - margin:
-            return None
-        self.restarted = value
-        return self._started(found.theta)
+        last = found is self.state.iterate
+        worn = not (self.status.success and last) and not self.modelled
+        if worn and value < self.restarted - margin:
+            self.restarted = value
+            return self._started(found.theta)
+        return self._below(found.theta, value, max(margin, self.tol * abs(value))) if last else None
 
     def _below(self, theta: Leaves, value: float, margin: float) -> Tracked | None:
         """The first state at a point next to a saddle, lower than it by more than `margin`; None at a minimum."""
