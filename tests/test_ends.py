@@ -309,6 +309,19 @@ def test_a_saddle_is_left_where_the_jacobian_is_regular(name):
     assert fit.value == pytest.approx(aside.value, rel=1e-6)
 
 
+@pytest.mark.parametrize("over", [None, Box(0.01, 10.0)], ids=repr)
+def test_a_minimum_with_equal_rates_is_one(over):
+    """Four decays for three: the Gauss-Newton matrix is singular where two are equal, the Hessian is not."""
+    draw, t = rng(7), np.linspace(0.0, 2.0, 60)
+    n = draw.integers(1, 4)
+    M = np.exp(-np.outer(t, np.sort(draw.uniform(0.2, 8, n))))
+    y = M @ draw.uniform(0.5, 2, n) + 10 ** draw.uniform(-6, -1) * draw.normal(size=60)
+    start = np.array([2.77373873, 5.99371117, 6.07870995, 7.87928553])
+    fit = xv.solve(xv.separable(decays, y, data={"t": t}, lam=1e-6), start, over=over, max_iter=400)
+    assert fit.success
+    assert np.min(np.diff(np.sort(fit.theta))) < 1e-5
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_minimum_is_not_left(name):
     """The same iterations, and the same theta, whether a minimum is looked at again or not."""

@@ -16,10 +16,10 @@ from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import Program, Tracked, doubtful, noise, running
+from xvarpro.driver.iteration import Program, Tracked, doubtful, negligible_gap, noise, running
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
-from xvarpro.driver.saddle import directions
+from xvarpro.driver.saddle import curvature
 from xvarpro.errors import warn_caller
 from xvarpro.objective.free_block import MANY
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
@@ -191,10 +191,13 @@ class Run:
         if worn and value < self.restarted - margin:
             self.restarted = value
             return self._started(found.theta)
-        return self._below(found.theta, value, max(margin, self.tol * abs(value))) if last else None
+        return self._below(found.theta, value, margin) if last else None
 
-    def _below(self, theta: Leaves, value: float, margin: float) -> Tracked | None:
-        """The first state at a point next to a saddle, lower than it by more than `margin`; None at a minimum."""
+    def _below(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
+        """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
+
+        A minimum has the status of one then.
+        """
         prepared, backend = self.prepared, self.prepared.backend
         few = sum(math.prod(x.shape) for x in theta) <= MANY
         if not few or not prepared.structure.exact or prepared.problem.in_rows or self._well_determined():
@@ -212,12 +215,29 @@ class Run:
         size = np.asarray(trees.raveled(host))
         size = np.where(size > 0, size, size.mean() or 1.0)
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
-        for step in directions(probe, scale, float(np.finfo(prepared.dtype).eps)):
+        steps, left = curvature(probe, scale, float(np.finfo(prepared.dtype).eps))
+        least = self.tol**2 * abs(value)
+        if not self.status.success and left <= max(rounding, least) and self._is_certified():
+            # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
+            self._end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
+        for step in steps:
             state = self._started(prepared.region.moved(leaves(step), theta))
-            if backend.to_floats([state.iterate.value])[0] < value - margin:
+            if backend.to_floats([state.iterate.value])[0] < value - max(rounding, self.tol * abs(value)):
                 return state
             self._worked(backend.to_floats(state.iterate.counts))
         return None
+
+    def _is_certified(self) -> bool:
+        """Whether the gap of the sets at the last iterate is below the tolerance."""
+        it = self.state.iterate
+        floats = self.prepared.backend.to_floats([it.gap_A + it.slack, it.value, self.operands[1]])
+        gap, value, floor = (np.asarray(x, dtype=self.prepared.dtype) for x in floats)
+        return bool(gap <= negligible_gap(value, np.asarray(self.tol, dtype=self.prepared.dtype), floor))
+
+    def _end_with(self, status: Status) -> None:
+        state, it = self.state.state, self.state.iterate
+        code = self.prepared.backend.asarray(np.asarray(status.code, np.int32), device=self.prepared.device)
+        self.state = self.state._replace(state=state._replace(iterate=it._replace(status=code)))
 
     def _worked(self, counts: Sequence[float]) -> None:
         """Add to the work that the state does not count."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 
 
-def directions(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps: float) -> Iterator[np.ndarray]:
-    """Steps along which the objective bends down most, both ways, from long to short; none at a minimum.
+class Curvature(NamedTuple):
+    """What the Hessian at a point says."""
+
+    steps: list[np.ndarray]  # along which the objective bends down most, both ways, from long to short
+    left: float  # decrease that a quadratic model promises, where that bends up in every direction; else inf
+
+
+def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps: float) -> Curvature:
+    """The curvature of the objective in the smallest face of theta.
 
     Parameters
     ----------
@@ -40,8 +48,13 @@ def directions(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps
             break
     H = basis @ np.transpose(rows)
     if not np.isfinite(H).all():
-        return
+        return Curvature([], np.inf)
     bends, vectors = np.linalg.eigh(0.5 * (H + H.T))
-    if bends[0] < -h * np.abs(bends).max():
+    noise = h * np.abs(bends).max()
+    if bends[0] < -noise:
         down = scale * (vectors[:, 0] @ basis)
-        yield from (sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5))
+        return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], np.inf)
+    if bends[0] <= noise or len(bends) < scale.size:
+        return Curvature([], np.inf)
+    along = vectors.T @ (basis @ (scale * start))
+    return Curvature([], float(0.5 * np.sum(along * along / bends)))
