@@ -215,8 +215,11 @@ class Run:
         size = np.asarray(trees.raveled(host))
         size = np.where(size > 0, size, size.mean() or 1.0)
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
-        steps, left = curvature(probe, scale, float(np.finfo(prepared.dtype).eps))
+        eps = float(np.finfo(prepared.dtype).eps)
+        steps, slope, left = curvature(probe, scale, eps)
         least = self.tol**2 * abs(value)
+        if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
+            return None  # descent has not come to its end: what its gradients say is in doubt
         if not self.status.success and left <= max(rounding, least) and self._is_certified():
             # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
             self._end_with(Status.CONVERGED if left <= least else Status.ROUNDING)

@@ -14,6 +14,7 @@ class Curvature(NamedTuple):
     """What the Hessian at a point says."""
 
     steps: list[np.ndarray]  # along which the objective bends down most, both ways, from long to short
+    slope: float  # the length of the gradient in the metric, a difference of objectives
     left: float  # decrease that a quadratic model promises, where that bends up in every direction; else inf
 
 
@@ -48,13 +49,14 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
             break
     H = basis @ np.transpose(rows)
     if not np.isfinite(H).all():
-        return Curvature([], np.inf)
+        return Curvature([], np.inf, np.inf)
+    slope = float(np.linalg.norm(scale * start))
     bends, vectors = np.linalg.eigh(0.5 * (H + H.T))
     noise = h * np.abs(bends).max()
     if bends[0] < -noise:
         down = scale * (vectors[:, 0] @ basis)
-        return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], np.inf)
+        return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], slope, np.inf)
     if bends[0] <= noise or len(bends) < scale.size:
-        return Curvature([], np.inf)
+        return Curvature([], slope, np.inf)
     along = vectors.T @ (basis @ (scale * start))
-    return Curvature([], float(0.5 * np.sum(along * along / bends)))
+    return Curvature([], slope, float(0.5 * np.sum(along * along / bends)))
