@@ -169,15 +169,16 @@ class Program:
         def converge(carry: tuple[Array, Tracked]) -> tuple[Array, Tracked]:
             return backend.while_loop(going, lambda carry: (carry[0] + 1, step(carry[1])), carry)
 
-        def converge_and_recheck(carry: tuple[Array, Tracked]) -> tuple[Array, Tracked]:
-            n, state = converge(carry)
-            return n, recheck(state)
+        def converge_and_recheck(carry: tuple[Any, Array]) -> tuple[Any, Array]:
+            n, state = converge(carry[0])
+            return (n, recheck(state)), carry[1] & ~carry[1]
 
         f, region, algorithm, *_ = self._filled(operands)
         carry = (0 * state.iterate.status, state)
         if doubtful(f.exact, region, algorithm, state):
-            carry = (carry[0], recheck(state))
-            _, state = backend.while_loop(going, converge_and_recheck, carry)
+            # the start is looked at too: the first pass is made in any case
+            first = carry[0] >= 0
+            (_, state), _ = backend.while_loop(lambda now: now[1] | going(now[0]), converge_and_recheck, (carry, first))
         else:
             _, state = converge(carry)
         if not algorithm.certifies_every_iteration:

@@ -14,6 +14,8 @@ from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Problem
 
+UNROLLED = 16  # entries of theta up to which a program has the tangent of each; of more, one in a loop
+
 
 class Local(NamedTuple):
     """The objectives of a batch of problems at one point each, and their Gauss-Newton matrices."""
@@ -55,25 +57,41 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
     r = point.r if f.problem.is_separable else low.residual(point.w)
     w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, r)
     flat = raveled(theta)
-    xp = namespace_of(flat)
-    eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
-    rows, slopes = [], []
-    for j in range(flat.shape[0]):
-        moved: Any = push(unraveled(eye[j, :], theta))
+    xp, p = namespace_of(flat), flat.shape[0]
+    separable = f.problem.is_separable
+
+    def along(v: Array) -> tuple[Array, Array]:
+        """Slope of a separable objective along v, (p,), and that row of the Jacobian."""
+        moved: Any = push(unraveled(v, theta))
         X = _tangent(low, moved.lower, w)
         dw = -solver.argmin(f.backend, system, point.factor, X)
-        if f.problem.is_separable:
+        if separable:
             slope = inner(X, r)
-            slopes.append(slope if moved.R is None else slope + (0.5 * f.problem.mu) * moved.R)
-            rows.append(_row(low, X + low.M.matvec(dw), dw))
-            continue
+            slope = slope if moved.R is None else slope + (0.5 * f.problem.mu) * moved.R
+            return slope, _row(low, X + low.M.matvec(dw), dw)
         C = _over(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low._replace(lam=moved.lower.lam).ridge(w)
-        v = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
-        dw = dw if v is None else dw - v
-        rows.append(_row(upper, _tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw))
-    return point, xp.stack(slopes) if slopes else raveled(f.gradient(point)), xp.stack(rows)
+        adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
+        dw = dw if adjoint is None else dw - adjoint
+        return 0 * v[0], _row(upper, _tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
+
+    if f.backend.compiled and p > UNROLLED:
+        places = xp.arange(p, device=device(flat))
+
+        def fill(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            j, slopes, rows = state
+            here = places == j
+            slope, row = along(xp.astype(here, flat.dtype))
+            return j + 1, xp.where(here, slope, slopes), xp.where(xp.expand_dims(here, axis=1), row, rows)
+
+        N = f.backend.eval_shape(along, flat)[1].shape[0]
+        blank = 0 * places[0], xp.zeros_like(flat), xp.zeros((p, N), dtype=flat.dtype, device=device(flat))
+        _, slopes, rows = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
+    else:
+        eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
+        slopes, rows = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
+    return point, slopes if separable else raveled(f.gradient(point)), rows
 
 
 def _over(M: Operator, dM: Operator) -> Operator:
