@@ -136,8 +136,7 @@ def _units(theta, units):
 def drawn(seed, entries, entrywise, dtype):
     """Units of theta and of y, and an order of the rows."""
     draw = rng(seed)
-    high = 8 if dtype == "float64" else 4
-    units = 10.0 ** draw.uniform(-high, high, entries if entrywise else 1) * np.ones(entries)
+    units = 10.0 ** draw.uniform(-8, 8, entries if entrywise else 1) * np.ones(entries)
     size = 10.0 ** (draw.uniform(-80, 80) if dtype == "float64" else draw.uniform(-12, 12))
     return units, size, draw.permutation(len(T))
 
