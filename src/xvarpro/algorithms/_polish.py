@@ -56,12 +56,11 @@ class FirstOrder(Algorithm):
         return sub(end, theta), worked(state, **{self.oracle: calls})
 
     @abstractmethod
-    def step(self, f: Objective, region: Region, state: Any, way: Way) -> Any:
+    def step(self, f: Objective, region: Region, state: Any, way: Way | None) -> Any:
         """State after one iteration, along `way` where it is taken: both kinds evaluate the objective in one place."""
 
     def advance(self, f: Objective, region: Region, state: Any) -> Any:
-        it = state.iterate
-        return self.step(f, region, state, Way(it.theta, it.status < 0, 0.0, 0))
+        return self.step(f, region, state, None)
 
 
 def worked(state: Any, **work: Array | int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way
 from xvarpro.algorithms.common import add, at, certified, curvature, moved, shorter, start, status
@@ -48,8 +48,8 @@ class Accelerated(FirstOrder):
         iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
         return AcceleratedState(iterate, grad, theta, namespace_of(L).ones_like(L), L)
 
-    def step(self, f: Objective, region: Region, state: AcceleratedState, way: Way) -> AcceleratedState:
-        iterate, old, _, t, L = state
+    def step(self, f: Objective, region: Region, state: AcceleratedState, way: Way | None) -> AcceleratedState:
+        iterate, old, _, t, _ = state
         x = iterate.theta
         xp = namespace_of(t)
         point, grad, size, n, calls = self._descend(f, region, state, way)
@@ -58,25 +58,28 @@ class Accelerated(FirstOrder):
         better = point.value <= iterate.value + f.rounding(iterate.value)
         step = sub(point.theta, x)
         progress = better & moved(xp.ones_like(t), dot(step, step), x)
-        forward = progress & ~way.taken & (dot(grad, step) <= 0)
+        forward = progress & (dot(grad, step) <= 0)
+        restart, alpha = t <= 1, 1 / size
+        at_z: Any = 1
+        if way is not None:
+            forward, restart, at_z = forward & ~way.taken, restart | way.taken, way.instead(1.0, 0.0, t)
+            alpha, size = xp.where(way.taken, size, alpha), xp.where(way.taken, state.L, size)
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
-        at_z = way.instead(1.0, 0.0, t)
         found = at(iterate, point, direction, n + at_z, 1 + at_z)
         iterate, kept = select(better, (found, grad), (iterate._replace(counts=found.counts), old))
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
-        outcome = status(t, progress | (~way.taken & (t > 1)))
+        outcome = status(t, progress | ~restart)
         counts = add(iterate.counts, **{self.oracle: calls})
-        alpha, L = xp.where(way.taken, size, 1 / size), xp.where(way.taken, L, size)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=outcome, counts=counts)
         z = axpy(momentum, step, iterate.theta)
-        return AcceleratedState(iterate, kept, z, xp.where(forward, t_next, xp.ones_like(t)), L)
+        return AcceleratedState(iterate, kept, z, xp.where(forward, t_next, xp.ones_like(t)), size)
 
     def length(self, state: AcceleratedState) -> Array:
         return 1 / state.L
 
     def _descend(
-        self, f: Objective, region: Region, state: AcceleratedState, way: Way
+        self, f: Objective, region: Region, state: AcceleratedState, way: Way | None
     ) -> tuple[Point, Leaves, Array, Array, Array]:
         """Gradient step from z, feasible from x, for which L grows until the quadratic model is an upper bound.
 
@@ -87,14 +90,20 @@ class Accelerated(FirstOrder):
         x, z, like = state.iterate.theta, state.z, state.t
         xp = namespace_of(like)
         one, zero = xp.ones_like(like), xp.zeros_like(like)
-        share, curved = way.instead(1.0, way.gamma, like), way.instead(0.5, 0.0, like)
-        origin, start = f.backend.when(way.taken, lambda _: (x, axpy(1.0, way.d, x)), (z, z))
+        share: Any = 1.0
+        curved: Any = 0.5
+        origin, goal, n, size = z, z, zero, self.shrink * state.L
+        if way is not None:
+            n, size = way.instead(0.0, 1.0, like), xp.where(way.taken, one, size)
+            share, curved = way.instead(1.0, way.gamma, like), way.instead(0.5, 0.0, like)
+            origin, goal = f.backend.when(way.taken, lambda _: (x, axpy(1.0, way.d, x)), (z, z))
 
         def trial(now: _Evaluation) -> tuple[Point, Leaves, Array, _Evaluation]:
             def assess(point: Point) -> tuple[Array, Array]:
                 d = sub(now.theta, origin)
                 bound = now.value + share * dot(now.grad, d) + (curved * now.size) * dot(d, d) + f.rounding(now.value)
-                last = xp.where(way.taken, now.size <= 0, now.n >= self.limit)
+                last = now.n >= self.limit
+                last = last if way is None else xp.where(way.taken, now.size <= 0, last)
                 final = (now.n > 0) & ((point.value <= bound) | last)
                 return (now.n == 0) | (final & f.exact), final
 
@@ -103,21 +112,26 @@ class Accelerated(FirstOrder):
         def again(last: tuple[Point, Leaves, Array, _Evaluation]) -> tuple[Point, Leaves, Array, _Evaluation]:
             point, grad, _, now = last
             n, at_z = now.n + 1, now.n == 0
-            L = xp.where(at_z, now.size, self.grow * now.size)
-            alpha = shorter(now.size, dot(grad, way.d), point.value - now.value)
-            size = xp.where(way.taken, xp.where(n > way.limit, zero, alpha), L)
-            theta, calls = f.backend.when(
-                ~way.taken,
-                lambda _: self.nearest(f, region, axpy(-1 / size, grad, z), x),
-                (axpy(size, way.d, x), zero),
-            )
+            size = xp.where(at_z, now.size, self.grow * now.size)
+
+            def onward(_: Any) -> tuple[Leaves, Array]:
+                return self.nearest(f, region, axpy(-1 / size, grad, z), x)
+
+            if way is None:
+                theta, calls = onward(())
+            else:
+                alpha = shorter(now.size, dot(grad, way.d), point.value - now.value)
+                size = xp.where(way.taken, xp.where(n > way.limit, zero, alpha), size)
+                theta, calls = f.backend.when(~way.taken, onward, (axpy(size, way.d, x), zero))
             value = xp.where(at_z, point.value, now.value)
             return trial(_Evaluation(theta, size, value, grad, n, now.calls + calls))
 
-        n = way.instead(0.0, 1.0, like)
-        size = xp.where(way.taken, one, self.shrink * state.L)
-        first = _Evaluation(start, size, state.iterate.value, state.grad, n, zero)
-        point, grad, _, now = f.backend.while_loop(lambda last: ~last[2], again, trial(first))
+        first = _Evaluation(goal, size, state.iterate.value, state.grad, n, zero)
+        if way is None and not f.backend.compiled:  # nothing is to be decided at z
+            begun = (*f.value_and_gradient(z), zero > 0, first)
+        else:
+            begun = trial(first)
+        point, grad, _, now = f.backend.while_loop(lambda last: ~last[2], again, begun)
         return point, grad, now.size, now.n, now.calls
 
 

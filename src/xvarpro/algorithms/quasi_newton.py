@@ -81,7 +81,10 @@ class QuasiNewton(Algorithm):
         settled = state.calm >= self.settle
         no_way = old.theta, settled & ~settled
         start, (d, taken) = f.backend.when(settled, partial(self._inside, f, region, state), (before, no_way))
-        base = method.step(f, region, start, Way(d, taken, self.gamma, self.limit))
+        if not f.backend.compiled and not bool(taken):
+            base = method.advance(f, region, start)
+        else:
+            base = method.step(f, region, start, Way(d, taken, self.gamma, self.limit))
         iterate = base.iterate
         xp = namespace_of(old.value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way, push
 from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, moved, start, status
@@ -46,13 +46,19 @@ class Spectral(FirstOrder):
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
         return SpectralState(iterate, grad, 1 / L, push(recent, iterate.value))
 
-    def step(self, f: Objective, region: Region, state: SpectralState, way: Way) -> SpectralState:
-        d, state = f.backend.when(~way.taken, lambda now: self.direction(f, region, now[1]), (way.d, state))
+    def step(self, f: Objective, region: Region, state: SpectralState, way: Way | None) -> SpectralState:
+        worst: Array = namespace_of(state.recent).max(state.recent)
+        gamma: Any = self.gamma
+        limit: Any = self.limit
+        if way is None:
+            d, state = self.direction(f, region, state)
+        else:
+            value = state.iterate.value
+            d, state = f.backend.when(~way.taken, lambda now: self.direction(f, region, now[1]), (way.d, state))
+            worst = namespace_of(value).where(way.taken, value + f.rounding(value), worst)
+            gamma, limit = way.instead(gamma, way.gamma, value), way.instead(limit, way.limit, value)
         iterate, slope = state.iterate, dot(state.grad, d)
-        xp = namespace_of(slope)
         value, before, dd = iterate.value, iterate.theta, dot(d, d)
-        worst = xp.where(way.taken, value + f.rounding(value), xp.max(state.recent))
-        gamma, limit = way.instead(self.gamma, way.gamma, value), way.instead(self.limit, way.limit, value)
         alpha, point, trials = feasible_search(f, before, d, slope, value, worst, gamma, limit)
         iterate, grad, _ = arrived(f, region, iterate, point, trials)
         iterate = iterate._replace(alpha_A=alpha, alpha_B=alpha, status=status(alpha, moved(alpha, dd, before)))
