@@ -171,14 +171,14 @@ class LevenbergMarquardt(Algorithm):
         """One trial per problem; which were accepted, and which problems have no descent, (b,).
 
         `noise` is by how much values may differ from rounding alone: a trial within it is accepted for less that is
-        left to gain.
+        left to gain, and for that alone, since what rounding brings would lead in circles.
         """
         xp = namespace_of(point.theta)
         trial, promised = self._trial(f, point)
         local, step = f.local(trial), trial - point.theta
         gap_A, gap_B, decrease = self._certificate(f, trial, local)
-        level = (xp.abs(local.value - point.local.value) <= noise) & (decrease < point.decrease)
-        accepted, model = self._updated(point, local, step, promised, level)
+        level = xp.abs(local.value - point.local.value) <= noise
+        accepted, model = self._updated(point, local, step, promised, level, decrease < point.decrease)
         accepted = accepted & xp.isfinite(gap_A + gap_B)
         after = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
         refused = point._replace(model=model, rejected=point.rejected + 1)
@@ -213,13 +213,18 @@ class LevenbergMarquardt(Algorithm):
         # the decrease of the model itself: the damping is no part of the objective
         return trial, decrease + 0.5 * xp.vecdot(step, added * step)
 
-    def _updated(self, point: Point, new: Local, step: Array, promised: Array, level: Array) -> tuple[Array, Model]:
-        """Which trials are accepted, (b,), and the models after that."""
+    def _updated(
+        self, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
+    ) -> tuple[Array, Model]:
+        """Which trials are accepted, (b,), and the models after that.
+
+        `level` are trials whose value is the same to rounding, `less` those where less is left to gain.
+        """
         model, old = point.model, point.local
         xp = namespace_of(promised)
         brought = old.value - new.value
         better = brought >= 1e-4 * promised
-        accepted = xp.isfinite(new.value) & (promised > 0) & (better | level)
+        accepted = xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
         ratio = brought / xp.where(promised > 0, promised, xp.ones_like(promised))
         shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, xp.full_like(ratio, 0.1)), 2 * xp.ones_like(ratio))
         shrink = xp.where(better, shrink, xp.full_like(ratio, 0.1))
