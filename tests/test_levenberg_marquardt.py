@@ -367,3 +367,23 @@ def test_targets_that_are_torchs_keep_their_values():
     assert fit.success
     assert bool((y == kept).all())
     assert fit.w.abs().max() > 1e30
+
+
+@pytest.mark.parametrize("method", [None, xv.algorithms.ProjectedQuasiNewton()], ids=["default", "quasi-Newton"])
+def test_a_model_with_a_derivative_in_reverse_alone_has_tangents(method):
+    """As of `jax.custom_vjp`, which JAX itself does not differentiate forward."""
+    jax = pytest.importorskip("jax")
+
+    @jax.custom_vjp
+    def decay(x):
+        return jax.numpy.exp(-x)
+
+    decay.defvjp(lambda x: (decay(x), decay(x)), lambda value, g: (-value * g,))
+
+    def M(theta, t):
+        return decay(jax.numpy.expand_dims(t, axis=1) * theta)
+
+    t = np.linspace(0.0, 2.0, 50)
+    problem = xv.separable(M, np.exp(-t) + np.exp(-4 * t), data=t)
+    fit = xv.solve(problem, np.array([0.5, 3.0]), backend="jax", algorithm=method)
+    np.testing.assert_allclose(fit.theta, [1.0, 4.0], rtol=1e-6)

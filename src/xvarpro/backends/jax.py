@@ -116,7 +116,15 @@ class JaxBackend(SuiteHooks, EagerBackend):
     def linearise(
         self, fun: Function, primals: tuple[Array, ...], constants: tuple[Array, ...] = ()
     ) -> tuple[Any, Linear]:
-        outputs, push = jax.linearize(lambda *theta: fun(*theta, *constants), *primals)
+        def moving(*theta: Array) -> Any:
+            return fun(*theta, *constants)
+
+        outputs, push = jax.linearize(moving, *primals)
+        # a function of `jax.custom_vjp` has a derivative in reverse alone, of which tangents are the derivative
+        if "custom_lin" in str(jax.make_jaxpr(push)(*primals)):
+            outputs, pull = jax.vjp(moving, *primals)
+            _, transposed = jax.vjp(pull, jax.tree.map(xp.zeros_like, outputs))
+            return outputs, lambda tangents: transposed(tuple(tangents))[0]
         return outputs, lambda tangents: push(*tangents)
 
     # -- linear algebra
