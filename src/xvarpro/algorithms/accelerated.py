@@ -127,8 +127,8 @@ class Accelerated(FirstOrder):
             return trial(_Evaluation(theta, size, value, grad, n, now.calls + calls))
 
         first = _Evaluation(goal, size, state.iterate.value, state.grad, n, zero)
-        if way is None and not f.backend.compiled:  # nothing is to be decided at z
-            begun = (*f.value_and_gradient(z), zero > 0, first)
+        if way is None:  # nothing is to be decided at z
+            begun = (*f.probed(z, lambda _: (zero == 0, zero > 0), state.grad), first)
         else:
             begun = trial(first)
         point, grad, _, now = f.backend.while_loop(lambda last: ~last[2], again, begun)
