@@ -20,7 +20,9 @@ def stacked(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
         return padded(A, max(m, n))
     xp = namespace_of(A)
     ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
-    return xp.concat([A, xp.broadcast_to(ridge, (*A.shape[:-2], *ridge.shape))], axis=-2)
+    if A.ndim > 2:
+        ridge = xp.broadcast_to(ridge, (*A.shape[:-2], *ridge.shape))
+    return xp.concat([A, ridge], axis=-2)
 
 
 def padded(y: Array, rows: int) -> Array:

@@ -70,7 +70,8 @@ class EvaluatedLevel(NamedTuple):
     def value_cotangents(self, outputs: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
         """Derivative of ``f(w)`` with respect to what the level's functions return, w held: ``r w^H`` for M."""
         lam = None if outputs.lam is None else self.half_ridge(w)
-        return LevelOutputs(self.M.outer(r, w), like_target(-r, outputs.y), lam)
+        y = None if outputs.y is None else like_target(-r, outputs.y)
+        return LevelOutputs(self.M.outer(r, w), y, lam)
 
     def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
         """Derivative of ``-Re <grad_w f, v>`` with respect to what the level's functions return, w and v held.
