@@ -185,3 +185,19 @@ def test_one_model_takes_data_of_several_sizes_and_precisions():
     for dtype, n in (("float64", 40), ("float64", 30), ("float32", 40)):
         problem = xv.separable(decays, SIGNAL[:n].astype(dtype), data={"t": T[:n].astype(dtype)})
         assert xv.solve(problem, START.astype(dtype), backend="jax", max_iter=1).n_iter
+
+
+def test_a_first_trace_may_hold_more_than_the_ones_after_it():
+    """As those of functions of `jax.numpy` that JAX keeps once they have been traced."""
+    jax = pytest.importorskip("jax")
+    traced = []
+
+    def M(theta, t):
+        if not traced:
+            jax.numpy.zeros(0)
+        traced.append(theta)
+        return jax.numpy.exp(-t[:, None] * theta)
+
+    t = np.linspace(0.0, 1.0, 20)
+    problem = xv.separable(M, np.exp(-t), data=t, lam=1e-3)
+    assert np.isfinite(xv.solve(problem, np.array([1.0, 3.0]), backend="jax", max_iter=1).value)

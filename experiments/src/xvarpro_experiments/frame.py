@@ -161,7 +161,7 @@ def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: ra
     where = config.get("device") or next(iter(framework.devices()))
     tuning = (
         f"each candidate for {TUNING:.0%} of the budget from the first start, "
-        f"then the best two that do not oscillate for all of it, from {min(STARTS, len(seeds))} starts"
+        f"then the best two that do not oscillate for all of it, from {min(STARTS, len(seeds))} of the starts"
     )
     return [
         *experiment.facts.items(),
