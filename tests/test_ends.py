@@ -162,7 +162,7 @@ def test_an_end_without_tolerance_is_one_of_rounding(name, kind):
         return
     problem = decay_problem(noise=0.02)
     best = xv.solve(problem, start, over=over, tol=1e-10)
-    assert best.status is Status.CONVERGED
+    assert best.status.success  # which of the two is up to the rounding of the kernel
     fit = xv.solve(problem, best.theta, over=over, algorithm=METHODS[name], tol=0.0, max_iter=60)
     assert fit.status in (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
     assert fit.value <= best.value * (1 + 1e-12)
