@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
 from typing import Any, NamedTuple
@@ -190,3 +191,15 @@ def states(algorithm, f, region, theta, n):
         for _ in range(n):
             state = algorithm.advance(f, region, state)
             yield state.iterate
+
+
+@dataclass(frozen=True)
+class Quarter(xv.steps.StepRule):
+    """A step of a quarter, whatever the objective."""
+
+    def init(self, L):
+        return L
+
+    def search(self, line, memory):
+        alpha = 0 * line.value + 0.25
+        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)

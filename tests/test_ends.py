@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from xvarpro import algorithms
 from xvarpro.core.status import Status
 from xvarpro.sets import Box, L2Ball, Simplex
 
-from .support import SIGNAL, T, decay_problem, decays, host, rng
+from .support import SIGNAL, Quarter, T, decay_problem, decays, host, rng
 
 METHODS = {
     "default": None,
@@ -126,25 +125,13 @@ def test_what_a_look_at_the_curvature_costs_is_counted(name):
     assert fit.counts.gradients >= fit.trace.gradients[-2] + 1 + (1 + products)
 
 
-@dataclass(frozen=True)
-class Blind(xv.steps.StepRule):
-    """A step of a quarter, whatever the objective."""
-
-    def init(self, L):
-        return L
-
-    def search(self, line, memory):
-        alpha = 0 * line.value + 0.25
-        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
-
-
 def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has_one():
     def poles(theta, data):
         xp = xv.array_namespace(theta)
         return decays(theta, data) + xp.sqrt(2.0 - theta)
 
     problem = xv.separable(poles, np.zeros(T.size) - 5.0, data={"t": T}, lam=0.1)
-    blind = algorithms.FrankWolfe(Blind())
+    blind = algorithms.FrankWolfe(Quarter())
     fit = xv.solve(problem, np.array([0.1, 0.2]), over=Box(0.0, 10.0), algorithm=blind)
     assert fit.status is Status.NON_FINITE
     assert fit.value == np.nanmin(fit.trace.value)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ModelError
 
-from .support import HOST_BACKENDS, SIGNAL, T, decays, host
+from .support import HOST_BACKENDS, SIGNAL, Quarter, T, decays, host
 
 START = np.array([0.5, 8.0])
 
@@ -159,21 +157,9 @@ def test_a_step_to_a_negative_ridge_is_refused(solver):
     assert np.isfinite(fit.value)
 
 
-@dataclass(frozen=True)
-class Blind(xv.steps.StepRule):
-    """A step of a quarter, whatever the objective."""
-
-    def init(self, L):
-        return L
-
-    def search(self, line, memory):
-        alpha = 0 * line.value + 0.25
-        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
-
-
 def test_an_iterate_with_a_negative_ridge_is_named():
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=lambda theta, data: 1e-3 * (0.6 - theta[0]))
-    blind = xv.algorithms.FrankWolfe(Blind())
+    blind = xv.algorithms.FrankWolfe(Quarter())
     fit = xv.solve(problem, START, over=xv.sets.Box(0.0, 10.0), algorithm=blind, max_iter=20)
     assert fit.status is xv.Status.NEGATIVE_RIDGE
     assert "exponential of a parameter" in fit.message

@@ -26,6 +26,7 @@ from .support import (
     HOST_BACKENDS,
     RATES,
     SIGNAL,
+    Quarter,
     T,
     decay_problem,
     decays,
@@ -159,22 +160,11 @@ def test_objective_that_is_not_finite_at_the_start(backend):
     assert (host(fit.theta) == [3.0, 4.0]).all()
 
 
-@dataclass(frozen=True)
-class Fixed(xv.steps.StepRule):
-    """alpha = 1/4 always."""
-
-    def init(self, L):
-        return L
-
-    def search(self, line, memory):
-        alpha = 0 * line.value + 0.25
-        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
-
-
 def test_objective_that_stops_being_finite_mid_way(backend):
     problem = xv.separable(poles, np.zeros(T.size) - 5.0, data={"t": T}, lam=0.1)
     start = np.array([0.1, 0.2])
-    fit = solve(problem, start, over=Box(0.0, 10.0), algorithm=xv.algorithms.FrankWolfe(Fixed()), backend=backend.name)
+    method = xv.algorithms.FrankWolfe(Quarter())
+    fit = solve(problem, start, over=Box(0.0, 10.0), algorithm=method, backend=backend.name)
     assert fit.status is Status.NON_FINITE
     assert not fit.success
     assert 1 <= fit.n_iter < 20

@@ -17,7 +17,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy
 from xvarpro.driver.prepare import Prepared, partition
-from xvarpro.objective.free_block import affordable, free_decrease, set_decrease
+from xvarpro.objective.decrease import affordable, free_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
 from xvarpro.sets.regions import Regions
@@ -125,7 +125,7 @@ class Program:
             found = free_decrease(f, region, it.theta, grad) if region.unbounded else 0 * it.value
             if algorithm.needs_projection and region.constrained:
                 found = found + set_decrease(f, region, it.theta, grad, region.block(direction.d, free=False))
-            measured = _modelled(it, algorithm) ** 2
+            measured = _followed(it, algorithm) ** 2
             it = it._replace(bend=found / positive_or_one(measured))
             return now._replace(state=with_status(now.state._replace(iterate=it), algorithm, tol, floor))
 
@@ -210,7 +210,7 @@ def doubtful(exact: bool, region: Region, algorithm: Algorithm, state: State | T
     return not exact or (open_ and isinstance(state.iterate.decrease, tuple))
 
 
-def _modelled(it: Iterate, algorithm: Algorithm) -> Array:
+def _followed(it: Iterate, algorithm: Algorithm) -> Array:
     """The part of the gap whose square the promised decrease follows.
 
     That of the free block alone for methods without a projection: they approach what they promise within a face slowly.
@@ -273,7 +273,7 @@ def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) ->
     small = negligible_gap(it.value, tol, floor)
     least = negligible_decrease(it.value, tol, floor)
     if isinstance(it.decrease, tuple):
-        done = (it.gap_A + it.slack <= small) & (it.bend * _modelled(it, algorithm) ** 2 <= least)
+        done = (it.gap_A + it.slack <= small) & (it.bend * _followed(it, algorithm) ** 2 <= least)
     else:
         done = it.decrease <= least
     code = xp.where(done, xp.full_like(it.status, Status.CONVERGED.code), it.status)

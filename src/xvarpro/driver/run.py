@@ -21,7 +21,7 @@ from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.driver.saddle import curvature
 from xvarpro.errors import warn_caller
-from xvarpro.objective.free_block import MANY
+from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
 from xvarpro.results.provenance import provenance
