@@ -210,6 +210,61 @@ def test_targets_of_any_size_with_w_in_a_set(name, size):
     assert error(np.asarray(got.w, np.float64) / size, want.w) <= (1e-3 if dtype == "float32" else 1e-6)
 
 
+EXTREMES = [("float32", 1e-25), ("float32", 1e25), ("float64", 1e-200), ("float64", 1e200)]
+
+
+@pytest.mark.parametrize(("dtype", "size"), EXTREMES)
+@pytest.mark.parametrize("method", ["default", "quasi-Newton", "in face"])
+@pytest.mark.parametrize("name", ["free", "one side", "penalty", "two levels", "l2"])
+def test_squares_of_theta_may_leave_the_range_of_the_precision(name, method, dtype, size):
+    """Results and callbacks are in the units of theta0 even so."""
+    seen = []
+    want = solved(name, "LM")
+    got = solved(name, method, dtype=dtype, units=size, callback=lambda info: seen.append(info.theta))
+    assert got.success
+    assert error(host(got.theta).astype(np.float64) * size, host(want.theta)) <= (2e-3 if dtype == "float32" else 1e-5)
+    assert np.array_equal(seen[-1], got.theta)
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
+def test_squares_of_theta_may_leave_the_range_elsewhere(backend):
+    got = solved("simplex", "default", backend, "float32", 1e25)
+    assert got.success
+    assert error(host(got.theta).astype(np.float64) * 1e25, host(solved("simplex", "LM").theta)) <= 2e-3
+
+
+def test_a_ridge_of_theta_whose_squares_leave_the_range():
+    def solve(units):
+        lam = lambda theta, data: (theta[2] * data["units"]) ** 2  # noqa: E731
+        M = lambda theta, data: decays(theta[:2] * data["units"], data["t"])  # noqa: E731
+        data = {"t": T.astype("float32"), "units": np.float32(units)}
+        upper = xv.Level(M, OTHER.astype("float32"))
+        problem = xv.bilevel(lower=xv.Level(M, TWO.astype("float32"), lam=lam), upper=upper, data=data)
+        theta = solve_from(problem, np.array([0.7, 4.0, 0.3]) / units)
+        return theta * units
+
+    def solve_from(problem, theta0):
+        fit = xv.solve(problem, theta0.astype("float32"), algorithm=algorithms.ProjectedQuasiNewton())
+        assert fit.success
+        return fit.theta.astype(np.float64)
+
+    assert error(solve(1e25)[:2], solve(1.0)[:2]) <= 2e-2
+
+
+@pytest.mark.parametrize(("dtype", "size"), EXTREMES)
+def test_squares_of_theta_may_leave_the_range_in_a_batch(dtype, size):
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(theta * data["units"], axis=1) * data["t"][None, :, None])
+
+    data = {"t": T.astype(dtype), "units": np.asarray(size, dtype)}
+    problem = xv.separable(M, np.stack([TWO, OTHER]).astype(dtype), data=data)
+    fit = xv.solve_many(problem, np.tile(START / size, (2, 1)).astype(dtype), over=sets.Box(0.0, 20.0 / size))
+    assert fit.success.all()
+    want = host(solved("box", "LM").theta)
+    assert error(fit.theta[0].astype(np.float64) * size, want) <= (2e-3 if dtype == "float32" else 1e-6)
+
+
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in EXACT])
 @pytest.mark.parametrize("name", ["peaks", "box", "l1"])
 def test_other_methods_end_honestly(name, method):

@@ -9,7 +9,8 @@ from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
 from xvarpro.driver.evaluate import project, value_and_gradient
-from xvarpro.driver.run import DeadUnitsWarning, IterationInfo
+from xvarpro.driver.outcome import DeadUnitsWarning
+from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.problem.column_chunks import ColumnChunks, compress

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
 from xvarpro.objective.interface import Objective
@@ -126,7 +126,7 @@ class InFace(FirstOrder):
         def again(now: _Slid) -> _Slid:
             dd = dot(now.ahead, now.ahead)
             xp = namespace_of(dd)
-            alpha = xp.minimum(now.gap / xp.where(dd > 0, dd, xp.ones_like(dd)), xp.ones_like(dd))
+            alpha = xp.minimum(now.gap / positive_or_one(dd), xp.ones_like(dd))
             return slid(axpy(alpha, now.ahead, now.end), now.n + 1)
 
         last = f.backend.while_loop(going, again, slid(theta, namespace_of(theta[0]).zeros_like(corner(theta[0]))))

@@ -10,7 +10,7 @@ from xvarpro.algorithms._corrective import Corrective, Mix, combine
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.core import checks
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sum_
 from xvarpro.errors import ProblemError
@@ -179,7 +179,7 @@ def _cap(mix: Mix, w: Array, out: Array, into: Array) -> Array:
     leaving = mix.away - mix.vertex - mix.inner > 0
     room = xp.where(leaving, others, xp.ones_like(others))
     stays = (room <= 0) | ((mix.inner > 0) & xp.any(out & into))
-    cap = xp.where(stays, xp.full_like(weight, xp.inf), weight / xp.where(room > 0, room, xp.ones_like(room)))
+    cap = xp.where(stays, xp.full_like(weight, xp.inf), weight / positive_or_one(room))
     return xp.where(mix.away > 0, cap, xp.ones_like(cap))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.algorithms.steps.interface import Line, Point
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, sub
@@ -116,7 +116,7 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     xp = namespace_of(theta[0])
     small = xp.finfo(theta[0].dtype).eps ** (1 / 3)
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
-    ratio = xp.where(size > 0, size, length) / xp.where(length > 0, length, xp.ones_like(length))
+    ratio = xp.where(size > 0, size, length) / positive_or_one(length)
     h = small * xp.minimum(xp.ones_like(ratio), ratio)
     if not f.exact:
         f = f.with_lower_tolerance(0.0)
@@ -125,7 +125,7 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     change = sub(other, grad)
     L = xp.sqrt(dot(change, change)) / (h * length)
     unit = (xp.abs(dot(grad, d)) / length) / length
-    unit = xp.where(unit > 0, unit, xp.ones_like(unit))
+    unit = positive_or_one(unit)
     # a direction without curvature, or no direction: any L is right, backtracking does the rest
     return xp.where(L > 0, unit * 2.0 ** (0.25 * xp.round(4 * xp.log2(L / unit))), unit)
 
@@ -161,6 +161,6 @@ def shorter(alpha: Array, slope: Array, rise: Array) -> Array:
     """The minimiser of the parabola with that slope at 0 and that rise at alpha, within a tenth and a half of alpha."""
     xp = namespace_of(alpha)
     excess = 2 * (rise - alpha * slope)
-    best = -slope * alpha * alpha / xp.where(excess > 0, excess, xp.ones_like(excess))
+    best = -slope * alpha * alpha / positive_or_one(excess)
     kept = xp.minimum(xp.maximum(best, 0.1 * alpha), 0.5 * alpha)
     return xp.where(excess > 0, kept, 0.5 * alpha)

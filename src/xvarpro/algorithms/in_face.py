@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from xvarpro.algorithms._conditional_gradient import ConditionalGradientState, Move
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, combine, either
 from xvarpro.algorithms.common import moved
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, dot, inner, select, sub, sum_
 from xvarpro.objective.interface import Objective
@@ -115,7 +115,7 @@ class InFaceFrankWolfe(Corrective):
         expected, square = alpha * move.gap, alpha * alpha * dot(move.d, move.d)
         # a difference of values that rounding has eaten says nothing
         known = (square > 0) & (drop > 0) & (expected - drop > 2.0**-20 * expected)
-        curved = 2 * (expected - drop) / xp.where(square > 0, square, xp.ones_like(square))
+        curved = 2 * (expected - drop) / positive_or_one(square)
         # an estimate that is too small lets a path promise more than the step then takes of it
         return xp.where(known, xp.maximum(curved, 0.5 * state.carrier), state.carrier), alpha < 0, 0 * alpha
 
@@ -156,7 +156,7 @@ def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leav
 def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
     """Zeros, and the direction to the end of a gradient step of length ``1 / L`` that bends into each face it meets."""
     xp = namespace_of(*theta)
-    length = xp.where(L > 0, 1 / xp.where(L > 0, L, xp.ones_like(L)), xp.zeros_like(L))
+    length = xp.where(L > 0, 1 / positive_or_one(L), xp.zeros_like(L))
     end = region.slide(tuple(-length * g for g in grad), theta)
     none = tuple(xp.zeros_like(x) for x in theta)
     return none, region.block(sub(end, theta), free=False)

@@ -9,7 +9,7 @@ from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
 from xvarpro.core import checks, small
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import raveled, select, unraveled
 from xvarpro.errors import ProblemError
@@ -205,7 +205,7 @@ class LevenbergMarquardt(Algorithm):
         model, xp = point.model, namespace_of(point.theta)
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
-        held = xp.where(largest > 0, largest, xp.ones_like(largest))
+        held = positive_or_one(largest)
         added = xp.expand_dims(model.damping, axis=1) * xp.where(model.scale > 0, model.scale, held)
         B = select(model.quasi, model.Q, point.local.curvature)
         trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
@@ -225,10 +225,10 @@ class LevenbergMarquardt(Algorithm):
         brought = old.value - new.value
         better = brought >= 1e-4 * promised
         accepted = xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
-        ratio = brought / xp.where(promised > 0, promised, xp.ones_like(promised))
+        ratio = brought / positive_or_one(promised)
         shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, xp.full_like(ratio, 0.1)), 2 * xp.ones_like(ratio))
         shrink = xp.where(better, shrink, xp.full_like(ratio, 0.1))
-        root = xp.sqrt(xp.where(model.scale > 0, model.scale, xp.ones_like(model.scale)))
+        root = xp.sqrt(positive_or_one(model.scale))
         change = new.grad - old.grad
         by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
         quasi = xp.vecdot(by_secant, by_secant) < SWITCH * xp.vecdot(by_gauss, by_gauss)
@@ -321,7 +321,7 @@ def _in_faces(
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
     D = regions.evened(xp.linalg.diagonal(B))
-    D = xp.where(D > 0, D, xp.ones_like(D))
+    D = positive_or_one(D)
     faces = all(C.has_faces and C.has_projection for _, C in regions.region.constrained)
 
     def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
@@ -335,7 +335,7 @@ def _in_faces(
             d = select(xp.vecdot(out, D * out) <= rounding, within, d)
         Bd = _times(B, d)
         down, bend = -xp.vecdot(walk.slope, d), xp.vecdot(d, Bd)
-        t = xp.where(bend > 0, down / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(down))
+        t = xp.where(bend > 0, down / positive_or_one(bend), xp.ones_like(down))
         t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), xp.zeros_like(t))
         by = xp.expand_dims(t, axis=1)
         gained = walk.decrease + t * (down - 0.5 * t * bend)
@@ -357,7 +357,7 @@ def _in_faces(
         # bounds are let go at the minimum of a face alone: before that they would be met again
         target = select(cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
-        length = xp.where(bend > 0, xp.vecdot(d, D * d) / xp.where(bend > 0, bend, xp.ones_like(bend)), walk.length)
+        length = xp.where(bend > 0, xp.vecdot(d, D * d) / positive_or_one(bend), walk.length)
         going = walk.going & (cut | (down > enough * after.decrease))
         return after._replace(length=length, going=going, n=walk.n + 1)
 

@@ -14,7 +14,7 @@ from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
 from xvarpro.backends import Backend
 from xvarpro.core import checks
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, inner, raveled, sub, unraveled
@@ -259,7 +259,7 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
     n = xp.arange(1, S.shape[0] + 1, dtype=q.dtype, device=device(q))
     newest = weight * xp.astype(n * weight == xp.max(n * weight), q.dtype)
     ratio = xp.sum(newest * yy)
-    gamma = xp.where(ratio > 0, 1 / xp.where(ratio > 0, ratio, xp.ones_like(ratio)), length)
+    gamma = xp.where(ratio > 0, 1 / positive_or_one(ratio), length)
     R = xp.triu(column * SY * scale, k=1) + one
     p = backend.solve_triangular(R, xp.expand_dims(scale * (S @ q), axis=1))
     YYp = column * (YY @ (column * p))

@@ -9,7 +9,7 @@ from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way, push
 from xvarpro.algorithms.common import add, arrived, curvature, feasible_search, moved, start, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.core import checks
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, sub
 from xvarpro.objective.interface import Objective
@@ -112,7 +112,7 @@ def _length(alpha: Array, d: Leaves, dd: Array, change: Leaves, last: Array) -> 
     """
     xp = namespace_of(alpha)
     curved = dot(d, change)
-    length = alpha * dd / xp.where(curved > 0, curved, xp.ones_like(curved))
+    length = alpha * dd / positive_or_one(curved)
     return xp.where((curved > 0) & (length > 0), length, 2 * last)
 
 
@@ -120,5 +120,5 @@ def _bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
     """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
     xp = namespace_of(length)
     size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
-    longest = 1e6 * xp.sqrt(size / xp.where(slope > 0, slope, xp.ones_like(slope)))
+    longest = 1e6 * xp.sqrt(size / positive_or_one(slope))
     return xp.where(slope > 0, xp.minimum(length, longest), length)

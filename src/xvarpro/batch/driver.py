@@ -258,13 +258,13 @@ class _Run:
         operands, _ = self._operands(prepared.problem)
         w, condition = self._end(operands, point.theta)
         status = backend.to_numpy(state.status).astype(np.int64)
-        unit = backend.asarray(prepared.units.astype(prepared.dtype), device=device(w))
+        unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
         value, gap_A, gap_B = (
             layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
         )
         w = w / unit[:, None, None]
         return ManyResult(
-            theta=layout.to_caller(prepared.regions.split(point.theta), backend),
+            theta=prepared.to_caller(point.theta),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
             value=value,
             gap_A=gap_A,

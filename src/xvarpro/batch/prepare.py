@@ -24,8 +24,8 @@ from xvarpro.driver.model_check import (
     check_shared,
     model_failures,
 )
-from xvarpro.driver.prepare import near_one
 from xvarpro.driver.transfer import Transfer
+from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
@@ -70,8 +70,14 @@ class Prepared:
     layout: CallerLayout
     vector: bool  # whether targets were given without an axis of right-hand sides
     tally: exchange.Tally
-    units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
+    y_units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
+    theta_units: tuple[float, ...]  # powers of two by which the leaves of theta are those of the caller
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
+
+    def to_caller(self, x: Array) -> Tree:
+        """Vectors (b, p) as the caller's arrays, in the caller's units."""
+        leaves = multiplied(self.regions.split(x), [1 / unit for unit in self.theta_units])
+        return self.layout.to_caller(leaves, self.backend)
 
     @property
     def assemble(self) -> Callable[[Problem, Regions], Batch]:
@@ -136,8 +142,10 @@ def prepare(
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
         check_feasible(regions.violation(x), "xv.project(theta, over) gives the nearest one of a single problem")
-        moved, units = _rescaled(_moved(problem, transfer, b), to, work, b)
-        prepared = Prepared(moved, to, work, x, regions, layout, True, tally, units)
+        moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
+        moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
+        regions = Regions(region, tuple(one))
+        prepared = Prepared(moved, to, work, regions.join(theta), regions, layout, True, tally, y_units, units)
         vector, found = _check_model(prepared)
         _check_independence(prepared)
     return replace(prepared, vector=vector, found=tuple(found.items()))
@@ -204,7 +212,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
 def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
     """The problem with targets near 1, and the powers of two that make them so: one per problem, without a penalty.
 
-    See `driver.prepare`. Targets that are functions are left as they are.
+    See `driver.units`. Targets that are functions are left as they are.
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]

@@ -122,9 +122,7 @@ class Program:
             it = now.iterate
             point, grad, direction = certified(f, region, it.theta)
             it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
-            found = free_decrease(f, region, it.theta, grad) if region.unbounded else 0 * it.value
-            if algorithm.needs_projection and region.constrained:
-                found = found + set_decrease(f, region, it.theta, grad, region.block(direction.d, free=False))
+            found = _by_block(f, region, it.theta, grad, direction.d, algorithm.needs_projection)
             measured = _followed(it, algorithm) ** 2
             it = it._replace(bend=found / positive_or_one(measured))
             return now._replace(state=with_status(now.state._replace(iterate=it), algorithm, tol, floor))
@@ -227,10 +225,15 @@ def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves,
         x = namespace_of(*theta).expand_dims(trees.raveled(theta), axis=0)
         found: Array = LevenbergMarquardt().first(Single(f, Regions(region, theta)), x).decrease[0]
         return found
+    return _by_block(f, region, theta, grad, d)
+
+
+def _by_block(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leaves, in_sets: bool = True) -> Array:
+    """What models of both blocks promise, each with the other held, 0-d; of the free one alone without `in_sets`."""
     found = 0 * trees.corner(theta[0])
     if region.unbounded:
         found = found + free_decrease(f, region, theta, grad)
-    if region.constrained:
+    if in_sets and region.constrained:
         found = found + set_decrease(f, region, theta, grad, region.block(d, free=False))
     return found
 

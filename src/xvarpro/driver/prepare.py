@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
+from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ProblemError
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
@@ -47,7 +47,8 @@ class Prepared:
     compressed: bool
     structure: ModelStructure
     tally: exchange.Tally
-    unit: float = 1.0  # power of two by which the targets of `problem` were multiplied
+    y_unit: float = 1.0  # power of two by which the targets of `problem` were multiplied
+    theta_units: tuple[float, ...] = ()  # powers of two by which the leaves of theta were multiplied
     progress: bool | None = None
 
     @property
@@ -71,13 +72,21 @@ class Prepared:
         """Leaves as the user's functions take them."""
         return trees.unflatten(self.layout.treedef, theta)
 
+    def as_stated(self, theta: Leaves) -> Leaves:
+        """Leaves in the caller's units."""
+        return multiplied(theta, [1 / unit for unit in self.theta_units])
+
+    def to_caller(self, theta: Leaves) -> Tree:
+        """Leaves as the caller's arrays, in the caller's units."""
+        return self.layout.to_caller(self.as_stated(theta), self.backend)
+
     def target(self, block: Array) -> Array:
         """Columns (m, k) of the caller's lower target, moved and weighted as those of the problem were."""
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
             transfer = Transfer(self.backend, self.dtype, self.device)
             y = transfer.weighted(transfer(block, "y", real=True, gaps=weights is not None), weights, "y")
-            return y if self.unit == 1.0 else self.unit * y
+            return y if self.y_unit == 1.0 else self.y_unit * y
 
     def to_backend(self, x: Array) -> Array:
         """An array of the caller's, shaped like theta or w, in the dtype of the work."""
@@ -119,8 +128,8 @@ def prepare(
 ) -> Prepared:
     """Check everything and move it. Raises before any work; see `solve` for the errors.
 
-    Before a solve the model is called once more, to check that it returns the same, and targets that are far from 1 are
-    multiplied by a power of two, so that no square overflows.
+    Before a solve the model is called once more, to check that it returns the same, and targets and leaves of theta
+    that are far from 1 are multiplied by powers of two, so that no square leaves the range of the precision.
     """
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
@@ -134,7 +143,10 @@ def prepare(
         check_feasible(violation(to.backend, region, theta))
         moved = transfer.problem(problem)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
-        moved, unit = _rescaled(moved, to.backend, to.dtype) if solving else (moved, 1.0)
+        y_unit, theta_units = 1.0, (1.0,) * len(theta)
+        if solving:
+            moved, y_unit = targets_near_one(moved, to.backend, to.dtype)
+            moved, region, theta, theta_units = theta_near_one(moved, region, theta, to.backend, to.dtype)
         moved, compressed = _compressed(moved, to.backend, structure)
         region = region if structure.exact else region.measured(theta)
     return Prepared(
@@ -150,7 +162,8 @@ def prepare(
         compressed=compressed,
         structure=structure,
         tally=tally,
-        unit=unit,
+        y_unit=y_unit,
+        theta_units=theta_units,
         progress=progress,
     )
 
@@ -173,36 +186,6 @@ def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
     operands, skeleton = partition(backend, dtype_name(theta[0]), region)
     run = backend.call(lambda operands: skeleton.fill(operands).violation, ("violation", skeleton), once=True)
     return run(operands, theta)
-
-
-def _rescaled(problem: Problem, backend: Backend, dtype: str) -> tuple[Problem, float]:
-    """The problem with its targets times a power of two that brings them near 1, and that power.
-
-    ``w`` and its set are multiplied by it and the objective by its square. Nothing is rounded; targets within a factor
-    of 1024 of 1 are left as they are, and so are those that are functions or come in chunks.
-    """
-    levels = problem.levels
-    ys: list[Any] = [level.y for level in levels]
-    if not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
-        return problem, 1.0
-    size = max(float(namespace_of(y).max(namespace_of(y).abs(y))) for y in exchange.readable(*ys))
-    unit = float(near_one(np.asarray(size), dtype))
-    if unit == 1.0:
-        return problem, unit
-    W = levels[0].W
-    if W is not None:
-        W = W.part(backend.xp.arange(ys[0].shape[1], device=device(ys[0])), unit)
-    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0], W=W), "mu": problem.mu * unit * unit}
-    if len(levels) > 1:
-        fields["upper"] = replace(levels[1], y=unit * ys[1])
-    return replace(problem, **fields), unit
-
-
-def near_one(sizes: np.ndarray, dtype: str) -> np.ndarray:
-    """The powers of two that bring numbers near 1; 1 for those within a factor of 1024 of it, for 0 and NaN."""
-    most = math.frexp(float(np.finfo(dtype).max))[1] - 2
-    far = np.isfinite(sizes) & (sizes > 0) & ((sizes < 2.0**-10) | (sizes > 2.0**10))
-    return np.where(far, np.ldexp(1.0, -np.clip(np.frexp(sizes)[1], -most, most)), 1.0)
 
 
 def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool]:

@@ -1,12 +1,11 @@
-"""One solve: its state, its trace, its clock, and what is verified at the end."""
+"""One solve: its state, its trace, its clock, and where it starts again."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,26 +16,14 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import Program, Tracked, doubtful, negligible_gap, noise, running
-from xvarpro.driver.model_check import negative_ridge
-from xvarpro.driver.prepare import Prepared, violation
+from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.saddle import curvature
-from xvarpro.errors import warn_caller
 from xvarpro.objective.decrease import MANY
-from xvarpro.objective.interface import LowerError, LowerReport, Objective
-from xvarpro.problem.column_chunks import ColumnChunks, columns
-from xvarpro.results.provenance import provenance
-from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Counts, Result, Verified
-from xvarpro.results.trace import Trace
 from xvarpro.sets.regions import Regions
 
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to a saddle
 WORK = -4  # where the counts begin in a row of the record
-_RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
-
-
-class DeadUnitsWarning(UserWarning):
-    """Columns of the design are exactly zero at the result: they have zero gradient and never come back."""
+RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
 
 
 @dataclass(frozen=True)
@@ -78,7 +65,7 @@ class Run:
     state : Tracked
         Of the algorithm, once the solve is started, and the best iterate so far.
     rows : list of list of float
-        One row of `_RECORD` per iterate, the start included.
+        One row of `RECORD` per iterate, the start included.
     seconds : list of float
         Time of each, since the iterations began.
     """
@@ -100,22 +87,22 @@ class Run:
         state, floor = self._start(self.operands, self.prepared.theta)
         self.operands = (self.operands[0], floor, *self.operands[1:])
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
-        self.work = [0.0] * len(_RECORD[WORK:])
+        self.work = [0.0] * len(RECORD[WORK:])
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
         self.cut = False  # whether there were no iterations left for a lower point that is known
         self.unseen = False  # whether the last iterate is a start that no callback has seen
-        self.rows = [self._row()]
+        self.rows = [self.row()]
         self.seconds = [0.0]
 
     @property
     def scale(self) -> float:
         """What rounding of the objective is relative to, once the solve is started."""
-        return self.prepared.backend.to_floats([self.operands[1]])[0] / self.prepared.unit**2
+        return self.prepared.backend.to_floats([self.operands[1]])[0] / self.prepared.y_unit**2
 
     @property
     def status(self) -> Status:
         """Of the last iterate."""
-        return Status.of(self.rows[-1][_RECORD.index("status")])
+        return Status.of(self.rows[-1][RECORD.index("status")])
 
     def iterate(
         self, max_iter: int, time_limit: float | None, callback: Callable[[IterationInfo], bool | None] | None, bar: Bar
@@ -151,7 +138,7 @@ class Run:
         prepared = self.prepared
         if doubtful(prepared.structure.exact, prepared.region, self.algorithm, self.state):
             self.state = self._recheck(self.operands, self.state)
-            self.rows[-1] = self._row()
+            self.rows[-1] = self.row()
 
     def continues(self, status: Status, max_iter: int) -> bool:
         """Whether the iterations go on after an end: it was in doubt, or a lower point is known.
@@ -165,11 +152,11 @@ class Run:
             self.recheck()
         elif not self.modelled:
             self.state = self._assess(self.operands, self.state)
-            self.rows[-1] = self._row()
+            self.rows[-1] = self.row()
         if self.status is Status.RUNNING:
             return True
         state = self._restart() if self.restarts < RESTARTS else None
-        self.rows[-1] = self._row()  # with the work of looking for it
+        self.rows[-1] = self.row()  # with the work of looking for it
         if state is None:
             return False
         if len(self.rows) > max_iter:
@@ -179,13 +166,13 @@ class Run:
         self.unseen = True
         self.work = self.rows[-1][WORK:]
         self.state = state
-        self.rows.append(self._row())
+        self.rows.append(self.row())
         self.seconds.append(self.seconds[-1] + time.perf_counter() - began)
         return True
 
     def _restart(self) -> Tracked | None:
         """The first state at a lower point than the last iterate, or at the same where the method may be worn out."""
-        found, value, margin = self._best()
+        found, value, margin = self.best()
         last = found is self.state.iterate
         worn = not (self.status.success and last) and not self.modelled
         if worn and value < self.restarted - margin:
@@ -265,7 +252,7 @@ class Run:
         tol, _, *rest = self.operands
         return self._start((tol, *rest), theta)[0]
 
-    def _best(self) -> tuple[Iterate, float, float]:
+    def best(self) -> tuple[Iterate, float, float]:
         """The iterate to return, its value, and what rounding is there: the last one unless an earlier one is lower."""
         last, best = self.state.iterate, self.state.best or self.state.iterate
         floats = self.prepared.backend.to_floats([last.value, best.value, self.operands[1]])
@@ -285,51 +272,19 @@ class Run:
         """Certify the last iterate where the algorithm does not certify every one, in place of the last row."""
         if not self.algorithm.certifies_every_iteration:
             self.state = self._end(self.operands, self.state)
-            self.rows[-1] = self._row()
+            self.rows[-1] = self.row()
         status = status if self.status is Status.RUNNING else self.status
         # a certificate is of the last iterate
-        if status.success and (self.cut or self._best()[0] is not self.state.iterate):
+        if status.success and (self.cut or self.best()[0] is not self.state.iterate):
             return Status.MAX_ITER if self.cut else Status.STALLED
         return status
 
-    def result(self, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
-        """Verify the best iterate and return it to the caller."""
-        prepared, found = self.prepared, self._best()[0]
-        theta = found.theta
-        status, verified = self._verified(status, found)
-        value, gap_A, gap_B, *_ = self._row(found)
-        table = dict(zip(_RECORD, np.asarray(self.rows, dtype=np.float64).T, strict=True))
-        table.pop("status")
-        work = {name: int(table[name][-1]) for name in _RECORD[WORK:]}
-        return Result(
-            theta=prepared.layout.to_caller(theta, prepared.backend),
-            value=value,
-            gap_A=gap_A,
-            gap_B=gap_B,
-            status=status,
-            n_iter=len(self.rows) - 1,
-            counts=Counts(**work, factorisations=work["values"]),
-            trace=Trace(**table, seconds=np.asarray(self.seconds)),
-            verified=verified,
-            algorithm=repr(self.algorithm),
-            provenance=provenance(
-                prepared.backend,
-                prepared.theta[0],
-                compressed=prepared.compressed,
-                exchange=prepared.tally.counts,
-            ),
-            seconds=self.seconds[-1],
-            setup_seconds=setup,
-            _weights=lambda: coefficients(prepared, theta),
-            _recipe=recipe,
-        )
-
-    def _row(self, iterate: Iterate | None = None) -> list[float]:
+    def row(self, iterate: Iterate | None = None) -> list[float]:
         return self._totalled(self.prepared.backend.to_floats(_record(iterate or self.state.iterate)))
 
     def _totalled(self, row: list[float]) -> list[float]:
-        """A row of `_RECORD` with value and gaps in the caller's units, and all work that has been done."""
-        unit = self.prepared.unit
+        """A row of `RECORD` with value and gaps in the caller's units, and all work that has been done."""
+        unit = self.prepared.y_unit
         counts = (n + before for n, before in zip(row[WORK:], self.work, strict=True))
         return [*(x / unit / unit for x in row[:3]), *row[3:WORK], *counts]
 
@@ -341,68 +296,10 @@ class Run:
         return max(1, int(min(0.5, limit - elapsed) / per_step))
 
     def _iteration_info(self) -> IterationInfo:
-        theta, layout, backend = self.state.iterate.theta, self.prepared.layout, self.prepared.backend
+        theta, prepared = self.state.iterate.theta, self.prepared
 
         def moved() -> Tree:  # a copy: what a callback does to it must not reach the solve
-            return layout.to_caller(tuple(backend.xp.asarray(x, copy=True) for x in theta), backend)
+            return prepared.to_caller(tuple(prepared.backend.xp.asarray(x, copy=True) for x in theta))
 
         value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
         return IterationInfo(len(self.rows) - 1, value, gap_A, gap_B, alpha_A, alpha_B, self.seconds[-1], moved)
-
-    def _verified(self, status: Status, iterate: Iterate) -> tuple[Status, Verified]:
-        prepared, last = self.prepared, self.state.iterate
-        report = prepared.call(_diagnose, iterate.theta, once=True)
-        if status is Status.NON_FINITE:
-            end = report if iterate is last else prepared.call(_diagnose, last.theta, once=True)
-            if negative_ridge(prepared.problem, prepared.tree(last.theta)):
-                status = Status.NEGATIVE_RIDGE
-            elif bool(end.deficient) and bool(end.finite):
-                status = Status.RANK_DEFICIENT
-        # a separable objective has a gradient at a kink as well
-        if status is Status.NO_DESCENT and int(report.kinks) and not prepared.problem.is_separable:
-            status = Status.KINK
-        dead, units = int(report.zero_columns), int(report.columns)
-        if dead:
-            warn_caller(
-                f"{dead} of {units} columns of M(theta) are exactly zero at the result. Their gradient is zero, so no "
-                "method moves them again: start from other values, or cap the first steps",
-                DeadUnitsWarning,
-            )
-        left = {}
-        if isinstance(iterate.lower, LowerError):
-            floats = prepared.backend.to_floats([iterate.lower.residual, iterate.lower.gradient])
-            left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
-        condition = prepared.backend.to_floats([report.condition])[0]
-        outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
-        return status, Verified(outside, condition, units, dead, int(report.kinks), **left)
-
-
-def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
-    return objective.diagnose(theta)
-
-
-def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
-    """``w`` at theta as the caller's arrays, a block of columns (n, k_i) at a time, or (n,) for a vector target.
-
-    A compressed target replaces one that may not fit in memory, so that this is another pass over the caller's.
-    """
-    y = prepared.original.lower.y
-    for block in _blocks(prepared, y):
-        w = prepared.call(_solve_lower, theta, block, once=True)
-        w = w if prepared.unit == 1.0 else w / prepared.unit
-        yield prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
-
-
-def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
-    """Blocks of the caller's target, on the backend; () where the objective has the target itself."""
-    level = prepared.problem.lower
-    if isinstance(y, ColumnChunks):
-        yield from ((prepared.target(block),) for block in y)
-    elif prepared.compressed:
-        yield from ((prepared.target(block),) for block in columns(y, max(y.shape[0], 1024)))
-    else:
-        yield (level.y,) if trees.is_array(level.y) else ()
-
-
-def _solve_lower(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    return objective.solve_lower(theta, *y)

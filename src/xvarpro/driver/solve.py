@@ -16,8 +16,9 @@ from xvarpro.core import trees
 from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Tree
 from xvarpro.driver.model_check import check_compiles, check_limits
+from xvarpro.driver.outcome import DeadUnitsWarning, result
 from xvarpro.driver.prepare import Prepared, prepare
-from xvarpro.driver.run import DeadUnitsWarning, IterationInfo, Run
+from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import has_jacobian
 from xvarpro.problem.problem import Problem
@@ -137,12 +138,12 @@ def solve(
             status = run.iterate(max_iter, time_limit, callback, bar)
             while run.continues(status, max_iter):
                 status = run.iterate(max_iter, time_limit, callback, bar)
-        return run.result(run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
+        return result(run, run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
 
 
 def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:
     prepared = run.prepared
-    host = [np.array(prepared.backend.to_numpy(x)) for x in prepared.theta]
+    host = [np.array(prepared.backend.to_numpy(x)) for x in prepared.as_stated(prepared.theta)]
     theta0 = trees.unflatten(prepared.layout.treedef, host)
     return Recipe(theta0, over, run.algorithm, run.tol, max_iter, run.scale, fingerprints(problem, theta0))
 

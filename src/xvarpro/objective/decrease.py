@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from xvarpro.core import small
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, raveled, scaled, sub
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
@@ -46,7 +46,7 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
         return 0.5 * v @ small.solve(H[None, ...], v[None, :])[0, :]
     length = dot(g, g)
     bend = _bend(f, theta, grad, scaled(-1.0, g))
-    found = 0.5 * length * length / xp.where(bend > 0, bend, xp.ones_like(bend))
+    found = 0.5 * length * length / positive_or_one(bend)
     return xp.where(length > 0, xp.where(bend > 0, found, xp.full_like(found, xp.inf)), 0 * found)
 
 
@@ -60,7 +60,7 @@ def set_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: L
     if region.without_projection:
         return found
     xp, dd = namespace_of(found), dot(d, d)
-    length = xp.where(bend > 0, dd / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(dd))
+    length = xp.where(bend > 0, dd / positive_or_one(bend), xp.ones_like(dd))
     step = sub(region.project(axpy(-length, region.block(grad, free=False), theta)), theta)
     return xp.maximum(found, _within_one(f, theta, grad, step)[0])
 
@@ -69,7 +69,7 @@ def _within_one(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[A
     """The largest decrease of the parabola along `d` for steps of at most 1, and its second derivative."""
     slope, bend = -dot(grad, d), _bend(f, theta, grad, d)
     xp = namespace_of(slope)
-    alpha = xp.where(bend > slope, slope / xp.where(bend > 0, bend, xp.ones_like(bend)), xp.ones_like(bend))
+    alpha = xp.where(bend > slope, slope / positive_or_one(bend), xp.ones_like(bend))
     return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend
 
 

@@ -19,7 +19,7 @@ from xvarpro.core.struct import Tree
 from xvarpro.driver.evaluate import project
 from xvarpro.driver.iteration import ROUNDING
 from xvarpro.driver.model_check import FEASIBLE
-from xvarpro.driver.run import DeadUnitsWarning
+from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 from xvarpro.algorithms.steps.backtracking import backtrack, backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Point, Search, StepRule
 from xvarpro.core import checks
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
-from xvarpro.errors import ProblemError
 
 
 @final
@@ -92,7 +89,7 @@ class ShortStep(StepRule):
 
         def propose(L: Array) -> Array:
             curved = L * dd
-            short = xp.minimum(cap, xp.where(gap > 0, gap, xp.zeros_like(gap)) / _positive(curved))
+            short = xp.minimum(cap, xp.where(gap > 0, gap, xp.zeros_like(gap)) / positive_or_one(curved))
             return xp.where(curved > 0, short, cap)
 
         def accept(alpha: Array, point: Point, L: Array) -> Array:
@@ -116,33 +113,7 @@ class ShortStep(StepRule):
     def _warm(self, L: Array, decrease: Array, gap: Array, dd: Array) -> Array:
         """The L for which a short step would have fallen as far as the last step did, near the last estimate."""
         xp = namespace_of(L)
-        fitted = (gap / _positive(2 * decrease)) * (gap / _positive(dd))
+        fitted = (gap / positive_or_one(2 * decrease)) * (gap / positive_or_one(dd))
         least = self.shrink * L
         known = (decrease > 0) & (dd > 0) & (fitted > least)
         return xp.where(known, xp.minimum(fitted, L), least)
-
-
-def _positive(x: Array) -> Array:
-    """`x` where it is > 0, else 1: a divisor."""
-    xp = namespace_of(x)
-    return xp.where(x > 0, x, xp.ones_like(x))
-
-
-def _constants(L: Any) -> float | tuple[float, float] | None:
-    if L is None:
-        return None
-    if isinstance(L, Mapping):
-        if set(L) != {"A", "B"}:
-            raise ProblemError(f"ShortStep: L by block must have the keys 'A' and 'B'; got {sorted(map(str, L))}")
-        L = (L["A"], L["B"])
-    if isinstance(L, tuple | list):
-        if len(L) != 2:
-            raise ProblemError(f"ShortStep: L by block must be a pair (constrained, free); got {L!r}")
-        return _constant(L[0]), _constant(L[1])
-    return _constant(L)
-
-
-def _constant(L: Any) -> float:
-    if not isinstance(L, int | float) or isinstance(L, bool) or not (math.isfinite(L) and L > 0):
-        raise ProblemError(f"ShortStep: L must be > 0 or None; got {L!r}")
-    return float(L)
