@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 from xvarpro.algorithms.steps.backtracking import backtrack, backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Point, Search, StepRule
@@ -11,6 +13,7 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
+from xvarpro.errors import ProblemError
 
 
 @final
@@ -117,3 +120,23 @@ class ShortStep(StepRule):
         least = self.shrink * L
         known = (decrease > 0) & (dd > 0) & (fitted > least)
         return xp.where(known, xp.minimum(fitted, L), least)
+
+
+def _constants(L: Any) -> float | tuple[float, float] | None:
+    if L is None:
+        return None
+    if isinstance(L, Mapping):
+        if set(L) != {"A", "B"}:
+            raise ProblemError(f"ShortStep: L by block must have the keys 'A' and 'B'; got {sorted(map(str, L))}")
+        L = (L["A"], L["B"])
+    if isinstance(L, tuple | list):
+        if len(L) != 2:
+            raise ProblemError(f"ShortStep: L by block must be a pair (constrained, free); got {L!r}")
+        return _constant(L[0]), _constant(L[1])
+    return _constant(L)
+
+
+def _constant(L: Any) -> float:
+    if not isinstance(L, int | float) or isinstance(L, bool) or not (math.isfinite(L) and L > 0):
+        raise ProblemError(f"ShortStep: L must be > 0 or None; got {L!r}")
+    return float(L)
