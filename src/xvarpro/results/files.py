@@ -1,0 +1,179 @@
+"""Files that are written whole or not at all, and arrays that are checked before they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import secrets
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from os import PathLike
+from typing import IO, Any
+
+import numpy as np
+
+from xvarpro.errors import ProblemError
+
+NUMBERS = "biufc"  # kinds of dtypes: booleans, integers, real and complex numbers
+
+
+def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file that holds all of its content, or what it held before.
+
+    The content goes to a file of its own in the same folder, which takes the name when it is on the disk. So a process
+    that is killed, a full disk and several writers at once leave the old file or a new one, never a part of one; only
+    a killed process leaves a file ``.NAME....part``.
+
+    Parameters
+    ----------
+    path : path
+        A symbolic link is followed. A device or a pipe, which nothing can replace, is written to directly.
+    write : callable
+        ``write(file)``, with a file that is open for bytes.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written; the error has its name.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from xvarpro.results.files import write_atomically
+    >>> folder = tempfile.mkdtemp()
+    >>> write_atomically(os.path.join(folder, "text"), lambda file: file.write(b"whole"))
+    >>> os.listdir(folder)
+    ['text']
+    """
+    name = os.fsdecode(path)
+    target = os.path.realpath(name)
+    if os.path.exists(target) and not os.path.isfile(target):
+        with open(name, "wb") as file:  # a folder ends here
+            write(file)
+        return
+    if os.path.isfile(target) and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    folder, short = os.path.split(target)
+    part = os.path.join(folder, f".{short[:40]}.{secrets.token_hex(8)}.part")
+    try:
+        with open(part, "xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        if os.path.isfile(target):
+            shutil.copymode(target, part)
+        os.replace(part, target)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, part):
+            raise OSError(error.errno, error.strerror, name) from error
+        raise
+
+
+@contextlib.contextmanager
+def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFile]:
+    """The arrays of an ``.npz`` file, for a ``with`` block that parses them.
+
+    Parameters
+    ----------
+    path : path
+    writer : str
+        What writes such files, for the message.
+
+    Raises
+    ------
+    ProblemError
+        The file is no such file, or is damaged: the block raised any error.
+    OSError
+        The file cannot be opened.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np
+    >>> from xvarpro.results.files import reading
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.npz")
+    >>> np.savez(path, x=np.ones((2, 3)))
+    >>> with reading(path, "numpy.savez") as file:
+    ...     x = file.array("x", shape=(2, None))
+    >>> x.shape
+    (2, 3)
+    """
+    name = os.fsdecode(path)
+    if os.path.exists(name) and not os.path.isfile(name):
+        raise ProblemError(f"{name} is not a file that {writer} wrote: it is a folder or a device")
+    with open(name, "rb") as handle:
+        try:
+            with zipfile.ZipFile(handle) as archive:
+                yield ArrayFile(archive, os.fstat(handle.fileno()).st_size)
+        # zipfile, the parsers of array headers and of JSON, and constructors of what is read have an error of their
+        # own for each kind of damage, and document few of them
+        except Exception as error:
+            reason = str(error) if isinstance(error, ProblemError) else f"{type(error).__name__}: {error}"
+            raise ProblemError(f"{name} is not a file that {writer} wrote, or it is damaged: {reason[:500]}") from error
+
+
+class ArrayFile:
+    """Arrays of an ``.npz`` file that was not compressed, read by name.
+
+    No array is read before its header, its size in the file and what the caller requires agree, so that memory is
+    taken for no more than the file holds. Nothing is unpickled, and what is not asked for is not looked at.
+
+    Parameters
+    ----------
+    archive : zipfile.ZipFile
+    size : int
+        Bytes of the file: all arrays together cannot have more.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self._archive, self._left = archive, size
+
+    def array(self, name: str, kinds: str = NUMBERS, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
+        """One array.
+
+        Parameters
+        ----------
+        name : str
+        kinds : str
+            Kinds of dtypes that it may have, as in ``numpy.dtype.kind``.
+        shape : tuple, optional
+            Its shape, with None for lengths that are free.
+
+        Raises
+        ------
+        ProblemError
+            It is missing, or another one than is required.
+        """
+        if f"{name}.npy" not in self._archive.NameToInfo:
+            raise ProblemError(f"it has no array {name}")
+        info = self._archive.NameToInfo[f"{name}.npy"]
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ProblemError(f"{name} is compressed, which hides how large it is")
+        with self._archive.open(info) as stream:
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise ProblemError(f"{name} is of another version of NumPy's format")
+            found, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            holds = info.file_size - stream.tell()
+        if dtype.kind not in kinds or dtype.hasobject:
+            raise ProblemError(f"{name} has dtype {dtype}")
+        fits = shape is None or (
+            len(found) == len(shape) and all(want in (None, n) for n, want in zip(found, shape, strict=True))
+        )
+        if not fits or min(found, default=0) < 0:
+            raise ProblemError(f"{name} has shape {found}" + ("" if shape is None else f", and {shape} is required"))
+        if math.prod(found) * dtype.itemsize != holds:
+            raise ProblemError(f"{name} has shape {found} of {dtype}, and the file holds {holds} bytes of it")
+        self._left -= info.file_size
+        if self._left < 0:
+            raise ProblemError("its arrays claim more bytes than it has")
+        with self._archive.open(info) as stream:
+            x: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+        return x.astype(dtype.newbyteorder("="), copy=False)
+
+    def text(self, name: str) -> str:
+        """A string that was saved as an array."""
+        return str(self.array(name, "U", ()))
