@@ -119,7 +119,7 @@ def test_every_method_takes_infinite_bounds_or_refuses_them(cls):
     if cls().takes_unbounded:
         assert np.isfinite(solve().trace.gap).all()
     else:
-        with pytest.raises(xv.errors.ProblemError, match=rf"{cls.__name__} steps .* bounded sets; got Box.*inf"):
+        with pytest.raises(xv.errors.ProblemError, match=rf"{cls.__name__} steps .* bounded sets; got a Box.*inf"):
             solve()
 
 

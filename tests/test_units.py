@@ -214,8 +214,11 @@ EXTREMES = [("float32", 1e-25), ("float32", 1e25), ("float64", 1e-200), ("float6
 
 
 @pytest.mark.parametrize(("dtype", "size"), EXTREMES)
-@pytest.mark.parametrize("method", ["default", "quasi-Newton", "in face"])
-@pytest.mark.parametrize("name", ["free", "one side", "penalty", "two levels", "l2"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [(name, "default") for name in ("free", "one side", "penalty", "two levels", "l2")]
+    + [("free", "quasi-Newton"), ("penalty", "in face"), ("l2", "quasi-Newton")],
+)
 def test_squares_of_theta_may_leave_the_range_of_the_precision(name, method, dtype, size):
     """Results and callbacks are in the units of theta0 even so."""
     seen = []
@@ -234,21 +237,20 @@ def test_squares_of_theta_may_leave_the_range_elsewhere(backend):
 
 
 def test_a_ridge_of_theta_whose_squares_leave_the_range():
+    def M(theta, data):
+        return decays(theta[:2] * data["units"], data["t"])
+
+    def lam(theta, data):
+        return 0.01 + (theta[2] * data["units"]) ** 2
+
     def solve(units):
-        lam = lambda theta, data: (theta[2] * data["units"]) ** 2  # noqa: E731
-        M = lambda theta, data: decays(theta[:2] * data["units"], data["t"])  # noqa: E731
-        data = {"t": T.astype("float32"), "units": np.float32(units)}
-        upper = xv.Level(M, OTHER.astype("float32"))
-        problem = xv.bilevel(lower=xv.Level(M, TWO.astype("float32"), lam=lam), upper=upper, data=data)
-        theta = solve_from(problem, np.array([0.7, 4.0, 0.3]) / units)
-        return theta * units
+        data = {"t": T, "units": np.asarray(units)}
+        problem = xv.bilevel(lower=xv.Level(M, TWO, lam=lam), upper=xv.Level(M, OTHER), data=data)
+        fit = xv.solve(problem, np.array([0.7, 4.0, 0.3]) / units)
+        assert fit.success  # though a Gauss-Newton model promises much where the derivative of the ridge vanishes
+        return fit.theta * units
 
-    def solve_from(problem, theta0):
-        fit = xv.solve(problem, theta0.astype("float32"), algorithm=algorithms.ProjectedQuasiNewton())
-        assert fit.success
-        return fit.theta.astype(np.float64)
-
-    assert error(solve(1e25)[:2], solve(1.0)[:2]) <= 2e-2
+    assert error(solve(1e200)[:2], solve(1.0)[:2]) <= 1e-4
 
 
 @pytest.mark.parametrize(("dtype", "size"), EXTREMES)

@@ -187,7 +187,9 @@ class Run:
         """
         prepared, backend = self.prepared, self.prepared.backend
         few = sum(math.prod(x.shape) for x in theta) <= MANY
-        if not few or not prepared.structure.exact or prepared.problem.in_rows or self._well_determined():
+        if not few or not prepared.structure.exact or prepared.problem.in_rows:
+            return None
+        if self.status.success and self._well_determined():
             return None
 
         def leaves(step: np.ndarray) -> Leaves:
@@ -198,7 +200,10 @@ class Run:
             self._worked((1, 1, 0, 0))
             return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
 
-        host: Leaves = tuple(np.abs(backend.to_numpy(x)).astype(np.float64) for x in theta)
+        # an entry that goes to 0 is measured by where it began
+        pairs = zip(theta, prepared.theta, strict=True)
+        sizes = [np.maximum(*(np.abs(backend.to_numpy(x)) for x in pair)) for pair in pairs]
+        host: Leaves = tuple(x.astype(np.float64) for x in sizes)
         size = np.asarray(trees.raveled(host))
         size = np.where(size > 0, size, size.mean() or 1.0)
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]

@@ -173,8 +173,8 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
         )
     if (endless := [C for _, C in region.constrained if not C.bounded]) and not method.takes_unbounded:
         raise ProblemError(
-            f"{type(method).__name__} steps toward minima of linear functions and needs bounded sets; got "
-            f"{endless[0]!r}. Give finite bounds, or leave algorithm= out"
+            f"{type(method).__name__} steps toward minima of linear functions and needs bounded sets; got a "
+            f"{type(endless[0]).__name__} with an infinite bound. Give finite bounds, or leave algorithm= out"
         )
     check_compiles(region, prepared.backend)
     return method
