@@ -137,7 +137,7 @@ def test_float32_on_torch(tmp_path):
         (["--compare", "numpy"], "two or more backends"),
         (["--device", "cuda:0"], "cannot compute on 'cuda:0'"),
         (["--dtype", "float16"], "float64 or float32"),
-        (["--data", "nowhere"], "no train-images-idx3-ubyte.gz in nowhere"),
+        (["--data", "nowhere"], "data must be a folder that exists, got nowhere"),
         (["--atoms", "0"], "atoms must be"),
         (["--radius", "nan"], "radius must be"),
         (["--ridge", "-1"], "lam must be"),
@@ -156,6 +156,14 @@ def test_a_mistake_is_one_line_before_any_work(tmp_path, args, message):
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["autoencoder", "deconvolution", "dictionary", "fewshot"])
+def test_data_of_a_folder_that_is_not_there_is_a_mistake(name, tmp_path):
+    result = invoke("run", name, "--data", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "data must be a folder that exists" in result.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -88,6 +88,11 @@ def backbone():
     return fewshot.digits_backbone()
 
 
+def test_a_named_folder_without_images_is_an_error(tmp_path):
+    with pytest.raises(ProblemError, match="lack MNIST's images"):
+        fewshot.digits_backbone(tmp_path)
+
+
 def test_episodes_share_no_image(backbone):
     one = fewshot.episode(backbone, 2, 30, seed=0)
     rows = np.concatenate([one.lower.X, one.upper.X, one.X])

@@ -51,6 +51,10 @@ class Options:
         str | None, typer.Option(help="Also run the paper's method on these backends, such as numpy,torch,jax.")
     ] = None
 
+    def __post_init__(self) -> None:
+        if self.data is not None and not self.data.is_dir():
+            raise ProblemError(f"data must be a folder that exists, got {self.data}")
+
     def run(
         self, stated: Callable[..., Experiment], notice: str | None = None, seconds: float = 60.0
     ) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from xvarpro.backends.testing import Fixture, SuiteHooks
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
+_WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
 
 class JaxBackend(SuiteHooks, EagerBackend):
@@ -97,6 +98,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "default device": str(jax.config.jax_default_device),
             "dtype promotion": str(jax.config.jax_numpy_dtype_promotion),
             "nan checks": bool(jax.config.jax_debug_nans),
+            "inf checks": bool(jax.config.jax_debug_infs),
+            "rank promotion": jax.config.jax_numpy_rank_promotion,
+            "transfers": [getattr(jax.config, f"jax_transfer_guard{way}") for way in _WAYS],
         }
 
     # -- derivatives. JAX conjugates complex gradients; this package does not.
@@ -243,8 +247,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
-        # both are per-thread and part of JAX's compilation key; the global flags stay as the caller has them
-        with jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64), jax.default_matmul_precision("highest"):
+        # per-thread and part of JAX's compilation key; the global flags stay as the caller has them
+        x64 = jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64)
+        with x64, jax.default_matmul_precision("highest"), _no_alarms():
             yield
 
     def deterministic(self) -> JaxBackend:
@@ -267,6 +272,21 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
+
+
+@contextmanager
+def _no_alarms() -> Iterator[None]:
+    """No errors at NaN, inf, transfers or axes that are added: here NaN says that a factorisation failed."""
+    with ExitStack() as off:
+        if jax.config.jax_debug_nans:
+            off.enter_context(jax.debug_nans(False))
+        if jax.config.jax_debug_infs:
+            off.enter_context(jax.debug_infs(False))
+        if jax.config.jax_numpy_rank_promotion != "allow":
+            off.enter_context(jax.numpy_rank_promotion("allow"))
+        if any(getattr(jax.config, f"jax_transfer_guard{way}") for way in _WAYS):
+            off.enter_context(jax.transfer_guard("allow"))
+        yield
 
 
 def _is_half_on_host(x: Any) -> bool:

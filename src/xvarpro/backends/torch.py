@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
+_KINDS = ("cpu", "cuda")  # of devices
 
 
 class TorchBackend(SuiteHooks, EagerBackend):
@@ -107,6 +108,7 @@ class TorchBackend(SuiteHooks, EagerBackend):
             "default device": str(torch.get_default_device()),
             "grad mode": torch.is_grad_enabled(),
             "inference mode": torch.is_inference_mode_enabled(),
+            "autocast": [torch.is_autocast_enabled(kind) for kind in _KINDS],
             "float32 matmul precision": torch.get_float32_matmul_precision(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "threads": torch.get_num_threads(),
@@ -171,7 +173,7 @@ class TorchBackend(SuiteHooks, EagerBackend):
     def scope(self, dtype: str) -> Iterator[None]:
         precision = _full_precision() if torch.cuda.is_available() else nullcontext()
         held = _deterministic() if self.reproducible else nullcontext()
-        with torch.inference_mode(False), torch.no_grad(), precision, held:
+        with torch.inference_mode(False), torch.no_grad(), _no_autocast(), precision, held:
             yield
 
     def deterministic(self) -> TorchBackend:
@@ -307,6 +309,16 @@ _full_precision = Switch(
     lambda: torch.set_float32_matmul_precision("highest"),
     torch.set_float32_matmul_precision,
 )
+
+
+@contextmanager
+def _no_autocast() -> Iterator[None]:
+    """No products in half precision, whatever a training loop around the solve has switched on."""
+    with ExitStack() as off:
+        for kind in _KINDS:
+            if torch.is_autocast_enabled(kind):
+                off.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
@@ -57,6 +58,7 @@ def value_and_gradient(
     """
     prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
     value, gradient = prepared.call(_value_and_gradient, prepared.theta)
+    check_value(value, prepared.dtype)
     layout = prepared.layout
     return layout.array(value, prepared.backend), layout.to_caller(gradient, prepared.backend)
 

@@ -262,6 +262,15 @@ def _target_shape(prefix: str, level: Level, y: Array | None, theta: Array, dtyp
     return shape
 
 
+def check_value(value: Array, dtype: str) -> None:
+    """Check that the objective has the dtype of the work: a mode that the caller is in may compute in another one."""
+    if dtype_name(value) != dtype:
+        raise ModelError(
+            f"the objective must be computed in {dtype}, theta's dtype; got {dtype_name(value)}. Leave the context that "
+            "makes functions of the framework return another dtype"
+        )
+
+
 def check_array(x: Any, what: str, theta: Array, dtype: str, takes_complex: bool = False) -> None:
     """Check that `x`, which `what` returned, is an array of theta's framework and dtype, or of its complex dtype."""
     if not trees.is_array(x):

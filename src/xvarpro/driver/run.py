@@ -16,6 +16,7 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import Program, Tracked, doubtful, negligible_gap, noise, running
+from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.saddle import curvature
 from xvarpro.objective.decrease import MANY
@@ -85,6 +86,7 @@ class Run:
     def start(self) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not count it."""
         state, floor = self._start(self.operands, self.prepared.theta)
+        check_value(state.iterate.value, self.prepared.dtype)
         self.operands = (self.operands[0], floor, *self.operands[1:])
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
         self.work = [0.0] * len(RECORD[WORK:])

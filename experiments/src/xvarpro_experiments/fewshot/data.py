@@ -109,21 +109,21 @@ def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "
 def digits_backbone(folder: str | os.PathLike[str] | None = None, dtype: Any = np.float64) -> Backbone:
     """A network of three tanh layers, pretrained here on the digits 0 to 4, for episodes with 5 to 9.
 
-    MNIST's test images where `folder` or ``$XVARPRO_DATA`` has them, else the digits that come with scikit-learn. The
-    first two layers are frozen, the third is theta.
+    MNIST's test images from `folder`, or where ``$XVARPRO_DATA`` has them, else the digits that come with scikit-learn.
+    The first two layers are frozen, the third is theta.
     """
-    H, labels, A, b, source = _pretrained(str(folder or os.environ.get(datasets.VARIABLE, "")))
+    H, labels, A, b, source = _pretrained(str(folder or os.environ.get(datasets.VARIABLE, "")), folder is not None)
     half = np.random.default_rng(0).permutation(len(labels)) % 2
     return Backbone(layer, {"A": A.astype(dtype), "b": b.astype(dtype)}, H.astype(dtype), labels, half, source)
 
 
 @cache
-def _pretrained(folder: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
+def _pretrained(folder: str, required: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
     """What the first two layers make of the digits 5 to 9, their labels from 0, the third layer, and its source."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
 
-    images, labels, source = _labelled_digits(folder)
+    images, labels, source = _labelled_digits(folder, required)
     known = labels < 5
     iterations = max(10, 60_000 // np.count_nonzero(known))
     network = MLPClassifier((128, 64, 64), activation="tanh", random_state=0, max_iter=iterations)
@@ -138,7 +138,7 @@ def _pretrained(folder: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     return H, labels[~known] - 5, network.coefs_[2], network.intercepts_[2], source
 
 
-def _labelled_digits(folder: str) -> tuple[np.ndarray, np.ndarray, str]:
+def _labelled_digits(folder: str, required: bool) -> tuple[np.ndarray, np.ndarray, str]:
     path = datasets.find_mnist(folder)
     if path is not None:
         for test in (path.with_name(path.name.replace("train-images", "t10k-images")), path):
@@ -147,6 +147,8 @@ def _labelled_digits(folder: str) -> tuple[np.ndarray, np.ndarray, str]:
                 images, labels = datasets.read_idx(test), datasets.read_idx(names).astype(np.int64)
                 n = min(10000, len(images))
                 return images[:n].reshape(n, -1) / 255.0, labels[:n], f"MNIST, {n} images"
+    if required:
+        raise ProblemError(f"{folder} and its subfolder mnist lack MNIST's images, or the labels beside them")
     from sklearn.datasets import load_digits  # only here
 
     images, labels = load_digits(return_X_y=True)

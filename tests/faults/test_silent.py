@@ -1,0 +1,154 @@
+"""Nothing is silently wrong: what surrounds a solve, what its arrays are, and what becomes of them later."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+import xvarpro as xv
+from xvarpro.errors import ModelError
+
+T = np.linspace(0.0, 2.0, 50)
+Y = 2.0 * np.exp(-T) + np.exp(-5.0 * T)
+START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+SIMPLE = xv.algorithms.FrankWolfe()  # compiles in less time than the default
+BACKENDS = ("numpy", "torch", "jax")
+
+
+def M(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.expand_dims(theta, axis=0))
+
+
+def stated(y=Y, t=T, model=M, lam=1e-9, **fields):
+    return xv.separable(model, y, data={"t": t}, lam=lam, **fields)
+
+
+def solved(y=Y, t=T, theta0=START, model=M, backend=None, over=BOX, algorithm=None, **fields):
+    problem = stated(y, t, model, **fields)
+    return xv.solve(problem, theta0, over=over, backend=backend, algorithm=algorithm, max_iter=30)
+
+
+def as_dtype(dtype):
+    return Y.astype(dtype), T.astype(dtype), START.astype(dtype)
+
+
+# -- settings of the caller --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def switched(on, off):
+    on()
+    try:
+        yield
+    finally:
+        off()
+
+
+class Rounding(TorchFunctionMode):
+    """Products in half precision, which is no setting that a solve knows."""
+
+    def __torch_function__(self, fun, types, args=(), kwargs=None):
+        found = fun(*args, **(kwargs or {}))
+        return found.bfloat16() if fun is torch.Tensor.matmul and not found.ndim else found
+
+
+SETTINGS = {
+    "torch": {
+        "autocast to bfloat16": lambda: torch.autocast("cpu", torch.bfloat16),
+        "autocast to float16": lambda: torch.autocast("cpu", torch.float16),
+        "inference mode": torch.inference_mode,
+        "no gradients": torch.no_grad,
+        "default dtype": lambda: switched(
+            lambda: torch.set_default_dtype(torch.float16), lambda: torch.set_default_dtype(torch.float32)
+        ),
+        "default device": lambda: torch.device("meta"),
+        "deterministic algorithms": lambda: switched(
+            lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)
+        ),
+    },
+    "jax": {
+        "x64": lambda: jax.enable_x64(True),
+        "products in bfloat16": lambda: jax.default_matmul_precision("bfloat16"),
+        "default device": lambda: jax.default_device(jax.devices("cpu")[0]),
+        "strict promotion": lambda: jax.numpy_dtype_promotion("strict"),
+        "NaN checks": lambda: jax.debug_nans(True),
+        "inf checks": lambda: jax.debug_infs(True),
+        "rank promotion": lambda: jax.numpy_rank_promotion("raise"),
+        "transfer guard": lambda: jax.transfer_guard("disallow"),
+        "transfer guard one way": lambda: jax.transfer_guard_host_to_device("disallow_explicit"),
+    },
+    "numpy": {
+        "errors raised": lambda: np.errstate(all="raise"),
+        "print options": lambda: np.printoptions(precision=1, threshold=2),
+    },
+}
+
+
+@contextmanager
+def all_of(backend):
+    with ExitStack() as stack:
+        for setting in SETTINGS[backend].values():
+            stack.enter_context(setting())
+        yield
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("backend", "name"), [(b, name) for b, settings in SETTINGS.items() for name in settings])
+def test_a_gradient_does_not_depend_on_the_settings_around_it(backend, name, dtype):
+    y, t, theta0 = as_dtype(dtype)
+    value, gradient = xv.value_and_gradient(stated(y, t), theta0, backend)
+    settings = xv.backends.get(backend).settings
+    with SETTINGS[backend][name]():
+        before = settings()
+        found, slope = xv.value_and_gradient(stated(y, t), theta0, backend)
+        assert settings() == before
+    assert found.dtype == dtype and found == value
+    np.testing.assert_array_equal(slope, gradient)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_solve_does_not_depend_on_the_settings_around_it(backend):
+    y, t, theta0 = as_dtype("float32")
+    plain = solved(y, t, theta0, backend=backend, algorithm=SIMPLE)
+    with all_of(backend):
+        found = solved(y, t, theta0, backend=backend, algorithm=SIMPLE)
+        w = found.w
+    assert (found.status, found.n_iter, found.value) == (plain.status, plain.n_iter, plain.value)
+    np.testing.assert_array_equal(found.theta, plain.theta)
+    np.testing.assert_array_equal(w, plain.w)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_failed_factorisation_stays_a_status_whatever_is_switched_on(backend):
+    def twice(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.stack([data["t"] * theta[0], data["t"] * theta[0]], axis=1)
+
+    with all_of(backend):
+        found = solved(model=twice, lam=0.0, backend=backend, algorithm=SIMPLE)
+    assert found.status.name == "RANK_DEFICIENT"
+
+
+def test_a_model_that_casts_by_itself_is_refused():
+    def half(theta, data):
+        with torch.autocast("cpu", torch.bfloat16):
+            return M(theta, data) @ torch.eye(2, dtype=theta.dtype)
+
+    y, t, theta0 = as_dtype("float32")
+    with pytest.raises(ModelError, match="must return float32, theta's dtype; got bfloat16"):
+        solved(y, t, theta0, half, "torch")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_objective_in_another_dtype_is_refused(dtype):
+    y, t, theta0 = map(torch.as_tensor, as_dtype(dtype))
+    with Rounding(), pytest.raises(ModelError, match=f"must be computed in {dtype}"):
+        xv.value_and_gradient(stated(y, t), theta0)
+    with Rounding(), pytest.raises(ModelError, match=f"must be computed in {dtype}"):
+        solved(y, t, theta0, algorithm=SIMPLE)
