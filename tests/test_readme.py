@@ -41,6 +41,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "fewshot.md",
         "layers.md",
         "levels.md",
+        "long_runs.md",
         "many.md",
         "pipelines.md",
         "reproducibility.md",
@@ -49,7 +50,8 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "streaming.md",
     ],
 )
-def test_blocks_of_a_page_run_one_after_the_other(page):
+def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     space: dict = {}
     text = (README.parent / "docs" / page).read_text(encoding="utf-8")
     found = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)

@@ -27,12 +27,12 @@ class Status(Enum):
     MAX_ITER = (
         2,
         "The iteration limit was reached before the tolerance.",
-        "Raise max_iter, or solve again from the theta of the result.",
+        "Raise max_iter; xv.solve(problem, result, max_iter=...) goes on from where it was.",
     )
     TIME_LIMIT = (
         3,
         "The time limit was reached before the tolerance.",
-        "Raise time_limit, or solve again from the theta of the result.",
+        "Raise time_limit; xv.solve(problem, result) goes on from where it was.",
     )
     NO_DESCENT = (
         4,
@@ -62,7 +62,7 @@ class Status(Enum):
             "norm."
         ),
     )
-    STOPPED = 7, "The callback stopped the solve.", "Solve again from the theta of the result to go on."
+    STOPPED = 7, "The callback stopped the solve.", "xv.solve(problem, result) goes on."
     KINK = (
         8,
         (
@@ -99,6 +99,12 @@ class Status(Enum):
             "Solve again from the theta of the result by another method, algorithms.LevenbergMarquardt() for few "
             "parameters, or with a larger tol if this is good enough."
         ),
+    )
+
+    INTERRUPTED = (
+        13,
+        "The program was interrupted, by Ctrl-C or a signal.",
+        "Go on from the checkpoint, xv.solve(..., resume=path), or from this result, xv.solve(problem, result).",
     )
 
     def __init__(self, code: int, sentence: str, advice: str) -> None:

@@ -37,6 +37,16 @@ def check_limits(tol: object, max_iter: object) -> None:
         raise ProblemError(f"max_iter must be a whole number >= 0; got {max_iter!r}")
 
 
+def check_long_run(checkpoint_every: Any, trace_every: Any) -> None:
+    """Check how often a solve is written, and how many of its iterates the trace has."""
+    if not isinstance(checkpoint_every, int | float) or isinstance(checkpoint_every, bool) or not checkpoint_every > 0:
+        raise ProblemError(
+            f"checkpoint_every must be iterations, an int, or seconds, a float, > 0; got {checkpoint_every!r}"
+        )
+    if not isinstance(trace_every, int) or isinstance(trace_every, bool) or trace_every < 1:
+        raise ProblemError(f"trace_every must be a whole number >= 1; got {trace_every!r}")
+
+
 def check_compiles(region: Region, backend: Backend) -> None:
     """Check that every set can run in a loop of the backend."""
     hosted = [C for _, C in region.constrained if not C.compiles]

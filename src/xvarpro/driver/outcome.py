@@ -13,7 +13,8 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
-from xvarpro.driver.run import RECORD, WORK, Run
+from xvarpro.driver.record import RECORD, WORK
+from xvarpro.driver.run import Run
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
@@ -27,14 +28,17 @@ class DeadUnitsWarning(UserWarning):
     """Columns of the design are exactly zero at the result: they have zero gradient and never come back."""
 
 
-def result(run: Run, status: Status, setup: float, recipe: Callable[[], Recipe]) -> Result:
+def result(
+    run: Run, status: Status, setup: float, recipe: Callable[[], Recipe], continuation: Callable[[], Any]
+) -> Result:
     """Verify the best iterate and return it to the caller."""
     prepared, found = run.prepared, run.best()[0]
     theta = found.theta
     status, verified = _verified(run, status, found)
     value, gap_A, gap_B, *_ = run.row(found)
-    table = dict(zip(RECORD, np.asarray(run.rows, dtype=np.float64).T, strict=True))
-    table.pop("status")
+    columns = ("iteration", "seconds", *RECORD)
+    table = {name: np.array(x) for name, x in zip(columns, run.record.table().T, strict=True) if name != "status"}
+    table["iteration"] = table["iteration"].astype(np.int64)
     work = {name: int(table[name][-1]) for name in RECORD[WORK:]}
     return Result(
         theta=prepared.to_caller(theta),
@@ -42,9 +46,9 @@ def result(run: Run, status: Status, setup: float, recipe: Callable[[], Recipe])
         gap_A=gap_A,
         gap_B=gap_B,
         status=status,
-        n_iter=len(run.rows) - 1,
+        n_iter=run.record.done,
         counts=Counts(**work, factorisations=work["values"]),
-        trace=Trace(**table, seconds=np.asarray(run.seconds)),
+        trace=Trace(**table),
         verified=verified,
         algorithm=repr(run.algorithm),
         provenance=provenance(
@@ -53,10 +57,11 @@ def result(run: Run, status: Status, setup: float, recipe: Callable[[], Recipe])
             compressed=prepared.compressed,
             exchange=prepared.tally.counts,
         ),
-        seconds=run.seconds[-1],
+        seconds=run.record.seconds,
         setup_seconds=setup,
         _weights=lambda: coefficients(prepared, theta),
         _recipe=recipe,
+        _continuation=continuation,
     )
 
 

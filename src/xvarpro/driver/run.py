@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,12 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import Program, Tracked, doubtful, negligible_gap, noise, running
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
+from xvarpro.driver.record import RECORD, WORK, Mark, Record, Schedule
 from xvarpro.driver.saddle import curvature
 from xvarpro.objective.decrease import MANY
 from xvarpro.sets.regions import Regions
 
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to a saddle
-WORK = -4  # where the counts begin in a row of the record
-RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,17 @@ class IterationInfo:
         return self._theta()
 
 
+class Position(NamedTuple):
+    """A place in a run that it can go on from, to the same bits."""
+
+    state: Tracked
+    record: Mark
+    work: list[float]
+    restarts: int
+    restarted: float
+    unseen: bool
+
+
 def _record(it: Iterate) -> tuple[Array, ...]:
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
 
@@ -65,10 +76,10 @@ class Run:
     ----------
     state : Tracked
         Of the algorithm, once the solve is started, and the best iterate so far.
-    rows : list of list of float
-        One row of `RECORD` per iterate, the start included.
-    seconds : list of float
-        Time of each, since the iterations began.
+    record : Record
+        Of the iterates, the start included.
+    position : Position
+        The last place that it can go on from: after an iteration, before its end was looked at.
     """
 
     def __init__(self, prepared: Prepared, algorithm: Algorithm, tol: float) -> None:
@@ -83,7 +94,7 @@ class Run:
         )
         self._loop = backend.loop(program.step, lambda state: _record(state.iterate), running, ("step", *key))
 
-    def start(self) -> None:
+    def start(self, trace_every: int = 1) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not count it."""
         state, floor = self._start(self.operands, self.prepared.theta)
         check_value(state.iterate.value, self.prepared.dtype)
@@ -93,8 +104,38 @@ class Run:
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
         self.cut = False  # whether there were no iterations left for a lower point that is known
         self.unseen = False  # whether the last iterate is a start that no callback has seen
-        self.rows = [self.row()]
-        self.seconds = [0.0]
+        self.record = Record(np.array([[0.0, 0.0, *self.row()]]), trace_every)
+        self._earlier = 0.0  # seconds before this call of solve
+        self._pace = 0.0  # seconds per iteration, in the last call of the loop
+        self._mark()
+
+    def resume(
+        self,
+        state: Tracked,
+        floor: Array,
+        table: np.ndarray,
+        work: list[float],
+        restarts: int,
+        restarted: float,
+        unseen: bool,
+    ) -> None:
+        """Go on from where another run of the same solve was, after `start`."""
+        self.operands = (self.operands[0], floor, *self.operands[2:])
+        self.state = self._loop(self.operands, state, 0)[0]  # compiles here if its types are others
+        self.record = Record(table, self.record.every)
+        self.work, self.restarts, self.restarted, self.unseen = work, restarts, restarted, unseen
+        self._earlier = self.record.seconds
+        self._mark()
+
+    def _mark(self) -> None:
+        # one assignment: an interruption finds this or the position before
+        self.position = Position(self.state, self.record.mark(), self.work, self.restarts, self.restarted, self.unseen)
+
+    def rewind(self) -> None:
+        """Return to the last position, from wherever an interruption came."""
+        self.state, mark, self.work, self.restarts, self.restarted, self.unseen = self.position
+        self.record.rewind(mark)
+        self.cut = False
 
     @property
     def scale(self) -> float:
@@ -104,33 +145,44 @@ class Run:
     @property
     def status(self) -> Status:
         """Of the last iterate."""
-        return Status.of(self.rows[-1][RECORD.index("status")])
+        return Status.of(self.record.row[RECORD.index("status")])
 
     def iterate(
-        self, max_iter: int, time_limit: float | None, callback: Callable[[IterationInfo], bool | None] | None, bar: Bar
+        self,
+        max_iter: int,
+        time_limit: float | None,
+        callback: Callable[[IterationInfo], bool | None] | None,
+        bar: Bar,
+        schedule: Schedule,
     ) -> Status:
         """Iterate until the status, a limit or the callback ends it."""
-        began = time.perf_counter() - self.seconds[-1]
-        limit = math.inf if time_limit is None else time_limit
-        if self.unseen and callback is not None and callback(self._iteration_info()):
-            return Status.STOPPED if self.status is Status.RUNNING else self.status
-        self.unseen = False
+        began = time.perf_counter() - self.record.seconds
+        limit = math.inf if time_limit is None else self._earlier + time_limit
+        if self.unseen:
+            self.unseen = False
+            self._mark()
+            if callback is not None and callback(self._iteration_info()):
+                return Status.STOPPED if self.status is Status.RUNNING else self.status
         while self.status is Status.RUNNING:
-            done, elapsed = len(self.rows) - 1, self.seconds[-1]
+            done, elapsed = self.record.done, self.record.seconds
             if done >= max_iter:
                 return Status.MAX_ITER
             if elapsed >= limit:
                 return Status.TIME_LIMIT
             batch = 1 if callback is not None else self._batch(elapsed, done, limit)
             try:
-                self.state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done))
+                state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done, schedule.left(done)))
             except linalg_errors():
                 return Status.NON_FINITE
             now = time.perf_counter() - began
-            self.rows += [self._totalled(row) for row in rows]
-            self.seconds += [elapsed + (now - elapsed) * (i + 1) / len(rows) for i in range(len(rows))]
-            value, gap_A, gap_B = self.rows[-1][:3]
+            self._pace = (now - elapsed) / len(rows)
+            for i, row in enumerate(rows):
+                self.record.add(self._totalled(row), elapsed + self._pace * (i + 1))
+            self.state = state
+            self._mark()
+            value, gap_A, gap_B = self.record.row[:3]
             bar.update(len(rows), value, gap_A + gap_B)
+            schedule.after(self.record.done)
             if callback is not None and callback(self._iteration_info()):
                 return Status.STOPPED if self.status is Status.RUNNING else self.status
         return self.status
@@ -140,7 +192,7 @@ class Run:
         prepared = self.prepared
         if doubtful(prepared.structure.exact, prepared.region, self.algorithm, self.state):
             self.state = self._recheck(self.operands, self.state)
-            self.rows[-1] = self.row()
+            self.record.replace(self.row())
 
     def continues(self, status: Status, max_iter: int) -> bool:
         """Whether the iterations go on after an end: it was in doubt, or a lower point is known.
@@ -154,22 +206,22 @@ class Run:
             self.recheck()
         elif not self.modelled:
             self.state = self._assess(self.operands, self.state)
-            self.rows[-1] = self.row()
+            self.record.replace(self.row())
         if self.status is Status.RUNNING:
             return True
         state = self._restart() if self.restarts < RESTARTS else None
-        self.rows[-1] = self.row()  # with the work of looking for it
+        self.record.replace(self.row())  # with the work of looking for it
         if state is None:
             return False
-        if len(self.rows) > max_iter:
+        if self.record.done >= max_iter:
             self.cut = True
             return False
         self.restarts += 1
         self.unseen = True
-        self.work = self.rows[-1][WORK:]
+        self.work = self.record.row[WORK:]
         self.state = state
-        self.rows.append(self.row())
-        self.seconds.append(self.seconds[-1] + time.perf_counter() - began)
+        self.record.add(self.row(), self.record.seconds + time.perf_counter() - began)
+        self._mark()
         return True
 
     def _restart(self) -> Tracked | None:
@@ -247,7 +299,7 @@ class Run:
         the residual, relative to the target.
         """
         B = self.algorithm.gauss_newton(self.state.state)
-        if B is None or len(self.rows) == 1:
+        if B is None or self.record.done == 0:
             return False
         B = self.prepared.backend.to_numpy(B).astype(np.float64)
         size = np.sqrt(np.diagonal(B))
@@ -275,11 +327,15 @@ class Run:
         """Whether the algorithm carries a model of the objective, which certifies its iterates."""
         return not isinstance(self.state.iterate.decrease, tuple)
 
-    def finish(self, status: Status) -> Status:
+    def certify(self) -> None:
         """Certify the last iterate where the algorithm does not certify every one, in place of the last row."""
         if not self.algorithm.certifies_every_iteration:
             self.state = self._end(self.operands, self.state)
-            self.rows[-1] = self.row()
+            self.record.replace(self.row())
+
+    def finish(self, status: Status) -> Status:
+        """The status of the result, at the end of the iterations."""
+        self.certify()
         status = status if self.status is Status.RUNNING else self.status
         # a certificate is of the last iterate
         if status.success and (self.cut or self.best()[0] is not self.state.iterate):
@@ -299,7 +355,7 @@ class Run:
         """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
         if not self.prepared.backend.compiled:
             return 1
-        per_step = max(elapsed / done, 1e-9) if done else math.inf
+        per_step = max(elapsed / done, self._pace, 1e-9) if done else math.inf  # later ones may take longer
         return max(1, int(min(0.5, limit - elapsed) / per_step))
 
     def _iteration_info(self) -> IterationInfo:
@@ -308,5 +364,5 @@ class Run:
         def moved() -> Tree:  # a copy: what a callback does to it must not reach the solve
             return prepared.to_caller(tuple(prepared.backend.xp.asarray(x, copy=True) for x in theta))
 
-        value, gap_A, gap_B, alpha_A, alpha_B = self.rows[-1][:5]
-        return IterationInfo(len(self.rows) - 1, value, gap_A, gap_B, alpha_A, alpha_B, self.seconds[-1], moved)
+        value, gap_A, gap_B, alpha_A, alpha_B = self.record.row[:5]
+        return IterationInfo(self.record.done, value, gap_A, gap_B, alpha_A, alpha_B, self.record.seconds, moved)

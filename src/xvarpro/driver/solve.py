@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import cache
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,13 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.progress import Bar
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
-from xvarpro.driver.model_check import check_compiles, check_limits
+from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on
+from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run
 from xvarpro.driver.outcome import DeadUnitsWarning, result
 from xvarpro.driver.prepare import Prepared, prepare
+from xvarpro.driver.record import Schedule
 from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import has_jacobian
@@ -44,6 +49,10 @@ def solve(
     device: Any = None,
     dtype: str | None = None,
     deterministic: bool = False,
+    checkpoint: str | PathLike[str] | None = None,
+    checkpoint_every: float = 60.0,
+    resume: str | PathLike[str] | None = None,
+    trace_every: int = 1,
 ) -> Result:
     """Minimise the reduced objective over ``C_A x R^p``.
 
@@ -51,8 +60,10 @@ def solve(
     ----------
     problem : Problem
         From `separable` or `bilevel`.
-    theta0 : array or pytree of arrays
-        Feasible start, float32 or float64, all of one framework. It is never written to.
+    theta0 : array or pytree of arrays, or Result
+        Feasible start, float32 or float64, all of one framework. It is never written to. From a result of this process
+        the solve goes on, to the same bits as one that was not interrupted; `over`, `algorithm`, `backend`, `device`
+        and `deterministic` are then the result's where they are left out.
     over : Set, Free or a tree of them, optional
         Sets for the leaves of theta; leaves without one are free.
     algorithm : Algorithm, optional
@@ -62,9 +73,9 @@ def solve(
         promises in the free leaves below ``tol^2 * |f|``; for `LevenbergMarquardt` the latter in all leaves. Neither
         has the units of theta.
     max_iter : int
-        Iterations at most, >= 0.
+        Iterations at most, >= 0, those before `resume` included.
     time_limit : float, optional
-        Seconds for the iterations; set-up and compilation do not count.
+        Seconds for the iterations of this call; set-up and compilation do not count.
     callback : callable, optional
         Called with an `IterationInfo` after every iteration; returning True stops the solve.
     progress : bool, optional
@@ -76,6 +87,14 @@ def solve(
     deterministic : bool
         Make the backend return the same bits from run to run, for one version of everything on one kind of processor
         with one number of threads; the result's provenance names the operations for which it cannot.
+    checkpoint : path, optional
+        File in which the state is kept for `resume`: at times, at the end, and when Ctrl-C interrupts the solve.
+    checkpoint_every : int or float
+        Iterations, an int, or seconds, a float, between checkpoints; > 0.
+    resume : path, optional
+        File of `checkpoint` to go on from, with all else as it was: see ``docs/long_runs.md``.
+    trace_every : int
+        Iterations between entries of the trace, >= 1. The first and the last iterate have one in any case.
 
     Returns
     -------
@@ -88,7 +107,9 @@ def solve(
     ProblemError
         Shapes, sets, dtypes or the start do not fit together; data contain NaN or inf; theta0 is infeasible; with
         `debug`, the adjoint or gradient of an operator does not belong to its products; with `deterministic`, an
-        operation has no deterministic algorithm.
+        operation has no deterministic algorithm; `resume` names no checkpoint, or that of another solve.
+    KeyboardInterrupt
+        Ctrl-C in the iterations; its attribute ``result`` is the best iterate, with the status INTERRUPTED.
     ModelError
         A model function returned no array, or one of another shape, dtype or namespace than required or than at
         theta0; it is no pure function of (theta, data); a ridge is negative at theta0.
@@ -114,6 +135,15 @@ def solve(
     """
     began = time.perf_counter()
     _check_options(tol, max_iter, time_limit, algorithm, callback)
+    check_long_run(checkpoint_every, trace_every)
+    earlier = None
+    if isinstance(theta0, Result):
+        if resume is not None:
+            raise ProblemError("resume= and a result in the place of theta0 both say where to go on: leave one out")
+        theta0, earlier, had = going_on(theta0)
+        over, algorithm = had["over"] if over is None else over, algorithm or had["algorithm"]
+        if backend is None:
+            backend, device = had["backend"], had["device"] if device is None else device
     prepared = prepare(
         problem,
         theta0,
@@ -130,15 +160,36 @@ def solve(
         prepared.certify_designs()
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method, tol)
-        run.start()
-        if max_iter == 0:  # the result is at theta0: an inexact lower level is solved tightly there
+        run.start(trace_every)
+        recipe = cache(lambda: _recipe(problem, over, max_iter, run))
+        given = cache(lambda: arguments(problem, recipe(), run))
+        if resume is not None:
+            earlier = Checkpoint.load(resume)
+        if earlier is not None:
+            earlier.restore(run, given())
+        elif max_iter == 0:  # the result is at theta0: an inexact lower level is solved tightly there
             run.recheck()
+
+        def found(status: Status) -> Result:
+            return result(run, status, setup, recipe, lambda: continuation(run, over, given()))
+
+        write = None if checkpoint is None else lambda: Checkpoint.of(run, given()).save(checkpoint)
+        schedule = Schedule(write, checkpoint_every, run.record.done)
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
-            status = run.iterate(max_iter, time_limit, callback, bar)
-            while run.continues(status, max_iter):
-                status = run.iterate(max_iter, time_limit, callback, bar)
-        return result(run, run.finish(status), setup, lambda: _recipe(problem, over, max_iter, run))
+            bar.update(run.record.done)
+            try:
+                status = run.iterate(max_iter, time_limit, callback, bar, schedule)
+                while run.continues(status, max_iter):
+                    status = run.iterate(max_iter, time_limit, callback, bar, schedule)
+                schedule.now()
+                return found(run.finish(status))
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                run.rewind()
+                schedule.now()
+                run.certify()
+                interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
+                raise
 
 
 def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:

@@ -292,7 +292,7 @@ class ResultChecker:
     @property
     def _cut(self) -> bool:
         """Whether the time limit or the callback ended the solve, which cannot be repeated."""
-        return self.fit.status in (Status.TIME_LIMIT, Status.STOPPED)
+        return self.fit.status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED)
 
     def _objective(self, what: str, stored: float, found: float) -> Check:
         off, size = abs(stored - found), max(abs(stored), abs(found))

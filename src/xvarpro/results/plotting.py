@@ -41,11 +41,11 @@ def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
     'iteration'
     """
     ax = Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
-    ax.plot(trace.value, color=COLOURS[0], label="objective")
+    ax.plot(trace.iteration, trace.value, color=COLOURS[0], label="objective")
     parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
     for label, gap, colour in parts:
         if np.any(gap > 0):
-            ax.plot(positive(gap), color=colour, linewidth=1.0, label=label)
+            ax.plot(trace.iteration, positive(gap), color=colour, linewidth=1.0, label=label)
     if not np.any(trace.value < 0):
         ax.set_yscale("log")
     ax.set_xlabel("iteration")

@@ -75,9 +75,16 @@ def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:
     >>> sorted(fingerprints(problem, np.ones(1)))[:4]
     ['compress', "data['t']", 'lower.lam', 'lower.y']
     """
-    names = [*(name.lstrip(".") for name in trees.paths(problem, "")), *trees.paths(theta0, "theta0")]
-    found = zip(names, [*trees.leaves(problem), *trees.leaves(theta0)], strict=True)
-    return {name: _hash(x) for name, x in found if trees.is_array(x) or isinstance(x, bool | int | float | str)}
+    return hashes(problem, "") | hashes(theta0, "theta0")
+
+
+def hashes(tree: Tree, root: str) -> dict[str, str]:
+    """Hashes of the arrays, numbers and strings of a tree, by name."""
+    found = zip(trees.paths(tree, root), trees.leaves(tree), strict=True)
+    hashed = (
+        (name.lstrip("."), x) for name, x in found if trees.is_array(x) or isinstance(x, bool | int | float | str)
+    )
+    return {name: _hash(x) for name, x in hashed}
 
 
 def _hash(x: object) -> str:

@@ -114,6 +114,7 @@ class Result:
     _recipe: Callable[[], Recipe] = field(repr=False, compare=False)
     _weights: Callable[[], Iterator[Array]] | None = field(default=None, repr=False, compare=False)
     _w: Array | None = field(default=None, repr=False, compare=False)
+    _continuation: Callable[[], Any] | None = field(default=None, repr=False, compare=False)  # see driver.checkpoint
 
     @property
     def gap(self) -> float:

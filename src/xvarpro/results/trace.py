@@ -9,10 +9,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Trace:
-    """One entry per iterate, the start included; NumPy arrays of length ``n_iter + 1``.
+    """One entry per iterate, the start included; NumPy arrays of length ``n_iter + 1``, or fewer with `trace_every`.
 
     Attributes
     ----------
+    iteration : array of int
+        The iteration of each entry: ``0, 1, ..., n_iter``, where the trace is whole.
     value, gap_A, gap_B : arrays
         Objective and both parts of the gap at the iterate.
     alpha_A, alpha_B : arrays
@@ -24,6 +26,7 @@ class Trace:
         loop share its time evenly.
     """
 
+    iteration: np.ndarray
     value: np.ndarray
     gap_A: np.ndarray
     gap_B: np.ndarray

@@ -1,0 +1,196 @@
+"""Checkpoints: what a run needs to go on to the same bits, its file, and what must not change in between."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from xvarpro._version import __version__
+from xvarpro.backends import is_deterministic
+from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
+from xvarpro.core.struct import Tree
+from xvarpro.driver.record import RECORD, WORK
+from xvarpro.driver.run import Run
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
+from xvarpro.results.files import reading, write_atomically
+from xvarpro.results.recipe import Recipe, hashes
+from xvarpro.results.result import Result
+
+FORMAT = 1
+_ALIGNED = 64  # bytes that the widest instructions read at once: some sums follow the address
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A position of a run, in the memory of the processor.
+
+    Attributes
+    ----------
+    given : dict of str to str
+        What must not change, by name: arrays and numbers as hashes, the rest as text.
+    leaves : list of arrays
+        The algorithm's state, the best iterate and the size of the objective.
+    forms : list of [str, list of int]
+        What a file of NumPy does not keep of each: whether it was an array, NumPy's scalar or a Python number, and its
+        strides. The last bits of powers and products depend on them.
+    table : array (n, 12)
+        The trace: see `Record`.
+    numbers : array
+        Work that the state does not count, restarts, the objective at the last one, whether a callback is due.
+    """
+
+    given: dict[str, str]
+    leaves: list[np.ndarray]
+    forms: list[tuple[str, list[int]]]
+    table: np.ndarray
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, run: Run, given: dict[str, str]) -> Checkpoint:
+        """The last position of a run."""
+        at, to_numpy = run.position, run.prepared.backend.to_numpy
+        found = trees.leaves((at.state, run.operands[1]))
+        host = [to_numpy(x) if trees.is_array(x) else np.asarray(x) for x in found]
+        forms = [(_kind(x), list(y.strides)) for x, y in zip(found, host, strict=True)]
+        numbers = np.array([*at.work, at.restarts, at.restarted, at.unseen])
+        return cls(given, host, forms, run.record.table(at.record), numbers)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it to a file, whole or not at all."""
+        arrays = {f"state_{i}": x for i, x in enumerate(self.leaves)} | {"table": self.table, "numbers": self.numbers}
+        meta = np.array(json.dumps({"format": FORMAT, "given": self.given, "forms": self.forms}))
+        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=meta, **arrays))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Checkpoint:
+        """Read a file of `save`.
+
+        Raises
+        ------
+        ProblemError
+            The file is none, is damaged or has another format.
+        """
+        with reading(path, "checkpoint=") as file:
+            meta = json.loads(file.text("meta"))
+            if meta["format"] != FORMAT:
+                raise ProblemError(f"it has format {meta['format']}, and this version reads {FORMAT}")
+            given = {str(name): str(x) for name, x in meta["given"].items()}
+            forms = [(str(kind), [int(n) for n in strides]) for kind, strides in meta["forms"]]
+            leaves = [file.array(f"state_{i}") for i in range(len(forms))]
+            table = file.array("table", "f", (None, 2 + len(RECORD)))
+            return cls(given, leaves, forms, table, file.array("numbers", "f", (3 - WORK,)))
+
+    def restore(self, run: Run, given: dict[str, str]) -> None:
+        """Put a run that has started at its theta0 where this one was.
+
+        Raises
+        ------
+        ProblemError
+            It is a run of another solve.
+        """
+        if changes := [change for name in {**self.given, **given} if (change := self._change(name, given))]:
+            raise ProblemError(
+                f"a solve goes on with the arguments that it had, but {'; '.join(changes)}. Pass what it had, or start "
+                "a new solve from the theta of its result"
+            )
+        then, now = self.table[0, 2], run.record.row[0]
+        rounding = 1e4 * float(np.finfo(run.prepared.dtype).eps)
+        if not math.isclose(then, now, rel_tol=rounding, abs_tol=rounding * run.scale) and not math.isnan(then + now):
+            raise ProblemError(
+                f"a solve goes on with the model functions that it had, but the objective at theta0 is {now:.10g} and "
+                f"was {then:.10g}. Start a new solve from the theta of its result"
+            )
+        fresh, treedef = trees.flatten((run.state, run.operands[1]))
+        if [_shape(x) for x in fresh] != [_shape(x) for x in self.leaves]:
+            raise ProblemError("the state of the algorithm has other shapes or dtypes than in this solve: start anew")
+        made = [_array(x, kind, strides, run) for x, (kind, strides) in zip(self.leaves, self.forms, strict=True)]
+        state, floor = trees.unflatten(treedef, made)
+        *work, restarts, restarted, unseen = self.numbers.tolist()
+        run.resume(state, floor, self.table, work, int(restarts), restarted, bool(unseen))
+
+    def _change(self, name: str, given: dict[str, str]) -> str:
+        then, now = self.given.get(name, "missing"), given.get(name, "missing")
+        if then == now:
+            return ""
+        if _HASH.fullmatch(then) and _HASH.fullmatch(now):
+            return f"{name} has other values"
+        then, now = ("given" if _HASH.fullmatch(x) else f"{x:.200}" for x in (then, now))
+        return f"{name} is {now} and was {then}"
+
+
+_HASH = re.compile("[0-9a-f]{32}")
+
+
+def arguments(problem: Problem, recipe: Recipe, run: Run) -> dict[str, str]:
+    """What must not change when a run goes on: see `Checkpoint.given`."""
+    functions = zip(trees.paths(problem, ""), trees.leaves(problem), strict=True)
+    return {
+        **{name.lstrip("."): getattr(f, "__qualname__", type(f).__name__) for name, f in functions if callable(f)},
+        **recipe.fingerprints,
+        **hashes(recipe.over, "over"),
+        **hashes(recipe.algorithm, "algorithm"),
+        "over": _text(recipe.over),
+        "algorithm": _text(recipe.algorithm),
+        "tol": repr(run.tol),
+        "backend": run.prepared.backend.name,
+        "deterministic": str(is_deterministic(run.prepared.compiler)),
+        "dtype": run.prepared.dtype,
+        "xvarpro": __version__,
+    }
+
+
+def continuation(run: Run, over: Tree, given: dict[str, str]) -> tuple[Tree, Checkpoint, dict[str, Any]]:
+    """Start and position of a run, and arguments that it had."""
+    prepared = run.prepared
+    had = {"over": over, "algorithm": run.algorithm, "backend": prepared.compiler, "device": prepared.device}
+    return prepared.to_caller(prepared.theta), Checkpoint.of(run, given), had
+
+
+def going_on(fit: Result) -> tuple[Tree, Checkpoint, dict[str, Any]]:
+    """The `continuation` of a result.
+
+    Raises
+    ------
+    ProblemError
+        It has none.
+    """
+    if fit._continuation is None:
+        raise ProblemError(
+            "a solve goes on from a result of the same process; this one comes from a file or another process. Use "
+            "checkpoint= and resume=, or start from its theta"
+        )
+    return fit._continuation()
+
+
+def _text(x: object) -> str:
+    return re.sub(" at 0x[0-9a-fA-F]+", "", repr(x))  # of functions
+
+
+def _kind(x: object) -> str:
+    # powers of a NumPy scalar and of an array without axes are other code
+    return "array" if trees.is_array(x) and not isinstance(x, np.generic) else type(x).__name__
+
+
+def _shape(x: Any) -> tuple[Any, ...]:
+    return (x.shape, dtype_name(x)) if trees.is_array(x) else ((), np.asarray(x).dtype.name)
+
+
+def _array(x: np.ndarray, kind: str, strides: list[int], run: Run) -> Any:
+    """A leaf as it was, with the layout that it had."""
+    if kind != "array":
+        return x[()] if kind == x.dtype.name else x.item()
+    span = [s * (n - 1) for s, n in zip(strides, x.shape, strict=True)] if x.size else []
+    low, high = sum(min(s, 0) for s in span), sum(max(s, 0) for s in span)
+    memory = np.empty(high - low + x.itemsize + _ALIGNED, np.uint8)
+    start = -memory.ctypes.data % _ALIGNED - low
+    out = np.ndarray(x.shape, x.dtype, memory, start, strides)
+    out[...] = x
+    return run.prepared.backend.asarray(out, device=run.prepared.device)

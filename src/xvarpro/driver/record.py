@@ -1,0 +1,117 @@
+"""The record of a run, a row of numbers for every iterate or for one in so many, and when a run is written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from xvarpro.errors import warn_caller
+
+RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
+WORK = -4  # where the counts begin in a row of RECORD
+Mark: TypeAlias = tuple[int, list[float]]  # how many numbers are kept, and the last row
+
+
+class Record:
+    """Rows ``(iteration, seconds, *RECORD)``: the first, those of every so many iterations, and the last.
+
+    Parameters
+    ----------
+    table : array (n, 12)
+        The rows so far, one or more.
+    every : int
+        Iterations between the rows that are kept from here on.
+    """
+
+    def __init__(self, table: np.ndarray, every: int) -> None:
+        self.every = every
+        self._kept = array("d", table[:-1].tobytes())  # a tenth of the memory of lists of floats
+        self._last: list[float] = table[-1].tolist()
+
+    @property
+    def done(self) -> int:
+        """Number of iterations."""
+        return int(self._last[0])
+
+    @property
+    def seconds(self) -> float:
+        """Time of the last iterate."""
+        return self._last[1]
+
+    @property
+    def row(self) -> list[float]:
+        """The last iterate's numbers, as `RECORD` names them."""
+        return self._last[2:]
+
+    def add(self, row: Sequence[float], seconds: float) -> None:
+        """The row of the next iterate."""
+        if self.done % self.every == 0:
+            self._kept.extend(self._last)
+        self._last = [self._last[0] + 1, seconds, *row]
+
+    def replace(self, row: Sequence[float]) -> None:
+        """Another row for the last iterate."""
+        self._last = [*self._last[:2], *row]
+
+    def mark(self) -> Mark:
+        """What `rewind` and `table` take to return to this row."""
+        return len(self._kept), self._last
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget the rows since a mark."""
+        n, self._last = mark
+        del self._kept[n:]
+
+    def table(self, mark: Mark | None = None) -> np.ndarray:
+        """All rows, or those up to a mark, (n, 12)."""
+        n, last = mark or self.mark()
+        return np.append(np.array(self._kept[:n]), last).reshape(-1, len(last))
+
+
+class Schedule:
+    """When a run is written: at the start, every so many iterations, an int, or seconds, a float, and at the end.
+
+    Parameters
+    ----------
+    write : callable or None
+        Called to write; None never writes.
+    every : int or float
+    done : int
+        Iterations before this one.
+
+    Raises
+    ------
+    OSError
+        The first file cannot be written. Later this is a warning: the work goes on, and the last file stays.
+    """
+
+    def __init__(self, write: Callable[[], None] | None, every: float, done: int) -> None:
+        self._write, self._every = write, every
+        self._done, self._time = done, time.perf_counter()
+        if write is not None:
+            write()
+
+    def left(self, done: int) -> int:
+        """Iterations that may pass before the next time."""
+        counted = self._write is not None and isinstance(self._every, int)
+        return self._done + int(self._every) - done if counted else sys.maxsize
+
+    def after(self, done: int) -> None:
+        """Write if it is time."""
+        passed = done - self._done if isinstance(self._every, int) else time.perf_counter() - self._time
+        if passed >= self._every:
+            self.now()
+            self._done, self._time = done, time.perf_counter()
+
+    def now(self) -> None:
+        """Write."""
+        try:
+            if self._write is not None:
+                self._write()
+        except OSError as error:
+            warn_caller(f"the checkpoint was not written, and the last one stays: {error}", RuntimeWarning)
