@@ -541,20 +541,20 @@ def test_the_command_verifies(tmp_path):
     name = state(tmp_path)
     done = invoke("compare", name, "--backends", "numpy,torch", "--iterations", 8, "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    done = invoke("verify", tmp_path / "torch.npz", "--backend", "numpy", "--out", tmp_path / "found.json")
+    done = invoke("verify", tmp_path / "torch.npz", "--trust", "--backend", "numpy", "--out", tmp_path / "found.json")
     assert done.exit_code == 0, done.output
     assert "verified on numpy in float64" in done.stdout
     assert json.loads((tmp_path / "found.json").read_text())["ok"] is True
-    assert "bits" in invoke("verify", tmp_path / "numpy.npz").stdout
-    done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
+    assert "bits" in invoke("verify", tmp_path / "numpy.npz", "--trust").stdout
+    done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
     assert done.exit_code == 0
     assert "again" not in done.stdout
     state(tmp_path, start="0.6")
-    done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
+    done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
     assert done.exit_code == 0
     assert "returns another theta0; the stored start is used" in done.stdout
     state(tmp_path, ridge="1e-5")
-    done = invoke("verify", tmp_path / "numpy.npz", "--no-run")
+    done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
     assert done.exit_code == 1
     assert "fingerprints: differ: lower.lam" in done.stdout
 

@@ -150,6 +150,24 @@ def test_a_race_that_was_interrupted_goes_on(tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_damaged_files_of_an_interrupted_race_count_as_absent(suffix, tmp_path):
+    budget, experiment = Budget(3, 60.0), small(METHODS[:1])
+    first = race.run(experiment, budget, (0,), tmp_path).outcomes[0][0]
+    path = next(tmp_path.rglob(f"0-paper{suffix}"))
+    whole, middle = path.read_bytes(), path.stat().st_size // 2
+    digit = whole.index(b"0.") + 2 if suffix == ".json" else middle
+    for damaged in (b"", whole[:middle], b"[]", b'{"run": 1}', whole[:digit] + b"7" + whole[digit + 1 :], None):
+        path.unlink()
+        if damaged is not None:
+            path.write_bytes(damaged)
+        begun = []
+        again = race.run(experiment, budget, (0,), tmp_path, announce=begun.append).outcomes[0][0]
+        assert len(begun) == (damaged != whole)
+        assert again.objective == first.objective
+        whole = path.read_bytes()
+
+
 def test_readings_are_taken_where_all_have_been():
     slow = outcome("slow", "rival", [0, 1, 2], [0.0, 1.0, 4.0], [9.0, 5.0, 4.0])
     fast = outcome("fast", "ours", [0, 1, 2, 3], [0.0, 0.5, 1.0, 2.0], [9.0, 6.0, 3.0, 2.0])

@@ -1,14 +1,56 @@
 """Files after faults: kills, full disks, several writers, damage, and metadata that was made up."""
 
+import contextlib
+import copy
 import io
+import json
+import multiprocessing
 import os
+import pickle
+import resource
+import subprocess
+import sys
+import threading
+import tracemalloc
 import zipfile
+from collections import Counter, OrderedDict
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from xvarpro.errors import ProblemError
+import xvarpro as xv
+from tests.support import decay_problem, decays, rng, send
+from xvarpro.cli import app
+from xvarpro.core import trees
+from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.results import files
+
+START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+PROBLEM = decay_problem(noise=0.01, lam=1e-6)
+
+
+def model(theta, data):
+    return decays(theta["rate"], data)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    over = {"rate": xv.sets.Box(np.zeros(2), np.array([10.0, 9.0]))}
+    problem = xv.separable(model, PROBLEM.lower.y, data=PROBLEM.data, lam=1e-6)
+    return xv.solve(problem, {"rate": START}, over=over, algorithm=xv.algorithms.cr_varpro(), max_iter=12)
+
+
+def same(a, b):
+    """Whether two results hold the same, to the bit."""
+    x, y = (
+        trees.partition((vars(fit) | {"_recipe": 0, "_weights": 0, "_continuation": 0, "_w": fit.w}, vars(fit.recipe)))
+        for fit in (a, b)
+    )
+    return len(x[0]) == len(y[0]) and all(map(np.array_equal, x[0], y[0])) and repr(a) == repr(b)
+
 
 # -- written whole or not at all ---------------------------------------------------------------------------------------
 
@@ -119,3 +161,411 @@ def test_arrays_come_back_as_they_were(tmp_path):
     for bad in ({"name": "none"}, {"name": "a", "shape": (2, 4)}, {"name": "a", "kinds": "i"}, {"name": "name"}):
         with pytest.raises(ProblemError), files.reading(path, "a test") as file:
             file.array(**bad)
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+FOREVER = """
+import os, signal, sys, time
+import numpy as np
+from tests.faults.test_files import BOX, PROBLEM, START, xv
+
+path, kills = sys.argv[1], int(sys.argv[2])
+small = xv.solve(PROBLEM, START, over=BOX, max_iter=3)
+y = np.random.default_rng(0).normal(size=(20, 20000))
+large = xv.solve(xv.separable(lambda D, data: D, y, lam=1e-3), np.eye(20, 8) / 8, over=xv.sets.L1Ball(1.0), max_iter=3)
+large.w, small.recipe, large.recipe
+small.save(path)
+seen = []
+for i in range(kills):
+    child = os.fork()
+    if not child:
+        while True:
+            large.save(path)
+            small.save(path)
+    time.sleep(0.02 + 0.3 * np.random.default_rng(i).random())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    seen.append(xv.Result.load(path).n_iter)
+print(len(seen))
+"""
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.thorough)])
+def test_a_result_survives_kills(kills, tmp_path):
+    path = tmp_path / "fit.npz"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", FOREVER, path, str(kills)], capture_output=True, text=True, cwd=root)
+    assert done.stdout.split() == [str(kills)], done.stderr
+    assert {name.rpartition(".")[2] for name in os.listdir(tmp_path)} <= {"npz", "part"}
+
+
+def test_a_full_disk_leaves_the_old_result(fit, tmp_path):
+    path = tmp_path / "fit.npz"
+    fit.save(path)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"fit\.npz"):
+            fit.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["fit.npz"]
+
+
+def test_several_writers_leave_a_whole_result(fit, tmp_path):
+    path, errors = tmp_path / "fit.npz", []
+    fit.save(path)
+
+    def write():
+        try:
+            for _ in range(20):
+                fit.save(path)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert same(xv.Result.load(path), fit)
+    assert not errors
+    assert os.listdir(tmp_path) == ["fit.npz"]
+
+
+def outcome(path, content, fit):
+    """What a file with that content is: refused with a reason, or a result, which can be used."""
+    path.write_bytes(content)
+    try:
+        back = xv.Result.load(path)
+    except ProblemError:
+        return "refused"
+    return "same" if same(back, fit) else "another"
+
+
+COUNTS = pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.thorough)])
+
+
+@COUNTS
+def test_a_flipped_bit_is_refused_or_changes_nothing(count, fit, tmp_path):
+    path, random = tmp_path / "fit.npz", rng(count)
+    fit.save(path)
+    whole, seen = path.read_bytes(), Counter()
+    for _ in range(count):
+        damaged = bytearray(whole)
+        damaged[random.integers(len(whole))] ^= 1 << random.integers(8)
+        seen[outcome(path, bytes(damaged), fit)] += 1
+    assert seen["another"] == 0
+    assert seen["refused"] > 0.8 * count
+
+
+@COUNTS
+def test_a_truncated_or_overwritten_file_is_refused(count, fit, tmp_path):
+    path, random = tmp_path / "fit.npz", rng(count)
+    fit.save(path)
+    whole = path.read_bytes()
+    for _ in range(count // 2):
+        assert outcome(path, whole[: random.integers(len(whole))], fit) == "refused"
+        noise = bytearray(whole)
+        for at in random.integers(len(whole), size=20):
+            noise[at] ^= random.integers(1, 256)
+        assert outcome(path, bytes(noise), fit) == "refused"
+
+
+def remade(path, change):
+    """The file with its metadata and arrays changed by hand, and its checksums right."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    meta = json.loads(str(arrays.pop("meta")))
+    meta = change(meta, arrays) or meta
+    np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
+
+
+def places(x, path=()):
+    """Paths to all values of a JSON object."""
+    yield path
+    for key, child in x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list) else ():
+        yield from places(child, (*path, key))
+
+
+def put(x, path, value):
+    """A JSON object with another value at a path, without it where that is Ellipsis."""
+    if not path:
+        return value
+    x = copy.copy(x)
+    if value is ... and len(path) == 1:
+        del x[path[0]]
+    else:
+        x[path[0]] = put(x[path[0]], path[1:], value)
+    return x
+
+
+MADE_UP = (
+    None,
+    True,
+    -1,
+    99,
+    10**400,
+    1.5,
+    float("nan"),
+    "x",
+    "1e9",
+    [],
+    [3],
+    {},
+    {"x": 1},
+    {"value": "x"},
+    {"list": []},
+    ...,
+)
+
+
+@pytest.mark.parametrize("share", [10, pytest.param(1, marks=pytest.mark.thorough)])
+def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
+    """Every value of the metadata replaced by others: a result that loads can be printed, saved and verified."""
+    path, problem = tmp_path / "fit.npz", xv.separable(model, PROBLEM.lower.y, data=PROBLEM.data, lam=1e-6)
+    fit.save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    meta = json.loads(str(arrays.pop("meta")))
+    cases = [(at, value) for at in places(meta) for value in MADE_UP if at or value is not ...]
+    loaded = 0
+    for at, value in cases[::share]:
+        np.savez(path, meta=np.array(json.dumps(put(meta, at, value))), **arrays)
+        try:
+            back = xv.Result.load(path)
+        except ProblemError:
+            continue
+        loaded += 1
+        repr(back), back.save(tmp_path / "again.npz")
+        assert back.w.shape == (2,)
+        with contextlib.suppress(XvarproError):
+            xv.verify(back, problem, rerun=False)
+    assert 0 < loaded < len(cases) // share / 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda meta, a: a.pop("w"), "no array w"),
+        (lambda meta, a: a.update(w=np.ones((2, 2, 2))), r"w has shape \(2, 2, 2\)"),
+        (lambda meta, a: a.update(w=np.array([{"a": 1}], dtype=object)), "w has dtype object"),
+        (lambda meta, a: a.update(theta_0=np.ones(3)), r"theta has the shapes .*\(3,\).*and its start .*\(2,\)"),
+        (lambda meta, a: a.update(theta_0=np.array(["a", "b"])), "theta_0 has dtype <U1"),
+        (lambda meta, a: a.update(theta_0=np.array([1, 2])), "finite real numbers"),
+        (lambda meta, a: a.update(theta_0=np.array([np.nan, 1.0])), "finite real numbers"),
+        (lambda meta, a: a.update(theta0_0=np.array([np.inf, 1.0])), "theta0 must hold arrays of finite"),
+        (lambda meta, a: a.update(trace_value=np.ones(3)), r"trace_iteration has shape \(13,\), and \(3,\) is"),
+        (lambda meta, a: a.update(trace_value=np.ones(0)), "trace has 0 entries"),
+        (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
+        (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
+        (lambda meta, a: meta["counts"].update(x=1), "counts must have the fields values"),
+        (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
+        (lambda meta, a: meta.update(provenance={}), "provenance must have a backend"),
+        (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
+        (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
+        (
+            lambda meta, a: json.loads('{"format": 4, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 + "}"),
+            "the fields",
+        ),
+    ],
+)
+def test_made_up_content_is_refused_with_the_reason(change, message, fit, tmp_path):
+    path = tmp_path / "fit.npz"
+    fit.save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    meta = json.loads(str(arrays.pop("meta")))
+    found = change(meta, arrays)
+    meta = found if isinstance(found, dict) and "format" in found else meta
+    np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
+    with pytest.raises(ProblemError, match=f"fit.npz is not a file that Result.save wrote.*{message}"):
+        xv.Result.load(path)
+
+
+def test_metadata_without_end_is_refused(tmp_path):
+    deep = '{"format": 4, "theta": ' + '{"list": [' * 100_000 + "0" + "]}" * 100_000 + "}"
+    np.savez(tmp_path / "x.npz", meta=np.array(deep))
+    with pytest.raises(ProblemError, match="RecursionError"):
+        xv.Result.load(tmp_path / "x.npz")
+
+
+def test_a_claim_of_a_gigabyte_takes_no_memory(fit, tmp_path):
+    fit.save(tmp_path / "fit.npz")
+    with zipfile.ZipFile(tmp_path / "fit.npz") as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    path = archive(tmp_path / "x.npz", members | {"w.npy": npy((2**27,), bytes(64))})
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProblemError, match=r"w has shape \(134217728,\)"):
+            xv.Result.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+    # arrays that the format has not are not looked at
+    assert same(xv.Result.load(archive(path, members | {"zzz.npy": npy((2**40,)), "code.py": b"exit()"})), fit)
+
+
+def test_folders_and_missing_files(tmp_path):
+    with pytest.raises(ProblemError, match="a folder or a device"):
+        xv.Result.load(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        xv.Result.load(tmp_path / "none.npz")
+
+
+# -- code that a file names --------------------------------------------------------------------------------------------
+
+MINE = """
+import pathlib, numpy as np, xvarpro as xv
+pathlib.Path(__file__).with_name("RAN").touch()
+def M(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+def make():
+    t = np.linspace(0.0, 2.0, 50)
+    return xv.separable(M, np.exp(-t), data={"t": t}, lam=1e-6), np.array([0.5]), xv.sets.Box(0.0, 10.0)
+"""
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A file that names its problem by a path, and the folder of both."""
+    (tmp_path / "mine.py").write_text(MINE)
+    made = xv.problem.loading.load(str(tmp_path / "mine.py:make"))
+    xv.solve(made.problem, made.theta0, over=made.over).save(tmp_path / "fit.npz", problem="mine.py:make")
+    (tmp_path / "RAN").unlink()
+    return tmp_path
+
+
+def command(*args):
+    return CliRunner().invoke(app, ["verify", *map(str, args)], env={"COLUMNS": "200"})
+
+
+def test_the_code_that_a_file_names_runs_only_if_it_is_trusted(named, monkeypatch):
+    path, ran = named / "fit.npz", named / "RAN"
+    for found in (path, xv.Result.load(path)):
+        with pytest.raises(ProblemError, match=r"names its problem, mine.py:make, which is code .*--trust.*--problem"):
+            xv.verify(found)
+        with pytest.raises(ProblemError, match="must be named"):
+            xv.verify(found, "")
+    done = command(path)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "--trust" in done.stderr
+    assert not ran.exists()
+    monkeypatch.chdir("/")  # a relative name begins in the folder of the file
+    for found in (path, xv.Result.load(path)):
+        verified = xv.verify(found, trust=True)
+        assert verified.ok
+        assert verified.notes[0] == "mine.py:make was run, as the file names it and was trusted"
+        ran.unlink()
+    done = command(path, "--trust")
+    assert (done.exit_code, ran.exists()) == (0, True), done.output
+    done = command(path, "--problem", named / "mine.py:make")
+    assert (done.exit_code, "was trusted" in done.output) == (0, False)
+    done = command(path, "--problem", "mine.py:make")
+    assert (done.exit_code, "there is no file mine.py" in done.stderr) == (2, True)
+
+
+def test_a_name_that_is_relative_to_the_current_folder_is_stored_as_seen_from_the_file(named, monkeypatch):
+    monkeypatch.chdir(named)
+    (named / "out").mkdir()
+    fit = xv.Result.load("fit.npz")
+    for path in ("out/fit.npz", named / "out/fit.npz"):
+        fit.save(path, problem="mine.py:make")
+        assert xv.Result.load(path).recipe.problem == "../mine.py:make"
+    fit.save("out/again.npz")
+    xv.Result.load("out/again.npz").save("again.npz")
+    assert xv.Result.load("again.npz").recipe.problem == "mine.py:make"
+    for problem in (3, "mine.py", ":"):
+        with pytest.raises(ProblemError, match=r"must be named package\.module:function"):
+            fit.save("x.npz", problem=problem)
+    assert not os.path.exists("x.npz")
+
+
+# -- pickle, copies and other frameworks -------------------------------------------------------------------------------
+
+
+def problem_and_start(name):
+    backend = xv.backends.get(name)
+    y = send(backend, PROBLEM.lower.y, "float32")
+    data = {"t": send(backend, PROBLEM.data["t"], "float32")}
+    return xv.separable(model, y, data=data, lam=1e-3), {"rate": send(backend, START, "float32")}
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+def test_results_and_problems_are_pickled_and_copied(name):
+    problem, theta0 = problem_and_start(name)
+    fit = xv.solve(problem, theta0, over={"rate": BOX}, max_iter=3)
+    recipe = fit.recipe
+    for back in (pickle.loads(pickle.dumps(fit)), copy.deepcopy(fit), copy.copy(fit)):
+        assert type(back.theta["rate"]) is type(fit.theta["rate"])
+        assert same(back, fit)
+        assert back.recipe.fingerprints == recipe.fingerprints
+    with pytest.raises(ProblemError, match="w whole"):
+        next(pickle.loads(pickle.dumps(fit)).w_chunks())
+    for back in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
+        again = xv.solve(back, theta0, over={"rate": BOX}, max_iter=3)
+        assert again.value == fit.value
+
+
+def batched(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.expand_dims(theta, axis=-2))
+
+
+def batch():
+    y = np.stack([PROBLEM.lower.y, 2 * PROBLEM.lower.y])
+    problem = xv.separable(batched, y, data=PROBLEM.data, lam=1e-6)
+    return xv.solve_many(problem, np.stack([START, START]), over=BOX, max_iter=3)
+
+
+def test_a_batch_is_pickled_and_copied():
+    many = batch()
+    for back in (pickle.loads(pickle.dumps(many)), copy.deepcopy(many)):
+        assert repr(back) == repr(many)
+        np.testing.assert_array_equal(back.w, many.w)
+
+
+def solved(problem, theta0):
+    return xv.solve(problem, theta0, over=BOX, max_iter=3)
+
+
+def test_results_and_problems_cross_processes():
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        there, many = pool.submit(solved, PROBLEM, START), pool.submit(batch)
+        here = solved(PROBLEM, START)
+        assert there.result().value == pytest.approx(here.value)
+        assert there.result().recipe.fingerprints == here.recipe.fingerprints
+        np.testing.assert_allclose(many.result().w, batch().w)
+
+
+def test_a_result_is_loaded_for_another_framework(tmp_path):
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)).double()
+    theta0 = net.state_dict()
+
+    def outputs(theta, data):
+        hidden = torch.tanh(data @ theta["0.weight"].T + theta["0.bias"])
+        return torch.cat([hidden, hidden @ theta["1.weight"].T + theta["1.bias"]], dim=1)
+
+    inputs = torch.as_tensor(rng(0).normal(size=(20, 2)))
+    fit = xv.solve(xv.separable(outputs, inputs[:, 0] ** 2, data=inputs, lam=1e-3), theta0, max_iter=3)
+    path = tmp_path / "fit.npz"
+    fit.save(path)
+    back = xv.Result.load(path, like=theta0)
+    assert isinstance(back.theta, OrderedDict)
+    assert isinstance(back.w, torch.Tensor)
+    assert torch.equal(back.w, fit.w)
+    net.load_state_dict(back.theta)
+    for name, x in net.state_dict().items():
+        assert torch.equal(x, fit.theta[name])
+    theirs = {name: np.zeros(x.shape) for name, x in theta0.items()}
+    assert type(xv.Result.load(path, like=theirs).theta["0.bias"]) is np.ndarray
+    for wrong in ({}, {**theirs, "more": np.ones(1)}, {**theirs, "0.bias": np.ones(1)}, theirs["0.bias"]):
+        with pytest.raises(ProblemError, match="like must hold arrays of the shapes"):
+            xv.Result.load(path, like=wrong)
+    truncated, lost = pytest.warns(UserWarning, match="truncated"), pytest.raises(XvarproError, match="lose digits")
+    with truncated, lost:
+        xv.Result.load(path, like={name: send(xv.backends.get("jax"), x, "float32") for name, x in theirs.items()})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Comparison, Result, Status
+from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.methods import STARTS, Curve, Method, Outcome, Task
@@ -256,20 +256,23 @@ def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Compar
 
 
 class _Shelf:
-    """Finished runs on disk: a run that was cut off leaves no file."""
+    """Finished runs on disk. A run that was cut off leaves no file, and one whose files are damaged counts as such."""
 
     def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
         what = [xv.__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
-        key = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
-        self._folder = folder / key
+        self._folder = folder / _hash(what)[:16]
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def find(self, seed: int, method: str) -> Outcome | None:
         path = self._path(seed, method)
-        if not path.is_file():
+        try:
+            read = json.loads(path.read_text(encoding="utf-8"))
+            kept = read["run"]
+            if read["sha256"] != _hash(kept):
+                return None
+            fit = Result.load(path.with_suffix(".npz")) if kept["fit"] else None
+        except (OSError, ValueError, TypeError, KeyError):
             return None
-        kept = json.loads(path.read_text())
-        fit = Result.load(path.with_suffix(".npz")) if path.with_suffix(".npz").is_file() else None
         curves = {name: Curve(*map(np.asarray, parts)) for name, parts in kept["curves"].items()}
         return Outcome(
             theta=None if fit is None else fit.theta,
@@ -286,11 +289,12 @@ class _Shelf:
             "plain": {f.name: getattr(outcome, f.name) for f in fields(outcome) if f.name not in _NOT_PLAIN},
             "status": outcome.status.name,
             "curves": {name: [part.tolist() for part in curve] for name, curve in curves.items()},
+            "fit": outcome.fit is not None,
         }
         path = self._path(seed, outcome.method)
         if outcome.fit is not None:
-            _atomically(path.with_suffix(".npz"), outcome.fit.save)
-        _atomically(path, lambda to: to.write_text(json.dumps(kept)))
+            outcome.fit.save(path.with_suffix(".npz"))
+        tables.write_text(path, json.dumps({"sha256": _hash(kept), "run": kept}))
 
     def _path(self, seed: int, method: str) -> Path:
         plain = "".join(c if c.isalnum() else "-" for c in method)
@@ -300,8 +304,5 @@ class _Shelf:
 _NOT_PLAIN = ("theta", "status", "curve", "measured", "fit")
 
 
-def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file that exists only when it is complete."""
-    part = path.with_suffix(".part")
-    write(part)
-    os.replace(part, path)
+def _hash(x: object) -> str:
+    return hashlib.sha256(json.dumps(x, sort_keys=True, default=str).encode()).hexdigest()

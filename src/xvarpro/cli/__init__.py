@@ -189,8 +189,9 @@ def verify(
     result: Annotated[Path, typer.Argument(help="A file of Result.save.")],
     problem: Annotated[
         str | None,
-        typer.Option(help="package.module:function or file.py:function. Default: the name in the file, which is run."),
+        typer.Option(help="package.module:function or file.py:function, which is run."),
     ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Run the function that the file names.")] = False,
     backend: Annotated[str | None, typer.Option(help="Where to compute. Default: where it was solved.")] = None,
     device: options.Device = None,
     dtype: Annotated[str | None, typer.Option(help="float64 or float32. Default: the result's.")] = None,
@@ -204,7 +205,15 @@ def verify(
     if dtype is not None:
         options.check_dtype(dtype)
     found = xvarpro.verify(
-        result, problem, backend=backend, device=device, dtype=dtype, rerun=run, tolerance=tolerance, progress=None
+        result,
+        problem,
+        trust=trust,
+        backend=backend,
+        device=device,
+        dtype=dtype,
+        rerun=run,
+        tolerance=tolerance,
+        progress=None,
     )
     screen = tables.console()
     screen.print(str(found).rpartition("\n")[0])

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from xvarpro.reproducibility.comparison import Comparison
+from xvarpro.results.files import write_atomically
 
 _WIDTH = 120  # of a pipe or a file, where no terminal says how wide it is
 
@@ -73,7 +74,12 @@ def versions(described: Mapping[str, object]) -> str:
 
 def write_summary(path: Path, content: Mapping[str, object]) -> None:
     """Write strict JSON; a number that is not finite becomes null."""
-    path.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that holds all of the text, or what it held before."""
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def _plain(x: object) -> object:

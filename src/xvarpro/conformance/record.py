@@ -12,6 +12,7 @@ import numpy as np
 
 from xvarpro.conformance import markdown
 from xvarpro.errors import ProblemError
+from xvarpro.results.files import write_atomically
 
 if TYPE_CHECKING:
     from xvarpro.conformance.suite import Measured
@@ -47,7 +48,7 @@ def write(record: Record, path: str | Path) -> None:
     """
     page = check_suffix(path) == ".md"
     text = markdown.page(record) if page else json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
-    Path(path).write_text(text, encoding="utf-8")
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,24 @@ class ProblemSpec(NamedTuple):
     over: Any = None
 
 
-def load(name: str) -> ProblemSpec:
+def relocated(name: str, folder: str, other: str) -> str:
+    """A name whose file is looked up from `folder`, as a name that is looked up from another folder.
+
+    A module keeps its name, as do an absolute path and one where there is no file.
+
+    Raises
+    ------
+    ProblemError
+        It is no name of a function.
+    """
+    where, function = _split(name)
+    path = os.path.join(folder, where)
+    if where.endswith(".py") and not os.path.isabs(where) and os.path.isfile(path):
+        return f"{os.path.relpath(path, other or os.curdir)}:{function}"
+    return name
+
+
+def load(name: str, folder: str = "") -> ProblemSpec:
     """Call the function that `name` points to.
 
     Parameters
@@ -30,16 +48,16 @@ def load(name: str) -> ProblemSpec:
     name : str
         ``package.module:function``, found from the current folder too, or ``path/to/file.py:function``. The function
         takes no arguments and returns ``(problem, theta0)`` or ``(problem, theta0, over)``.
+    folder : str
+        Where a relative path to a file begins; the current folder by default.
 
     Raises
     ------
     ProblemError
         The module, file or function does not exist, or the function returns something else.
     """
-    where, found, function = name.rpartition(":")
-    if not found or not where or not function:
-        raise ProblemError(f"a problem must be named package.module:function or file.py:function; got {name!r}")
-    make = getattr(_module(where), function, None)
+    where, function = _split(name)
+    make = getattr(_module(os.path.join(folder, where) if where.endswith(".py") else where), function, None)
     if not callable(make):
         raise ProblemError(f"{where} has no function {function}")
     made = make()
@@ -49,6 +67,13 @@ def load(name: str) -> ProblemSpec:
             f"xvarpro.bilevel; got {type(made).__name__}"
         )
     return ProblemSpec(*made)
+
+
+def _split(name: object) -> tuple[str, str]:
+    where, _, function = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+    if not where or not function:
+        raise ProblemError(f"a problem must be named package.module:function or file.py:function; got {name!r}")
+    return where, function
 
 
 def _module(where: str) -> ModuleType:

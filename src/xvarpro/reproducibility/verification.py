@@ -119,6 +119,7 @@ def verify(
     result: Result | str | PathLike[str],
     problem: Problem | str | None = None,
     *,
+    trust: bool = False,
     backend: str | None = None,
     device: Any = None,
     dtype: str | None = None,
@@ -136,8 +137,11 @@ def verify(
     result : Result or path
         Of `solve`, or a file of `Result.save`.
     problem : Problem or str, optional
-        The problem, or its name, ``package.module:function`` or ``file.py:function``; by default the name that the file
-        was saved with. The module is imported, and the function called.
+        The problem, or its name, ``package.module:function`` or ``file.py:function``, whose module is imported and
+        whose function is called.
+    trust : bool
+        Where `problem` is None: run the function that the result names. It is code that who wrote the file chose, and
+        is not run otherwise. A relative path begins in the folder of the file.
     backend, device, dtype : optional
         Where to compute; by default on the backend and in the dtype of the result, on the backend's default device.
     rerun : bool
@@ -154,8 +158,8 @@ def verify(
     Raises
     ------
     ProblemError
-        `problem` is missing and the file does not name it, or the file lacks a set or an algorithm that cannot be
-        stored; and what `solve` raises.
+        `problem` is missing, and the file does not name it or is not trusted; the file lacks a set or an algorithm
+        that cannot be stored; and what `Result.load` and `solve` raise.
 
     Examples
     --------
@@ -178,7 +182,7 @@ def verify(
             f"a second solve needs the algorithm, and the file does not store {fit.recipe.algorithm.what}: pass "
             "rerun=False (--no-run), or the Result itself"
         )
-    given, over, notes = _problem(fit.recipe, problem)
+    given, over, notes = _problem(fit.recipe, problem, trust)
     stored = fit.provenance
     where = {"backend": backend or stored["backend"], "device": device, "dtype": dtype or stored["dtype"]}
     if tolerance is None:
@@ -195,16 +199,24 @@ def verify(
     return Verification(tuple(checks), again, tuple(notes), checker.provenance)
 
 
-def _problem(recipe: Recipe, given: Problem | str | None) -> tuple[Problem, Tree, list[str]]:
+def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[Problem, Tree, list[str]]:
     """The problem, the sets, and notes on how the named function differs from what was solved."""
-    named, over, notes = recipe.problem if given is None else given, recipe.over, list[str]()
+    named, folder, over, notes = recipe.problem if given is None else given, "", recipe.over, list[str]()
     if named is None:
         raise ProblemError(
             "verify needs the problem, and the result does not name it: pass the problem, or the name of a function "
             "that returns it (--problem file.py:function)"
         )
+    if given is None:
+        if not trust:
+            raise ProblemError(
+                f"the result names its problem, {named}, which is code that verify would run: pass trust=True "
+                "(--trust) if you trust who wrote the file, or the problem or a name of your own (--problem)"
+            )
+        folder = recipe.folder
+        notes.append(f"{named} was run, as the file names it and was trusted")
     if isinstance(named, str):
-        loaded = load(named)
+        loaded = load(named, folder)
         over = loaded.over if opaque(over) else over
         start = trees.leaves(recipe.theta0)
         other = [np.asarray(to_numpy(x), start[0].dtype) for x in trees.leaves(loaded.theta0)]

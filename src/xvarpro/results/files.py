@@ -174,6 +174,10 @@ class ArrayFile:
             x: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
         return x.astype(dtype.newbyteorder("="), copy=False)
 
+    def __getitem__(self, name: str) -> np.ndarray:
+        """An array of numbers, of any shape."""
+        return self.array(name)
+
     def text(self, name: str) -> str:
         """A string that was saved as an array."""
         return str(self.array(name, "U", ()))

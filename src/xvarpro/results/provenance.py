@@ -15,6 +15,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
 _CPUS = Path("/proc/cpuinfo")
@@ -59,6 +60,19 @@ def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     computed = [{key: x for key, x in found.items() if key != "exchange"} for found in (first, second)]
     promises = not any(found["determinism"]["unpromised"] for found in computed)
     return promises and computed[0] == computed[1]
+
+
+def check(stored: Mapping[str, Any]) -> None:
+    """Refuse a provenance from a file that lacks what a verification reads."""
+    match stored:
+        case {
+            "backend": str(),
+            "device": str(),
+            "dtype": "float32" | "float64",
+            "determinism": {"held": bool(), "unpromised": list()},
+        }:
+            return
+    raise ProblemError("its provenance must have a backend, a device, a dtype and whether the solve was deterministic")
 
 
 def _host() -> dict[str, Any]:

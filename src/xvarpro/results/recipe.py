@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ import numpy as np
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.checks import described
 from xvarpro.core.struct import Tree
+from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
-from xvarpro.results.serialization import Opaque, decode, encode
+from xvarpro.results.files import ArrayFile
+from xvarpro.results.serialization import Opaque, checked, decode, encode
 
 _TREES = ("theta0", "over", "algorithm")
 
@@ -40,6 +43,8 @@ class Recipe:
         Hashes of theta0 and of every array and number of the problem, by the name that a user would write.
     problem : str, optional
         Name of the problem, ``package.module:function`` or ``file.py:function``.
+    folder : str
+        Where a relative path in that name begins: the folder of the file that the recipe comes from.
     """
 
     theta0: Tree
@@ -50,16 +55,36 @@ class Recipe:
     scale: float
     fingerprints: Mapping[str, str]
     problem: str | None = None
+    folder: str = ""
 
     def write(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """All of it as JSON; its arrays are added to `arrays`."""
-        stored = {f.name: getattr(self, f.name) for f in fields(self)}
+        """All of it but the folder as JSON; its arrays are added to `arrays`."""
+        stored = {name: getattr(self, name) for name in _FIELDS}
         return stored | {name: encode(stored[name], name, arrays) for name in _TREES}
 
     @classmethod
-    def read(cls, stored: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Recipe:
-        """Inverse of `write`."""
-        return cls(**{**stored, **{name: decode(stored[name], name, arrays) for name in _TREES}})
+    def read(cls, stored: Any, arrays: ArrayFile, folder: str) -> Recipe:
+        """Inverse of `write`; a ProblemError says what is none of a recipe."""
+        read = checked(stored, _FIELDS, "recipe") | {name: decode(stored[name], name, arrays) for name in _TREES}
+        if not isinstance(read["algorithm"], Algorithm | Opaque):
+            raise ProblemError(f"the algorithm of its recipe is {read['algorithm']!r:.80}")
+        if not all(isinstance(x, str) for x in read["fingerprints"].values()):
+            raise ProblemError("fingerprints of its recipe must be strings")
+        check_floats(read["theta0"], "theta0")
+        return cls(**read, folder=folder)
+
+
+_FIELDS = {
+    "theta0": object, "over": object, "algorithm": object, "tol": float, "max_iter": int, "scale": float,
+    "fingerprints": dict, "problem": str | None,
+}  # fmt: skip
+
+
+def check_floats(tree: Tree, name: str) -> None:
+    """Refuse a tree from a file that holds anything but finite real arrays."""
+    for x in trees.leaves(tree):
+        if not (isinstance(x, np.ndarray) and x.dtype.kind == "f" and np.isfinite(x).all()):
+            raise ProblemError(f"{name} must hold arrays of finite real numbers; got {described(x)}")
 
 
 def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
-from xvarpro.backends import to_numpy
+from xvarpro import backends
+from xvarpro.backends import exchange, to_numpy
 from xvarpro.core import trees
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.results.recipe import Recipe
-from xvarpro.results.serialization import decode, encode, opaque
+from xvarpro.problem.loading import relocated
+from xvarpro.results.files import ArrayFile, reading, write_atomically
+from xvarpro.results.provenance import check as check_provenance
+from xvarpro.results.recipe import Recipe, check_floats
+from xvarpro.results.serialization import checked, decode, encode, opaque
 from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMAT = 3  # of the files
+FORMAT = 4  # of the files
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,11 @@ class Result:
         """The status as a sentence, and what to do next."""
         return f"{self.status.sentence} {self.status.advice}"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: w and the recipe are computed, and functions that hold the solve are left out."""
+        made = {"_w": self.w, "_recipe": partial(_unchanged, self.recipe)}
+        return {**vars(self), **made, "_weights": None, "_continuation": None}
+
     def __repr__(self) -> str:
         v, c = self.verified, self.counts
         inexact = f"lower residual {v.lower_residual:.1e}, gradient error {v.gradient_error:.1e} (estimated)"
@@ -195,17 +207,22 @@ class Result:
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.
 
+        The file is written whole or not at all: where writing fails or the process is killed, an older file stays.
+
         Parameters
         ----------
         path : path
         problem : str, optional
             Name of a function without arguments that returns ``(problem, theta0)`` or ``(problem, theta0, over)``:
-            ``package.module:function`` or ``file.py:function``. A file cannot store functions; `verify` calls this one.
+            ``package.module:function`` or ``file.py:function``. A file cannot store functions; `verify` calls this one
+            if it is trusted. A relative path to a ``.py`` file that exists is stored as seen from the folder of `path`.
 
         Raises
         ------
         ProblemError
-            theta holds something other than arrays in dicts with string keys, lists and tuples.
+            theta holds something other than arrays in dicts with string keys, lists and tuples; `problem` is no name.
+        OSError
+            The file cannot be written.
 
         Examples
         --------
@@ -217,57 +234,132 @@ class Result:
         >>> xv.Result.load(path).recipe.problem
         'mine.py:powers'
         """
-        arrays = {f"trace_{f.name}": getattr(self.trace, f.name) for f in fields(Trace)}
+        arrays = {f"trace_{name}": getattr(self.trace, name) for name in _TRACE}
         tree, recipe = encode(self.theta, "theta", arrays), self.recipe
         if lost := opaque(decode(tree, "theta", arrays)):
             raise ProblemError(
                 "Result.save needs theta as arrays in dicts with string keys, lists and tuples; it holds "
                 f"{lost.what}: save its leaves yourself"
             )
+        folder = os.path.dirname(os.fsdecode(path))
+        named, begins = (recipe.problem, recipe.folder) if problem is None else (problem, "")
+        if named is not None:
+            named = relocated(named, begins, folder)
         meta = {
             "format": FORMAT,
             "theta": tree,
-            "recipe": replace(recipe, problem=problem or recipe.problem).write(arrays),
+            "recipe": replace(recipe, problem=named).write(arrays),
             "status": self.status.name,
             "counts": asdict(self.counts),
             "verified": asdict(self.verified),
             **{k: getattr(self, k) for k in _PLAIN},
         }
         arrays["w"] = to_numpy(self.w)
-        with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, meta=np.array(json.dumps(meta)), **arrays)
+        text = np.array(json.dumps(meta))
+        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=text, **arrays))
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Result:
-        """Read a file of `save`; arrays come back as NumPy's.
+    def load(cls, path: str | PathLike[str], like: Tree = None) -> Result:
+        """Read a file of `save`.
+
+        Nothing is unpickled, no code is run, and an array is read only where the file holds as much as it claims.
+
+        Parameters
+        ----------
+        path : path
+        like : pytree of arrays, optional
+            Of theta's structure and shapes: theta comes back in its containers, theta and w as arrays of its
+            framework, on its devices, such as for ``load_state_dict`` of a Torch module. Without it they are NumPy's.
 
         Raises
         ------
         ProblemError
-            The file is none of `save`, or has another format.
+            The file is none of `save`, is damaged, or has another format; `like` does not fit theta.
+        ExchangeError
+            The framework of `like` cannot hold the dtype.
+
+        Examples
+        --------
+        >>> import os, tempfile, numpy as np, torch, xvarpro as xv
+        >>> t = np.linspace(0.0, 1.0, 9)[:, None]
+        >>> fit = xv.solve(xv.separable(lambda theta, t: t**theta, t[:, 0], data=t), np.array([2.0]))
+        >>> path = os.path.join(tempfile.mkdtemp(), "fit.npz")
+        >>> fit.save(path)
+        >>> type(xv.Result.load(path, like=torch.zeros(1)).theta)
+        <class 'torch.Tensor'>
         """
-        try:
-            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-                arrays = dict(file)
-            meta = json.loads(str(arrays.pop("meta")))
+        name = os.fsdecode(path)
+        with reading(path, "Result.save") as file:
+            meta = json.loads(file.text("meta"))
             written = meta["format"]
-        except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ProblemError(f"{os.fspath(path)} is not a file that Result.save wrote") from error
-        if written != FORMAT:
+            found = cls(**_parsed(meta, file, os.path.dirname(name))) if written == FORMAT else None
+        if found is None:
             raise ProblemError(
-                f"Result.load reads format {FORMAT}; {os.fspath(path)} has format {written}: "
-                "use the version of xvarpro that wrote it"
+                f"Result.load reads format {FORMAT}; {name} has format {str(written)[:80]}: use the version of xvarpro "
+                "that wrote it"
             )
-        return cls(
-            theta=decode(meta["theta"], "theta", arrays),
-            status=Status[meta["status"]],
-            counts=Counts(**meta["counts"]),
-            trace=Trace(**{f.name: arrays[f"trace_{f.name}"] for f in fields(Trace)}),
-            verified=Verified(**meta["verified"]),
-            _w=arrays["w"],
-            _recipe=lambda: Recipe.read(meta["recipe"], arrays),
-            **{k: meta[k] for k in _PLAIN},
-        )
+        return found if like is None else found._like(like)
+
+    def _like(self, like: Tree) -> Result:
+        """The result with theta in the containers of `like`, theta and w as arrays of its framework."""
+        if _shapes(like) != _shapes(self.theta):
+            raise ProblemError(f"like must hold arrays of the shapes {_shapes(self.theta)}; got {_shapes(like)}")
+
+        def moved(x: Array, other: Array) -> Array:
+            return exchange.move(x, backends.owner(other), dtype=dtype_name(x), device=device_of(other))
+
+        stored = dict(zip(trees.paths(self.theta), trees.leaves(self.theta), strict=True))
+        leaves, treedef = trees.flatten(like)
+        # by name: the order of leaves is that of keys in a dict, that of insertion in an OrderedDict
+        found = [moved(stored[name], x) for name, x in zip(trees.paths(like), leaves, strict=True)]
+        return replace(self, theta=trees.unflatten(treedef, found), _w=moved(self.w, leaves[0]))
 
 
-_PLAIN = ("value", "gap_A", "gap_B", "n_iter", "algorithm", "provenance", "seconds", "setup_seconds")
+_PLAIN = {
+    "value": float, "gap_A": float, "gap_B": float, "n_iter": int, "algorithm": str, "provenance": dict,
+    "seconds": float, "setup_seconds": float,
+}  # fmt: skip
+_TRACE = tuple(f.name for f in fields(Trace))
+
+
+def _unchanged(x: Recipe) -> Recipe:
+    return x
+
+
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
+    named = zip(trees.paths(tree), trees.leaves(tree), strict=True)
+    return {name: tuple(getattr(x, "shape", ())) for name, x in named}
+
+
+def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
+    """The fields of a result from a file, or a ProblemError that says what in the file is none of a result."""
+    parts = {"theta": object, "recipe": dict, "status": str, "counts": dict, "verified": dict}
+    meta = checked(meta, {"format": int, **parts, **_PLAIN}, "result")
+    check_provenance(meta["provenance"])
+    recipe = Recipe.read(meta["recipe"], file, folder)
+    theta = decode(meta["theta"], "theta", file)
+    check_floats(theta, "theta")
+    if _shapes(theta) != _shapes(recipe.theta0):
+        raise ProblemError(f"theta has the shapes {_shapes(theta)}, and its start {_shapes(recipe.theta0)}")
+    if meta["status"] not in Status.__members__:
+        raise ProblemError(f"there is no status {meta['status'][:80]}")
+    status = Status[meta["status"]]
+    if status.success and not all(math.isfinite(meta[name]) for name in ("value", "gap_A", "gap_B")):
+        raise ProblemError(f"value and gap of a result that {status.name} must be finite")
+    length = len(file.array("trace_value", shape=(None,)))
+    if not 1 <= length <= meta["n_iter"] + 1:
+        raise ProblemError(f"its trace has {length} entries after {meta['n_iter']} iterations")
+    trace = {name: file.array(f"trace_{name}", "fiu", (length,)) for name in _TRACE}
+    w = file.array("w", "fc")
+    if w.ndim not in (1, 2):
+        raise ProblemError(f"w has shape {w.shape}")
+    return {
+        **{name: meta[name] for name in _PLAIN},
+        "theta": theta,
+        "status": status,
+        "counts": Counts(**checked(meta["counts"], get_type_hints(Counts), "counts")),
+        "verified": Verified(**checked(meta["verified"], get_type_hints(Verified), "verified")),
+        "trace": Trace(**trace),
+        "_w": w,
+        "_recipe": partial(_unchanged, recipe),
+    }

@@ -16,6 +16,8 @@ from xvarpro.algorithms import steps
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Struct, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.results.files import ArrayFile
 
 _EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms": algorithms}
 
@@ -76,26 +78,59 @@ def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
     return {"opaque": obj.what if isinstance(obj, Opaque) else repr(obj)}
 
 
-def decode(stored: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
+def decode(stored: Any, name: str, arrays: Mapping[str, np.ndarray] | ArrayFile) -> Any:
     """Decode what `encode` returned, with NumPy arrays; `Opaque` in place of what was not stored or not found.
 
     Classes are looked up among those that are imported: no code named by a file is run.
+
+    Raises
+    ------
+    ProblemError
+        It is nothing that `encode` returns.
     """
-    if isinstance(stored, int):
-        return arrays[f"{name}_{stored}"]
-    if "value" in stored:
-        return stored["value"]
-    if "float" in stored:
-        return float(stored["float"])
-    if "opaque" in stored:
-        return Opaque(stored["opaque"])
-    if "struct" in stored:
-        return _struct(stored["struct"], {key: decode(x, name, arrays) for key, x in stored["fields"].items()})
-    ((kind, children),) = stored.items()
-    if kind == "dict":
-        return {key: decode(child, name, arrays) for key, child in children.items()}
-    parts = [decode(child, name, arrays) for child in children]
-    return tuple(parts) if kind == "tuple" else parts
+    match stored:
+        case bool():
+            pass
+        case int():
+            return arrays[f"{name}_{stored}"]
+        case {"value": None | bool() | int() | float() | str() as x}:
+            return x
+        case {"float": str(x)}:
+            return float(x)
+        case {"opaque": str(x)}:
+            return Opaque(x)
+        case {"struct": str(x), "fields": dict(children)}:
+            return _struct(x, {key: decode(child, name, arrays) for key, child in children.items()})
+        case {"dict": dict(children)}:
+            return {key: decode(child, name, arrays) for key, child in children.items()}
+        case {"list": list(children)}:
+            return [decode(child, name, arrays) for child in children]
+        case {"tuple": list(children)}:
+            return tuple(decode(child, name, arrays) for child in children)
+    raise ProblemError(f"{name} holds {str(stored)[:80]}, which is no value, array, container or class")
+
+
+def checked(stored: Any, types: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A JSON object with the fields and types that it must have; whole numbers become floats where these are wanted.
+
+    Raises
+    ------
+    ProblemError
+        A field is missing, too much, or of another type.
+
+    Examples
+    --------
+    >>> from xvarpro.results.serialization import checked
+    >>> checked({"value": 3}, {"value": float}, "result")
+    {'value': 3.0}
+    """
+    if not isinstance(stored, dict) or stored.keys() != types.keys():
+        raise ProblemError(f"{name} must have the fields {', '.join(types)}; got {str(stored)[:200]}")
+    for key, kind in types.items():
+        x = stored[key]
+        if (kind in (int, float) and isinstance(x, bool)) or not isinstance(x, (int, float) if kind is float else kind):
+            raise ProblemError(f"{key} of {name} must be of type {getattr(kind, '__name__', kind)}; got {str(x)[:80]}")
+    return {key: float(stored[key]) if kind is float else stored[key] for key, kind in types.items()}
 
 
 def opaque(tree: Tree) -> Opaque | None:
