@@ -108,7 +108,8 @@ def test_a_gradient_does_not_depend_on_the_settings_around_it(backend, name, dty
         before = settings()
         found, slope = xv.value_and_gradient(stated(y, t), theta0, backend)
         assert settings() == before
-    assert found.dtype == dtype and found == value
+    assert found.dtype == dtype
+    assert found == value
     np.testing.assert_array_equal(slope, gradient)
 
 

@@ -54,6 +54,20 @@ def address(x: Array) -> int | None:
     return host.__array_interface__["data"][0]
 
 
+def check_dense(x: Array, name: str) -> None:
+    """Refuse an array that has no numbers in memory to compute with, and name it."""
+    try:
+        dense = math.prod(x.shape) == 0 or address(x) != 0
+    except (RuntimeError, TypeError):  # what each framework raises where there is no address
+        dense = False
+    if not dense:
+        raise ExchangeError(
+            f"{name} must be a dense array of numbers; got a {type(x).__module__}.{type(x).__name__} that holds none: "
+            "it is sparse, on a device without memory, deleted, or traced by a transformation (jit, grad, vmap). Solve "
+            "outside of transformations; xv.implicit and xv.layers differentiate solutions"
+        )
+
+
 @dataclass(frozen=True)
 class Tally:
     """Which arrays came from where, and at what cost.
@@ -99,7 +113,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
             y = to.asarray(to.xp.from_dlpack(x), dtype=want, device=device)
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
-    except (AttributeError, TypeError, BufferError, UnsupportedError) as error:
+    except (AttributeError, TypeError, ValueError, BufferError, UnsupportedError) as error:
         origin = source.name if source else type(x).__name__
         kind = UnsupportedDtypeError if isinstance(error, UnsupportedError) else ExchangeError
         raise kind(

@@ -42,8 +42,8 @@ class BatchState(NamedTuple):
 def solve_many(
     problem: Problem,
     theta0: Tree,
-    *,
     over: Tree = None,
+    *,
     method: LevenbergMarquardt | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -116,7 +116,7 @@ def solve_many(
     ManyResult(3 problems: 3 CONVERGED)
     """
     began = time.perf_counter()
-    check_limits(tol, max_iter)
+    tol, max_iter = check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core import small, trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
+from xvarpro.objective.failures import model_failures
 from xvarpro.objective.gauss_newton import Local
 from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.sets.regions import Regions
+
+ADVICE = "In a batch it is given leaves of theta with one entry per problem along the first axis"
 
 
 class Outputs(NamedTuple):
@@ -79,8 +82,9 @@ class Batch:
                 return None, None
             return level.M(tree, data), level.y(tree, data) if callable(level.y) else None
 
-        penalty = problem.R(tree) if problem.R is not None and problem.mu else None
-        outputs = Outputs(*level(problem.lower), *level(problem.upper), penalty)
+        with model_failures(self.backend, ADVICE, linalg_errors()):
+            penalty = problem.R(tree) if problem.R is not None and problem.mu else None
+            outputs = Outputs(*level(problem.lower), *level(problem.upper), penalty)
         for name, was in self.found:
             array = getattr(outputs, name)
             check_same(f"the model function {name}", (tuple(array.shape[1:]), array.dtype), was)

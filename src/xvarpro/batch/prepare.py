@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 from xvarpro.backends import Backend, exchange
-from xvarpro.batch.objective import Batch, Outputs
+from xvarpro.batch.objective import ADVICE, Batch, Outputs
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
@@ -22,11 +22,12 @@ from xvarpro.driver.model_check import (
     check_feasible,
     check_fit,
     check_shared,
-    model_failures,
+    is_feasible,
 )
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.objective.failures import model_failures
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
@@ -141,7 +142,10 @@ def prepare(
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
-        check_feasible(regions.violation(x), "xv.project(theta, over) gives the nearest one of a single problem")
+        if not is_feasible(regions.violation(x)):
+            i = _first_infeasible(regions, x)
+            nearest = "xv.project(theta, over) gives the nearest one of a single problem"
+            check_feasible(regions.violation(x[i : i + 1, :]), f"theta0 of problem {i}", nearest)
         moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         regions = Regions(region, tuple(one))
@@ -149,6 +153,14 @@ def prepare(
         vector, found = _check_model(prepared)
         _check_independence(prepared)
     return replace(prepared, vector=vector, found=tuple(found.items()))
+
+
+def _first_infeasible(regions: Regions, x: Array) -> int:
+    low, high = 0, x.shape[0]
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_feasible(regions.violation(x[low:middle, :])) else (low, middle)
+    return low
 
 
 def _batch_size(leaves: list[Any], names: list[str]) -> int:
@@ -161,8 +173,7 @@ def _batch_size(leaves: list[Any], names: list[str]) -> int:
 
 def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     """The problem with arrays of the backend. NaN is allowed: it ends the problem that has it, and no other."""
-    flat, treedef = trees.flatten(problem.data)
-    names = trees.paths(problem.data, "data")
+    flat, names, treedef = trees.named(problem.data, "data")
     data = trees.unflatten(
         treedef, [transfer.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
     )
@@ -194,10 +205,12 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
                     wanted = " or ".join(("(b,)", "(b, m)", "(b, m, k)")[n - 1] for n in ndims)
                     raise ProblemError(f"{name}{what} must have shape {wanted} with b = {b}; got {tuple(x.shape)}")
                 own[what] = transfer.cast(x, name + what, real=True)
-        if "lam" in own and not bool(transfer.to.xp.all(own["lam"] >= 0)):
-            raise ProblemError(f"{name}lam must hold finite numbers >= 0")
+        if "lam" in own and not bool(transfer.to.xp.all((own["lam"] >= 0) & transfer.to.xp.isfinite(own["lam"]))):
+            raise ProblemError(f"{name}lam must hold finite numbers >= 0; got {level.lam}")
         if level.Omega is not None:
             Omega: Any = level.Omega
+            if not trees.is_array(Omega):
+                raise ProblemError(f"{name}Omega of a batch must be an array (n, n); got {described(Omega)}")
             own["Omega"] = transfer(Omega, f"{name}Omega", real=True)
         return replace(level, **own)
 
@@ -243,22 +256,24 @@ def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any]]:
     """
     backend, x = prepared.backend, prepared.theta
     f = prepared.assemble(prepared.problem, prepared.regions)
+    problem = prepared.problem
+    required = {f"y_{side}" for side, level in zip("LU", problem.levels, strict=False) if callable(level.y)}
+    required |= {"R"} if problem.R is not None and problem.mu else set()
     shapes: dict[str, tuple[int, ...]] = {}
     found: dict[str, Any] = {}
 
     def probe(x: Array, *constants: Array) -> Leaves:
         outputs = f.outputs(x, *constants)
         for name, y in outputs._asdict().items():
-            if y is not None:
+            if y is not None or name in required:
                 check_array(y, f"the model function {name}", x, prepared.dtype)
                 shapes[name] = tuple(y.shape)
                 found[name] = tuple(y.shape[1:]), y.dtype
         return (x,)
 
-    advice = "In a batch it is given leaves of theta with one entry per problem along the first axis"
-    with model_failures(backend, advice):
+    with model_failures(backend, ADVICE):
         backend.eval_shape(lambda x: backend.vjp(probe, (x,), f.constants)[0], x)
-    return _check_shapes(prepared.problem, shapes, x.shape[0]), found
+    return _check_shapes(problem, shapes, x.shape[0]), found
 
 
 def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:

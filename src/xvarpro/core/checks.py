@@ -7,6 +7,8 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
 
@@ -43,14 +45,31 @@ def _number(owner: object, name: str, fits: Callable[[float], bool], required: s
     value: Any = getattr(owner, name)
     if _traced(value):
         return  # in a function that is compiled: the number was checked before
-    if not isinstance(value, Real) or isinstance(value, bool) or not fits(float(value)):
+    if not fits(number(value)):
         raise ProblemError(f"{type(owner).__name__}: {name} must be {required}, got {value!r}")
     object.__setattr__(owner, name, float(value))
 
 
+def number(value: Any) -> float:
+    """A real number of any type as a Python float; NaN for anything else, truth values among it."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond the floats
+        beyond: Any = value
+        return math.inf if beyond > 0 else -math.inf
+
+
+def switch(name: str, value: object) -> None:
+    """Refuse what is neither True nor False: the word "no" would count as True."""
+    if not isinstance(value, bool | np.bool_):
+        raise ProblemError(f"{name} must be True or False; got {described(value)}")
+
+
 def _traced(x: Any) -> bool:
     """Whether `x` is a 0-d array that has no value yet."""
-    if isinstance(x, Real) or not is_array(x) or x.ndim:
+    if isinstance(x, Real | np.ndarray) or not is_array(x) or x.ndim:
         return False
     try:
         float(x)

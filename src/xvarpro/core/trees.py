@@ -13,6 +13,7 @@ import optree
 
 from xvarpro.core import namespace as _namespace
 from xvarpro.core.struct import NAMESPACE, Array, Leaves, Tree
+from xvarpro.errors import ModelError, ProblemError
 
 is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
 is_inexact, complexified = _namespace.is_inexact, _namespace.complexified
@@ -44,7 +45,8 @@ def array_namespace(*trees: Tree) -> Any:
         return _namespace.namespace_of(first)
     arrays = [x for tree in trees for x in leaves(tree) if is_array(x)]
     if not arrays:
-        raise TypeError("array_namespace() needs at least one array; got " + ", ".join(type(t).__name__ for t in trees))
+        found = ", ".join(type(t).__name__ for t in trees) or "nothing"
+        raise ModelError(f"array_namespace must be given at least one array; got {found}. Pass theta")
     return _namespace.namespace_of(*arrays)
 
 
@@ -66,6 +68,23 @@ def unflatten(treedef: Any, leaves: Iterable[Any]) -> Tree:
 def paths(tree: Tree, root: str = "theta") -> list[str]:
     """How a user would write each leaf: ``theta['s']``, ``theta[0]``."""
     return [a.codify(root) for a in optree.tree_accessors(tree, namespace=NAMESPACE)]
+
+
+def named(tree: Tree, root: str = "theta") -> tuple[list[Any], list[str], Any]:
+    """Leaves of a tree of the user's, how they would write each, and the structure.
+
+    Raises
+    ------
+    ProblemError
+        The tree has no end.
+    """
+    try:
+        found, treedef = flatten(tree)
+        return found, paths(tree, root), treedef
+    except RecursionError:
+        raise ProblemError(
+            f"{root} must be a tree of arrays; got a {type(tree).__name__} that contains itself or is too deep"
+        ) from None
 
 
 class _Identity:

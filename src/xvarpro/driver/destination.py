@@ -14,7 +14,7 @@ from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
-from xvarpro.errors import ExchangeError, ProblemError
+from xvarpro.errors import ExchangeError, ProblemError, UnknownBackendError
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,16 @@ def destination(
     theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
 ) -> Destination:
     """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
-    leaves, treedef = trees.flatten(theta0)
-    names = trees.paths(theta0)
+    leaves, names, treedef = trees.named(theta0)
     leaves = [np.asarray(x) if isinstance(x, float) else x for x in leaves]
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
+    if not (backend is None or isinstance(backend, str | Backend)):
+        raise UnknownBackendError(f"backend must be one of {', '.join(backends.known())}; got {backend!r}")
     to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
     to = to.deterministic() if deterministic else to
-    work = dtype or own_dtype
-    if work not in FLOATS:
+    work = own_dtype if dtype is None else dtype
+    if not isinstance(work, str) or work not in FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
     place = _parsed(to, device) if device is not None else device_of(leaves[0]) if to.name == source.name else None
     layout = CallerLayout(source, work, tuple(device_of(x) for x in leaves), treedef)
@@ -75,11 +76,13 @@ def destination(
 def _parsed(backend: Backend, device: Any) -> Any:
     try:
         place = exchange.find_device(backend, device)
-        backend.asarray(np.zeros(1, np.float32), device=place)
     except ValueError as error:
         raise ProblemError(str(error)) from error
+    try:
+        backend.asarray(np.zeros(1, np.float32), device=place)
     except Exception as error:  # a device without a driver: each framework has its own type for this
-        raise ProblemError(f"device must be one that {backend.name} can use; got {device!r} ({error})") from error
+        reason = str(error).partition("\n")[0]
+        raise ProblemError(f"device must be one that {backend.name} can use; got {device!r} ({reason})") from error
     return place
 
 
@@ -91,6 +94,7 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
         owner = backends.of(x)
         if owner is None:
             raise ProblemError(f"{name} must be an array or a float; got {type(x).__name__}")
+        exchange.check_dense(x, name)
         owners.setdefault(owner.name, name)
     if len(owners) > 1:
         found = ", ".join(f"{name} is a {owner} array" for owner, name in owners.items())

@@ -6,6 +6,7 @@ from typing import Any
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import prepare
@@ -86,9 +87,14 @@ def project(theta: Tree, over: Tree) -> Tree:
     >>> xv.project({"a": np.array([7.0]), "s": np.array([3.0, 1.0])}, {"s": xv.sets.CappedSimplex(2.0)})
     {'a': array([7.]), 's': array([2., 0.])}
     """
-    leaves, treedef = trees.flatten(theta)
-    for x, name in zip(leaves, trees.paths(theta), strict=True):
+    leaves, names, treedef = trees.named(theta)
+    for x, name in zip(leaves, names, strict=True):
         if not trees.is_array(x):
             raise ProblemError(f"{name} must be an array; got {type(x).__name__}")
+        if not trees.is_inexact(x):
+            raise ProblemError(f"{name} must hold floating-point numbers; got dtype {dtype_name(x)}. Convert it")
     region = resolve(over, theta)
+    for i, C in region.constrained:
+        if trees.is_complex(leaves[i]) and not C.takes_complex:
+            raise ProblemError(f"{names[i]} must be real to be projected onto {C!r}; got dtype {dtype_name(leaves[i])}")
     return trees.unflatten(treedef, region.project(tuple(leaves)))

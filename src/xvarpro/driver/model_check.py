@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
+from xvarpro.core.checks import number
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
-from xvarpro.errors import BackendNotInstalledError, ModelError, ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import QR
+from xvarpro.objective.failures import model_failures
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
 from xvarpro.objective.reduced import Reduced
@@ -29,22 +30,25 @@ from xvarpro.sets.region import Region
 FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size
 
 
-def check_limits(tol: object, max_iter: object) -> None:
-    """Check the tolerance and the number of iterations of a solve."""
-    if not (isinstance(tol, int | float) and 0 <= tol < math.inf):
+def check_limits(tol: Any, max_iter: Any) -> tuple[float, int]:
+    """Check the tolerance and the number of iterations of a solve, and return them as Python's own numbers."""
+    if not 0 <= number(tol) < math.inf:
         raise ProblemError(f"tol must be a finite number >= 0; got {tol!r}")
-    if not (isinstance(max_iter, int) and max_iter >= 0):
+    if not (isinstance(max_iter, Integral) and number(max_iter) >= 0):
         raise ProblemError(f"max_iter must be a whole number >= 0; got {max_iter!r}")
+    return float(tol), int(max_iter)
 
 
-def check_long_run(checkpoint_every: Any, trace_every: Any) -> None:
-    """Check how often a solve is written, and how many of its iterates the trace has."""
-    if not isinstance(checkpoint_every, int | float) or isinstance(checkpoint_every, bool) or not checkpoint_every > 0:
+def check_long_run(checkpoint_every: Any, trace_every: Any) -> tuple[float, int]:
+    """Check how often a solve is written, and how many of its iterates the trace has, as `check_limits` does."""
+    whole = isinstance(checkpoint_every, Integral)
+    if not number(checkpoint_every) > 0:
         raise ProblemError(
             f"checkpoint_every must be iterations, an int, or seconds, a float, > 0; got {checkpoint_every!r}"
         )
-    if not isinstance(trace_every, int) or isinstance(trace_every, bool) or trace_every < 1:
+    if not (isinstance(trace_every, Integral) and number(trace_every) >= 1):
         raise ProblemError(f"trace_every must be a whole number >= 1; got {trace_every!r}")
+    return int(checkpoint_every) if whole else float(checkpoint_every), int(trace_every)
 
 
 def check_compiles(region: Region, backend: Backend) -> None:
@@ -57,37 +61,20 @@ def check_compiles(region: Region, backend: Backend) -> None:
         )
 
 
-def check_feasible(violation: Array, nearest: str = "xv.project(theta0, over) gives the nearest one") -> None:
-    """Check that theta0 lies in its sets, to what a projection in its dtype leaves; `nearest` is the advice."""
-    if not float(violation) <= FEASIBLE * trees.array_namespace(violation).finfo(violation.dtype).eps:
+def is_feasible(violation: Array) -> bool:
+    """Whether a violation is what a projection in its dtype leaves."""
+    return bool(float(violation) <= FEASIBLE * trees.array_namespace(violation).finfo(violation.dtype).eps)
+
+
+def check_feasible(
+    violation: Array, start: str = "theta0", nearest: str = "xv.project(theta0, over) gives the nearest one"
+) -> None:
+    """Check that a start lies in its sets; `nearest` is the advice."""
+    if not is_feasible(violation):
         raise ProblemError(
-            f"theta0 must be feasible; got one that violates its set by {float(violation):.3g}, relative to the set's "
+            f"{start} must be feasible; got one that violates its set by {float(violation):.3g}, relative to the set's "
             f"size. Start from a point of the set: {nearest}"
         )
-
-
-@contextmanager
-def model_failures(backend: Backend, advice: str) -> Iterator[None]:
-    """Turn what a user's function raises inside into a `ModelError` that ends with `advice`."""
-    try:
-        yield
-    except (ProblemError, ModelError, BackendNotInstalledError):
-        raise
-    except Exception as error:
-        if _called_numpy(error):
-            raise ModelError(
-                "a model function must compute with functions of its arrays' namespace; got a call of NumPy's on an "
-                f"array that the {backend.name} backend differentiates. In the place of np.exp, write xp.exp with "
-                "xp = xv.array_namespace(theta)"
-            ) from error
-        raise ModelError(
-            f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
-        ) from error
-
-
-def _called_numpy(error: Exception) -> bool:
-    """Whether NumPy asked an array for one of its protocols, `__array__` or `__array_ufunc__`, and was refused."""
-    return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"
 
 
 def check_model(
@@ -117,8 +104,7 @@ def check_model(
         found.append(_structure(reduced, parts, skeleton))
         return outputs
 
-    advice = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
-    with model_failures(backend, advice):
+    with model_failures(backend):
         outputs = backend.eval_shape(
             lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta, twice=solving
         )
@@ -188,19 +174,19 @@ def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str
         _check_design(prefix, outputs.M, theta, dtype)
         shape = _target_shape(prefix, level, outputs.y, theta, dtype)
         k = None if shape is None else shape[1] if shape[1:] else 1
-        check_fit(prefix, outputs.M.shape, shape, level.Omega)
         if outputs.M.columns not in (None, k):
             raise ProblemError(
-                f"{prefix}M(theta) with a design per right-hand side must have as many as {prefix}y has columns; got "
-                f"{outputs.M.columns} designs and {prefix}y of shape {shape}"
+                f"{prefix}M(theta) must have shape (m, n), or (k, m, n) for a design per column of {prefix}y; got "
+                f"{(outputs.M.columns, *outputs.M.shape)} and {prefix}y of shape {shape}"
             )
-        if outputs.lam is not None:
+        check_fit(prefix, outputs.M.shape, shape, level.Omega)
+        if callable(level.lam):
             _check_scalar(outputs.lam, f"the {prefix}ridge lam", theta, dtype)
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = outputs.M.shape[1], k
     check_shared(unknowns, columns)
     k = max((k for k in columns.values() if k is not None), default=None)
     _check_unique(problem.lower, parts.lower.M.shape, k)
-    if parts.R is not None:
+    if problem.R is not None and problem.mu:
         _check_scalar(parts.R, "R", theta, dtype)
 
 
@@ -216,6 +202,9 @@ def check_shared(unknowns: dict[str, int], columns: dict[str, int | None]) -> No
 def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | None, Omega: Any) -> None:
     """Check the shapes of M(theta), (m, n), of y, (m,) or (m, k) or None for not known, and of Omega."""
     n = design[1]
+    for name, shape in (("M(theta)", design), ("y", target or ())):
+        if 0 in shape:
+            raise ProblemError(f"{prefix}{name} must have at least one row and one column; got shape {shape}")
     if target is not None and design[0] != target[0]:
         raise ProblemError(
             f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
@@ -263,7 +252,7 @@ def _target_shape(prefix: str, level: Level, y: Array | None, theta: Array, dtyp
     """Shape of a target as the user stated it; None for chunks of columns, which only a pass would give."""
     if isinstance(level.y, ColumnChunks):
         return None
-    if y is not None:
+    if callable(level.y):
         check_array(y, f"the {prefix}model function y", theta, dtype, takes_complex=True)
     target: Any = level.y if y is None else y
     shape = tuple(target.shape)
@@ -276,8 +265,8 @@ def check_value(value: Array, dtype: str) -> None:
     """Check that the objective has the dtype of the work: a mode that the caller is in may compute in another one."""
     if dtype_name(value) != dtype:
         raise ModelError(
-            f"the objective must be computed in {dtype}, theta's dtype; got {dtype_name(value)}. Leave the context that "
-            "makes functions of the framework return another dtype"
+            f"the objective must be computed in {dtype}, theta's dtype; got {dtype_name(value)}. Leave the context "
+            "that makes functions of the framework return another dtype"
         )
 
 

@@ -134,6 +134,8 @@ def prepare(
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     to = destination(theta0, backend, device, dtype, deterministic)
+    if all(0 in x.shape for x in to.leaves):
+        raise ProblemError(f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}")
     with to.backend.scope(to.dtype):
         tally = exchange.Tally()
         transfer = Transfer(to.backend, to.dtype, to.device, tally=tally)

@@ -13,6 +13,7 @@ import numpy as np
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.backends import linalg_errors
 from xvarpro.core import trees
+from xvarpro.core.checks import described, number
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -21,6 +22,7 @@ from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.record import RECORD, WORK, Mark, Record, Schedule
 from xvarpro.driver.saddle import curvature
+from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY
 from xvarpro.sets.regions import Regions
 
@@ -63,6 +65,17 @@ class Position(NamedTuple):
     restarts: int
     restarted: float
     unseen: bool
+
+
+def stops(answer: object) -> bool:
+    """Whether a callback asks for the end. What is neither a truth value nor None was meant for something else."""
+    if answer is None or isinstance(answer, bool | np.bool_):
+        return bool(answer)
+    if trees.is_array(answer) and not answer.ndim and "bool" in str(answer.dtype):
+        return bool(answer)
+    raise ProblemError(
+        f"callback must return True to stop the solve, and None or False to go on; got {described(answer)}"
+    )
 
 
 def _record(it: Iterate) -> tuple[Array, ...]:
@@ -157,11 +170,11 @@ class Run:
     ) -> Status:
         """Iterate until the status, a limit or the callback ends it."""
         began = time.perf_counter() - self.record.seconds
-        limit = math.inf if time_limit is None else self._earlier + time_limit
+        limit = math.inf if time_limit is None else self._earlier + number(time_limit)
         if self.unseen:
             self.unseen = False
             self._mark()
-            if callback is not None and callback(self._iteration_info()):
+            if callback is not None and stops(callback(self._iteration_info())):
                 return Status.STOPPED if self.status is Status.RUNNING else self.status
         while self.status is Status.RUNNING:
             done, elapsed = self.record.done, self.record.seconds
@@ -183,7 +196,7 @@ class Run:
             value, gap_A, gap_B = self.record.row[:3]
             bar.update(len(rows), value, gap_A + gap_B)
             schedule.after(self.record.done)
-            if callback is not None and callback(self._iteration_info()):
+            if callback is not None and stops(callback(self._iteration_info())):
                 return Status.STOPPED if self.status is Status.RUNNING else self.status
         return self.status
 

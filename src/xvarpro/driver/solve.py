@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core import trees
+from xvarpro.core.checks import number, switch
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
@@ -36,8 +38,8 @@ __all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
 def solve(
     problem: Problem,
     theta0: Tree,
-    *,
     over: Tree = None,
+    *,
     algorithm: Algorithm | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
@@ -77,7 +79,8 @@ def solve(
     time_limit : float, optional
         Seconds for the iterations of this call; set-up and compilation do not count.
     callback : callable, optional
-        Called with an `IterationInfo` after every iteration; returning True stops the solve.
+        Called with an `IterationInfo` after every iteration; returning True stops the solve. What it raises ends the
+        solve and reaches the caller.
     progress : bool, optional
         Progress bar; None shows one on a terminal only.
     debug : bool
@@ -134,8 +137,11 @@ def solve(
     (array([1., 5.]), array([2., 1.]))
     """
     began = time.perf_counter()
-    _check_options(tol, max_iter, time_limit, algorithm, callback)
-    check_long_run(checkpoint_every, trace_every)
+    tol, max_iter = check_limits(tol, max_iter)
+    _check_options(time_limit, algorithm, callback, progress)
+    for name, value in (("debug", debug), ("deterministic", deterministic)):
+        switch(name, value)
+    checkpoint_every, trace_every = check_long_run(checkpoint_every, trace_every)
     earlier = None
     if isinstance(theta0, Result):
         if resume is not None:
@@ -231,11 +237,23 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     return method
 
 
-def _check_options(tol: object, max_iter: object, time_limit: object, algorithm: object, callback: object) -> None:
-    check_limits(tol, max_iter)
-    if not (time_limit is None or (isinstance(time_limit, int | float) and time_limit >= 0)):
+def _takes_one(function: Callable[..., object]) -> bool:
+    """Whether a function can be called with one argument, as far as it says what it takes."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        return True
+    return True
+
+
+def _check_options(time_limit: object, algorithm: object, callback: object, progress: object) -> None:
+    if not (time_limit is None or number(time_limit) >= 0):
         raise ProblemError(f"time_limit must be seconds >= 0 or None; got {time_limit!r}")
     if not (algorithm is None or isinstance(algorithm, Algorithm)):
         raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None; got {algorithm!r}")
-    if not (callback is None or callable(callback)):
-        raise ProblemError(f"callback must be a function of an IterationInfo or None; got {callback!r}")
+    if not (callback is None or (callable(callback) and _takes_one(callback))):
+        raise ProblemError(f"callback must be a function of one IterationInfo or None; got {callback!r}")
+    if not (progress is None or isinstance(progress, bool)):
+        raise ProblemError(f"progress must be True, False or None; got {progress!r}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name, namespace_of
@@ -54,6 +57,7 @@ class Transfer:
 
     def cast(self, x: Array, name: str, real: bool = False) -> Array:
         """Move in the dtype of the work; integers and booleans keep theirs unless they are `real` numbers."""
+        exchange.check_dense(x, name)
         kind = dtype_name(x)
         if kind not in BITS:
             return self._move(x, self.dtype if real else None)
@@ -83,8 +87,7 @@ class Transfer:
 
     def problem(self, problem: Problem) -> Problem:
         """The problem with arrays of the backend, targets of shape (m, k), and residual weights (m, 1) or (m, k)."""
-        leaves, treedef = trees.flatten(problem.data)
-        names = trees.paths(problem.data, "data")
+        leaves, names, treedef = trees.named(problem.data, "data")
         data = [self(x, name) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]
         return replace(
             problem,
@@ -102,8 +105,10 @@ class Transfer:
             )
         if weights is not None:
             weights = as_matrix(self(weights, f"{prefix}weights", real=True))
-            if not bool(self.to.xp.all(weights >= 0)):
-                raise ProblemError(f"{prefix}weights of squared residuals must be >= 0; got a negative one")
+            if trees.is_complex(weights) or not bool(self.to.xp.all(weights >= 0)):
+                raise ProblemError(
+                    f"{prefix}weights of squared residuals must be >= 0; got a negative or a complex one"
+                )
         if Omega is not None:
             name = f"{prefix}Omega"
             if trees.is_array(Omega):
@@ -161,7 +166,8 @@ class Transfer:
         (x,) = exchange.readable(x)
         xp = namespace_of(x)
         if not bool(xp.all(xp.isfinite(x))):
-            raise ProblemError(f"{name}{where} must be finite; got NaN or inf")
+            at = np.argwhere(~np.isfinite(backends.to_numpy(x)))[0].tolist()
+            raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}")
 
     def _work_dtype(self, x: Array) -> str:
         return FLOATS[self.dtype] if dtype_name(x).startswith("complex") else self.dtype

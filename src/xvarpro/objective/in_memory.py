@@ -12,6 +12,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver
+from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import mini_batch
@@ -92,9 +93,10 @@ class InMemory(Objective):
         """Call the user's functions; `theta` and `constants` may be traced."""
         problem, tree = self.problem, unflatten(self.treedef, theta)
         data, (low, high) = self._held.fill(constants)
-        R = problem.R(tree) if problem.R is not None and problem.mu else None
-        upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
-        outputs = ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R)
+        with model_failures(self.backend, values=linalg_errors()):
+            R = problem.R(tree) if problem.R is not None and problem.mu else None
+            upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
+            outputs = ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R)
         if self.structure is not None:
             self.structure.check(outputs)
         return outputs

@@ -7,6 +7,7 @@ m x m triangle and k - m columns of zeros, which cost nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -14,7 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.checks import described
+from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
@@ -46,7 +48,12 @@ class ColumnChunks(Struct):
 
     def __iter__(self) -> Iterator[Array]:
         rows = None
-        for i, block in enumerate(self.source() if callable(self.source) else self.source):
+        blocks = self.source() if callable(self.source) else self.source
+        if not isinstance(blocks, Iterable):
+            raise ProblemError(f"source of ColumnChunks must return an iterable of arrays; got {described(blocks)}")
+        for i, block in enumerate(blocks):
+            if not is_array(block):
+                raise ProblemError(f"y, chunk {i}, must be an array ({rows or 'm'}, k_i); got {described(block)}")
             if block.ndim != 2 or (rows is not None and block.shape[0] != rows):
                 raise ProblemError(f"y, chunk {i}, must have shape ({rows or 'm'}, k_i); got {tuple(block.shape)}")
             rows = block.shape[0]
@@ -90,6 +97,8 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     """
     if isinstance(y, ColumnChunks):
         return _fold(y, backend)
+    if not is_array(y) or y.ndim != 2 or 0 in y.shape:
+        raise ProblemError(f"y must be a matrix (m, k) with entries, or ColumnChunks; got {described(y)}")
     backend = backend or backends.owner(y)
     xp = namespace_of(y)
     live = np.flatnonzero(backend.to_numpy(xp.any(y != 0, axis=1)))
@@ -114,8 +123,8 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
         added = adjoint(block)
         rows = added if triangle is None else namespace_of(block).concat([triangle, added])
         triangle = backend.qr(rows, mode="r")[1]
-    if triangle is None:
-        raise ProblemError("source of ColumnChunks must yield at least one array; got none")
+    if triangle is None or not math.prod(triangle.shape):
+        raise ProblemError("source of ColumnChunks must yield at least one row and one column; got none")
     return adjoint(triangle)
 
 

@@ -120,6 +120,7 @@ class Problem(Struct):
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "mu")
+        checks.switch("compress", self.compress)
         if self.R is not None and not callable(self.R):
             raise ProblemError(f"R must be a function R(theta) -> scalar; got {type(self.R).__name__}")
         if self.mu and self.R is None:

@@ -14,6 +14,7 @@ from xvarpro import backends as registry
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
+from xvarpro.driver.destination import destination
 from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
@@ -195,8 +196,8 @@ class Comparison:
 def compare(
     problem: Problem,
     theta0: Tree,
-    *,
     over: Tree = None,
+    *,
     backends: Sequence[str],
     algorithm: Algorithm | None = None,
     max_iter: int = 300,
@@ -248,11 +249,13 @@ def compare(
     >>> found.agree, found.first_difference
     (True, None)
     """
-    names = list(backends)
-    if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise ProblemError(f"backends must be two or more different names, such as 'numpy' and 'torch'; got {names}")
-    leaves, treedef = trees.flatten(theta0)
-    start = trees.unflatten(treedef, [np.asarray(to_numpy(x), dtype=dtype) for x in leaves])
+    names = list(backends) if isinstance(backends, Sequence) and not isinstance(backends, str) else []
+    if len(names) < 2 or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ProblemError(
+            f"backends must be two or more different names, such as ['numpy', 'torch']; got {backends!r}"
+        )
+    given = destination(theta0, None, None, None)
+    start = trees.unflatten(given.layout.treedef, [to_numpy(x) for x in given.leaves])
     options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter, "progress": progress}
     fits, paths = {}, {}
     for name in names:

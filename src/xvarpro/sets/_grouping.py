@@ -80,7 +80,7 @@ def grouping(owner: Any) -> None:
         return
     try:
         groups = tuple(tuple(int(i) for i in group) for group in groups)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ProblemError(
             f"{name}: groups must be a number >= 1 or a tuple of tuples of int, got {groups!r}"
         ) from None

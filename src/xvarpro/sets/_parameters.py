@@ -21,16 +21,9 @@ def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], 
     NumPy's scalars count as arrays; they are kept as Python floats.
     """
     value: Any = getattr(owner, name)
-    if isinstance(value, list | tuple):
-        value = np.asarray(value, dtype=np.float64)
-        object.__setattr__(owner, name, value)
-    try:
-        values = backends.to_numpy(value)
-    except (TypeError, ValueError):
-        values = np.asarray(None)
-    numeric = values.dtype.kind in "iuf"
+    values = host_numbers(value)
     if (
-        not numeric
+        values is None
         or values.ndim > 1
         or not values.size
         or not np.isfinite(values).all()
@@ -40,6 +33,20 @@ def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], 
         raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted}, got {value!r}")
     if values.ndim == 0:
         object.__setattr__(owner, name, float(values))
+    elif backends.of(value) is None:
+        object.__setattr__(owner, name, values.astype(np.float64))
+
+
+def host_numbers(value: Any, kinds: str = "iuf") -> np.ndarray | None:
+    """A number, an array of any framework or nested lists of numbers on the host; None for anything else.
+
+    `kinds` are those of NumPy's dtypes.
+    """
+    try:
+        values = backends.to_numpy(value)
+    except (TypeError, ValueError):  # of a sparse or a traced array, of lists of different lengths
+        return None
+    return values if values.dtype.kind in kinds else None
 
 
 def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
@@ -56,11 +63,8 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
 def finite(owner: object, name: str) -> np.ndarray:
     """The values of a field on the host; refuse what is no finite number nor an array of such."""
     value = getattr(owner, name)
-    try:
-        numbers = backends.to_numpy(value)
-    except (TypeError, ValueError):
-        numbers = np.asarray(None)
-    if numbers.dtype.kind not in "iufc" or not np.isfinite(numbers).all():
+    numbers = host_numbers(value, "iufc")
+    if numbers is None or not np.isfinite(numbers).all():
         raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {value!r}")
     if numbers.ndim == 0:
         object.__setattr__(owner, name, numbers.item())

@@ -16,7 +16,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
-from xvarpro.sets._parameters import as_like, broadcasts
+from xvarpro.sets._parameters import as_like, broadcasts, host_numbers
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import or_one, phase
@@ -86,8 +86,14 @@ class Box(_Entrywise):
     event_ndim = 0
 
     def __post_init__(self) -> None:
-        lower, upper = backends.to_numpy(self.lower), backends.to_numpy(self.upper)
-        if not ((lower <= upper).all() and (lower < np.inf).all() and (upper > -np.inf).all()):
+        lower, upper = (_real(self, name) for name in ("lower", "upper"))
+        try:
+            ordered = (lower <= upper).all() and (lower < np.inf).all() and (upper > -np.inf).all()
+        except ValueError:
+            raise ProblemError(
+                f"Box: lower and upper must broadcast to one shape, got shapes {lower.shape} and {upper.shape}"
+            ) from None
+        if not ordered:
             raise ProblemError(
                 "Box: bounds must be lower < inf, upper > -inf and lower <= upper, "
                 f"got lower={self.lower!r}, upper={self.upper!r}"
@@ -228,6 +234,17 @@ class LinfBall(NormBall, _Entrywise):
         return ratio_test(xp.where(d < 0, self.radius + x, self.radius - x), xp.abs(d))
 
 
+def _real(owner: Box, name: str) -> np.ndarray:
+    """A bound on the host; lists are kept as arrays."""
+    value = getattr(owner, name)
+    bound = host_numbers(value)
+    if bound is None or not bound.size:
+        raise ProblemError(f"Box: {name} must be a real number or an array of them, got {value!r}")
+    if backends.of(value) is None and bound.ndim:
+        object.__setattr__(owner, name, bound)
+    return bound
+
+
 def bounds(lower: Tree, upper: Tree = None) -> Any:
     """The set of everything between two bounds: a `Box`, a `LinfBall` for one number and its negative, `Free` for none.
 
@@ -284,7 +301,7 @@ def _unbounded(x: object, infinity: float) -> Any:
 
 
 def _numbers(x: object) -> np.ndarray:
-    try:
-        return np.asarray(backends.to_numpy(x), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"bounds must be numbers or arrays of numbers, got {x!r}") from error
+    found = host_numbers(x)
+    if found is None:
+        raise ProblemError(f"bounds must be numbers or arrays of numbers, got {x!r}")
+    return np.asarray(found, dtype=np.float64)

@@ -13,7 +13,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._parameters import as_like, fits, spread, vector
+from xvarpro.sets._parameters import as_like, fits, host_numbers, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import apply, direction, norm, or_one, positive_part, vanishes
@@ -62,10 +62,8 @@ class Ellipsoid(RadiusSet):
     def __post_init__(self) -> None:
         vector(self, "offset")
         super().__post_init__()
-        if isinstance(self.matrix, list | tuple):
-            object.__setattr__(self, "matrix", np.asarray(self.matrix, dtype=np.float64))
-        matrix = backends.to_numpy(self.matrix)
-        if matrix.ndim < 2:
+        matrix = host_numbers(self.matrix)
+        if matrix is None or matrix.ndim < 2:
             vector(self, "matrix", "> 0, or a positive definite matrix", lambda x: x > 0)
             values = 1 / np.sqrt(backends.to_numpy(self.matrix).astype(np.float64))
             object.__setattr__(self, "lengths", values if values.ndim else float(values))
@@ -73,6 +71,8 @@ class Ellipsoid(RadiusSet):
         if matrix.ndim > 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
             raise ProblemError(f"Ellipsoid: matrix must be finite and square, got shape {matrix.shape}")
         matrix = matrix.astype(np.float64)
+        if backends.of(self.matrix) is None:
+            object.__setattr__(self, "matrix", matrix)
         if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
             raise ProblemError(f"Ellipsoid: matrix must be symmetric, got {self.matrix!r}")
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)

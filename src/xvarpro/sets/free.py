@@ -7,6 +7,7 @@ from typing import final
 
 from xvarpro.core import checks
 from xvarpro.core.struct import Struct
+from xvarpro.errors import ProblemError
 from xvarpro.sets.norms import L2, Norm
 
 
@@ -39,4 +40,6 @@ class Free(Struct):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.norm, Norm):
+            raise ProblemError(f"Free: norm must be one of xv.sets.norms, such as norms.L2(), got {self.norm!r}")
         checks.above(self, "radius", 0)

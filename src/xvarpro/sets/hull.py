@@ -13,7 +13,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
-from xvarpro.sets._parameters import as_like
+from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import apply, norm, or_one, scaled
 
@@ -50,11 +50,12 @@ class ConvexHull(Set):
     polytope = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.atoms, list | tuple):
-            object.__setattr__(self, "atoms", np.asarray(self.atoms, dtype=np.float64))
-        atoms = backends.to_numpy(self.atoms)
-        if atoms.ndim != 2 or not atoms.size or atoms.dtype.kind not in "iuf" or not np.isfinite(atoms).all():
-            raise ProblemError(f"ConvexHull: atoms must be a finite matrix, one atom a row, got shape {atoms.shape}")
+        atoms = host_numbers(self.atoms)
+        if atoms is None or atoms.ndim != 2 or not atoms.size or not np.isfinite(atoms).all():
+            got = f"shape {atoms.shape}" if atoms is not None else repr(self.atoms)
+            raise ProblemError(f"ConvexHull: atoms must be a finite matrix of real numbers, one atom a row, got {got}")
+        if backends.of(self.atoms) is None:
+            object.__setattr__(self, "atoms", atoms.astype(np.float64))
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Struct
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, UnsupportedError
 from xvarpro.sets.vectors import real_inner
 
 BENDS = 128  # faces that one path may meet
@@ -107,7 +107,7 @@ class Set(Struct):
 
     def project(self, x: Array) -> Array:
         """The Euclidean projection of x, (*batch, *event), in its shape and dtype. Optional."""
-        raise NotImplementedError(f"{type(self).__name__} offers no projection: use a Frank-Wolfe method")
+        raise UnsupportedError(f"{type(self).__name__} offers no projection: use a Frank-Wolfe method")
 
     # -- size and feasibility ------------------------------------------------------------------------------------------
 

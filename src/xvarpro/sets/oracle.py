@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from xvarpro.core import checks
+from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._composite import WrappedSet, is_set
@@ -187,7 +188,13 @@ class Oracle(Set):
         return self.projection is not None
 
     def lmo(self, g: Array) -> Array:
-        return self.fun(g)
+        v = self.fun(g)
+        if not is_array(v) or v.shape != g.shape or v.dtype != g.dtype:
+            raise ProblemError(
+                f"Oracle: fun must return an array with the shape and dtype of its argument, {tuple(g.shape)} and "
+                f"{g.dtype}; got {checks.described(v)}{f' of dtype {v.dtype}' if is_array(v) else ''}"
+            )
+        return v
 
     def project(self, x: Array) -> Array:
         return Set.project(self, x) if self.projection is None else self.projection(x)

@@ -209,8 +209,11 @@ def resolve(over: Tree, theta: Tree) -> Region:
         elif isinstance(over, Set):
             if not isinstance(at, int):
                 raise ProblemError(
-                    f"over must hold a set per array, got {over!r} for {path}, a {type(at).__name__} of several"
+                    f"over must hold a set per array, got {over!r} for {path}, a {type(at).__name__} of several. Join "
+                    "them to one array, as np.array, or give a set for each"
                 )
+            if 0 in leaves[at].shape:
+                raise ProblemError(f"a leaf with a set must have entries, got {path} of shape {leaves[at].shape}")
             over.check(tuple(leaves[at].shape))
             constrained[at] = over
         elif isinstance(over, Mapping):

@@ -14,7 +14,7 @@ from xvarpro import backends
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
-from xvarpro.sets._parameters import as_like
+from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.vectors import positive_part
 
@@ -117,11 +117,11 @@ class Transport(_OnHost):
             if x is None:
                 totals.append(1.0)
                 continue
-            sums = backends.to_numpy(x)
+            sums = host_numbers(x)
+            if sums is None or sums.ndim != 1 or not (np.isfinite(sums) & (sums >= 0)).all() or not sums.sum() > 0:
+                raise ProblemError(f"Transport: {name} must be a vector of finite numbers >= 0, not all 0, got {x!r}")
             if backends.of(x) is None:
                 object.__setattr__(self, name, sums)
-            if sums.ndim != 1 or not (np.isfinite(sums) & (sums >= 0)).all() or not sums.sum() > 0:
-                raise ProblemError(f"Transport: {name} must be a vector of finite numbers >= 0, not all 0, got {x!r}")
             totals.append(float(sums.sum()))
         if not abs(totals[0] - totals[1]) <= 1e-6 * totals[0]:
             raise ProblemError(f"Transport: a and b must have equal totals, got {totals[0]} and {totals[1]}")

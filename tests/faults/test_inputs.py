@@ -1,0 +1,462 @@
+"""Wrong arguments of every kind: an error of the package that names the argument and says what to do."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xvarpro as xv
+from tests.support import HOST_BACKENDS, SIGNAL, T, decays, send
+from xvarpro.errors import ModelError, XvarproError
+from xvarpro.sets import Box, Simplex
+
+START, BOX = np.array([0.5, 8.0]), Box(0.0, 10.0)
+
+
+def stated(y=SIGNAL, t=T, M=decays, lam=1e-9, **keywords):
+    return xv.separable(M, y, data={"t": t}, lam=lam, **keywords)
+
+
+def solved(problem=None, theta0=START, over=BOX, max_iter=3, **keywords):
+    return xv.solve(problem or stated(), theta0, over, max_iter=max_iter, **keywords)
+
+
+def raised(call):
+    """The message of what `call` raises, which is an error of the package."""
+    with pytest.raises(XvarproError) as caught:
+        call()
+    return str(caught.value)
+
+
+def holding_itself(key):
+    tree = {key: T}
+    tree["self"] = tree
+    return tree
+
+
+def nested(x, depth):
+    for _ in range(depth):
+        x = [x]
+    return x
+
+
+# -- nothing to compute with -------------------------------------------------------------------------------------------
+
+EMPTY = {
+    "no rows": (lambda: stated(np.ones(0), np.ones(0)), "M(theta) must have at least one row"),
+    "no rows of columns": (lambda: stated(np.ones((0, 3)), np.ones(0)), "M(theta) must have at least one row"),
+    "no right-hand side": (lambda: stated(np.ones((T.size, 0))), "y must have at least one row and one column; got"),
+    "no unknowns": (lambda: stated(M=lambda theta, data: decays(theta, data)[:, :0]), "one column; got shape (40, 0)"),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_a_problem_without_entries(kind, backend):
+    make, message = EMPTY[kind]
+    assert message in raised(lambda: solved(make(), backend=backend))
+
+
+def test_a_start_without_entries():
+    assert "theta0 must hold at least one number" in raised(lambda: solved(theta0=np.ones(0), over=None))
+    two = {"rates": START, "none": np.ones((0, 3))}
+    problem = stated(M=lambda theta, data: decays(theta["rates"], data))
+    assert solved(problem, two, None).theta["none"].shape == (0, 3)
+    assert "theta['none'] of shape (0, 3)" in raised(lambda: solved(problem, two, {"none": Simplex()}))
+    assert "must yield at least one row and one column" in raised(
+        lambda: solved(stated(xv.ColumnChunks(lambda: [np.ones((T.size, 0))])))
+    )
+
+
+# -- what a model function returns -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_a_design_of_three_axes_is_reported_with_its_own_shape(backend):
+    def thrice(theta, data):
+        return xv.array_namespace(theta).stack([decays(theta, data)] * 3)
+
+    message = raised(lambda: solved(stated(M=thrice), backend=backend))
+    assert "(k, m, n) for a design per column of y; got (3, 40, 2) and y of shape (40,)" in message
+
+
+@pytest.mark.parametrize("name", ["y", "lam", "R"])
+def test_a_function_that_returns_nothing(name):
+    nothing = {"y": lambda theta, data: None, "lam": lambda theta, data: None, "R": lambda theta: None}[name]
+    options = {name: nothing, **({"mu": 1.0} if name == "R" else {})}
+    message = raised(lambda: solved(stated(**options)))
+    assert name in message
+    assert "must return an array; got NoneType" in message
+
+
+class Late:
+    """A model that raises at a call of the solve itself, not at those that check it."""
+
+    def __init__(self, after, error):
+        self.left, self.error = after, error
+
+    def __call__(self, theta, data):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return decays(theta, data)
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_a_model_that_raises_midway_is_named_with_its_own_words(backend):
+    error = RuntimeError("no more of this")
+    with pytest.raises(
+        ModelError, match=rf"a model function failed on the {backend} backend: RuntimeError: no more"
+    ) as e:
+        solved(stated(M=Late(3, error)), backend=backend)
+    assert e.value.__cause__ is error
+
+
+def test_an_oracle_that_returns_something_else():
+    for answer in (None, "x", np.ones(1), np.ones(2, int)):
+        over = xv.sets.Oracle(lambda g, answer=answer: answer, width=1.0, outside=lambda x: 0 * x[0])
+        message = raised(lambda over=over: solved(over=over, algorithm=xv.algorithms.FrankWolfe()))
+        assert "Oracle: fun must return an array with the shape and dtype of its argument, (2,)" in message
+
+
+# -- arrays without numbers in memory ----------------------------------------------------------------------------------
+
+
+def of_torch(kind, values):
+    import torch
+
+    x = torch.from_numpy(np.array(values))
+    return {"meta": lambda: x.to("meta"), "sparse": lambda: x.to_sparse()}[kind]()
+
+
+@pytest.mark.parametrize("kind", ["meta", "sparse"])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_tensors_without_dense_memory(kind, backend):
+    cases = {
+        "theta": lambda: solved(theta0=of_torch(kind, START), backend=backend),
+        "y": lambda: solved(stated(of_torch(kind, SIGNAL)), backend=backend),
+        "data['t']": lambda: solved(stated(t=of_torch(kind, T)), backend=backend),
+        "weights": lambda: solved(stated(weights=of_torch(kind, T + 1)), backend=backend),
+    }
+    for name, call in cases.items():
+        assert raised(call).startswith(f"{name} must be a dense array of numbers; got a torch.Tensor")
+
+
+@pytest.mark.parametrize("device", ["meta", "", "cpu:7", "banana", 3, [], object()])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_devices_that_are_none(device, backend):
+    assert raised(lambda: solved(backend=backend, device=device)).startswith("device must be one")
+
+
+def test_a_solve_within_a_transformation():
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    theta, y = jnp.asarray(START.astype("float32")), jnp.asarray(SIGNAL.astype("float32"))
+    calls = {
+        "theta": [
+            lambda: jax.jit(lambda x: solved(theta0=x).theta)(theta),
+            lambda: jax.grad(lambda x: solved(theta0=x).value)(theta),
+            lambda: jax.vmap(lambda x: solved(theta0=x).theta)(jnp.stack([theta, theta])),
+            lambda: jax.jit(lambda x: xv.value_and_gradient(stated(), x))(theta),
+            lambda: torch.vmap(lambda x: solved(theta0=x).theta)(torch.from_numpy(np.stack([START, START]))),
+        ],
+        "y": [lambda: jax.jit(lambda x: solved(stated(x)).theta)(y)],
+        "data['t']": [lambda: jax.jit(lambda x: solved(stated(t=x)).theta)(y)],
+    }
+    for name, each in calls.items():
+        for call in each:
+            message = raised(call)
+            assert message.startswith(f"{name} must be a dense array of numbers")
+            assert "traced by a transformation (jit, grad, vmap). Solve outside of transformations" in message
+
+
+# -- trees -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [3000])
+def test_trees_without_an_end(depth):
+    many = np.tile(START, (3, 1))
+    calls = {
+        "theta": [
+            lambda: solved(theta0=holding_itself("rates"), over=None),
+            lambda: solved(theta0=nested(START, depth), over=None),
+            lambda: xv.value_and_gradient(stated(), holding_itself("rates")),
+            lambda: xv.project(holding_itself("rates"), None),
+            lambda: xv.solve_many(stated(), holding_itself("rates")),
+        ],
+        "data": [
+            lambda: solved(xv.separable(decays, SIGNAL, data=holding_itself("t"))),
+            lambda: solved(xv.separable(decays, SIGNAL, data=nested(T, depth))),
+            lambda: xv.solve_many(xv.separable(decays, SIGNAL[None, :], data=holding_itself("t")), many),
+        ],
+    }
+    for name, each in calls.items():
+        for call in each:
+            assert raised(call).startswith(f"{name} must be a tree of arrays; got a")
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+NUMBERS = {
+    "tol": (
+        [np.float32(1e-6), np.float64(1e-6), Fraction(1, 10**6), 1],
+        [True, np.True_, "1e-6", None, 1j, -1, 10**400],
+    ),
+    "max_iter": ([np.int64(3), np.int32(3), np.uint8(3), 0], [True, np.True_, 3.0, "3", None, [3], -1, math.inf]),
+    "time_limit": ([np.float32(9), np.int64(9), 10**400, None], [True, np.True_, "9", -1, math.nan, [9], np.ones(1)]),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_numpy_are_numbers_and_truth_values_are_not(name):
+    accepted, refused = NUMBERS[name]
+    for value in accepted:
+        assert solved(**{"max_iter": 3, name: value}).n_iter <= 3
+    for value in refused:
+        assert raised(lambda value=value: solved(**{name: value})).startswith(f"{name} must be ")
+    if name != "time_limit":
+        assert raised(lambda: xv.solve_many(stated(), START, **{name: True})).startswith(f"{name} must be ")
+
+
+def test_what_is_kept_of_the_limits_can_be_written(tmp_path):
+    solved(tol=np.float32(1e-3), max_iter=np.int64(3)).save(tmp_path / "fit.npz")
+    assert (tmp_path / "fit.npz").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["debug", "deterministic", "progress"])
+@pytest.mark.parametrize("value", ["no", 1, [], np.ones(2)])
+def test_switches_take_truth_values_only(name, value):
+    assert raised(lambda: solved(**{name: value})).startswith(f"{name} must be True")
+
+
+@pytest.mark.parametrize("value", ["", [], {}, 3, float, np.float64, "double", True])
+def test_dtypes_that_are_none(value):
+    assert raised(lambda: solved(dtype=value)).startswith("dtype must be 'float32' or 'float64'; got")
+
+
+@pytest.mark.parametrize("value", [3, [], {}, np, True])
+def test_backends_that_are_none(value):
+    assert raised(lambda: solved(backend=value)).startswith("backend must be one of numpy, torch, jax")
+
+
+@pytest.mark.parametrize("value", ["numpy", ["numpy"], 3, [1, 2], ["numpy", "numpy"], None])
+def test_backends_of_a_comparison(value):
+    message = raised(lambda: xv.compare(stated(), START, BOX, backends=value))
+    assert message.startswith("backends must be two or more different names")
+
+
+def test_the_sets_may_be_given_by_position():
+    assert solved().theta.tolist() == xv.solve(stated(), START, over=BOX, max_iter=3).theta.tolist()
+
+
+# -- callbacks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_what_a_callback_may_return(backend):
+    there = xv.backends.get(backend)
+    ends = [True, np.True_, send(there, np.array(True))]
+    assert {solved(callback=lambda info, x=x: x, backend=backend).status for x in ends} == {xv.Status.STOPPED}
+    for answer in (None, False, np.False_):
+        assert solved(callback=lambda info, x=answer: x, backend=backend).n_iter == 3
+    for answer in (np.zeros(2), send(there, np.zeros(2, bool)), "no", 0, 1):
+        message = raised(lambda x=answer: solved(callback=lambda info: x, backend=backend))
+        assert message.startswith("callback must return True to stop the solve, and None or False to go on; got")
+
+
+@pytest.mark.parametrize("value", [3, "f", False, lambda: None, lambda a, b: None, lambda *, info: None])
+def test_callbacks_that_are_none(value):
+    assert raised(lambda: solved(callback=value)).startswith("callback must be a function of one IterationInfo")
+
+
+def test_what_a_callback_raises_reaches_the_caller():
+    def stop(info):
+        raise StopIteration(info.iteration)
+
+    with pytest.raises(StopIteration, match="1"):
+        solved(callback=stop)
+
+
+# -- sets --------------------------------------------------------------------------------------------------------------
+
+NO_NUMBERS = ["a", None, 1j, np.array([1j]), np.array(["a"]), np.array([None]), [[0.0], [0.0, 1.0]], {}, object(), True]
+PARAMETERS = {
+    "Box: lower must be": lambda x: Box(x, 1.0),
+    "Box: upper must be": lambda x: Box(0.0, x),
+    "ConvexHull: atoms must be": xv.sets.ConvexHull,
+    "ContinuousKnapsack: weights must be": xv.sets.ContinuousKnapsack,
+    "L2Ball: offset must be": lambda x: xv.sets.L2Ball(1.0, x),
+    "Ellipsoid: matrix must be": xv.sets.Ellipsoid,
+    "OWLBall: weights must be": xv.sets.OWLBall,
+    "OrderedBox: upper must be": lambda x: xv.sets.OrderedBox(0.0, x),
+    "Permutahedron: weights must be": xv.sets.Permutahedron,
+    "Transport: b must be": lambda x: xv.sets.Transport(np.ones(1), x),
+    "WeightedL1Ball: widths must be": xv.sets.WeightedL1Ball,
+    "WeightedSimplex: weights must be": xv.sets.WeightedSimplex,
+    "Groups: groups must": lambda x: xv.sets.Groups(Simplex(), x),
+    "L1Ball: radius must be": xv.sets.L1Ball,
+    "Free: norm must be": lambda x: xv.sets.Free(norm=x),
+    "Free: radius must be": lambda x: xv.sets.Free(radius=x),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_of_sets_that_are_no_numbers(name):
+    # None is a default of some, and nested lists are groups
+    taken = {"Transport": type(None), "Permutahedron": type(None), "Groups": list}.get(name.partition(":")[0], ())
+    for value in [x for x in NO_NUMBERS if not isinstance(x, taken)]:
+        assert raised(lambda value=value: PARAMETERS[name](value)).startswith(name), value
+
+
+def test_bounds_of_two_shapes_and_bounds_as_lists():
+    assert raised(lambda: Box(np.zeros(2), np.ones(3))).startswith("Box: lower and upper must broadcast to one shape")
+    assert raised(lambda: Box(0.0, np.ones(0))).startswith("Box: upper must be a real number")
+    assert Box([0, 0], [1, 2]).project(np.array([-1.0, 5.0])).tolist() == [0.0, 2.0]
+    assert "must broadcast to a point of shape (2,)" in raised(lambda: solved(over=Box([0, 0, 0], 9.0)))
+    assert xv.sets.ConvexHull([[0, 1], [1, 0]]).atoms.dtype == np.float64
+
+
+def test_numbers_beyond_the_floats():
+    for call in (lambda: xv.sets.L1Ball(10**400), lambda: stated(lam=10**400), lambda: Box(0, 10**400)):
+        assert "must be" in raised(call)
+
+
+# -- where a mistake is ------------------------------------------------------------------------------------------------
+
+
+def many(theta0, **keywords):
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(theta, axis=1) * data["t"][None, :, None])
+
+    theta0 = np.asarray(theta0)
+    return xv.solve_many(stated(np.tile(SIGNAL, (len(theta0), 1)), M=M, **keywords), theta0, BOX, max_iter=3)
+
+
+@pytest.mark.parametrize("i", [0, 5, 11, 12])
+def test_the_infeasible_problem_of_a_batch_is_named(i):
+    theta0 = np.tile(START, (13, 1))
+    theta0[i, 1] = 15.0
+    assert raised(lambda: many(theta0)).startswith(f"theta0 of problem {i} must be feasible; got one that violates its")
+
+
+def test_the_entry_that_is_not_finite_is_named():
+    y, theta0 = SIGNAL.copy(), np.tile(START, (4, 1))
+    y[7] = theta0[2, 1] = np.nan
+    assert raised(lambda: solved(stated(y))).endswith("y must be finite; got NaN or inf at index [7]")
+    assert raised(lambda: many(theta0)).endswith("theta must be finite; got NaN or inf at index [2, 1]")
+
+
+def test_options_of_a_batch():
+    theta0 = np.tile(START, (3, 1))
+    for bad in (np.array([1.0, -1.0, 1.0]), np.array([1.0, np.inf, 1.0]), np.array([1.0, np.nan, 1.0])):
+        assert raised(lambda bad=bad: many(theta0, lam=bad)).startswith("lam must hold finite numbers >= 0; got")
+    assert raised(lambda: many(theta0, lam=1.0, Omega=xv.operators.Diagonal(np.ones(2)))).startswith("Omega of a batch")
+    assert "R must return an array; got NoneType" in raised(lambda: many(theta0, R=lambda theta: None, mu=1.0))
+
+
+def test_projections_of_what_has_none():
+    assert "Birkhoff offers no projection" in raised(lambda: xv.project(np.ones((3, 3)), xv.sets.Birkhoff()))
+    assert "must hold floating-point numbers; got dtype int64" in raised(lambda: xv.project(np.ones(3, int), Simplex()))
+    assert "theta must be real to be projected" in raised(lambda: xv.project(np.array([1j, 1.0]), Simplex()))
+    assert "must have entries, got theta of shape (0,)" in raised(lambda: xv.project(np.ones(0), Simplex()))
+
+
+@pytest.mark.parametrize("source", [lambda: None, lambda: [1, 2], lambda: 3])
+def test_chunks_that_are_no_arrays(source):
+    assert "array" in raised(lambda: solved(stated(xv.ColumnChunks(source))))
+
+
+def test_weights_that_are_complex():
+    assert "got a negative or a complex one" in raised(lambda: solved(stated(weights=1j * np.ones(T.size))))
+
+
+def test_a_namespace_of_nothing():
+    assert "array_namespace must be given at least one array; got nothing" in raised(xv.array_namespace)
+    assert "got str" in raised(lambda: xv.array_namespace("theta"))
+
+
+# -- random options ----------------------------------------------------------------------------------------------------
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(-(10**400), 10**400),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(max_size=5),
+    st.binary(max_size=3),
+    st.lists(st.floats(), max_size=3),
+    st.dictionaries(st.text(max_size=2), st.floats(), max_size=2),
+    st.sampled_from(
+        [np.float32(1e-3), np.int64(2), np.True_, np.ones(2), np.array(1.0), np.array(None), object(), int, np]
+    ),
+    st.sampled_from(
+        [START, BOX, Box, xv.algorithms.FrankWolfe(), xv.algorithms.FrankWolfe, decays, "numpy", "float64"]
+    ),
+)
+OPTIONS = [
+    "over",
+    "algorithm",
+    "tol",
+    "max_iter",
+    "time_limit",
+    "callback",
+    "progress",
+    "debug",
+    "backend",
+    "device",
+    "dtype",
+    "deterministic",
+    "theta0",
+]
+STATEMENTS = ["M", "y", "lam", "Omega", "R", "mu", "solver", "weights", "W", "compress"]
+
+
+def returns_or_says(call, names):
+    """A call that gives a result, or an error of the package that names one of `names`."""
+    message = ""
+    try:
+        call()
+    except XvarproError as error:
+        message = str(error)
+    assert not message or any(name in message for name in names), message
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.dictionaries(st.sampled_from(OPTIONS), ODD, min_size=1, max_size=3))
+def test_random_options_end_in_a_result_or_in_an_error_that_names_one(options):
+    returns_or_says(lambda: solved(**{"max_iter": 1, "progress": False, **options}), [*options, "theta"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.dictionaries(st.sampled_from(STATEMENTS), ODD, min_size=1, max_size=2))
+def test_random_statements_end_in_a_result_or_in_an_error_that_names_one(statement):
+    def call():
+        solved(xv.separable(**{"M": decays, "y": SIGNAL, "data": {"t": T}, **statement}), max_iter=1)
+
+    returns_or_says(call, [*statement, "model function"])
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=3000, deadline=None)
+@given(st.dictionaries(st.sampled_from(OPTIONS + STATEMENTS), ODD, min_size=1, max_size=4))
+def test_many_random_arguments(arguments):
+    def call():
+        of_problem = {k: x for k, x in arguments.items() if k in STATEMENTS}
+        problem = xv.separable(**{"M": decays, "y": SIGNAL, "data": {"t": T}, **of_problem})
+        options = {k: x for k, x in arguments.items() if k in OPTIONS}
+        solved(problem, **{"max_iter": 1, "progress": False, **options})
+
+    returns_or_says(call, [*arguments, "theta", "model function"])
