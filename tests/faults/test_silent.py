@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import xvarpro as xv
-from xvarpro.errors import ModelError
+from xvarpro.errors import ModelError, ProblemError
 
 T = np.linspace(0.0, 2.0, 50)
 Y = 2.0 * np.exp(-T) + np.exp(-5.0 * T)
@@ -153,3 +153,106 @@ def test_an_objective_in_another_dtype_is_refused(dtype):
         xv.value_and_gradient(stated(y, t), theta0)
     with Rounding(), pytest.raises(ModelError, match=f"must be computed in {dtype}"):
         solved(y, t, theta0, algorithm=SIMPLE)
+
+
+# -- arrays that change after the solve, or during it ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_result_is_that_of_the_solve_whatever_becomes_of_its_arrays(backend, tmp_path):
+    y, t, weights, theta0, upper = Y.copy(), T.copy(), np.ones(50), START.copy(), np.full(2, 10.0)
+    found = solved(y, t, theta0, backend=backend, over=xv.sets.Box(0.0, upper), weights=weights, algorithm=SIMPLE)
+    for x in (y, t, weights, theta0, upper):
+        x *= 0.5
+    found.save(tmp_path / "fit.npz")
+    problem = stated(weights=np.ones(50))
+    for fit in (found, xv.Result.load(tmp_path / "fit.npz")):
+        best = np.linalg.lstsq(M(fit.theta, {"t": T}), Y)[0]
+        np.testing.assert_allclose(fit.w, best, rtol=1e-6)
+        assert (fit.recipe.over.upper == 10.0).all()
+        assert (fit.recipe.theta0 == START).all()
+        assert xv.verify(fit, problem, rerun=False).ok
+
+
+MANY = Y[:, None] * np.linspace(1.0, 2.0, 60)  # more columns than rows: it is compressed
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_w_of_many_columns_is_that_of_the_solve(backend):
+    y = MANY.copy()
+    found = solved(y, backend=backend, algorithm=SIMPLE)
+    y *= 10.0
+    np.testing.assert_allclose(found.w, np.linalg.lstsq(M(found.theta, {"t": T}), MANY)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["array", "chunks"])
+def test_w_that_is_solved_for_later_says_that_its_arrays_have_changed(kind, monkeypatch):
+    monkeypatch.setattr("xvarpro.driver.outcome.ORDINARY", 0)
+    y = MANY.copy()
+    target = y if kind == "array" else xv.ColumnChunks([y[:, :30], y[:, 30:]])
+    found = solved(target, algorithm=SIMPLE)
+    y *= 10.0
+    with pytest.raises(ProblemError, match=r"another lower\.y.* than that of the solve"):
+        found.w  # noqa: B018
+    y[:] = MANY
+    np.testing.assert_allclose(found.w, np.linalg.lstsq(M(found.theta, {"t": T}), MANY)[0], rtol=1e-6)
+
+
+def by_item(x):
+    x[0] = 7.0
+
+
+def by_method(x):
+    x.mul_(1.5)
+
+
+def by_data(x):
+    x.data[0] = 7.0
+
+
+def by_numpy(x):
+    np.asarray(x)[0] = 7.0
+
+
+def late():
+    """A write after the checks, which call a model a few times."""
+    calls = iter(range(1000))
+
+    def write(x):
+        if next(calls) > 5:
+            x[0] = 7.0
+
+    return write
+
+
+@pytest.mark.parametrize("write", [by_item, by_method, by_data, by_numpy, late()])
+def test_a_model_that_writes_to_data_is_an_error(write):
+    def model(theta, data):
+        write(data["t"])
+        return M(theta, data)
+
+    with pytest.raises(ModelError, match=r"must be a pure function|data\['t'\]"):
+        solved(torch.tensor(Y), torch.tensor(T), torch.tensor(START), model)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("write", [by_item, by_numpy])
+def test_nothing_that_is_passed_is_written_to(backend, write):
+    def model(theta, data):
+        write(data["t"])
+        return M(theta, data)
+
+    t = T.copy()
+    with pytest.raises(ModelError):
+        solved(Y, t, model=model, backend=backend)
+    assert (t == T).all()
+
+
+def test_data_that_a_callback_changes_is_an_error():
+    y = Y.copy()
+
+    def callback(info):
+        y[0] = 7.0
+
+    with pytest.raises(ModelError, match=r"got another lower\.y after it"):
+        xv.solve(stated(y), START, over=BOX, callback=callback)

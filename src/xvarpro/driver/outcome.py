@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Iterate
-from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.driver.record import RECORD, WORK
 from xvarpro.driver.run import Run
-from xvarpro.errors import warn_caller
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks, columns
 from xvarpro.results.provenance import provenance
-from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Counts, Result, Verified
+from xvarpro.results.recipe import Recipe, changed
+from xvarpro.results.result import Counts, Result, Verified, joined
 from xvarpro.results.trace import Trace
 
 
@@ -28,13 +27,14 @@ class DeadUnitsWarning(UserWarning):
     """Columns of the design are exactly zero at the result: they have zero gradient and never come back."""
 
 
-def result(
-    run: Run, status: Status, setup: float, recipe: Callable[[], Recipe], continuation: Callable[[], Any]
-) -> Result:
+ORDINARY = 2**20  # entries of w up to which it is solved for at once where the target was compressed
+
+
+def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation: Callable[[], Any]) -> Result:
     """Verify the best iterate and return it to the caller."""
     prepared, found = run.prepared, run.best()[0]
     theta = found.theta
-    status, verified = _verified(run, status, found)
+    status, verified, w = _verified(run, status, found)
     value, gap_A, gap_B, *_ = run.row(found)
     columns = ("iteration", "seconds", *RECORD)
     table = {name: np.array(x) for name, x in zip(columns, run.record.table().T, strict=True) if name != "status"}
@@ -59,13 +59,14 @@ def result(
         ),
         seconds=run.record.seconds,
         setup_seconds=setup,
+        recipe=recipe,
+        _w=_own_w(prepared, theta, w),
         _weights=lambda: coefficients(prepared, theta),
-        _recipe=recipe,
         _continuation=continuation,
     )
 
 
-def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verified]:
+def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verified, Array]:
     prepared, last = run.prepared, run.state.iterate
     report = prepared.call(_diagnose, iterate.theta, once=True)
     if status is Status.NON_FINITE:
@@ -90,35 +91,43 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
         left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
     condition = prepared.backend.to_floats([report.condition])[0]
     outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
-    return status, Verified(outside, condition, units, dead, int(report.kinks), **left)
+    return status, Verified(outside, condition, units, dead, int(report.kinks), **left), report.w
 
 
 def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
     return objective.diagnose(theta)
 
 
+def _own_w(prepared: Prepared, theta: Leaves, w: Array) -> Array | None:
+    """``w`` for the target as given, None where that is large: the memory of the target may have changed later."""
+    if not prepared.compressed:
+        return _to_caller(prepared, w)
+    y: Any = prepared.original.lower.y
+    if isinstance(y, ColumnChunks) or w.shape[0] * y.shape[1] > ORDINARY:
+        return None
+    return joined(coefficients(prepared, theta))
+
+
 def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
-    """``w`` at theta as the caller's arrays, a block of columns (n, k_i) at a time, or (n,) for a vector target.
+    """``w`` at theta for a target that was compressed, as the caller's arrays, a block of columns (n, k_i) at a time.
 
-    A compressed target replaces one that may not fit in memory, so that this is another pass over the caller's.
+    The target may not fit in memory, so that this is another pass over the caller's.
     """
-    y = prepared.original.lower.y
-    for block in _blocks(prepared, y):
-        w = prepared.call(_solve_lower, theta, block, once=True)
+    y: Any = prepared.original.lower.y
+    if found := changed(prepared.original, prepared.fingerprints):
+        raise ProblemError(
+            f"w of many right-hand sides is solved for from the problem's own arrays; got another {', '.join(found)} "
+            "than that of the solve. Take .w before you write to them, or pass copies to the problem"
+        )
+    for block in y if isinstance(y, ColumnChunks) else columns(y, max(y.shape[0], 1024)):
+        yield _to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
+
+
+def _to_caller(prepared: Prepared, w: Array) -> Array:
+    with prepared.backend.scope(prepared.dtype):
         w = w if prepared.y_unit == 1.0 else w / prepared.y_unit
-        yield prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
+        return prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
 
 
-def _blocks(prepared: Prepared, y: Any) -> Iterator[tuple[Array, ...]]:
-    """Blocks of the caller's target, on the backend; () where the objective has the target itself."""
-    level = prepared.problem.lower
-    if isinstance(y, ColumnChunks):
-        yield from ((prepared.target(block),) for block in y)
-    elif prepared.compressed:
-        yield from ((prepared.target(block),) for block in columns(y, max(y.shape[0], 1024)))
-    else:
-        yield (level.y,) if trees.is_array(level.y) else ()
-
-
-def _solve_lower(objective: Objective, theta: Leaves, y: tuple[Array, ...]) -> Array:
-    return objective.solve_lower(theta, *y)
+def _solve_lower(objective: Objective, theta: Leaves, y: Array) -> Array:
+    return objective.solve_lower(theta, y)

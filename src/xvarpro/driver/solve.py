@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import algorithms
+from xvarpro import algorithms, backends
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import number, switch
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
-from xvarpro.core.struct import Tree
+from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run
 from xvarpro.driver.outcome import DeadUnitsWarning, result
@@ -29,7 +29,7 @@ from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import has_jacobian
 from xvarpro.problem.problem import Problem
-from xvarpro.results.recipe import Recipe, fingerprints
+from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Result
 
 __all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
@@ -167,8 +167,8 @@ def solve(
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method, tol)
         run.start(trace_every)
-        recipe = cache(lambda: _recipe(problem, over, max_iter, run))
-        given = cache(lambda: arguments(problem, recipe(), run))
+        recipe = _recipe(over, max_iter, run)
+        given = cache(lambda: arguments(problem, recipe, run))
         if resume is not None:
             earlier = Checkpoint.load(resume)
         if earlier is not None:
@@ -188,6 +188,7 @@ def solve(
                 status = run.iterate(max_iter, time_limit, callback, bar, schedule)
                 while run.continues(status, max_iter):
                     status = run.iterate(max_iter, time_limit, callback, bar, schedule)
+                prepared.check_unchanged()
                 schedule.now()
                 return found(run.finish(status))
             except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -198,11 +199,15 @@ def solve(
                 raise
 
 
-def _recipe(problem: Problem, over: Tree, max_iter: int, run: Run) -> Recipe:
+def _recipe(over: Tree, max_iter: int, run: Run) -> Recipe:
     prepared = run.prepared
-    host = [np.array(prepared.backend.to_numpy(x)) for x in prepared.as_stated(prepared.theta)]
-    theta0 = trees.unflatten(prepared.layout.treedef, host)
-    return Recipe(theta0, over, run.algorithm, run.tol, max_iter, run.scale, fingerprints(problem, theta0))
+
+    def copied(x: Array) -> np.ndarray:
+        return np.array(backends.to_numpy(x))  # the caller may write to what was passed
+
+    theta0 = trees.unflatten(prepared.layout.treedef, map(copied, prepared.as_stated(prepared.theta)))
+    over, algorithm = trees.map_arrays(copied, (over, run.algorithm))
+    return Recipe(theta0, over, algorithm, run.tol, max_iter, run.scale, prepared.fingerprints)
 
 
 def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:

@@ -175,7 +175,8 @@ class InMemory(Objective):
         (probe,) = signs((low.y if low.M.columns is not None else low.y[:, :1],))
         dead = xp.sum(xp.astype(xp.all(low.M.rmatvec(probe) == 0, axis=1), xp.int32))
         columns = xp.full_like(dead, low.M.shape[1])
-        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks)
+        w = solver.argmin(self.backend, low.system, factor, low.y)
+        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w)
 
     # -- the upper target
 

@@ -82,7 +82,7 @@ class Objective(ABC):
 
     @abstractmethod
     def diagnose(self, theta: Leaves) -> LowerReport:
-        """Rank, condition, zero columns and kinks of the lower level at theta."""
+        """Rank, condition, zero columns, kinks and solution of the lower level at theta."""
 
     @property
     @abstractmethod
@@ -100,7 +100,7 @@ class Objective(ABC):
 
 
 class LowerReport(NamedTuple):
-    """Diagnosis of a lower level; 0-d arrays."""
+    """Diagnosis of a lower level; 0-d arrays but for w."""
 
     deficient: Array  # bool: no unique solution
     finite: Array  # bool: all entries of M are finite
@@ -108,6 +108,7 @@ class LowerReport(NamedTuple):
     zero_columns: Array  # int: columns of M that are exactly zero
     columns: Array  # int
     kinks: Array  # int: entries of w at which it is not differentiable
+    w: Array  # (n, k)
 
 
 class LowerError(NamedTuple):

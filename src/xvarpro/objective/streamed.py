@@ -194,14 +194,14 @@ class Streamed(Objective):
         like = theta[0]
         top = namespace_of(like).zeros((self.structure.w_shape[0],), dtype=like.dtype, device=device(like))
         (state, top), rows = self._walk(0, _survey, (start, top), theta)
-        R = self._accumulation.condensed(self.backend, state).R
-        deficient = self._accumulation.deficient(self.backend, R, rows)
+        condensed = self._accumulation.condensed(self.backend, state)
+        deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
         dead = xp.sum(xp.astype(top == 0, xp.int32))
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
-        condition = condition_of(self.backend, R)
-        return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks)
+        condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)
+        return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks, w)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 

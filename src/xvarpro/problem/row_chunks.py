@@ -36,7 +36,7 @@ class RowChunks(Struct):
     Notes
     -----
     A value takes one pass and a gradient one more, over both levels of a bilevel problem. A solve ends with a pass that
-    verifies the result, and `Result.w` takes another. The data of a chunk may also hold arrays that are not rows, the
+    verifies the result and solves for w. The data of a chunk may also hold arrays that are not rows, the
     same in every chunk.
 
     Examples

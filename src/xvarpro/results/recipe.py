@@ -112,6 +112,11 @@ def hashes(tree: Tree, root: str) -> dict[str, str]:
     return {name: _hash(x) for name, x in hashed}
 
 
+def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
+    """Names of the arrays and numbers of a problem whose fingerprints are other ones than those `stored`."""
+    return [name for name, x in hashes(problem, "").items() if x != stored.get(name)]
+
+
 def _hash(x: object) -> str:
     if not trees.is_array(x):
         return hashlib.sha256(repr(x).encode()).hexdigest()[:32]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -103,6 +102,8 @@ class Result:
         never written to, and so many copied.
     seconds, setup_seconds : float
         Time in the iterations, and before them (moving data, compressing, compiling).
+    recipe : Recipe
+        Arguments of the solve, with which `verify` repeats it, and fingerprints of its arrays as they were then.
     """
 
     theta: Tree
@@ -118,7 +119,7 @@ class Result:
     provenance: dict[str, Any]
     seconds: float
     setup_seconds: float
-    _recipe: Callable[[], Recipe] = field(repr=False, compare=False)
+    recipe: Recipe = field(repr=False, compare=False)
     _weights: Callable[[], Iterator[Array]] | None = field(default=None, repr=False, compare=False)
     _w: Array | None = field(default=None, repr=False, compare=False)
     _continuation: Callable[[], Any] | None = field(default=None, repr=False, compare=False)  # see driver.checkpoint
@@ -135,29 +136,20 @@ class Result:
 
     @property
     def w(self) -> Array:
-        """The eliminated variable at theta, shape (n,) or (n, k), for the target as given; computed on first access.
+        """The eliminated variable at theta, shape (n,) or (n, k), for the target as given.
 
-        If the target was compressed, this solves for all k columns; `w_chunks` yields them in blocks.
+        For `ColumnChunks` and for a large target of many columns it is solved for on first access, from the arrays of
+        the problem, which must not have changed; `w_chunks` does it in blocks.
         """
-        if self._w is not None:
-            return self._w
-        blocks = list(self.w_chunks())
-        w = blocks[0] if len(blocks) == 1 else trees.array_namespace(blocks[0]).concat(blocks, axis=1)
+        w = joined(self.w_chunks())
         object.__setattr__(self, "_w", w)
         return w
 
     def w_chunks(self) -> Iterator[Array]:
-        """Yield blocks of columns of w: the chunks of a `ColumnChunks` target, else about as many as M has rows."""
-        if self._weights is None:
-            raise ProblemError(
-                "w_chunks needs a result of solve; this one comes from a file, which stores w whole: use .w"
-            )
-        return self._weights()
-
-    @property
-    def recipe(self) -> Recipe:
-        """Arguments of the solve, with which `verify` repeats it."""
-        return self._recipe()
+        """Yield blocks of columns of w: the chunks of a `ColumnChunks` target, else a number, or w itself if known."""
+        if self._w is not None:
+            return iter((self._w,))
+        return self._weights() if self._weights else iter(())
 
     @property
     def message(self) -> str:
@@ -165,9 +157,8 @@ class Result:
         return f"{self.status.sentence} {self.status.advice}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copies: w and the recipe are computed, and functions that hold the solve are left out."""
-        made = {"_w": self.w, "_recipe": partial(_unchanged, self.recipe)}
-        return {**vars(self), **made, "_weights": None, "_continuation": None}
+        """For pickle and copies: w is computed, and functions that hold the solve are left out."""
+        return {**vars(self), "_w": self.w, "_weights": None, "_continuation": None}
 
     def __repr__(self) -> str:
         v, c = self.verified, self.counts
@@ -322,8 +313,10 @@ _PLAIN = {
 _TRACE = tuple(f.name for f in fields(Trace))
 
 
-def _unchanged(x: Recipe) -> Recipe:
-    return x
+def joined(blocks: Iterable[Array]) -> Array:
+    """Blocks of columns as one array; a vector is one block."""
+    parts = list(blocks)
+    return parts[0] if len(parts) == 1 else trees.array_namespace(parts[0]).concat(parts, axis=1)
 
 
 def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
@@ -361,5 +354,5 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
         "verified": Verified(**checked(meta["verified"], get_type_hints(Verified), "verified")),
         "trace": Trace(**trace),
         "_w": w,
-        "_recipe": partial(_unchanged, recipe),
+        "recipe": recipe,
     }
