@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from tests.conftest import float64
-from tests.support import host, rng, send
+from tests.support import T, decay_problem, decays, host, rng, send
 from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
+from xvarpro.core.status import Status
+from xvarpro.errors import ProblemError
 
 # a full step to a vertex of a ball kills atoms: honest, and not what is asked here
 pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
@@ -31,12 +41,13 @@ METHODS = {
     "quasi-Newton at once": algorithms.ProjectedQuasiNewton(settle=0),
     "log-adaptive": algorithms.FrankWolfe(xv.steps.LogAdaptive()),
 }
-ON_JAX = ("FrankWolfe", "LevenbergMarquardt", "variance reduced")  # compile for seconds; all with -m thorough
+ON_JAX = ("variance reduced",)  # compile for seconds; all with -m thorough
 BACKENDS = [
     pytest.param(name, method, marks=[pytest.mark.thorough] * (name == "jax" and method not in ON_JAX))
     for name in ("numpy", "torch", "jax")
     for method in METHODS
 ]
+ROOT = Path(__file__).parents[2]
 ITERATIONS = 23  # not a multiple of anything that repeats
 
 
@@ -46,9 +57,9 @@ def dictionary(theta, data):
 
 def atoms(backend="numpy"):
     """A problem, a start with dead atoms, and a set that offers all that any method asks for."""
-    data = np.eye(8) + 0.1 * rng(3).normal(size=(8, 8))
-    problem = xv.separable(dictionary, rng(0).normal(size=(8, 30)), data=data, lam=0.01, compress=False)
-    D = rng(1).normal(size=(8, 5))
+    data = np.eye(6) + 0.1 * rng(3).normal(size=(6, 6))
+    problem = xv.separable(dictionary, rng(0).normal(size=(6, 20)), data=data, lam=0.01, compress=False)
+    D = rng(1).normal(size=(6, 4))
     D[:, 3:] = 0.0
     start = 0.9 * D / np.abs(D).sum()
     return problem, send(xv.backends.get(backend), np.asfortranarray(start)), xv.sets.L1Ball(1.0)
@@ -78,3 +89,380 @@ def test_every_method_goes_on_to_the_same_bits(backend, method, tmp_path):
         assert part.n_iter == 5 < whole.n_iter
         assert differences(xv.solve(problem, theta0, **given, max_iter=ITERATIONS, resume=path), whole) == []
         assert differences(xv.solve(problem, part, tol=1e-14, max_iter=ITERATIONS), whole) == []
+
+
+# -- what must not change --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The file of a run, and the arguments that it had."""
+    given = {"over": xv.sets.Box(0.0, 10.0), "algorithm": algorithms.cr_varpro(), "tol": 1e-9, "max_iter": 8}
+    path = tmp_path / "state.npz"
+    xv.solve(decay_problem(), np.array([0.5, 6.0]), **given, checkpoint=path)
+    return path, given
+
+
+CHANGES = {
+    r"data\['t'\] has other values": lambda: {"problem": changed(data={"t": T + 1e-12})},
+    "lower.y has other values": lambda: {"problem": changed(noise=1e-9)},
+    "lower.lam has other values": lambda: {"problem": changed(lam=1e-12)},
+    "lower.M is twice and was decays": lambda: {"problem": changed(M=twice)},
+    "objective at theta0 is": lambda: {"problem": changed(M=namesake())},
+    "theta0 has other values": lambda: {"theta0": np.array([0.5, 6.0 + 1e-12])},
+    "over.upper has other values": lambda: {"over": xv.sets.Box(0.0, 11.0)},
+    r"over is None and was Box\(": lambda: {"over": None},
+    r"algorithm is FrankWolfe\(.*cap=0.5.* and was FrankWolfe\(": lambda: {"algorithm": algorithms.FrankWolfe(cap=0.5)},
+    "algorithm is LevenbergMarquardt": lambda: {"algorithm": None},
+    "tol is 1e-08 and was 1e-09": lambda: {"tol": 1e-8},
+    "backend is torch and was numpy": lambda: {"backend": "torch"},
+    "dtype is float32 and was float64": lambda: single(),
+}
+
+
+def changed(M=decays, data=None, noise=0.0, **keywords):
+    return xv.separable(M, decay_problem(noise).lower.y, data=data or {"t": T}, **keywords)
+
+
+def single():
+    y = decay_problem().lower.y.astype(np.float32)
+    return {
+        "problem": xv.separable(decays, y, data={"t": T.astype(np.float32)}),
+        "theta0": np.array([0.5, 6.0], np.float32),
+    }
+
+
+def twice(theta, data):
+    return decays(theta, data) * 2
+
+
+def namesake():
+    def other(theta, data):
+        return decays(theta * 1.001, data)
+
+    other.__qualname__ = decays.__qualname__
+    return other
+
+
+@pytest.mark.parametrize("message", CHANGES)
+def test_another_solve_is_refused_by_what_changed(written, message):
+    path, given = written
+    given = {"problem": decay_problem(), "theta0": np.array([0.5, 6.0]), **given} | CHANGES[message]()
+    with pytest.raises(ProblemError, match=message):
+        xv.solve(**given, resume=path)
+
+
+def test_a_result_goes_on_with_its_own_sets_method_and_backend(written):
+    _, given = written
+    problem, theta0 = decay_problem(), np.array([0.5, 6.0])
+    whole = xv.solve(problem, theta0, **given | {"max_iter": 20}, backend="torch")
+    part = xv.solve(problem, theta0, **given, backend="torch")
+    assert differences(xv.solve(problem, part, tol=1e-9, max_iter=20), whole) == []
+    with pytest.raises(ProblemError, match="tol is 1e-06 and was 1e-09"):
+        xv.solve(problem, part, max_iter=20)
+    with pytest.raises(ProblemError, match=r"lower\.y has other values"):
+        xv.solve(decay_problem(noise=0.1), part, tol=1e-9)
+
+
+def test_a_result_of_a_file_has_no_place_to_go_on_from(written, tmp_path):
+    xv.solve(decay_problem(), np.array([0.5, 6.0])).save(tmp_path / "fit.npz")
+    with pytest.raises(ProblemError, match="comes from a file"):
+        xv.solve(decay_problem(), xv.Result.load(tmp_path / "fit.npz"))
+    with pytest.raises(ProblemError, match="not a file that checkpoint= wrote"):
+        xv.solve(decay_problem(), np.array([0.5, 6.0]), resume=tmp_path / "fit.npz")
+    with pytest.raises(FileNotFoundError):
+        xv.solve(decay_problem(), np.array([0.5, 6.0]), resume=tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("wrong", [{"checkpoint_every": 0}, {"checkpoint_every": True}, {"trace_every": 0}])
+def test_wrong_options_are_named(wrong):
+    with pytest.raises(ProblemError, match=next(iter(wrong))):
+        xv.solve(decay_problem(), np.array([0.5, 6.0]), **wrong)
+
+
+def test_a_flipped_byte_is_refused(written):
+    path, given = written
+    raw = path.read_bytes()
+    for at in rng(0).integers(0, len(raw), 60):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 255]) + raw[at + 1 :])
+        try:
+            fit = xv.solve(decay_problem(), np.array([0.5, 6.0]), **given, resume=path)
+        except ProblemError:
+            continue
+        path.write_bytes(raw)  # a byte without meaning, such as a time of the archive
+        assert differences(fit, xv.solve(decay_problem(), np.array([0.5, 6.0]), **given, resume=path)) == []
+
+
+# -- interruptions ---------------------------------------------------------------------------------------------------
+
+
+def interrupting(at, error=KeyboardInterrupt):
+    def callback(info):
+        if info.iteration == at:
+            raise error
+
+    return callback
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("method", ["FrankWolfe", "momentum", "SpectralProjectedGradient"])
+def test_an_interruption_leaves_the_best_iterate_and_a_checkpoint(method, error, tmp_path):
+    problem, theta0, over = atoms()
+    given = {"over": over, "algorithm": METHODS[method], "tol": 1e-14, "max_iter": ITERATIONS}
+    path = tmp_path / "state.npz"
+    with pytest.raises(error) as raised:
+        xv.solve(problem, theta0, **given, callback=interrupting(7, error), checkpoint=path)
+    fit = raised.value.result
+    assert fit.status is Status.INTERRUPTED
+    assert fit.n_iter == 7
+    assert fit.value <= fit.trace.value[0]
+    assert xv.value_and_gradient(problem, fit.theta)[0] == pytest.approx(fit.value, rel=1e-12)
+    whole = xv.solve(problem, theta0, **given)
+    assert differences(xv.solve(problem, theta0, **given, resume=path), whole) == []
+    assert differences(xv.solve(problem, fit, tol=1e-14, max_iter=ITERATIONS), whole) == []
+
+
+def test_an_interruption_within_an_iteration_leaves_the_iterate_before(tmp_path):
+    """Also where the end of a solve is looked at: the run returns to where it can go on from."""
+    theta0, calls, interrupted = np.array([0.5, 6.0]), [0, 0], 0
+    given = {"over": xv.sets.Box(0.0, 10.0), "algorithm": algorithms.SpectralProjectedGradient()}
+
+    def M(theta, data):
+        calls[0] += 1
+        if calls[0] == calls[1]:
+            raise KeyboardInterrupt
+        return decays(theta, data)
+
+    problem = changed(M, noise=0.1)
+    whole = xv.solve(problem, theta0, **given)
+    for at in range(3, calls[0], 5):
+        calls[:] = 0, at
+        with pytest.raises(KeyboardInterrupt) as raised:
+            xv.solve(problem, theta0, **given)
+        if hasattr(raised.value, "result"):  # not in the checks before the iterations
+            assert differences(xv.solve(problem, raised.value.result), whole) == []
+            interrupted += 1
+    assert interrupted >= 10
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(tmp_path):
+    problem, theta0, over = atoms()
+    given = {"over": over, "algorithm": algorithms.cr_varpro(), "max_iter": 9}
+    with pytest.raises(OSError, match="nowhere"):
+        xv.solve(problem, theta0, **given, checkpoint=tmp_path / "nowhere" / "state.npz")
+    folder = tmp_path / "there"
+    folder.mkdir()
+
+    def remove(info):
+        if info.iteration == 3:
+            shutil.rmtree(folder)
+
+    with pytest.warns(RuntimeWarning, match="the checkpoint was not written"):
+        fit = xv.solve(problem, theta0, **given, checkpoint=folder / "state.npz", checkpoint_every=5, callback=remove)
+    assert fit.n_iter == 9
+
+
+SIGNAL = """
+import os, signal, sys, threading, time, numpy as np, xvarpro as xv
+from tests.faults.test_resume import atoms
+before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+problem, theta0, over = atoms()
+sent = []
+def send():
+    while not os.path.exists("state.npz"):
+        time.sleep(0.01)
+    time.sleep(1.0)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    sent.append(time.perf_counter())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=send, daemon=True).start()
+try:
+    xv.solve(problem, theta0, over=over, algorithm=xv.algorithms.cr_varpro(), tol=0.0, max_iter=10**8,
+             backend=sys.argv[1], checkpoint="state.npz")
+except KeyboardInterrupt as interrupt:
+    print(time.perf_counter() - sent[0], interrupt.result.status.name, interrupt.result.n_iter)
+"""
+
+
+def python(code, *args, cwd):
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), *args],
+        capture_output=True, text=True, check=False, cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "backend", [*(pytest.param(name, marks=pytest.mark.thorough) for name in ("numpy", "torch")), "jax"]
+)
+def test_ctrl_c_returns_within_a_second(backend, tmp_path):
+    done = python(SIGNAL, backend, cwd=tmp_path)
+    seconds, status, n_iter = done.stdout.split()
+    assert status == "INTERRUPTED"
+    assert int(n_iter) > 10
+    assert float(seconds) < (1.0 if os.getloadavg()[0] < os.cpu_count() else 5.0)  # on cores that are busy otherwise
+
+
+KILLS = """
+import os, random, signal, sys, time, numpy as np, xvarpro as xv
+name, kills = sys.argv[1], int(sys.argv[2])
+xv.backends.get(name)  # imported once
+from tests.faults.test_resume import METHODS, atoms
+problem, theta0, over = atoms()
+given = {"over": over, "algorithm": METHODS["variance reduced"], "tol": 0.0, "max_iter": 60, "backend": name,
+         "deterministic": True}
+
+def solved(target, **more):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            fit = xv.solve(problem, theta0, **given, **more)
+            np.savez(target, theta=fit.theta, w=fit.w, value=fit.trace.value, gap=fit.trace.gap, work=fit.trace.values)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return pid
+
+def ended(pid):
+    return os.WEXITSTATUS(os.waitpid(pid, 0)[1])
+
+if name != "jax":  # it cannot be used before a fork; the others load modules in their first solve
+    xv.solve(problem, theta0, **given | {"max_iter": 1})
+draw, died, rounds, span = random.Random(0), 0, 0, 0.2
+assert ended(solved("whole.npz")) == 0
+whole = dict(np.load("whole.npz"))
+while died < kills:
+    rounds += 1
+    while True:
+        path, was = "state.npz", os.stat("state.npz").st_mtime_ns if os.path.exists("state.npz") else 0
+        pid = solved("end.npz", checkpoint=path, checkpoint_every=1, resume=path if was else None)
+        until = time.monotonic() + 60
+        # the first write comes after the compilation; some are killed before
+        while draw.random() > 0.002 and time.monotonic() < until and not os.path.exists("end.npz"):
+            if os.path.exists(path) and os.stat(path).st_mtime_ns != was:
+                break
+            time.sleep(0.005)
+        time.sleep(draw.random() * span)
+        os.kill(pid, signal.SIGKILL)
+        _, code = os.waitpid(pid, 0)
+        if os.WIFEXITED(code):
+            assert os.WEXITSTATUS(code) == 0
+            break
+        died += 1
+    end = dict(np.load("end.npz"))
+    assert all(np.array_equal(end[key], whole[key]) for key in whole), (died, rounds)
+    os.remove("end.npz"), os.remove("state.npz")
+print(died, rounds)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "kills"),
+    [
+        ("numpy", 5),
+        *(pytest.param(name, 50, marks=pytest.mark.thorough) for name in ("numpy", "torch", "jax")),
+        ("torch", 2),
+    ],
+)
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(backend, kills, tmp_path):
+    done = python(KILLS, backend, str(kills), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    died, rounds = map(int, done.stdout.split())
+    assert died >= kills
+    assert rounds <= died
+
+
+COMMAND = """
+import sys, time
+from importlib.metadata import EntryPoint
+from xvarpro import cli
+cli.register(cli.app, [EntryPoint("long", "long_command:command", cli.GROUP)])
+if __name__ == "__main__":
+    sys.exit(cli.app())
+"""
+LONG = """
+import xvarpro as xv
+from tests.faults.test_resume import atoms
+def command() -> None:
+    problem, theta0, over = atoms()
+    xv.solve(problem, theta0, over=over, algorithm=xv.algorithms.cr_varpro(), max_iter=10).save("first.npz")
+    xv.solve(problem, theta0, over=over, algorithm=xv.algorithms.cr_varpro(), tol=0.0, max_iter=10**8,
+             checkpoint="state.npz")
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_ends_with_the_status_of_its_signal_and_keeps_what_it_has(number, status, tmp_path):
+    (tmp_path / "run.py").write_text(COMMAND)
+    (tmp_path / "long_command.py").write_text(LONG)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "run.py", "run", "long"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not (tmp_path / "state.npz").exists() and time.monotonic() < until:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert "Traceback" not in errors
+    assert sorted(path.name for path in tmp_path.glob("*.npz")) == ["first.npz", "state.npz"]
+    assert not list(tmp_path.glob(".*.part"))
+    problem, theta0, over = atoms()
+    fit = xv.solve(
+        problem, theta0, over=over, algorithm=algorithms.cr_varpro(), tol=0.0, max_iter=0, resume=tmp_path / "state.npz"
+    )
+    assert fit.n_iter > 10
+
+
+# -- long runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("jax", marks=pytest.mark.thorough)])
+def test_a_trace_is_thinned_on_request(backend, tmp_path):
+    problem, theta0, over = atoms()
+    given = {"over": over, "algorithm": algorithms.cr_varpro(), "tol": 1e-14, "max_iter": 23, "backend": backend}
+    whole = xv.solve(problem, theta0, **given)
+    thin = xv.solve(problem, theta0, **given, trace_every=5)
+    assert thin.n_iter == 23
+    assert thin.trace.iteration.tolist() == [0, 5, 10, 15, 20, 23]
+    for f in fields(whole.trace):
+        if f.name != "seconds":
+            assert np.array_equal(getattr(thin.trace, f.name), getattr(whole.trace, f.name)[thin.trace.iteration])
+    path = tmp_path / "state.npz"
+    xv.solve(problem, theta0, **given | {"max_iter": 12}, trace_every=5, checkpoint=path)
+    again = xv.solve(problem, theta0, **given, trace_every=5, resume=path)
+    assert differences(again, thin) == []
+
+
+MEMORY = """
+import gc, sys, numpy as np, xvarpro as xv
+def memory():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+marks, seen = [int(x) for x in sys.argv[1:]], []
+def look(info):
+    if info.iteration in marks:
+        seen.append(memory())
+problem = xv.separable(lambda theta, data: theta, np.ones(2), lam=1.0)
+fit = xv.solve(problem, np.array([[0.5], [0.1]]), over=xv.sets.L2Ball(1.0), tol=0.0, max_iter=marks[-1], callback=look,
+               algorithm=xv.algorithms.FrankWolfe(xv.steps.OpenLoop()), trace_every=1000)
+assert fit.n_iter == marks[-1], fit
+print(seen[-1] - seen[0], len(fit.trace.value))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize(
+    "marks", [("500", "2000"), pytest.param(("10000", "1000000"), marks=pytest.mark.thorough)], ids=["2000", "1e6"]
+)
+def test_memory_does_not_grow_with_the_iterations(marks, tmp_path):
+    done = python(MEMORY, *marks, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    grown, length = map(int, done.stdout.split())
+    assert length == int(marks[-1]) // 1000 + 1
+    assert grown < 2**20

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -58,7 +61,8 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with _sigterm_exits():
+                command(*args, **kwargs)
         except XvarproError as error:
             _fail(str(error))
         except ImportError as error:
@@ -69,6 +73,23 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
             _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
 
     return guarded
+
+
+@contextmanager
+def _sigterm_exits() -> Iterator[None]:
+    """SIGTERM as an exception that ends with status 143, so that files are closed and temporary ones removed."""
+    if threading.current_thread() is not threading.main_thread():  # only there Python takes signals
+        yield
+        return
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _failing(message: str) -> Callable[[], None]:

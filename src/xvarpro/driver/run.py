@@ -26,6 +26,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY
 from xvarpro.sets.regions import Regions
 
+BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to a saddle
 
 
@@ -365,11 +366,11 @@ class Run:
         return [*(x / unit / unit for x in row[:3]), *row[3:WORK], *counts]
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
-        """Steps for the next call of a compiled loop: half a second's worth, or what the time limit leaves."""
+        """Steps for the next call of a compiled loop: a fifth of a second's worth, or what the time limit leaves."""
         if not self.prepared.backend.compiled:
             return 1
         per_step = max(elapsed / done, self._pace, 1e-9) if done else math.inf  # later ones may take longer
-        return max(1, int(min(0.5, limit - elapsed) / per_step))
+        return max(1, int(min(BATCH, limit - elapsed) / per_step))
 
     def _iteration_info(self) -> IterationInfo:
         theta, prepared = self.state.iterate.theta, self.prepared
