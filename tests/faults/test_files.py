@@ -353,9 +353,13 @@ def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
         (lambda meta, a: a.update(w=np.array([{"a": 1}], dtype=object)), "w has dtype object"),
         (lambda meta, a: a.update(theta_0=np.ones(3)), r"theta has the shapes .*\(3,\).*and its start .*\(2,\)"),
         (lambda meta, a: a.update(theta_0=np.array(["a", "b"])), "theta_0 has dtype <U1"),
-        (lambda meta, a: a.update(theta_0=np.array([1, 2])), "finite real numbers"),
-        (lambda meta, a: a.update(theta_0=np.array([np.nan, 1.0])), "finite real numbers"),
-        (lambda meta, a: a.update(theta0_0=np.array([np.inf, 1.0])), "theta0 must hold arrays of finite"),
+        (
+            lambda meta, a: a.update(theta_0=np.array([1, 2])),
+            "finite arrays of float64; got an array of shape .* of int64",
+        ),
+        (lambda meta, a: a.update(w=np.ones(2, np.float32)), "dtype float32 after a solve in float64"),
+        (lambda meta, a: a.update(theta_0=np.array([np.nan, 1.0])), "theta must hold finite arrays"),
+        (lambda meta, a: a.update(theta0_0=np.array([np.inf, 1.0])), "theta0 must hold finite arrays"),
         (lambda meta, a: a.update(trace_value=np.ones(3)), r"trace_iteration has shape \(13,\), and \(3,\) is"),
         (lambda meta, a: a.update(trace_value=np.ones(0)), "trace has 0 entries"),
         (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
@@ -507,6 +511,9 @@ def test_results_and_problems_are_pickled_and_copied(name):
     for back in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
         again = xv.solve(back, theta0, over={"rate": BOX}, max_iter=3)
         assert again.value == fit.value
+    chunks = xv.RowChunks.cut(PROBLEM.data, PROBLEM.lower.y, rows=16)
+    for back in (pickle.loads(pickle.dumps(chunks)), copy.deepcopy(chunks)):
+        assert [y.size for _, y in back.source()] == [16, 16, 8]
 
 
 def batched(theta, data):

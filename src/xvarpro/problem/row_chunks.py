@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from xvarpro.core import checks, trees
@@ -108,12 +109,14 @@ class RowChunks(Struct):
             raise ProblemError(f"data and y must hold arrays with the same number of rows; got {listed}")
         total = next(iter(found.values()))
 
-        def source() -> Iterator[Any]:
-            for a in range(0, total, rows):
-                b = min(a + rows, total)
-                yield trees.unflatten(treedef, [x[a:b] if _has_rows(x) else x for x in leaves])
+        return cls(partial(_slices, treedef, leaves, total, rows), y if y_is_function else None)
 
-        return cls(source, y if y_is_function else None)
+
+def _slices(treedef: Any, leaves: list[Any], total: int, rows: int) -> Iterator[Any]:
+    """Trees of so many rows at a time; no closure, which could not be pickled."""
+    for a in range(0, total, rows):
+        b = min(a + rows, total)
+        yield trees.unflatten(treedef, [x[a:b] if _has_rows(x) else x for x in leaves])
 
 
 def _has_rows(x: Any) -> bool:

@@ -63,14 +63,14 @@ class Recipe:
         return stored | {name: encode(stored[name], name, arrays) for name in _TREES}
 
     @classmethod
-    def read(cls, stored: Any, arrays: ArrayFile, folder: str) -> Recipe:
-        """Inverse of `write`; a ProblemError says what is none of a recipe."""
+    def read(cls, stored: Any, arrays: ArrayFile, dtype: str, folder: str) -> Recipe:
+        """Inverse of `write`, of a solve in a dtype; a ProblemError says what is none of a recipe."""
         read = checked(stored, _FIELDS, "recipe") | {name: decode(stored[name], name, arrays) for name in _TREES}
         if not isinstance(read["algorithm"], Algorithm | Opaque):
             raise ProblemError(f"the algorithm of its recipe is {read['algorithm']!r:.80}")
         if not all(isinstance(x, str) for x in read["fingerprints"].values()):
             raise ProblemError("fingerprints of its recipe must be strings")
-        check_floats(read["theta0"], "theta0")
+        check_finite(read["theta0"], "theta0", dtype)
         return cls(**read, folder=folder)
 
 
@@ -80,11 +80,12 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def check_floats(tree: Tree, name: str) -> None:
-    """Refuse a tree from a file that holds anything but finite real arrays."""
+def check_finite(tree: Tree, name: str, dtype: str) -> None:
+    """Refuse a tree from a file that holds anything but finite arrays of the dtype."""
     for x in trees.leaves(tree):
-        if not (isinstance(x, np.ndarray) and x.dtype.kind == "f" and np.isfinite(x).all()):
-            raise ProblemError(f"{name} must hold arrays of finite real numbers; got {described(x)}")
+        if not (isinstance(x, np.ndarray) and x.dtype == dtype and np.isfinite(x).all()):
+            kind = f"{described(x)} of {x.dtype}" if isinstance(x, np.ndarray) else described(x)
+            raise ProblemError(f"{name} must hold finite arrays of {dtype}; got {kind}")
 
 
 def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:

@@ -23,7 +23,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import relocated
 from xvarpro.results.files import ArrayFile, reading, write_atomically
 from xvarpro.results.provenance import check as check_provenance
-from xvarpro.results.recipe import Recipe, check_floats
+from xvarpro.results.recipe import Recipe, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
 from xvarpro.results.trace import Trace
 
@@ -329,9 +329,10 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
     parts = {"theta": object, "recipe": dict, "status": str, "counts": dict, "verified": dict}
     meta = checked(meta, {"format": int, **parts, **_PLAIN}, "result")
     check_provenance(meta["provenance"])
-    recipe = Recipe.read(meta["recipe"], file, folder)
+    dtype = meta["provenance"]["dtype"]
+    recipe = Recipe.read(meta["recipe"], file, dtype, folder)
     theta = decode(meta["theta"], "theta", file)
-    check_floats(theta, "theta")
+    check_finite(theta, "theta", dtype)
     if _shapes(theta) != _shapes(recipe.theta0):
         raise ProblemError(f"theta has the shapes {_shapes(theta)}, and its start {_shapes(recipe.theta0)}")
     if meta["status"] not in Status.__members__:
@@ -344,8 +345,8 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
         raise ProblemError(f"its trace has {length} entries after {meta['n_iter']} iterations")
     trace = {name: file.array(f"trace_{name}", "fiu", (length,)) for name in _TRACE}
     w = file.array("w", "fc")
-    if w.ndim not in (1, 2):
-        raise ProblemError(f"w has shape {w.shape}")
+    if w.ndim not in (1, 2) or w.real.dtype != dtype:
+        raise ProblemError(f"w has shape {w.shape} and dtype {w.dtype} after a solve in {dtype}")
     return {
         **{name: meta[name] for name in _PLAIN},
         "theta": theta,
