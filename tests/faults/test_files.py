@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import io
 import json
 import multiprocessing
@@ -274,11 +275,11 @@ def test_a_truncated_or_overwritten_file_is_refused(count, fit, tmp_path):
 
 
 def remade(path, change):
-    """The file with its metadata and arrays changed by hand, and its checksums right."""
+    """The file with its metadata changed by hand, and its checksums right."""
     with np.load(path) as file:
         arrays = dict(file)
     meta = json.loads(str(arrays.pop("meta")))
-    meta = change(meta, arrays) or meta
+    change(meta)
     np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
 
 
@@ -308,6 +309,7 @@ MADE_UP = (
     99,
     10**400,
     1.5,
+    1e300,
     float("nan"),
     "x",
     "1e9",
@@ -360,12 +362,15 @@ def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
         (lambda meta, a: a.update(w=np.ones(2, np.float32)), "dtype float32 after a solve in float64"),
         (lambda meta, a: a.update(theta_0=np.array([np.nan, 1.0])), "theta must hold finite arrays"),
         (lambda meta, a: a.update(theta0_0=np.array([np.inf, 1.0])), "theta0 must hold finite arrays"),
-        (lambda meta, a: a.update(trace_value=np.ones(3)), r"trace_iteration has shape \(13,\), and \(3,\) is"),
-        (lambda meta, a: a.update(trace_value=np.ones(0)), "trace has 0 entries"),
+        (lambda meta, a: a.update(trace_value=np.ones(3)), r"trace_value has shape \(3,\), and \(13,\) is"),
+        (lambda meta, a: a.update(trace_iteration=np.ones(0)), "trace has 0 entries"),
         (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
         (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
         (lambda meta, a: meta["counts"].update(x=1), "counts must have the fields values"),
         (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
+        (lambda meta, a: meta.update(n_iter=10**400), "whole number of more than 64 bits"),
+        (lambda meta, a: meta["recipe"].update(scale=-1.0), "scale of its recipe must be >= 0; got -1"),
+        (lambda meta, a: meta["recipe"].update(problem="mine.py"), "a problem must be named .*; got 'mine.py'"),
         (lambda meta, a: meta.update(provenance={}), "provenance must have a backend"),
         (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
         (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
@@ -386,6 +391,14 @@ def test_made_up_content_is_refused_with_the_reason(change, message, fit, tmp_pa
     np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
     with pytest.raises(ProblemError, match=f"fit.npz is not a file that Result.save wrote.*{message}"):
         xv.Result.load(path)
+
+
+def test_a_long_trace_is_loaded(fit, tmp_path):
+    n = 10**5
+    trace = dataclasses.replace(fit.trace, **{f.name: np.zeros(n) for f in dataclasses.fields(fit.trace)})
+    long = dataclasses.replace(fit, trace=trace, n_iter=n - 1)
+    long.save(tmp_path / "fit.npz")
+    assert same(xv.Result.load(tmp_path / "fit.npz"), long)
 
 
 def test_metadata_without_end_is_refused(tmp_path):
@@ -409,6 +422,14 @@ def test_a_claim_of_a_gigabyte_takes_no_memory(fit, tmp_path):
         tracemalloc.stop()
     # arrays that the format has not are not looked at
     assert same(xv.Result.load(archive(path, members | {"zzz.npy": npy((2**40,)), "code.py": b"exit()"})), fit)
+
+
+def test_numbers_whose_squares_overflow_are_verified(fit, tmp_path):
+    """A float to the power of 2 raises where its product with itself is inf."""
+    path, problem = tmp_path / "fit.npz", xv.separable(model, PROBLEM.lower.y, data=PROBLEM.data, lam=1e-6)
+    fit.save(path)
+    remade(path, lambda meta: meta["verified"].update(condition=1e300) or meta["recipe"].update(tol=1e300))
+    assert "end" in {check.what for check in xv.verify(path, problem).checks}
 
 
 def test_folders_and_missing_files(tmp_path):

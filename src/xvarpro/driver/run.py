@@ -277,7 +277,7 @@ class Run:
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
         eps = float(np.finfo(prepared.dtype).eps)
         steps, slope, left = curvature(probe, scale, eps)
-        least = self.tol**2 * abs(value)
+        least = self.tol * self.tol * abs(value)  # tol**2 of a large float raises
         if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
             return None  # descent has not come to its end: what its gradients say is in doubt
         if not self.status.success and left <= max(rounding, least) and self._is_certified():

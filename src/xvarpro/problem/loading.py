@@ -23,6 +23,14 @@ class ProblemSpec(NamedTuple):
     over: Any = None
 
 
+def split_name(name: object) -> tuple[str, str]:
+    """Module or file, and function, that a name stands for; a ProblemError where it is none."""
+    where, _, function = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+    if not where or not function:
+        raise ProblemError(f"a problem must be named package.module:function or file.py:function; got {name!r}")
+    return where, function
+
+
 def relocated(name: str, folder: str, other: str) -> str:
     """A name whose file is looked up from `folder`, as a name that is looked up from another folder.
 
@@ -33,7 +41,7 @@ def relocated(name: str, folder: str, other: str) -> str:
     ProblemError
         It is no name of a function.
     """
-    where, function = _split(name)
+    where, function = split_name(name)
     path = os.path.join(folder, where)
     if where.endswith(".py") and not os.path.isabs(where) and os.path.isfile(path):
         return f"{os.path.relpath(path, other or os.curdir)}:{function}"
@@ -56,7 +64,7 @@ def load(name: str, folder: str = "") -> ProblemSpec:
     ProblemError
         The module, file or function does not exist, or the function returns something else.
     """
-    where, function = _split(name)
+    where, function = split_name(name)
     make = getattr(_module(os.path.join(folder, where) if where.endswith(".py") else where), function, None)
     if not callable(make):
         raise ProblemError(f"{where} has no function {function}")
@@ -67,13 +75,6 @@ def load(name: str, folder: str = "") -> ProblemSpec:
             f"xvarpro.bilevel; got {type(made).__name__}"
         )
     return ProblemSpec(*made)
-
-
-def _split(name: object) -> tuple[str, str]:
-    where, _, function = name.rpartition(":") if isinstance(name, str) else ("", "", "")
-    if not where or not function:
-        raise ProblemError(f"a problem must be named package.module:function or file.py:function; got {name!r}")
-    return where, function
 
 
 def _module(where: str) -> ModuleType:

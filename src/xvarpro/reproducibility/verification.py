@@ -274,7 +274,7 @@ class ResultChecker:
         if inexact := fit.verified.gradient_error + found.verified.gradient_error:
             gap += inexact * resolve(self.over, self.theta).diameter(tuple(trees.leaves(self.theta)))
         # the condition number enters a least-squares solution squared where the residual is not small
-        w = max(self.tolerance, GRADIENT * self.eps * condition**2)
+        w = max(self.tolerance, GRADIENT * self.eps * condition * condition)
         return [
             self._objective("objective", fit.value, found.value),
             _bounded("gap", f"{fit.gap:.3e} stored, {found.gap:.3e} found, difference", abs(found.gap - fit.gap), gap),

@@ -15,6 +15,7 @@ from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
+from xvarpro.problem.loading import split_name
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import ArrayFile
 from xvarpro.results.serialization import Opaque, checked, decode, encode
@@ -70,6 +71,10 @@ class Recipe:
             raise ProblemError(f"the algorithm of its recipe is {read['algorithm']!r:.80}")
         if not all(isinstance(x, str) for x in read["fingerprints"].values()):
             raise ProblemError("fingerprints of its recipe must be strings")
+        if read["problem"] is not None:
+            split_name(read["problem"])
+        if read["scale"] < 0:
+            raise ProblemError(f"scale of its recipe must be >= 0; got {read['scale']}")
         check_finite(read["theta0"], "theta0", dtype)
         return cls(**read, folder=folder)
 

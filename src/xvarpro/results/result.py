@@ -281,7 +281,7 @@ class Result:
         """
         name = os.fsdecode(path)
         with reading(path, "Result.save") as file:
-            meta = json.loads(file.text("meta"))
+            meta = json.loads(file.text("meta"), parse_int=_whole)
             written = meta["format"]
             found = cls(**_parsed(meta, file, os.path.dirname(name))) if written == FORMAT else None
         if found is None:
@@ -319,6 +319,12 @@ def joined(blocks: Iterable[Array]) -> Array:
     return parts[0] if len(parts) == 1 else trees.array_namespace(parts[0]).concat(parts, axis=1)
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > 19:
+        raise ProblemError(f"it holds {digits[:19]}..., a whole number of more than 64 bits")
+    return int(digits)
+
+
 def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
     named = zip(trees.paths(tree), trees.leaves(tree), strict=True)
     return {name: tuple(getattr(x, "shape", ())) for name, x in named}
@@ -340,10 +346,12 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
     status = Status[meta["status"]]
     if status.success and not all(math.isfinite(meta[name]) for name in ("value", "gap_A", "gap_B")):
         raise ProblemError(f"value and gap of a result that {status.name} must be finite")
-    length = len(file.array("trace_value", shape=(None,)))
+    first, *rest = _TRACE
+    trace = {first: file.array(f"trace_{first}", "fiu", (None,))}
+    length = len(trace[first])
     if not 1 <= length <= meta["n_iter"] + 1:
         raise ProblemError(f"its trace has {length} entries after {meta['n_iter']} iterations")
-    trace = {name: file.array(f"trace_{name}", "fiu", (length,)) for name in _TRACE}
+    trace |= {name: file.array(f"trace_{name}", "fiu", (length,)) for name in rest}
     w = file.array("w", "fc")
     if w.ndim not in (1, 2) or w.real.dtype != dtype:
         raise ProblemError(f"w has shape {w.shape} and dtype {w.dtype} after a solve in {dtype}")
