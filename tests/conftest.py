@@ -76,7 +76,7 @@ def plug(tmp_path, monkeypatch):
 # compared with NumPy by the conformance suite in any case.
 COMPILES_FOR_LONG = (
     "test_accuracy", "test_active_set", "test_algorithms", "test_combinators", "test_compression",
-    "test_constrained_weights", "test_errors", "test_faces",
+    "test_constrained_weights", "test_doubts", "test_errors", "test_faces",
     "test_fourier", "test_in_face", "test_krylov", "test_levels", "test_lower",
     "test_matrix_sets", "test_norms", "test_operators", "test_reduced", "test_reseed", "test_sets",
     "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
@@ -96,7 +96,7 @@ ASKED_BY_THE_SUITE = ("test_lower", "test_matrix_sets", "test_operators", "test_
 # Rows of a table of messages are no combinations: every one runs.
 ONE_IN = {
     "test_accuracy": 2, "test_active_set": 4, "test_algorithms": 3, "test_combinators": 2,
-    "test_constrained_weights": 3,
+    "test_constrained_weights": 3, "test_doubts": 2,
     "test_faces": 2, "test_fourier": 3, "test_in_face": 4, "test_krylov": 2,
     "test_many": 2, "test_matrix_sets": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
     "test_sets": 2, "test_stochastic": 2, "test_streamed": 2, "test_vector_sets": 2,

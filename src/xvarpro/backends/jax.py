@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,12 +18,16 @@ import numpy as np
 from jax import Array
 
 from xvarpro.backends.eager import EagerBackend
+from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
+
+_looking_up = threading.Lock()
+_started = os.getpid()
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
 
@@ -174,14 +179,14 @@ class JaxBackend(SuiteHooks, EagerBackend):
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""
         if not self.compiled:
             return fun
-        if key not in self._cache:
-            # only the outermost function takes options
-            options = None if self.inner else _options(self.reproducible, once) or None
-            self._cache[key] = jax.jit(fun, compiler_options=options)
+        # only the outermost function takes options
+        options = None if self.inner else _options(self.reproducible, once) or None
+        with _looking_up:  # it compiles when it is called, outside
+            found = self._cache.pop(key, None) or jax.jit(fun, compiler_options=options)
+            self._cache[key] = found  # the latest at the end
             if len(self._cache) > KEPT:
                 self._cache.popitem(last=False)
-        self._cache.move_to_end(key)
-        return self._cache[key]
+        return found
 
     def embedded(self) -> JaxBackend:
         """The backend inside a function that the caller compiles, differentiates or maps over a batch."""
@@ -247,6 +252,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
+        refuse_fork("JAX", _started)
         # per-thread and part of JAX's compilation key; the global flags stay as the caller has them
         x64 = jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64)
         with x64, jax.default_matmul_precision("highest"), _no_alarms():

@@ -8,6 +8,7 @@ import sys
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,9 @@ def installed(name: str) -> bool:
     return find_spec(_BUILT_IN[name].package) is not None if name in _BUILT_IN else name in _plugins()
 
 
-@cache
+_making = RLock()  # two threads that ask at once get one backend, with one cache of compiled functions
+
+
 def get(name: str) -> Backend:
     """The backend of that name, imported on first use.
 
@@ -73,6 +76,12 @@ def get(name: str) -> Backend:
     >>> list(xv.backends.get("numpy").devices())
     ['cpu']
     """
+    with _making:
+        return _made(name)
+
+
+@cache
+def _made(name: str) -> Backend:
     if name not in known():
         raise UnknownBackendError(f"unknown backend {name!r}: it must be one of {', '.join(known())}")
     if name not in _BUILT_IN:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
+from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, impure
 from xvarpro.backends.special import derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
@@ -26,6 +27,7 @@ from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
 _KINDS = ("cpu", "cuda")  # of devices
+_started = os.getpid()
 
 
 class TorchBackend(SuiteHooks, EagerBackend):
@@ -171,6 +173,8 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:
+        if torch.get_num_threads() > 1:
+            refuse_fork("PyTorch", _started, ", call torch.set_num_threads(1) in this one")
         precision = _full_precision() if torch.cuda.is_available() else nullcontext()
         held = _deterministic() if self.reproducible else nullcontext()
         with torch.inference_mode(False), torch.no_grad(), _no_autocast(), precision, held:

@@ -19,7 +19,7 @@ from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
 from xvarpro.sets._parameters import as_like, broadcasts, host_numbers
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import or_one, phase
+from xvarpro.sets.vectors import largest, or_one, phase
 
 
 class _Entrywise(Set):
@@ -223,8 +223,7 @@ class LinfBall(NormBall, _Entrywise):
         return 2 * self.radius * math.sqrt(like.shape[-1])
 
     def _size(self, x: Array) -> Array:
-        xp = namespace_of(x)
-        return xp.max(xp.abs(x), axis=-1)
+        return largest(namespace_of(x).abs(x), axis=-1)
 
     def _held(self, x: Array) -> Array:
         return negligible(self.radius - namespace_of(x).abs(x), self.radius)

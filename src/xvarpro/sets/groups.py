@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -23,7 +24,7 @@ from xvarpro.sets._grouping import (
 from xvarpro.sets._root_finding import root
 from xvarpro.sets._thresholds import onto_simplex, threshold
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import direction, norm, phase, scaled, vanishes
+from xvarpro.sets.vectors import direction, largest, norm, phase, scaled, vanishes
 
 
 @dataclass(frozen=True)
@@ -140,14 +141,13 @@ class GroupL1InfBall(_GroupBall):
 
     polytope = True
 
-    def _over(self, reduce: str, x: Array) -> Array:
+    def _over(self, reduce: Callable[..., Array], x: Array) -> Array:
         """``|x_G|_1`` or ``|x_G|_inf``, one per group."""
-        xp = namespace_of(x)
-        parts = [getattr(xp, reduce)(xp.abs(part), axis=-1) for part in split(self.groups, x)]
+        parts = [reduce(namespace_of(x).abs(part), axis=-1) for part in split(self.groups, x)]
         return by_group(self.groups, parts, x.shape[-1])
 
     def lmo(self, g: Array) -> Array:
-        return self._in_best_group(self._over("sum", scaled(g)[0]), phase(g))
+        return self._in_best_group(self._over(namespace_of(g).sum, scaled(g)[0]), phase(g))
 
     def project(self, x: Array) -> Array:
         # twice: what is far away comes back with the rounding of where it was
@@ -178,7 +178,7 @@ class GroupL1InfBall(_GroupBall):
             value = xp.sum(by_group(self.groups, heights, n), axis=-1, keepdims=True) - self.radius
             return value, -xp.sum(by_group(self.groups, rates, n), axis=-1, keepdims=True)
 
-        high = xp.max(self._over("sum", x), axis=-1, keepdims=True)
+        high = xp.max(self._over(xp.sum, x), axis=-1, keepdims=True)
         near = eps * self.radius
         loss = root(surplus, xp.zeros_like(high), high, 0.5 * high, close=near, near=near)
         heights = by_entry(self.groups, by_group(self.groups, cuts(loss), n), n)
@@ -189,4 +189,4 @@ class GroupL1InfBall(_GroupBall):
         return 2 * self.radius * math.sqrt(max(entries for _, entries in plan.sizes))
 
     def _size(self, x: Array) -> Array:
-        return namespace_of(x).sum(self._over("max", x), axis=-1)
+        return namespace_of(x).sum(self._over(largest, x), axis=-1)

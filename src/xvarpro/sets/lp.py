@@ -66,8 +66,10 @@ class LpBall(NormBall):
     def lmo(self, g: Array) -> Array:
         xp, unit = namespace_of(g), scaled(g)[0]
         size = xp.abs(unit)
-        length = xp.sum(size ** (self.p / (self.p - 1)), axis=-1, keepdims=True) ** (1 / self.p)
-        return -self.radius * phase(unit) * size ** (1 / (self.p - 1)) / or_one(length)
+        # no root of 0 is taken: it has no derivative
+        length = or_one(xp.sum(size ** (self.p / (self.p - 1)), axis=-1, keepdims=True)) ** (1 / self.p)
+        share = xp.where(size == 0, size, or_one(size) ** (1 / (self.p - 1)))
+        return -self.radius * phase(unit) * share / length
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)

@@ -18,6 +18,7 @@ from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.simplex import Simplex
+from xvarpro.sets.vectors import largest
 
 
 class _Blockwise(Set):
@@ -39,12 +40,11 @@ class _Blockwise(Set):
     def _by_block(self, method: str, *arrays: Array) -> Array:
         return self._whole(self._each(method, *arrays))
 
-    def _reduced(self, reduce: str, method: str, *arrays: Array) -> Array:
-        """One number per point from one per vector."""
+    def _numbers(self, method: str, *arrays: Array) -> Array:
+        """One number per vector, those of a point along the last axis."""
         blocks, batch = [self._blocks(x) for x in arrays], arrays[0].ndim - self.event_ndim
         numbers = [_by_point(row[0][0], method, batch, *(x for _, x in row)) for row in zip(*blocks, strict=True)]
-        xp = namespace_of(*arrays)
-        return getattr(xp, reduce)(xp.concat(numbers, axis=-1), axis=-1)
+        return namespace_of(*arrays).concat(numbers, axis=-1)
 
     def lmo(self, g: Array) -> Array:
         return self._by_block("lmo", g)
@@ -63,7 +63,7 @@ class _Blockwise(Set):
         return sum(x.shape[-2] * C.diameter(x[..., 0, :]) ** 2 for C, x in blocks) ** 0.5
 
     def violation(self, x: Array) -> Array:
-        return self._reduced("max", "violation", x)
+        return largest(self._numbers("violation", x), axis=-1)
 
     def center(self, like: Array) -> Array:
         return self._by_block("center", like)
@@ -75,7 +75,7 @@ class _Blockwise(Set):
         return self._by_block("tangent", d, x)
 
     def reach(self, d: Array, x: Array) -> Array:
-        return self._reduced("min", "reach", d, x)
+        return namespace_of(x).min(self._numbers("reach", d, x), axis=-1)
 
     def slide(self, d: Array, x: Array) -> Array:
         return self._by_block("slide", d, x)

@@ -13,7 +13,7 @@ from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import real_dtype
+from xvarpro.sets.vectors import largest, real_dtype
 
 if TYPE_CHECKING:
     from xvarpro.objective.interface import LowerError
@@ -162,7 +162,7 @@ class Region(Struct):
         worst = _zero(theta)
         for i, C in self.constrained:
             xp = namespace_of(theta[i])
-            worst = xp.maximum(worst, xp.max(C.violation(event(C, theta[i]))))
+            worst = xp.maximum(worst, largest(C.violation(event(C, theta[i]))))
         return worst
 
     def diameter(self, theta: Leaves) -> float:

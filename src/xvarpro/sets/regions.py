@@ -11,7 +11,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
-from xvarpro.sets.vectors import or_one
+from xvarpro.sets.vectors import largest, or_one
 
 
 class Direction(NamedTuple):
@@ -134,7 +134,7 @@ class Regions(Struct):
         worst, leaves = xp.zeros((), dtype=x.dtype, device=device(x)), self.split(x)
         for i, C in self.region.constrained:
             if x.shape[0]:
-                worst = xp.maximum(worst, xp.max(C.violation(self._event(C, leaves[i], i))))
+                worst = xp.maximum(worst, largest(C.violation(self._event(C, leaves[i], i))))
         return worst
 
 

@@ -14,7 +14,7 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._isotonic import isotonic
 from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import divisor, excess, phase, positive_part, scaled
+from xvarpro.sets.vectors import divisor, excess, largest, phase, positive_part, scaled
 
 
 @final
@@ -73,7 +73,7 @@ class OrderedBox(Set):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        ends = xp.maximum(self.lower - xp.min(x, axis=-1), xp.max(x, axis=-1) - self.upper)
+        ends = xp.maximum(self.lower + largest(-x, axis=-1), largest(x, axis=-1) - self.upper)
         worst = positive_part(ends)
         if x.shape[-1] > 1:
             worst = xp.maximum(worst, xp.max(x[..., :-1] - x[..., 1:], axis=-1))

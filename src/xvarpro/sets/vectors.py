@@ -45,8 +45,9 @@ def unit(x: Array, axis: int = -1) -> tuple[Array, Array]:
     xp = namespace_of(x)
     y, scale = scaled(x, axis)
     square = xp.real(y) ** 2 + xp.imag(y) ** 2 if is_complex(x) else y * y
-    length = xp.sqrt(xp.sum(square, axis=axis, keepdims=True))
-    return y / or_one(length), scale * length
+    # its root has a derivative where x is 0: `scale` is the factor that is 0
+    length = xp.sqrt(or_one(xp.sum(square, axis=axis, keepdims=True)))
+    return y / length, scale * length
 
 
 def norm(x: Array) -> Array:
@@ -66,6 +67,13 @@ def scaled(x: Array, axis: int = -1) -> tuple[Array, Array]:
         return x, xp.sum(xp.abs(x), axis=axis, keepdims=True)
     scale = xp.max(xp.abs(x), axis=axis, keepdims=True)
     return x / or_one(scale), scale
+
+
+def largest(x: Array, axis: int | None = None) -> Array:
+    """The largest entry, NaN where one is NaN: `max` of 4,096 or more loses it in XLA on a CPU."""
+    xp = namespace_of(x)
+    top = xp.max(x, axis=axis)
+    return xp.where(xp.any(xp.isnan(x), axis=axis), xp.full_like(top, xp.nan), top)
 
 
 def or_one(size: Array) -> Array:
