@@ -439,6 +439,40 @@ def test_folders_and_missing_files(tmp_path):
         xv.Result.load(tmp_path / "none.npz")
 
 
+@COUNTS
+def test_a_damaged_checkpoint_is_refused_or_changes_nothing(count, tmp_path):
+    path, random, seen = tmp_path / "run.npz", rng(count), Counter()
+    options = {"over": BOX, "algorithm": xv.algorithms.cr_varpro(), "tol": 0.0}
+    whole = xv.solve(PROBLEM, START, **options, max_iter=9)
+    xv.solve(PROBLEM, START, **options, max_iter=6, checkpoint=path, checkpoint_every=1)
+    content = path.read_bytes()
+
+    def resumed(exact=True):
+        try:
+            fit = xv.solve(PROBLEM, START, **options, max_iter=9, resume=path)
+        except ProblemError:
+            return "refused"
+        equal = np.array_equal if exact else np.allclose  # another stride is another order of a sum
+        return "same" if equal(fit.theta, whole.theta) and equal(fit.value, whole.value) else "another"
+
+    assert resumed() == "same"
+    for _ in range(count // 4):
+        damaged = bytearray(content)
+        damaged[random.integers(len(content))] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        seen[resumed()] += 1
+    path.write_bytes(content)
+    with np.load(path) as file:
+        arrays = dict(file)
+    meta = json.loads(str(arrays.pop("meta")))
+    cases = [(at, value) for at in places(meta) for value in MADE_UP if at or value is not ...]
+    for at, value in cases[:: max(1, 10_000 // count)]:
+        np.savez(path, meta=np.array(json.dumps(put(meta, at, value))), **arrays)
+        seen[resumed(exact=False)] += 1
+    assert seen["another"] == 0
+    assert seen["refused"] > count / 4
+
+
 # -- code that a file names --------------------------------------------------------------------------------------------
 
 MINE = """

@@ -14,6 +14,7 @@ import numpy as np
 from xvarpro._version import __version__
 from xvarpro.backends import is_deterministic
 from xvarpro.core import trees
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Tree
 from xvarpro.driver.record import RECORD, WORK
@@ -185,12 +186,19 @@ def _shape(x: Any) -> tuple[Any, ...]:
 
 def _array(x: np.ndarray, kind: str, strides: list[int], run: Run) -> Any:
     """A leaf as it was, with the layout that it had."""
+    if kind != "array" and (x.ndim or kind not in (x.dtype.name, "bool", "int", "float")):
+        raise ProblemError(f"the state of a checkpoint holds a {kind} where its file has {described(x)}")
     if kind != "array":
         return x[()] if kind == x.dtype.name else x.item()
-    span = [s * (n - 1) for s, n in zip(strides, x.shape, strict=True)] if x.size else []
-    low, high = sum(min(s, 0) for s in span), sum(max(s, 0) for s in span)
-    memory = np.empty(high - low + x.itemsize + _ALIGNED, np.uint8)
-    start = -memory.ctypes.data % _ALIGNED - low
-    out = np.ndarray(x.shape, x.dtype, memory, start, strides)
+    try:
+        span = [s * (n - 1) for s, n in zip(strides, x.shape, strict=True)] if x.size else []
+        low, high = sum(min(s, 0) for s in span), sum(max(s, 0) for s in span)
+        memory = np.empty(high - low + x.itemsize + _ALIGNED, np.uint8)
+        start = -memory.ctypes.data % _ALIGNED - low
+        out = np.ndarray(x.shape, x.dtype, memory, start, strides)
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise ProblemError(f"{described(x)} in a checkpoint cannot have the strides {strides}: {error}") from error
     out[...] = x
+    if not np.array_equal(out, x, equal_nan=True):  # entries share memory
+        raise ProblemError(f"{described(x)} in a checkpoint cannot have the strides {strides}")
     return run.prepared.backend.asarray(out, device=run.prepared.device)
