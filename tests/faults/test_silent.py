@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, contextmanager
 
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -256,3 +258,185 @@ def test_data_that_a_callback_changes_is_an_error():
 
     with pytest.raises(ModelError, match=r"got another lower\.y after it"):
         xv.solve(stated(y), START, over=BOX, callback=callback)
+
+
+# -- what counts as an array -------------------------------------------------------------------------------------------
+
+# Stand-ins offer what the libraries do to NumPy: `__array__`, and which of dtype, units and todense their classes have.
+
+
+class Column:
+    """A column of a table: pandas.Series, polars.Series, xarray.DataArray."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    dtype = property(lambda self: self.values.dtype)
+
+
+class Table:
+    """pandas.DataFrame, polars.DataFrame, xarray.Dataset: no dtype of its own."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+class Measured(Column):
+    """pint.Quantity, which converts with a warning."""
+
+    units = "m"
+
+
+class MeasuredArray(np.ndarray):
+    """astropy.units.Quantity, unyt_array."""
+
+    unit = "m"
+
+
+class Sparse(Column):
+    """sparse.COO, which does not convert by itself."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("cannot convert a sparse array")
+
+    def todense(self):
+        return self.values
+
+
+class Broken(Column):
+    def __array__(self, dtype=None, copy=None):
+        raise KeyError("no values")
+
+
+PLACES = {
+    "y": lambda make, backend: solved(make(Y), backend=backend),
+    "weights": lambda make, backend: solved(weights=make(np.ones(50)), backend=backend),
+    "Omega": lambda make, backend: solved(Omega=make(np.eye(2)), backend=backend),
+    "theta": lambda make, backend: solved(theta0=make(START), backend=backend),
+    "data['t']": lambda make, backend: solved(t=make(T), backend=backend),
+}
+FORMS = {
+    "column": Column,
+    "memoryview": memoryview,
+    "no entry masked": np.ma.masked_array,
+    "read-only, backwards": lambda x: np.broadcast_to(x, (1, *x.shape))[0][::-1][::-1],
+}
+LISTS = {
+    "list": lambda x: x.tolist(),
+    "tuple": lambda x: tuple(x.tolist()),
+    "of NumPy's numbers": lambda x: list(x) if x.ndim == 1 else [list(row) for row in x],
+}
+CONVERTED = [(name, form) for name in PLACES for form in {**FORMS, **LISTS} if name[0] != "d" or form in FORMS]
+
+
+@pytest.mark.parametrize(("place", "form"), CONVERTED)
+def test_what_is_an_array_in_another_form_is_one(place, form):
+    found = PLACES[place]({**FORMS, **LISTS}[form], "numpy")
+    plain = PLACES[place](np.asarray, "numpy")
+    assert type(found.theta) is np.ndarray
+    np.testing.assert_array_equal(found.theta, plain.theta)
+    assert found.recipe.fingerprints == plain.recipe.fingerprints
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_columns_go_to_every_framework(backend):
+    value = xv.value_and_gradient(stated(Column(Y), Column(T)), Column(START), backend)[0]
+    assert value == xv.value_and_gradient(stated(), START, backend)[0]
+
+
+NO_ARRAYS = {
+    "masked": (lambda x: np.ma.masked_array(x, x == x.flat[1]), r"without masked entries.*~x\.mask"),
+    "table": (Table, "which is a table"),
+    "with units": (Measured, "which has units"),
+    "array with units": (lambda x: x.view(MeasuredArray), "which has units"),
+    "sparse": (Sparse, "which is sparse"),
+    "sparse of SciPy": (lambda x: scipy.sparse.csr_array(np.atleast_2d(x)), "which is sparse"),
+    "broken": (Broken, "cannot be read as one"),
+}
+NO_NUMBERS = {
+    "objects": lambda x: x.astype(object),
+    "dates": lambda x: np.arange(x.size).reshape(x.shape).astype("datetime64[s]"),
+    "differences of dates": lambda x: np.arange(x.size).reshape(x.shape).astype("timedelta64[s]"),
+    "texts": lambda x: x.astype(str),
+    "bytes": lambda x: x.astype("S9"),
+    "structures": lambda x: np.zeros(x.shape, dtype=[("a", float)]),
+    "column of texts": lambda x: Column(x.astype(str)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", NO_ARRAYS)
+def test_what_is_no_array_of_numbers_is_refused_by_name(place, kind):
+    make, message = NO_ARRAYS[kind]
+    with pytest.raises(ProblemError, match=f"^{re.escape(place)} must be .*{message}"):
+        PLACES[place](make, "numpy")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("place", [name for name in PLACES if name[0] != "d"])
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_what_holds_no_numbers_is_refused_by_name(place, kind, backend):
+    with pytest.raises(ProblemError, match=f"^{place} must "):
+        PLACES[place](NO_NUMBERS[kind], backend)
+
+
+@pytest.mark.parametrize("y", [[[1.0, 2.0], [3.0]], ["a", "b"], [1.0, None], [object()], [[]] * 3 + [1.0]])
+def test_lists_of_something_else_are_refused(y):
+    with pytest.raises(ProblemError, match="y given as a list must hold"):
+        stated(y)
+
+
+def test_lists_in_a_tree_of_parameters_are_leaves():
+    def model(theta, data):
+        return M(theta["rates"], data) * theta["scale"]
+
+    theta0 = {"rates": [0.5, 8.0], "scale": 1.0}
+    found = xv.solve(stated(model=model), theta0, over={"rates": BOX, "scale": xv.sets.Box(1.0, 1.0)})
+    assert found.theta["rates"].shape == (2,)
+    np.testing.assert_allclose(found.theta["rates"], [1.0, 5.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_data_may_hold_anything(kind):
+    extra = NO_NUMBERS[kind](START)
+
+    def model(theta, data):
+        assert data["name"] == "x"
+        return M(theta, data) * len(data["extra"].dtype.name) ** 0
+
+    found = xv.solve(xv.separable(model, Y, data={"t": T, "extra": extra, "name": "x"}, lam=1e-9), START, over=BOX)
+    assert found.success
+
+
+def test_data_without_numbers_are_named_where_they_cannot_go():
+    data = {"t": T, "when": np.arange(50).astype("datetime64[s]")}
+    with pytest.raises(ProblemError, match=r"data\['when'\] must hold numbers on torch; got dtype datetime64"):
+        xv.solve(xv.separable(M, Y, data=data), START, over=BOX, backend="torch")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_data_have_fingerprints(dtype):
+    y = torch.tensor(Y).to(dtype)
+    found = solved(y, theta0=torch.tensor(START))
+    y[3] += 1.0
+    assert found.recipe.fingerprints != solved(y, theta0=torch.tensor(START)).recipe.fingerprints
+
+
+def test_masked_bounds_and_chunks_are_refused():
+    masked = np.ma.masked_array([10.0, 10.0], [False, True])
+    with pytest.raises(ProblemError, match="without masked entries"):
+        solved(over=xv.sets.Box(0.0, masked))
+    rows = [({"t": np.ma.masked_array(T, T > 1.0)}, Y)]
+    for source in (rows, lambda: iter(rows)):
+        with pytest.raises(ProblemError, match=r"\['t'\].* must be an array without masked entries"):
+            xv.solve(xv.separable(M, xv.RowChunks(source)), START, over=BOX)
+    columns = [np.ma.masked_array(MANY, MANY > 3.0)]
+    for source in (columns, lambda: iter(columns)):
+        with pytest.raises(ProblemError, match=r"y.* must be an array without masked entries"):
+            solved(xv.ColumnChunks(source))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,9 @@ import numpy as np
 from xvarpro.backends import of, owner
 from xvarpro.backends.interface import Backend
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import dtype_name, is_array
 from xvarpro.core.struct import Array
-from xvarpro.errors import ExchangeError, UnsupportedDtypeError, UnsupportedError
+from xvarpro.errors import ExchangeError, ProblemError, UnsupportedDtypeError, UnsupportedError
 
 SMALL = 2**20  # entries from which on an operation of NumPy's takes longer than to compile another framework's
 
@@ -52,6 +53,60 @@ def address(x: Array) -> int | None:
     except (AttributeError, BufferError, RuntimeError, TypeError):
         return None
     return host.__array_interface__["data"][0]
+
+
+def as_array(x: Any, name: str) -> Any:
+    """`x` as an array where it is one of numbers in another form, as a column of a table; anything else as it is.
+
+    Raises
+    ------
+    ProblemError
+        It holds more than an array of numbers can say: masks, units, places of entries, columns of names.
+    """
+    kind = type(x)
+    if kind is np.ndarray or not (hasattr(kind, "__array__") or hasattr(kind, "toarray") or isinstance(x, _BUFFERS)):
+        return x
+    what = f"got a {kind.__module__}.{kind.__qualname__}"
+    if hasattr(kind, "toarray") or hasattr(kind, "todense"):
+        raise ProblemError(
+            f"{name} must be a dense array; {what}, which is sparse. Pass x.toarray() or x.todense(), or the places "
+            "and values of its entries, from which M can make an xv.operators.Sparse"
+        )
+    if any(hasattr(kind, unit) and getattr(x, unit) is not None for unit in ("unit", "units")):
+        raise ProblemError(
+            f"{name} must be an array of plain numbers; {what}, which has units. Pass its numbers in the units of the "
+            "model, such as x.magnitude or x.value"
+        )
+    if np.ma.is_masked(x) or hasattr(kind, "get_mask"):
+        raise ProblemError(
+            f"{name} must be an array without masked entries; {what}, whose mask would be lost. Leave them out, or "
+            "pass x.data with weights=~x.mask where it is a target"
+        )
+    if is_array(x):
+        return np.asarray(x) if isinstance(x, np.ma.MaskedArray) else x
+    if hasattr(kind, "__array__") and not hasattr(kind, "dtype"):
+        raise ProblemError(f"{name} must be an array; {what}, which is a table. Pass its columns, such as x['name']")
+    try:
+        found = np.asarray(x)
+    except Exception as error:  # each library raises what it likes
+        raise ProblemError(f"{name} must be an array; {what}, which cannot be read as one: {error}") from error
+    return found if found.dtype.kind in "biufc" else x
+
+
+_BUFFERS = array.array | memoryview
+
+
+def numbers(x: Any, name: str) -> Any:
+    """`as_array`, also of a list of numbers or of lists of them."""
+    if not isinstance(x, list | tuple):
+        return as_array(x, name)
+    try:
+        found = np.asarray(x)
+    except ValueError:  # of lists of different lengths
+        found = np.asarray(None)
+    if found.dtype.kind not in "biufc":
+        raise ProblemError(f"{name} given as a list must hold numbers, or lists of them of one length; got {x!r:.80}")
+    return found
 
 
 def check_dense(x: Array, name: str) -> None:

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -70,21 +71,37 @@ def paths(tree: Tree, root: str = "theta") -> list[str]:
     return [a.codify(root) for a in optree.tree_accessors(tree, namespace=NAMESPACE)]
 
 
-def named(tree: Tree, root: str = "theta") -> tuple[list[Any], list[str], Any]:
+def named(tree: Tree, root: str = "theta", lists: bool = False) -> tuple[list[Any], list[str], Any]:
     """Leaves of a tree of the user's, how they would write each, and the structure.
+
+    With `lists`, those of numbers are arrays: ``[0.5, 8.0]`` is one leaf.
 
     Raises
     ------
     ProblemError
-        The tree has no end.
+        The tree has no end, or a list holds lists of different lengths.
     """
     try:
+        tree = optree.tree_map(_as_array, tree, is_leaf=_is_numbers, namespace=NAMESPACE) if lists else tree
         found, treedef = flatten(tree)
         return found, paths(tree, root), treedef
     except RecursionError:
         raise ProblemError(
             f"{root} must be a tree of arrays; got a {type(tree).__name__} that contains itself or is too deep"
         ) from None
+    except ValueError as error:
+        raise ProblemError(f"{root} must hold lists of one length where they are numbers; got {tree!r:.80}") from error
+
+
+def _is_numbers(x: Any) -> bool:
+    """Whether `x` is a list or a tuple of numbers, or of such lists."""
+    if type(x) not in (list, tuple):
+        return False
+    return bool(x) and all((isinstance(e, Real) and not isinstance(e, bool)) or _is_numbers(e) for e in x)
+
+
+def _as_array(x: Any) -> Any:
+    return np.asarray(x, dtype=np.float64) if _is_numbers(x) else x
 
 
 class _Identity:

@@ -56,8 +56,10 @@ def destination(
     theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
 ) -> Destination:
     """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
-    leaves, names, treedef = trees.named(theta0)
-    leaves = [np.asarray(x) if isinstance(x, float) else x for x in leaves]
+    leaves, names, treedef = trees.named(theta0, lists=True)
+    leaves = [
+        np.asarray(x) if isinstance(x, float) else exchange.as_array(x, n) for x, n in zip(leaves, names, strict=True)
+    ]
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
     if not (backend is None or isinstance(backend, str | Backend)):
@@ -92,7 +94,7 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
     owners: dict[str, str] = {}
     for x, name in zip(leaves, names, strict=True):
         owner = backends.of(x)
-        if owner is None:
+        if owner is None or not trees.is_array(x):
             raise ProblemError(f"{name} must be an array or a float; got {type(x).__name__}")
         exchange.check_dense(x, name)
         owners.setdefault(owner.name, name)

@@ -21,6 +21,7 @@ from xvarpro.problem.row_chunks import RowChunks, Stream
 
 FLOATS = {"float32": "complex64", "float64": "complex128"}
 # of a real number, or of each part of a complex one
+NUMBERS = ("bool", "int", "uint", "float", "bfloat", "complex")  # dtypes without their sizes
 BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "complex64": 32, "float64": 64, "complex128": 64}
 
 
@@ -57,8 +58,11 @@ class Transfer:
 
     def cast(self, x: Array, name: str, real: bool = False) -> Array:
         """Move in the dtype of the work; integers and booleans keep theirs unless they are `real` numbers."""
+        x = exchange.as_array(x, name)
         exchange.check_dense(x, name)
         kind = dtype_name(x)
+        if kind.rstrip("0123456789") not in NUMBERS:
+            return self._not_numbers(x, name, real)
         if kind not in BITS:
             return self._move(x, self.dtype if real else None)
         want = self._work_dtype(x)
@@ -70,8 +74,16 @@ class Transfer:
             )
         return self._move(x, want)
 
+    def _not_numbers(self, x: Array, name: str, real: bool) -> Array:
+        """Dates, texts and objects: part of `data` as they are where its framework has them, else refused."""
+        source = backends.of(x)
+        if real or source is None or source.name != self.to.name:
+            raise ProblemError(f"{name} must hold numbers on {self.to.name}; got dtype {x.dtype}. Convert it to floats")
+        return x
+
     def plain(self, x: Array) -> Array:
-        """Move in the dtype of the work, without any check."""
+        """Move in the dtype of the work; masks and units are the only ones to be refused."""
+        x = exchange.as_array(x, "an array of a set")
         return self._move(x, self._work_dtype(x))
 
     def theta(self, leaves: list[Array], names: list[str]) -> Leaves:
@@ -88,7 +100,8 @@ class Transfer:
     def problem(self, problem: Problem) -> Problem:
         """The problem with arrays of the backend, targets of shape (m, k), and residual weights (m, 1) or (m, k)."""
         leaves, names, treedef = trees.named(problem.data, "data")
-        data = [self(x, name) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]
+        arrays = map(exchange.as_array, leaves, names)
+        data = [self(x, name) if trees.is_array(x) else x for x, name in zip(arrays, names, strict=True)]
         return replace(
             problem,
             lower=self._level(problem.lower, "" if problem.is_separable else "lower."),

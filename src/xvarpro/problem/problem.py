@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
+from xvarpro.backends import exchange
 from xvarpro.core import checks
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
@@ -33,7 +34,7 @@ class Level(Struct):
     M : callable
         ``M(theta, data)`` -> design, an array of shape (m, n) or one of `xvarpro.operators`, written with
         ``xp = xv.array_namespace(theta)``.
-    y : array, list of arrays, callable, ColumnChunks or RowChunks
+    y : array, list, callable, ColumnChunks or RowChunks
         Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other; or
         ``y(theta, data)``; or `ColumnChunks` of columns; or `RowChunks`, whose chunks bring their own data for M.
     lam : float or callable
@@ -62,8 +63,9 @@ class Level(Struct):
     def __post_init__(self) -> None:
         if not callable(self.M):
             raise ProblemError(f"M must be a function M(theta, data) -> design; got {type(self.M).__name__}")
-        if isinstance(self.y, list | tuple):
-            object.__setattr__(self, "y", _concatenated(self.y))
+        object.__setattr__(self, "y", _joined(self.y))
+        for name in ("weights", "Omega"):
+            object.__setattr__(self, name, exchange.numbers(getattr(self, name), name))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks)):
             raise ProblemError(
                 "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
@@ -281,11 +283,16 @@ def bilevel(
     return Problem(lower, upper, R, mu, data, compress)
 
 
-def _concatenated(parts: Sequence[Array]) -> Array:
-    """Several data sets as one target."""
+def _joined(y: Any) -> Any:
+    """A target as an array, if it is given as numbers in another form or as several data sets."""
+    if not isinstance(y, list | tuple):
+        return exchange.as_array(y, "y")
+    parts = [exchange.as_array(x, f"y[{i}]") for i, x in enumerate(y)]
+    if parts and not any(is_array(x) and x.ndim for x in parts):
+        return exchange.numbers(y, "y")
     if not parts or not all(is_array(y) for y in parts) or len({y.shape[1:] for y in parts}) > 1:
         raise ProblemError(
             "y given as a list must hold arrays with the same number of columns; "
             f"got {type(parts).__name__} of {', '.join(map(checks.described, parts)) or 'nothing'}"
         )
-    return array_namespace(*parts).concat(list(parts))
+    return array_namespace(*parts).concat(parts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, final
 
+from xvarpro.backends import exchange
 from xvarpro.core import checks, trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Struct, Tree
@@ -214,11 +215,9 @@ class Stream:
         data, y = self._split(item, i)
         self._check(data, y, i)
         leaves, treedef = trees.flatten(data)
-        paths = trees.paths(data, f"{self.name}data")
-        moved = [
-            move(x, f"{path}, chunk {i},", False) if trees.is_array(x) else x
-            for x, path in zip(leaves, paths, strict=True)
-        ]
+        names = [f"{path}, chunk {i}," for path in trees.paths(data, f"{self.name}data")]
+        arrays = map(exchange.as_array, leaves, names)
+        moved = [move(x, name, False) if trees.is_array(x) else x for x, name in zip(arrays, names, strict=True)]
         return Chunk(trees.unflatten(treedef, moved), None if y is None else move(y, f"{self.name}y, chunk {i},", True))
 
     def _split(self, item: Any, i: int) -> tuple[Tree, Array | None]:
@@ -226,7 +225,7 @@ class Stream:
             return item, None
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise ProblemError(f"{self.name}chunk {i} must be a pair (data, y); got {checks.described(item)}")
-        data, y = item
+        data, y = item[0], exchange.as_array(item[1], f"{self.name}y, chunk {i},")
         if not (trees.is_array(y) and y.ndim in (1, 2)):
             raise ProblemError(
                 f"{self.name}chunk {i}: y must be an array of shape (rows,) or (rows, k); got {checks.described(y)}"

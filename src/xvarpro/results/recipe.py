@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import to_numpy
+from xvarpro.backends import exchange, owner, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.checks import described
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import split_name
@@ -111,11 +112,9 @@ def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:
 
 def hashes(tree: Tree, root: str) -> dict[str, str]:
     """Hashes of the arrays, numbers and strings of a tree, by name."""
-    found = zip(trees.paths(tree, root), trees.leaves(tree), strict=True)
-    hashed = (
-        (name.lstrip("."), x) for name, x in found if trees.is_array(x) or isinstance(x, bool | int | float | str)
-    )
-    return {name: _hash(x) for name, x in hashed}
+    names = [name.lstrip(".") for name in trees.paths(tree, root)]
+    found = zip(names, trees.leaves(tree), strict=True)
+    return {name: hashed for name, x in found if (hashed := _hash(exchange.as_array(x, name)))}
 
 
 def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
@@ -124,10 +123,18 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
 
 
 def _hash(x: object) -> str:
+    """Hash of the bits; empty for what has none: functions, and arrays of objects or of what NumPy cannot hold."""
     if not trees.is_array(x):
-        return hashlib.sha256(repr(x).encode()).hexdigest()[:32]
-    host = np.ascontiguousarray(to_numpy(x))
+        return hashlib.sha256(repr(x).encode()).hexdigest()[:32] if isinstance(x, bool | int | float | str) else ""
+    kind = dtype_name(x)
+    try:
+        host = to_numpy(owner(x).asarray(x, dtype="float32") if kind == "bfloat16" else x)
+    except TypeError:
+        return ""
+    if host.dtype.hasobject:
+        return ""
+    host = np.ascontiguousarray(host)
     host = host if host.dtype.isnative and np.little_endian else host.astype(host.dtype.newbyteorder("<"))
-    found = hashlib.sha256(f"{host.dtype.name} {tuple(x.shape)}".encode())
+    found = hashlib.sha256(f"{kind} {tuple(x.shape)}".encode())
     found.update(host.view(np.uint8).data)
     return found.hexdigest()[:32]
