@@ -158,7 +158,7 @@ def test_numpy_numbers_are_weights():
     ("make", "message"),
     [
         (lambda: xv.separable(np.ones((3, 2)), SIGNAL), r"M must be a function M\(theta, data\).*got ndarray"),
-        (lambda: xv.separable(decays, [1.0, 2.0]), r"y given as a list must hold arrays.*got list"),
+        (lambda: xv.separable(decays, [np.ones(2), 2.0]), r"y given as a list must hold arrays.*got list"),
         (
             lambda: xv.separable(decays, np.ones((2, 3, 4, 5))),
             r"y must have shape \(m,\) or \(m, k\); got \(2, 3, 4, 5\)",
