@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -42,37 +42,64 @@ NO_EXPERIMENTS = (
     f'[project.entry-points."{GROUP}"] NAME = "package.module:function"'
 )
 
+
+class Program(TyperGroup):
+    """The whole command line: a user's mistake ends in one line and exit status 2, any other error in its traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
+        try:
+            if "--version" in (sys.argv[1:] if args is None else args):
+                print(f"xvarpro {__version__}")
+                raise SystemExit
+            with _sigterm_exits():
+                return super().main(args, *rest, **kwargs)
+        except XvarproError as error:
+            _end(str(error))
+        except ImportError as error:
+            name = (error.name or "").partition(".")[0]
+            missing = _OPTIONAL.get(name)
+            _end(f"{missing} is not installed: pip install {missing}" if missing else str(error))
+        except BrokenPipeError:  # the reader has seen enough
+            _end()
+        except OSError as error:
+            _end(f"{error.strerror}: {error.filename}" if error.filename else error.strerror or str(error))
+        finally:
+            _flush()
+
+
 app = typer.Typer(
-    help="Constrained variable projection on NumPy, CuPy, PyTorch or JAX.",
+    cls=Program,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    raise typer.Exit(2)
+@app.callback()
+def _program(
+    version: Annotated[bool, typer.Option("--version", help="Show the version, after any command, and exit.")] = False,
+) -> None:
+    """Constrained variable projection on NumPy, CuPy, PyTorch or JAX."""
 
 
-def _guarded(command: Callable[..., Any]) -> Callable[..., None]:
-    """The command with a user's mistakes as one line and exit status 2; any other error keeps its traceback."""
+def _end(message: str | None = None) -> NoReturn:
+    """Exit, with a line on standard error if there is something to say."""
+    if message:
+        with suppress(OSError):
+            print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2 if message else 1)
 
-    @functools.wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> None:
+
+def _flush() -> None:
+    """Write what is held back, now: what Python says where it cannot do so at its end is no line for a user."""
+    for stream in (sys.stdout, sys.stderr):
         try:
-            with _sigterm_exits():
-                command(*args, **kwargs)
-        except XvarproError as error:
-            _fail(str(error))
-        except ImportError as error:
-            name = (error.name or "").partition(".")[0]
-            missing = _OPTIONAL.get(name)
-            _fail(f"{missing} is not installed: pip install {missing}" if missing else str(error))
+            if stream is not None:  # as it is where the shell has closed it
+                stream.flush()
         except OSError as error:
-            _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
-
-    return guarded
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+                _end(f"standard output cannot be written: {error.strerror}")
 
 
 @contextmanager
@@ -93,7 +120,7 @@ def _sigterm_exits() -> Iterator[None]:
 
 
 def _failing(message: str) -> Callable[[], None]:
-    return lambda: _fail(message)
+    return lambda: _end(message)
 
 
 def register(app: typer.Typer, experiments: Iterable[EntryPoint]) -> None:
@@ -123,7 +150,7 @@ def _experiment(entry: EntryPoint) -> Any:
     alone = typer.Typer(add_completion=False)
     programs.keep()
     try:
-        alone.command(entry.name)(_guarded(entry.load()))
+        alone.command(entry.name)(entry.load())
     except Exception as error:  # a package that is broken must not take the other commands away
         message = f"experiment {entry.name!r} cannot be loaded from {entry.value!r}: {_summary(error)}"
         alone.command(entry.name, help=message, context_settings=_ANY)(_failing(message))
@@ -137,7 +164,7 @@ def _summary(error: Exception) -> str:
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}  # a command that only fails takes any arguments
 
 register(app, entry_points(group=GROUP))
-app.command("conformance")(_guarded(conformance))
+app.command("conformance")(conformance)
 
 
 @app.command()
@@ -153,7 +180,6 @@ def backends() -> None:
 
 
 @app.command()
-@_guarded
 def compare(
     problem: Annotated[
         str, typer.Argument(help="package.module:function or file.py:function, which returns (problem, theta0, over).")
@@ -205,7 +231,6 @@ def compare(
 
 
 @app.command()
-@_guarded
 def verify(
     result: Annotated[Path, typer.Argument(help="A file of Result.save.")],
     problem: Annotated[

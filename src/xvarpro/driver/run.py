@@ -172,6 +172,7 @@ class Run:
         """Iterate until the status, a limit or the callback ends it."""
         began = time.perf_counter() - self.record.seconds
         limit = math.inf if time_limit is None else self._earlier + number(time_limit)
+        self._deadline = began + limit
         if self.unseen:
             self.unseen = False
             self._mark()
@@ -251,6 +252,7 @@ class Run:
     def _below(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
         """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
 
+        None also where the time limit ends the search.
         A minimum has the status of one then.
         """
         prepared, backend = self.prepared, self.prepared.backend
@@ -265,6 +267,8 @@ class Run:
             return tuple(backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
 
         def probe(step: np.ndarray) -> np.ndarray:
+            if time.perf_counter() >= self._deadline:
+                raise TimeoutError
             self._worked((1, 1, 0, 0))
             return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
 
@@ -276,7 +280,10 @@ class Run:
         size = np.where(size > 0, size, size.mean() or 1.0)
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
         eps = float(np.finfo(prepared.dtype).eps)
-        steps, slope, left = curvature(probe, scale, eps)
+        try:
+            steps, slope, left = curvature(probe, scale, eps)
+        except TimeoutError:
+            return None
         least = self.tol * self.tol * abs(value)  # tol**2 of a large float raises
         if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
             return None  # descent has not come to its end: what its gradients say is in doubt
@@ -284,6 +291,8 @@ class Run:
             # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
             self._end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
         for step in steps:
+            if time.perf_counter() >= self._deadline:
+                return None
             state = self._started(prepared.region.moved(leaves(step), theta))
             if backend.to_floats([state.iterate.value])[0] < value - max(rounding, self.tol * abs(value)):
                 return state

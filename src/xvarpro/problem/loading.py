@@ -6,12 +6,15 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from xvarpro.core.struct import Tree
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.problem.problem import Problem
 
 
@@ -65,16 +68,33 @@ def load(name: str, folder: str = "") -> ProblemSpec:
         The module, file or function does not exist, or the function returns something else.
     """
     where, function = split_name(name)
-    make = getattr(_module(os.path.join(folder, where) if where.endswith(".py") else where), function, None)
+    with _failures(where):
+        module = _module(os.path.join(folder, where) if where.endswith(".py") else where)
+    make = getattr(module, function, None)
     if not callable(make):
         raise ProblemError(f"{where} has no function {function}")
-    made = make()
+    with _failures(name):
+        made = make()
     if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], Problem)):
         raise ProblemError(
             f"{name} must return (problem, theta0) or (problem, theta0, over), with a problem of xvarpro.separable or "
             f"xvarpro.bilevel; got {type(made).__name__}"
         )
     return ProblemSpec(*made)
+
+
+@contextmanager
+def _failures(name: str) -> Iterator[None]:
+    """What a user's code raises, as an error with the line."""
+    try:
+        yield
+    except XvarproError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise ProblemError(
+            f"{name} failed with {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+        ) from error
 
 
 def _module(where: str) -> ModuleType:
