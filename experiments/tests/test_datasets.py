@@ -10,6 +10,7 @@ from xvarpro_experiments import datasets
 from xvarpro.errors import ProblemError
 
 IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+SQUARE = np.arange(3 * 5 * 5, dtype=np.uint8).reshape(3, 5, 5)
 
 
 def idx(array):
@@ -50,14 +51,14 @@ def test_says_what_is_wrong_with_a_file(tmp_path, raw, reason):
 def test_finds_mnist_by_argument_and_by_variable(tmp_path, monkeypatch, name, folder):
     path = tmp_path / folder / name
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(gzip.compress(idx(IMAGES)) if name.endswith("gz") else idx(IMAGES))
+    path.write_bytes(gzip.compress(idx(SQUARE)) if name.endswith("gz") else idx(SQUARE))
     monkeypatch.delenv(datasets.VARIABLE, raising=False)
     assert datasets.find_mnist() is None
     assert datasets.find_mnist(tmp_path) == path
     monkeypatch.setenv(datasets.VARIABLE, str(tmp_path))
     images = datasets.images(2)
-    assert images.X.shape == (20, 2)
-    np.testing.assert_array_equal(images.X[:, 1] * 255, IMAGES[1].ravel())
+    assert images.X.shape == (25, 2)
+    np.testing.assert_array_equal(images.X[:, 1] * 255, SQUARE[1].ravel())
     assert "2 training images" in images.source
 
 
@@ -66,10 +67,14 @@ def test_a_named_folder_without_mnist_is_an_error(tmp_path):
         datasets.images(folder=tmp_path)
 
 
-def test_labels_are_no_images(tmp_path):
+@pytest.mark.parametrize(
+    "array", [IMAGES.ravel(), IMAGES, IMAGES[:0], SQUARE[:, :0, :0], np.uint8(7)],
+    ids=["labels", "oblong", "none", "empty", "number"],
+)  # fmt: skip
+def test_what_is_no_set_of_square_images(tmp_path, array):
     path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(idx(IMAGES.ravel()))
-    with pytest.raises(ProblemError, match="not \\(samples, height, width\\)"):
+    path.write_bytes(idx(array))
+    with pytest.raises(ProblemError, match=r"must hold square images, \(samples, side, side\); got an array of"):
         datasets.mnist(path)
 
 

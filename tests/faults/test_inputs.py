@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -460,3 +461,23 @@ def test_many_random_arguments(arguments):
         solved(problem, **{"max_iter": 1, "progress": False, **options})
 
     returns_or_says(call, [*arguments, "theta", "model function"])
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [None, xv.algorithms.FrankWolfe(), xv.algorithms.ProjectedQuasiNewton()])
+@pytest.mark.parametrize("tol", [0.0, 0.1])
+def test_a_time_limit_is_kept_by_all_that_follows_the_iterations(algorithm, tol):
+    calls = []
+
+    def slow(theta, data):
+        time.sleep(0.02)
+        calls.append(time.perf_counter())
+        return decays(theta, data)
+
+    began, rates = time.perf_counter(), np.linspace(0.5, 8.0, 12)
+    y = np.random.default_rng(0).normal(size=T.size)
+    fit = solved(stated(y, M=slow), rates, algorithm=algorithm, tol=tol, max_iter=10**6, time_limit=0.2)
+    late = [t for t in calls if t > began + fit.setup_seconds + 0.2]
+    assert len(late) <= 12, "of a step, its certificate and what the result says; the look for saddles takes 24"

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -48,23 +48,27 @@ class Program(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         try:
-            if "--version" in (sys.argv[1:] if args is None else args):
-                print(f"xvarpro {__version__}")
-                raise SystemExit
-            with _sigterm_exits():
-                return super().main(args, *rest, **kwargs)
+            try:
+                if "--version" in (sys.argv[1:] if args is None else args):
+                    print(f"xvarpro {__version__}")
+                    raise SystemExit(0)
+                with _sigterm_exits():
+                    return super().main(args, *rest, **kwargs)
+            finally:
+                if sys.stdout is not None:  # as it is where the shell has closed it
+                    sys.stdout.flush()
         except XvarproError as error:
             _end(str(error))
         except ImportError as error:
             name = (error.name or "").partition(".")[0]
             missing = _OPTIONAL.get(name)
             _end(f"{missing} is not installed: pip install {missing}" if missing else str(error))
+        except MemoryError as error:
+            _end(f"not enough memory: {error}")
         except BrokenPipeError:  # the reader has seen enough
             _end()
         except OSError as error:
             _end(f"{error.strerror}: {error.filename}" if error.filename else error.strerror or str(error))
-        finally:
-            _flush()
 
 
 app = typer.Typer(
@@ -84,22 +88,15 @@ def _program(
 
 def _end(message: str | None = None) -> NoReturn:
     """Exit, with a line on standard error if there is something to say."""
-    if message:
-        with suppress(OSError):
-            print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2 if message else 1)
-
-
-def _flush() -> None:
-    """Write what is held back, now: what Python says where it cannot do so at its end is no line for a user."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream, text in ((sys.stderr, f"error: {message}\n" if message else ""), (sys.stdout, "")):
+        if stream is None:
+            continue
         try:
-            if stream is not None:  # as it is where the shell has closed it
-                stream.flush()
-        except OSError as error:
+            stream.write(text)
+            stream.flush()
+        except OSError:  # it takes nothing, and Python would try again at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-                _end(f"standard output cannot be written: {error.strerror}")
+    raise SystemExit(2 if message else 1)
 
 
 @contextmanager
@@ -201,16 +198,19 @@ def compare(
     options.check_dtype(dtype)
     for each in names:
         options.check_backend(each)
-    make = getattr(algorithms, algorithm, None) if algorithm in algorithms.__all__ else None
-    if make is None:
-        raise ProblemError(f"no algorithm {algorithm!r}: see xvarpro.algorithms")
+    try:
+        method = getattr(algorithms, algorithm)() if algorithm in algorithms.__all__ else None
+    except TypeError:  # it is abstract, or takes arguments
+        method = None
+    if not isinstance(method, algorithms.Algorithm):
+        raise ProblemError(f"--algorithm must name one of xvarpro.algorithms, such as cr_varpro; got {algorithm!r}")
     given = load(problem)
     found = xvarpro.compare(
         given.problem,
         given.theta0,
         over=given.over,
         backends=names,
-        algorithm=make(),
+        algorithm=method,
         max_iter=iterations,
         dtype=dtype,
     )

@@ -51,13 +51,14 @@ def find_mnist(folder: str | os.PathLike[str] | None = None, train: bool = True)
 
 def mnist(path: str | os.PathLike[str], samples: int | None = None) -> Images:
     """The first `samples` images of one of MNIST's files."""
-    images = read_idx(path)[:samples]
-    if images.ndim != 3:
-        raise ProblemError(f"{path} holds an array of shape {images.shape}, not (samples, height, width)")
-    n, height, width = images.shape
-    X = np.ascontiguousarray(images.reshape(n, height * width).T, dtype=np.float64) / 255.0
+    images = read_idx(path)
+    if images.ndim != 3 or not images.size or images.shape[1] != images.shape[2]:
+        raise ProblemError(f"{path} must hold square images, (samples, side, side); got an array of {images.shape}")
+    images = images[:samples]
+    n, side, _ = images.shape
+    X = np.ascontiguousarray(images.reshape(n, side * side).T, dtype=np.float64) / 255.0
     part = "test" if Path(path).name.startswith("t10k") else "training"
-    return Images(X, height, f"MNIST, {n} {part} images")
+    return Images(X, side, f"MNIST, {n} {part} images")
 
 
 def digits(samples: int | None = None) -> Images:

@@ -145,6 +145,11 @@ def _labelled_digits(folder: str, required: bool) -> tuple[np.ndarray, np.ndarra
             names = test.with_name(test.name.replace("images-idx3", "labels-idx1"))
             if test.is_file() and names.is_file():
                 images, labels = datasets.read_idx(test), datasets.read_idx(names).astype(np.int64)
+                if images.ndim != 3 or labels.shape != images.shape[:1]:
+                    raise ProblemError(
+                        f"{names} must hold a label for each image of {test.name}; got arrays of {labels.shape} and "
+                        f"{images.shape}"
+                    )
                 n = min(10000, len(images))
                 return images[:n].reshape(n, -1) / 255.0, labels[:n], f"MNIST, {n} images"
     if required:

@@ -1,0 +1,223 @@
+"""Wrong command lines, files and streams: one line and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import xvarpro as xv
+from xvarpro.cli import app
+
+COMMANDS = ["backends", "compare", "verify", "conformance", "run"]
+CODE = """
+import sys
+import numpy as np, xvarpro as xv
+
+def M(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+def decays():
+    t = np.linspace(0.0, 2.0, 50)
+    y = np.exp(-t) + np.exp(-5.0 * t)
+    return xv.separable(M, y, data=t, lam=1e-6), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+
+def fails():
+    raise RuntimeError("not today")
+
+def asks():
+    return xv.separable(M, np.ones(0), data=np.ones(0)), np.ones(2)
+
+number = 3
+"""
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "200"})
+
+
+def refusal(*args):
+    """What a command line that is wrong prints: one line, or what typer says of an option."""
+    result = invoke(*args)
+    assert isinstance(result.exception, SystemExit), (args, result.exception)
+    assert result.exit_code == 2, (args, result.output)
+    assert result.stderr.startswith("Usage") or result.stderr.count("\n") == 1, (args, result.stderr)
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A problem, a result, and files that are neither."""
+    path = tmp_path_factory.mktemp("files")
+    (path / "mine.py").write_text(CODE)
+    (path / "broken.py").write_text("def make(:\n")
+    (path / "imports.py").write_text("import no_such_package_of_anybody\n")
+    (path / "notes.txt").write_text("words")
+    (path / "empty.npz").write_text("")
+    np.savez(path / "other.npz", x=np.ones(3))
+    spec = {}
+    exec(CODE, spec)
+    problem, theta0, over = spec["decays"]()
+    xv.solve(problem, theta0, over=over, max_iter=3).save(path / "fit.npz", problem=f"{path}/mine.py:decays")
+    return path
+
+
+# -- help and version --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["run", "nothing"], ["verify", "x", "--out"]])
+def test_every_command_says_its_version(command):
+    result = invoke(*command, "--version")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"xvarpro {xv.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_every_command_has_help(command):
+    result = invoke(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+    assert "--version" in invoke("--help").stdout
+
+
+# -- wrong command lines -----------------------------------------------------------------------------------------------
+
+PAIR = ["--backends", "numpy,array-api-strict", "--iterations", "2"]
+WRONG = [
+    (["nothing"], "No such command 'nothing'"),
+    (["verify"], "Missing argument"),
+    (["verify", "{0}/fit.npz", "--nothing"], "No such option"),
+    (["verify", "{0}/absent.npz"], "absent.npz"),
+    (["verify", "{0}"], "{0}"),
+    *((["verify", f"{{0}}/{name}"], name) for name in ("notes.txt", "empty.npz", "other.npz", "mine.py")),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--backend", "bogus"], "unknown backend 'bogus'"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--device", "banana"], "device must be one of"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--dtype", "float16"], "dtype must be"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--tolerance", "nan"], "tolerance must be"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--tolerance", "x"], "Invalid value"),
+    (
+        ["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--out", "{0}/no/x.json"],
+        "No such file or directory",
+    ),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--out", "{0}"], "Is a directory"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:fails"], "RuntimeError: not today ({0}/mine.py, line 15)"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:asks"], "must"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:number"], "no function number"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/broken.py:make"], "broken.py failed with SyntaxError: invalid syntax"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/imports.py:make"], "No module named 'no_such_package_of_anybody'"),
+    (["compare", *PAIR, "{0}/mine.py:fails"], "mine.py:fails failed with RuntimeError: not today"),
+    (["compare", *PAIR, "{0}/mine.py:asks"], "at least one row"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "choose"], "--algorithm must name one of"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "Algorithm"], "--algorithm must name one of"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "Away"], "--algorithm must name one of"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "__doc__"], "--algorithm must name one of"),
+    (["compare", *PAIR[:2], "{0}/mine.py:decays", "--iterations", "-1"], "max_iter must be"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--dtype", ""], "dtype must be"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--out", "{0}/notes.txt"], "notes.txt"),
+    (["compare", *PAIR, "{0}/mine.py:decays", "--out", "/dev/null/x"], "Not a directory"),
+    (["compare", "--backends", ",", "{0}/mine.py:decays"], "a name, or several with commas"),
+    (["conformance", "--from", "{0}/absent.json"], "absent.json"),
+    (["conformance", "--from", "{0}/notes.txt"], "notes.txt"),
+    (["conformance", "--from", "{0}"], "{0}"),
+    (["conformance", "--report", "{0}/notes.txt"], "notes.txt"),
+    (["conformance", "--jobs", "-1", "--backend", "numpy", "--only", "arithmetic"], "jobs"),
+    (["conformance", "--dtype", "float16"], "float16"),
+]
+
+
+@pytest.mark.parametrize(("args", "words"), WRONG, ids=lambda x: " ".join(x) if isinstance(x, list) else "")
+def test_a_wrong_command_line_is_one_line(args, words, folder):
+    assert words.format(folder) in refusal(*(arg.format(folder) for arg in args))
+
+
+VALUES = [
+    "",
+    "bogus",
+    "nan",
+    "-1",
+    "0",
+    "1e400",
+    "cpu",
+    "numpy",
+    "float32",
+    "/dev/null",
+    "/dev/null/x",
+    "é",
+    "--",
+    "9" * 30,
+]
+OPTIONS = {
+    "verify": ["--problem", "--backend", "--device", "--dtype", "--tolerance", "--out", "--trust", "--no-run"],
+    "compare": ["--backends", "--algorithm", "--iterations", "--dtype", "--out"],
+}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(OPTIONS)), st.data())
+def test_random_options_end_in_a_status(folder, monkeypatch, command, data):
+    monkeypatch.chdir(folder)
+    first = ["fit.npz", "--no-run"] if command == "verify" else ["mine.py:decays", *PAIR]
+    chosen = data.draw(st.lists(st.tuples(st.sampled_from(OPTIONS[command]), st.sampled_from(VALUES)), max_size=3))
+    result = invoke(command, *first, *(x for pair in chosen for x in pair))
+    assert result.exception is None or isinstance(result.exception, SystemExit), (chosen, result.exception)
+    assert result.exit_code in (0, 1, 2)
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+SAYING = [["--version"], ["--help"], ["backends"], ["verify", "--help"], ["conformance", "--list"]]
+
+
+def ended(args):
+    with pytest.raises(SystemExit) as caught:
+        app(args)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("args", SAYING, ids=" ".join)
+def test_a_full_device_is_one_line(args, monkeypatch, capsys):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert ended(args) == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("args", SAYING, ids=" ".join)
+def test_a_closed_pipe_ends_in_silence(args, monkeypatch, capsys):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert ended(args) in (0, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_too_little_memory_is_one_line(monkeypatch):
+    def known():
+        raise MemoryError("Unable to allocate 4 EiB")
+
+    monkeypatch.setattr(xv.backends, "known", known)
+    assert refusal("backends") == "error: not enough memory: Unable to allocate 4 EiB\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "out", "error"),
+    [
+        ("backends > /dev/full", 2, "", "error: No space left on device\n"),
+        ("verify nothing.npz 2>&-", 2, "", ""),
+        ("verify nothing.npz 2> /dev/full", 2, "", ""),
+        ("--version >&- 2>&-", 0, "", ""),
+    ],
+)
+def test_streams_of_a_shell(line, status, out, error):
+    command = f'"{sys.executable}" -c "from xvarpro.cli import app; app()" {line}'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, out, error)
