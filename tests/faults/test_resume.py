@@ -164,6 +164,19 @@ def test_a_result_goes_on_with_its_own_sets_method_and_backend(written):
         xv.solve(decay_problem(noise=0.1), part, tol=1e-9)
 
 
+def test_a_time_limit_is_that_of_the_call(written):
+    given = {name: x for name, x in written[1].items() if name != "max_iter"}
+    problem, theta0 = decay_problem(), np.array([0.5, 6.0])
+    part = xv.solve(problem, theta0, **given, max_iter=20, callback=lambda info: time.sleep(0.1), time_limit=0.2)
+    assert part.status is Status.TIME_LIMIT
+    again = xv.solve(problem, part, tol=1e-9, max_iter=20, callback=lambda info: time.sleep(0.1), time_limit=0.15)
+    assert again.n_iter > part.n_iter
+    assert (
+        differences(xv.solve(problem, again, tol=1e-9, max_iter=20), xv.solve(problem, theta0, **given, max_iter=20))
+        == []
+    )
+
+
 def test_a_result_of_a_file_has_no_place_to_go_on_from(written, tmp_path):
     xv.solve(decay_problem(), np.array([0.5, 6.0])).save(tmp_path / "fit.npz")
     with pytest.raises(ProblemError, match="comes from a file"):

@@ -39,7 +39,8 @@ class Iterate(NamedTuple):
 class Algorithm(Struct):
     """An optimisation method as two pure functions of fixed-shape states.
 
-    A state is any named tuple of arrays whose field `iterate` is an `Iterate`. No function may branch in Python on the
+    A state is any named tuple of arrays whose field `iterate` is an `Iterate`. The next step depends on nothing else,
+    random draws included: it is what a checkpoint holds. No function may branch in Python on the
     value of an array: the same text runs eagerly and inside a compiled loop, which keeps shapes and dtypes.
 
     `f` is the reduced objective (`objective.interface.Objective`) and offers
