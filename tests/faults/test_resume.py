@@ -479,3 +479,12 @@ def test_memory_does_not_grow_with_the_iterations(marks, tmp_path):
     grown, length = map(int, done.stdout.split())
     assert length == int(marks[-1]) // 1000 + 1
     assert grown < 2**20
+
+
+def test_programs_of_old_shapes_are_let_go_on_jax():
+    """Solves of changing size do not grow."""
+    backend = xv.backends.get("jax")
+    for n in range(1, 40):
+        run = backend.call(lambda operands: lambda x: x + operands[0], "a test of shapes")
+        assert host(run((np.float32(1.0),), np.ones(n, np.float32))).tolist() == [2.0] * n
+    assert run._cache_size() <= 16

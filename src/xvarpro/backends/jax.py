@@ -25,6 +25,7 @@ from xvarpro.backends.testing import Fixture, SuiteHooks
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
+SHAPES = 16  # programs of each: one for every combination of shapes
 
 _looking_up = threading.Lock()
 _started = os.getpid()
@@ -182,7 +183,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
         # only the outermost function takes options
         options = None if self.inner else _options(self.reproducible, once) or None
         with _looking_up:  # it compiles when it is called, outside
-            found = self._cache.pop(key, None) or jax.jit(fun, compiler_options=options)
+            found: Any = self._cache.pop(key, None) or jax.jit(fun, compiler_options=options)
+            if found._cache_size() >= SHAPES:
+                found.clear_cache()  # megabytes for each: solves of ever other sizes would take all memory
             self._cache[key] = found  # the latest at the end
             if len(self._cache) > KEPT:
                 self._cache.popitem(last=False)
