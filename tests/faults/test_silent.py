@@ -237,6 +237,16 @@ def test_a_model_that_writes_to_data_is_an_error(write):
         solved(torch.tensor(Y), torch.tensor(T), torch.tensor(START), model)
 
 
+def test_a_model_of_a_batch_that_writes_to_data_is_an_error():
+    def model(theta, data):
+        by_numpy(data["t"])
+        return torch.exp(-theta[:, None, :] * data["t"][None, :, None])
+
+    problem = stated(torch.tensor(Y)[None, :].repeat(3, 1), torch.tensor(T), model)
+    with pytest.raises(ModelError, match=r"got another data\['t'\] after it"):
+        xv.solve_many(problem, torch.tensor(START).repeat(3, 1), over=BOX)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 @pytest.mark.parametrize("write", [by_item, by_numpy])
 def test_nothing_that_is_passed_is_written_to(backend, write):

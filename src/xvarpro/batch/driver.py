@@ -20,7 +20,7 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
-from xvarpro.driver.model_check import check_compiles, check_limits
+from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import units
 from xvarpro.problem.problem import Problem
@@ -131,6 +131,7 @@ def solve_many(
                 if not lower:
                     break
                 state = run.iterate(state, max_iter, bar)
+        check_unchanged(problem, prepared.fingerprints)
         return run.result(state, time.perf_counter() - began - setup, setup)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -31,6 +31,7 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.results.recipe import fingerprints
 from xvarpro.sets import norms
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
@@ -74,6 +75,7 @@ class Prepared:
     y_units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
     theta_units: tuple[float, ...]  # powers of two by which the leaves of theta are those of the caller
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
+    fingerprints: Mapping[str, str] = field(default_factory=dict)  # of the problem, before the solve
 
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""
@@ -147,12 +149,13 @@ def prepare(
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
             check_feasible(regions.violation(x[i : i + 1, :]), f"theta0 of problem {i}", nearest)
         moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
+        stamps = fingerprints(problem, None)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         regions = Regions(region, tuple(one))
         prepared = Prepared(moved, to, work, regions.join(theta), regions, layout, True, tally, y_units, units)
         vector, found = _check_model(prepared)
         _check_independence(prepared)
-    return replace(prepared, vector=vector, found=tuple(found.items()))
+    return replace(prepared, vector=vector, found=tuple(found.items()), fingerprints=stamps)
 
 
 def _first_infeasible(regions: Regions, x: Array) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
@@ -25,6 +25,7 @@ from xvarpro.operators import Dense
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.results.recipe import changed
 from xvarpro.sets.region import Region
 
 FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size
@@ -259,6 +260,15 @@ def _target_shape(prefix: str, level: Level, y: Array | None, theta: Array, dtyp
     if len(shape) not in (1, 2):
         raise ModelError(f"the {prefix}model function y must return an array (m,) or (m, k); got shape {shape}")
     return shape
+
+
+def check_unchanged(problem: Problem, stored: Mapping[str, str]) -> None:
+    """Check that the arrays of the caller have the fingerprints that were `stored` before the solve."""
+    if found := changed(problem, stored):
+        raise ModelError(
+            f"the arrays of a problem must not change during a solve; got another {', '.join(found)} after it than "
+            "before. Write to none of them in a model function: make new arrays, with xp.where for example"
+        )
 
 
 def check_value(value: Array, dtype: str) -> None:

@@ -19,7 +19,7 @@ from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
-from xvarpro.errors import ModelError, ProblemError
+from xvarpro.errors import ProblemError
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
@@ -28,7 +28,7 @@ from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.problem import Problem
-from xvarpro.results.recipe import changed, fingerprints
+from xvarpro.results.recipe import fingerprints
 from xvarpro.sets.region import Region, resolve
 
 
@@ -51,7 +51,8 @@ class Prepared:
     y_unit: float = 1.0  # power of two by which the targets of `problem` were multiplied
     theta_units: tuple[float, ...] = ()  # powers of two by which the leaves of theta were multiplied
     progress: bool | None = None
-    fingerprints: Mapping[str, str] = field(default_factory=dict)  # of problem and theta0, before a solve
+    theta0: Tree = None  # before a solve: the start in NumPy's arrays, in the caller's units
+    fingerprints: Mapping[str, str] = field(default_factory=dict)  # and those of problem and theta0
 
     @property
     def assemble(self) -> Callable[..., Objective]:
@@ -94,14 +95,6 @@ class Prepared:
         """An array of the caller's, shaped like theta or w, in the dtype of the work."""
         with self.backend.scope(self.dtype):
             return Transfer(self.backend, self.dtype, self.device).plain(x)
-
-    def check_unchanged(self) -> None:
-        """Check that the caller's arrays still hold what was solved."""
-        if found := changed(self.original, self.fingerprints):
-            raise ModelError(
-                f"the arrays of a problem must not change during a solve; got another {', '.join(found)} after it than "
-                "before. Write to none of them in a model function: make new arrays, with xp.where for example"
-            )
 
     def certify_designs(self) -> None:
         """Run `operators.dottest` on every level's design at theta0, where rows come in chunks on the first of them."""
@@ -155,7 +148,10 @@ def prepare(
         check_feasible(violation(to.backend, region, theta))
         moved = transfer.problem(problem)
         # before the model is called, since it may write to what it is given
-        stamps = fingerprints(problem, trees.unflatten(to.layout.treedef, theta)) if solving else {}
+        theta0 = (
+            trees.unflatten(to.layout.treedef, [np.array(to.backend.to_numpy(x)) for x in theta]) if solving else None
+        )
+        stamps = fingerprints(problem, theta0) if solving else {}
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
         y_unit, theta_units = 1.0, (1.0,) * len(theta)
         if solving:
@@ -179,6 +175,7 @@ def prepare(
         y_unit=y_unit,
         theta_units=theta_units,
         progress=progress,
+        theta0=theta0,
         fingerprints=stamps,
     )
 

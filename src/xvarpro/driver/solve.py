@@ -19,9 +19,9 @@ from xvarpro.core import trees
 from xvarpro.core.checks import number, switch
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Tree
 from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on
-from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run
+from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_unchanged
 from xvarpro.driver.outcome import DeadUnitsWarning, result
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import Schedule
@@ -188,7 +188,7 @@ def solve(
                 status = run.iterate(max_iter, time_limit, callback, bar, schedule)
                 while run.continues(status, max_iter):
                     status = run.iterate(max_iter, time_limit, callback, bar, schedule)
-                prepared.check_unchanged()
+                check_unchanged(problem, prepared.fingerprints)
                 schedule.now()
                 return found(run.finish(status))
             except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -200,14 +200,10 @@ def solve(
 
 
 def _recipe(over: Tree, max_iter: int, run: Run) -> Recipe:
+    # copies: the caller may write to what was passed
+    over, algorithm = trees.map_arrays(lambda x: np.array(backends.to_numpy(x)), (over, run.algorithm))
     prepared = run.prepared
-
-    def copied(x: Array) -> np.ndarray:
-        return np.array(backends.to_numpy(x))  # the caller may write to what was passed
-
-    theta0 = trees.unflatten(prepared.layout.treedef, map(copied, prepared.as_stated(prepared.theta)))
-    over, algorithm = trees.map_arrays(copied, (over, run.algorithm))
-    return Recipe(theta0, over, algorithm, run.tol, max_iter, run.scale, prepared.fingerprints)
+    return Recipe(prepared.theta0, over, algorithm, run.tol, max_iter, run.scale, prepared.fingerprints)
 
 
 def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:

@@ -119,6 +119,9 @@ def hashes(tree: Tree, root: str) -> dict[str, str]:
 
 def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
     """Names of the arrays and numbers of a problem whose fingerprints are other ones than those `stored`."""
+    found = [hashed for x in trees.leaves(problem) if (hashed := _hash(exchange.as_array(x, "an array")))]
+    if found == list(stored.values())[: len(found)]:
+        return []  # names take longer than small arrays
     return [name for name, x in hashes(problem, "").items() if x != stored.get(name)]
 
 
