@@ -76,3 +76,50 @@ def test_support_has_a_derivative_everywhere_which_is_a_point_of_the_set(name, C
             assert np.isfinite(host(slope)).all(), g
         # where one point alone is best, the last, it is that point
         np.testing.assert_allclose(host(slope), host(C.lmo(send(backend, -g))), rtol=1e-6, atol=1e-6)
+
+
+# -- weights between bounds --------------------------------------------------------------------------------------------
+
+
+def nearly_dependent(n, condition):
+    draw = rng(0)
+    U, V = (np.linalg.qr(draw.normal(size=(m, n)))[0] for m in (2 * n, n))
+    return U * np.geomspace(1.0, 1 / condition, n) @ V.T, draw.normal(size=(2 * n, 5))
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-6])
+def test_nonnegative_weights_of_nearly_dependent_columns_are_optimal_or_nan(lam):
+    nnls = pytest.importorskip("scipy.optimize").nnls
+    M, y = nearly_dependent(30, 1e8)
+    problem = xv.separable(lambda theta, data: data * theta, y, data=M, lam=lam, W=xv.lower.Nonnegative())
+    w = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0), max_iter=1).w
+    stack, rows = np.vstack([M, lam**0.5 * np.eye(30)]), np.vstack([y, np.zeros((30, 5))])
+    for j in range(5):
+        if lam or np.isfinite(w[:, j]).all():
+            assert (w[:, j] >= 0).all()
+            least = nnls(stack, rows[:, j], maxiter=10_000)[1]
+            assert np.linalg.norm(stack @ w[:, j] - rows[:, j]) <= least * (1 + 1e-9)
+        else:
+            assert np.isnan(w[:, j]).all()
+
+
+# -- rows in chunks, in float32 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("order", "digits"), [("sorted", 1e-4), ("shuffled", 3e-6)])
+def test_a_value_of_many_chunks_in_float32_drifts_by_as_much_as_the_documentation_says(order, digits):
+    draw = rng(0)
+    t = draw.uniform(0.0, 2.0, 100_000)
+    t = (np.sort(t) if order == "sorted" else t).astype(np.float32)
+    y = (2 * np.exp(-t) + np.exp(-5 * t) + 0.1 * draw.normal(size=t.size)).astype(np.float32)
+
+    def value(problem, dtype):
+        return float(xv.value_and_gradient(problem, np.array([0.9, 4.0], dtype))[0])
+
+    def M(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+    exact = value(xv.separable(M, y.astype(np.float64), data=t.astype(np.float64)), np.float64)
+    streamed = value(xv.separable(M, xv.RowChunks.cut(t, y, rows=1000)), np.float32)
+    assert abs(streamed / exact - 1) < digits
