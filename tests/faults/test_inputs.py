@@ -379,6 +379,13 @@ def test_weights_that_are_complex():
     assert "got a negative or a complex one" in raised(lambda: solved(stated(weights=1j * np.ones(T.size))))
 
 
+def test_a_list_of_two_frameworks_and_backends_by_other_names():
+    import torch
+
+    assert "with the same number of columns, of one framework; got" in raised(lambda: stated([SIGNAL, torch.ones(3)]))
+    assert raised(lambda: xv.backends.get([])).startswith("backend must be one of numpy, torch, jax")
+
+
 def test_a_namespace_of_nothing():
     assert "array_namespace must be given at least one array; got nothing" in raised(xv.array_namespace)
     assert "got str" in raised(lambda: xv.array_namespace("theta"))

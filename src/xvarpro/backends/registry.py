@@ -76,6 +76,8 @@ def get(name: str) -> Backend:
     >>> list(xv.backends.get("numpy").devices())
     ['cpu']
     """
+    if not isinstance(name, str):
+        raise UnknownBackendError(f"backend must be one of {', '.join(known())}; got {name!r}")
     with _making:
         return _made(name)
 

@@ -14,7 +14,7 @@ from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
-from xvarpro.errors import ExchangeError, ProblemError, UnknownBackendError
+from xvarpro.errors import ExchangeError, ProblemError
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,6 @@ def destination(
     ]
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
-    if not (backend is None or isinstance(backend, str | Backend)):
-        raise UnknownBackendError(f"backend must be one of {', '.join(backends.known())}; got {backend!r}")
     to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
     to = to.deterministic() if deterministic else to
     work = own_dtype if dtype is None else dtype

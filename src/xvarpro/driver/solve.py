@@ -256,5 +256,5 @@ def _check_options(time_limit: object, algorithm: object, callback: object, prog
         raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None; got {algorithm!r}")
     if not (callback is None or (callable(callback) and _takes_one(callback))):
         raise ProblemError(f"callback must be a function of one IterationInfo or None; got {callback!r}")
-    if not (progress is None or isinstance(progress, bool)):
+    if not (progress is None or isinstance(progress, bool | np.bool_)):
         raise ProblemError(f"progress must be True, False or None; got {progress!r}")

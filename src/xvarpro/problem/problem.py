@@ -290,9 +290,9 @@ def _joined(y: Any) -> Any:
     parts = [exchange.as_array(x, f"y[{i}]") for i, x in enumerate(y)]
     if parts and not any(is_array(x) and x.ndim for x in parts):
         return exchange.numbers(y, "y")
-    if not parts or not all(is_array(y) for y in parts) or len({y.shape[1:] for y in parts}) > 1:
+    if not parts or not all(is_array(y) for y in parts) or len({(type(y), y.shape[1:]) for y in parts}) > 1:
         raise ProblemError(
-            "y given as a list must hold arrays with the same number of columns; "
+            "y given as a list must hold arrays with the same number of columns, of one framework; "
             f"got {type(parts).__name__} of {', '.join(map(checks.described, parts)) or 'nothing'}"
         )
     return array_namespace(*parts).concat(parts)
