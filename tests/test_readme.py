@@ -48,6 +48,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "special.md",
         "stopping.md",
         "streaming.md",
+        "threads.md",
     ],
 )
 def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):

