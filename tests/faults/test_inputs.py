@@ -324,7 +324,13 @@ def test_bounds_of_two_shapes_and_bounds_as_lists():
     assert xv.sets.ConvexHull([[0, 1], [1, 0]]).atoms.dtype == np.float64
 
 
+@pytest.mark.parametrize("scale", [1e300, 1e-160, 1e-300, 5e-324])
+def test_targets_of_any_size(scale):
+    assert solved(stated(scale * SIGNAL)).n_iter <= 3
+
+
 def test_numbers_beyond_the_floats():
+    assert raised(lambda: stated(lam=np)).startswith("Level: lam must be")
     for call in (lambda: xv.sets.L1Ball(10**400), lambda: stated(lam=10**400), lambda: Box(0, 10**400)):
         assert "must be" in raised(call)
 

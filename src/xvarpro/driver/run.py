@@ -154,7 +154,7 @@ class Run:
     @property
     def scale(self) -> float:
         """What rounding of the objective is relative to, once the solve is started."""
-        return self.prepared.backend.to_floats([self.operands[1]])[0] / self.prepared.y_unit**2
+        return self.prepared.backend.to_floats([self.operands[1]])[0] / self.prepared.y_unit / self.prepared.y_unit
 
     @property
     def status(self) -> Status:

@@ -73,7 +73,7 @@ class Level(Struct):
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):  # (b, m, k) in a batch of problems
             raise ProblemError(f"y must have shape (m,) or (m, k); got {tuple(self.y.shape)}")
-        if not callable(self.lam) and not getattr(self.lam, "ndim", 0):
+        if not callable(self.lam) and not (is_array(self.lam) and self.lam.ndim):
             checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             (is_array(self.Omega) or isinstance(self.Omega, Operator))
