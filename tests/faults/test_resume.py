@@ -464,8 +464,10 @@ marks, seen = [int(x) for x in sys.argv[1:]], []
 def look(info):
     if info.iteration in marks:
         seen.append(memory())
-problem = xv.separable(lambda theta, data: theta, np.ones(2), lam=1.0)
-fit = xv.solve(problem, np.array([[0.5], [0.1]]), over=xv.sets.L2Ball(1.0), tol=0.0, max_iter=marks[-1], callback=look,
+# the nearest point of a simplex, which steps toward vertices do not reach
+problem = xv.separable(lambda theta, data: data["M"], lambda theta, data: theta - data["point"], lam=1.0,
+                       data={"M": np.eye(3)[:, :1], "point": np.array([0.5, 0.4, 0.3])})
+fit = xv.solve(problem, np.full(3, 1 / 3), over=xv.sets.Simplex(1.0), tol=0.0, max_iter=marks[-1], callback=look,
                algorithm=xv.algorithms.FrankWolfe(xv.steps.OpenLoop()), trace_every=1000)
 assert fit.n_iter == marks[-1], fit
 print(seen[-1] - seen[0], len(fit.trace.value))
