@@ -43,7 +43,8 @@ def test_a_negative_objective_has_a_linear_scale(result):
 @pytest.mark.parametrize("values", [[3.0, np.nan, 1.0], [1e9, 1.0, 1e-9], [2.0, 2.0, 2.0], [2.0]])
 def test_any_values_are_drawn(tmp_path, result, values):
     values = np.asarray(values)
-    ax = replace(result, trace=replace(result.trace, value=values, gap_A=0 * values, gap_B=0 * values)).plot()
+    drawn = {"value": values, "gap_A": 0 * values, "gap_B": 0 * values, "iteration": np.arange(values.size)}
+    ax = replace(result, trace=replace(result.trace, **drawn)).plot()
     assert set(lines(ax)) == {"objective"}
     np.testing.assert_array_equal(lines(ax)["objective"], values)
     ax.figure.savefig(tmp_path / "figure.png")

@@ -595,7 +595,7 @@ def test_files_hold_no_pickle(tmp_path):
     path = tmp_path / "fit.npz"
     solve(max_iter=1).save(path)
     with np.load(path, allow_pickle=False) as file:
-        assert all(file[name].dtype.kind in "fU" for name in file)
+        assert all(file[name].dtype.kind in "fiU" for name in file)
 
 
 def test_keys_that_a_file_cannot_hold(tmp_path):

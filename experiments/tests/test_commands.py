@@ -169,7 +169,6 @@ def test_data_of_a_folder_that_is_not_there_is_a_mistake(name, tmp_path):
 
 def test_a_backend_that_is_not_installed_names_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(xv.backends, "installed", lambda name: name != "cupy")
-    monkeypatch.setattr(xv.backends, "get", xv.backends.get.__wrapped__)
     result = invoke(*SMALL, "--backend", "cupy", "--out", tmp_path)
     assert result.exit_code == 2
     assert "pip install 'xvarpro[cuda12]'" in result.stderr
