@@ -417,6 +417,13 @@ ODD = st.one_of(
         [START, BOX, Box, xv.algorithms.FrankWolfe(), xv.algorithms.FrankWolfe, decays, "numpy", "float64"]
     ),
 )
+
+
+def own_names(arguments):
+    """Names of functions among arguments: their own errors name them."""
+    return [x.__name__ for x in arguments.values() if hasattr(x, "__name__")]
+
+
 OPTIONS = [
     "over",
     "algorithm",
@@ -459,7 +466,7 @@ def test_random_statements_end_in_a_result_or_in_an_error_that_names_one(stateme
     def call():
         solved(xv.separable(**{"M": decays, "y": SIGNAL, "data": {"t": T}, **statement}), max_iter=1)
 
-    returns_or_says(call, [*statement, "model function"])
+    returns_or_says(call, [*statement, "model function", *own_names(statement)])
 
 
 @pytest.mark.thorough
@@ -473,7 +480,7 @@ def test_many_random_arguments(arguments):
         options = {k: x for k, x in arguments.items() if k in OPTIONS}
         solved(problem, **{"max_iter": 1, "progress": False, **options})
 
-    returns_or_says(call, [*arguments, "theta", "model function"])
+    returns_or_says(call, [*arguments, "theta", "model function", *own_names(arguments)])
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
