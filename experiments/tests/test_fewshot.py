@@ -89,7 +89,7 @@ def backbone():
 
 
 def test_a_named_folder_without_images_is_an_error(tmp_path):
-    with pytest.raises(ProblemError, match="lack MNIST's images"):
+    with pytest.raises(ProblemError, match="must be a folder with images of MNIST"):
         fewshot.digits_backbone(tmp_path)
 
 

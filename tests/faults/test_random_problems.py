@@ -1,4 +1,4 @@
-"""Random problems, judged by arithmetic that shares nothing with the package: least squares by SVD, complex steps.
+"""Random problems, compared with code that shares nothing with the package: least squares by SVD, complex steps.
 
 At the theta that a solve returns the value, the gap, w and feasibility are computed anew in float64, and a solve that
 says CONVERGED must be where its gap is small. Gaps come from support functions that are written out here.

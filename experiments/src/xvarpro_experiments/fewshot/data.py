@@ -153,7 +153,9 @@ def _labelled_digits(folder: str, required: bool) -> tuple[np.ndarray, np.ndarra
                 n = min(10000, len(images))
                 return images[:n].reshape(n, -1) / 255.0, labels[:n], f"MNIST, {n} images"
     if required:
-        raise ProblemError(f"{folder} and its subfolder mnist lack MNIST's images, or the labels beside them")
+        raise ProblemError(
+            f"data must be a folder with images of MNIST and their labels, or have a subfolder mnist; got {folder}"
+        )
     from sklearn.datasets import load_digits  # only here
 
     images, labels = load_digits(return_X_y=True)
