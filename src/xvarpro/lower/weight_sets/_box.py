@@ -95,7 +95,7 @@ class InBox(LowerSolver):
         lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
         held = xp.where(solution.high, upper, lower)
         w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
-        unsolved = solution.running | ~xp.all(xp.isfinite(solution.x), axis=0)
+        unsolved = ~xp.all(xp.isfinite(solution.x), axis=0)
         return xp.where(unsolved, xp.asarray(xp.nan, dtype=w.dtype, device=device(w)), w)
 
 

@@ -3,8 +3,10 @@
 ``min 1/2 |R x - z|^2 over lower <= x <= upper``, one problem per column of z. A guess which entries are free gives x by
 an unconstrained solve, and multipliers for the rest. Entries that break their bound or have a multiplier of the wrong
 sign are wrong, and change sides. All of them do so at once while that makes the wrong ones fewer, which takes few steps
-but may cycle; where it has not for three exchanges, the last one alone does, which ends after finitely many (Murty
-1974; Judice, Pires 1994; Kim, Park 2011).
+but may cycle (Judice, Pires 1994; Kim, Park 2011). Where it has not for three exchanges, the problem is solved by the
+active set method of Lawson and Hanson (1974), from there: a point between the bounds walks towards the solution for the
+guess, entries at which it meets a bound are held there, and at the solution the entry of the steepest multiplier is
+freed. Its objective only falls, so that it ends, and does so where columns are nearly dependent too.
 
 Arrays have one problem per column. Columns of R have length 1. X stands for the pseudo-inverses of the free columns of
 R, one per problem, with zeros in the rows of the others.
@@ -35,28 +37,29 @@ class Box(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What pivoting has found; (n, k) each, but for `running`."""
+    """What pivoting has found; (n, k) each."""
 
     x: Array
     free: Array
     high: Array  # of the entries that are not free: at the upper bound
     gradient: Array  # of the objective
-    wrong: Array  # entries on the wrong side
-    running: Array  # (k,): problems that the limit of steps has left unsolved
 
 
 class _State(NamedTuple):
     solution: Solution
+    change: Array  # (n, k): entries that change sides next
     fewest: Array  # (k,): the fewest wrong entries so far
-    patience: Array
+    patience: Array  # (k,): exchanges of all wrong entries that may yet fail; -1 from Lawson and Hanson's method on
+    inside: Array  # (n, k): between the bounds, on the way to the solution
+    value: Array  # (k,): the least objective of such points
+    barred: Array  # (n, k): entries held again that were freed to no avail, until the objective falls
     step: Array
 
 
 def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | None) -> Solution:
     """Solve from a first guess of the free entries and of those at the upper bound.
 
-    After `limit` exchanges a problem counts as unsolved. Some five are usual; None is ``100 + 10 n``, which only
-    rounding exceeds.
+    x is NaN for a problem that `limit` steps have not solved. Some five are usual; None is ``100 + 10 n``.
     """
     n, k = box.z.shape
     limit = 100 + 10 * n if limit is None else limit
@@ -150,47 +153,87 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
     n, k = box.z.shape
     invert = Inverter(backend, box.R)
     steps = xp.zeros((k,), dtype=xp.int32, device=device(box.z))
-    state = _State(_solved(invert, box, free, high), steps + (n + 1), steps + PATIENCE, steps)
+    inside = xp.minimum(xp.maximum(xp.zeros_like(box.z), box.lower), box.upper)
+    first = _State(
+        _solved(invert, box, free, high),
+        change=free,
+        fewest=steps + (n + 1),
+        patience=steps + PATIENCE,
+        inside=inside,
+        value=xp.full_like(box.z[0, :], xp.inf),
+        barred=xp.zeros_like(free),
+        step=steps,
+    )
 
     def running(state: _State) -> Array:
-        return state.solution.running & (state.step < limit)
+        return xp.any(state.change, axis=0) & (state.step < limit)
 
     def advance(state: _State, columns: tuple[Array, ...]) -> _State:
         some = Box(box.R, *columns)
-        change, fewest, patience = _exchange(state)
-        free, high = state.solution.free, state.solution.high
-        leaving = change & free
-        high = (leaving & (state.solution.x > some.upper)) | (~leaving & high)
-        return _State(_solved(invert, some, free ^ change, high), fewest, patience, state.step + 1)
+        x, free, high, _ = state.solution
+        leaving = state.change & free
+        high = (leaving & (x > some.upper)) | (~leaving & high)
+        solution = _solved(invert, some, free ^ state.change, high)
+        return _decided(some, state._replace(solution=solution, step=state.step + 1))
 
-    return column_loop(backend, running, advance, state, tuple(box[1:])).solution
-
-
-def _exchange(state: _State) -> tuple[Array, Array, Array]:
-    """Which entries change sides: those on the wrong one, or the last of them; then `fewest` and `patience`."""
-    wrong = state.solution.wrong
-    xp = namespace_of(wrong)
-    order = xp.expand_dims(xp.arange(wrong.shape[0], dtype=xp.int32, device=device(wrong)), axis=1)
-    count = xp.sum(xp.astype(wrong, xp.int32), axis=0, dtype=xp.int32)
-    fewer = count < state.fewest
-    together = fewer | (state.patience > 0)
-    left = xp.where(state.patience > 0, state.patience - 1, state.patience)
-    last = xp.max(xp.where(wrong, order, xp.full_like(order, -1)), axis=0)
-    change = wrong & (together | (order == last))
-    return change, xp.where(fewer, count, state.fewest), xp.where(fewer, xp.full_like(left, PATIENCE), left)
+    end = column_loop(backend, running, advance, _decided(box, first), tuple(box[1:]))
+    x = end.solution.x
+    return end.solution._replace(x=xp.where(xp.any(end.change, axis=0), xp.full_like(x, xp.nan), x))
 
 
 def _solved(invert: Inverter, box: Box, free: Array, high: Array) -> Solution:
-    """The solution for a guess, and where the guess is wrong by more than rounding."""
+    """The solution for a guess."""
     R, z, lower, upper = box
     xp = namespace_of(z)
     held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
     x = invert(free).solve(z - R @ held) + held
-    gradient = R.mT @ (R @ x - z)
+    return Solution(x, free, high, R.mT @ (R @ x - z))
+
+
+def _decided(box: Box, state: _State) -> _State:
+    """With the entries that change sides after a solution for a guess; none where it solves the problem."""
+    R, z, lower, upper = box
+    x, free, high, gradient = state.solution
+    xp = namespace_of(z)
     # what entries of x and of the gradient may be off by, at least
     unit, size = 10 * z.shape[0] * xp.finfo(z.dtype).eps, xp.max(xp.abs(x), axis=0, keepdims=True)
     small_x, small_g = unit * size, unit * (size + xp.max(xp.abs(z), axis=0, keepdims=True))
-    outside = (x < lower - small_x) | (x > upper + small_x)
-    downhill = (high & (gradient > small_g)) | (~high & (gradient < -small_g))
-    wrong = (free & outside) | (~free & downhill)
-    return Solution(x, free, high, gradient, wrong, xp.any(wrong, axis=0))
+    outside = free & ((x < lower - small_x) | (x > upper + small_x))
+    downhill = ~free & ((high & (gradient > small_g)) | (~high & (gradient < -small_g)))
+
+    count = xp.sum(xp.astype(outside | downhill, xp.int32), axis=0, dtype=xp.int32)
+    fewer = count < state.fewest
+    left = xp.where(fewer, xp.full_like(count, PATIENCE), state.patience - 1)
+    patience = xp.where(state.patience < 0, state.patience, left)
+    walking = patience < 0
+
+    # the walk towards x, to the first bound on the way
+    p, bound = state.inside, xp.where(x > upper, upper, lower)  # before it begins, p is the nearest such point to x
+    room = xp.where(outside, (bound - p) / xp.where(outside, x - p, xp.ones_like(x)), xp.ones_like(x))
+    length = xp.min(room, axis=0, keepdims=True)
+    blocked = outside & (room <= length)
+    p = xp.where(walking, xp.where(blocked, bound, p + length * (x - p)), x)
+    p = xp.minimum(xp.maximum(p, lower), upper)
+    value = xp.sum((R @ p - z) ** 2, axis=0)
+    falls = walking & (value < (1 - unit) * state.value)
+    barred = ~falls & (state.barred | blocked)
+    steepest = _first_largest(xp.where(downhill & ~barred, xp.abs(gradient), xp.zeros_like(gradient)))
+    single = xp.where(xp.any(outside, axis=0), blocked, steepest)
+
+    return _State(
+        state.solution,
+        change=xp.where(walking, single, outside | downhill),
+        fewest=xp.where(fewer, count, state.fewest),
+        patience=patience,
+        inside=p,
+        value=xp.where(falls, value, state.value),
+        barred=barred,
+        step=state.step,
+    )
+
+
+def _first_largest(x: Array) -> Array:
+    """The first of the largest entries of each column, where they are > 0."""
+    xp = namespace_of(x)
+    order = xp.expand_dims(xp.arange(x.shape[0], dtype=xp.int64, device=device(x)), axis=1)
+    return (x > 0) & (order == xp.expand_dims(xp.argmax(x, axis=0), axis=0))

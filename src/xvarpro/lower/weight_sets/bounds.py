@@ -21,8 +21,7 @@ class Nonnegative(WeightSet):
     """``w >= 0``: nonnegative least squares, for all right-hand sides at once.
 
     M must have full column rank, or the level a ridge, so that w is unique. Complex M and y are fitted by a real w.
-    Columns of w are NaN where dozens of columns of M are so nearly dependent, from a condition of 1e6 on, that the
-    search does not end in time: a ridge helps.
+    Columns of w whose search does not end in ``100 + 10 n`` steps are NaN.
 
     The gradient of a separable problem exists and is continuous wherever w is unique. That of a bilevel one exists
     where no weight sits at 0 with a multiplier of 0; ``Result.verified.kinks`` counts those that do.
