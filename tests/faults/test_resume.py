@@ -258,6 +258,36 @@ def test_an_interruption_within_an_iteration_leaves_the_iterate_before(tmp_path)
     assert interrupted >= 10
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_an_interruption_of_a_batch_leaves_all_points_so_far(backend):
+    t = np.linspace(0.0, 2.0, 40)
+    rates = rng(0).uniform(0.2, 9.0, (200, 2))
+    y = np.exp(-rates[:, None, :] * t[:, None]) @ np.ones(2)
+    calls = [0, 0]
+
+    def M(theta, t):
+        calls[0] += 1
+        if calls[0] == calls[1]:
+            raise KeyboardInterrupt
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(theta, axis=1) * t[None, :, None])
+
+    problem, theta0 = xv.separable(M, y, data=t), np.tile([0.7, 4.0], (200, 1))
+    whole = xv.solve_many(problem, theta0, backend=backend)
+    last, interrupted = calls[0], 0
+    for at in range(1, last, 3):
+        calls[:] = 0, at
+        with pytest.raises(KeyboardInterrupt) as raised:
+            xv.solve_many(problem, theta0, backend=backend)
+        if hasattr(raised.value, "result"):  # not in the checks before the iterations
+            found, interrupted = raised.value.result, interrupted + 1
+            ended = found.status != Status.INTERRUPTED.code
+            np.testing.assert_array_equal(found.theta[ended], whole.theta[ended])
+            np.testing.assert_array_equal(found.n_iter[ended], whole.n_iter[ended])
+            assert (found.value[~ended] >= whole.value[~ended]).all()
+    assert interrupted >= 5
+
+
 def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(tmp_path):
     problem, theta0, over = atoms()
     given = {"over": over, "algorithm": algorithms.cr_varpro(), "max_iter": 9}

@@ -28,6 +28,7 @@ from xvarpro.results.provenance import provenance
 
 PARTINGS = 3  # of problems in a saddle, at most
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
+TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
 
 
 class BatchState(NamedTuple):
@@ -91,6 +92,8 @@ def solve_many(
         Shapes, sets or starts that do not fit together, an infeasible start, problems that depend on one another.
     ModelError
         A model function returned the wrong thing or left its array namespace.
+    KeyboardInterrupt
+        Ctrl-C in the iterations; its attribute ``result`` has the points so far, INTERRUPTED where they had not ended.
     UnknownBackendError
         `backend` names no registered backend.
     BackendNotInstalledError
@@ -124,15 +127,23 @@ def solve_many(
     with prepared.backend.scope(prepared.dtype):
         run = _Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began
+
+        def found(unended: Status) -> ManyResult:
+            return run.result(unended, time.perf_counter() - began - setup, setup)
+
+        run.start()
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
-            state = run.iterate(run.start(), max_iter, bar)
-            for _ in range(PARTINGS):
-                state, lower = run.parted(state)
-                if not lower:
-                    break
-                state = run.iterate(state, max_iter, bar)
-        check_unchanged(problem, prepared.fingerprints)
-        return run.result(state, time.perf_counter() - began - setup, setup)
+            try:
+                run.iterate(max_iter, bar)
+                for _ in range(PARTINGS):
+                    if not run.part():
+                        break
+                    run.iterate(max_iter, bar)
+                check_unchanged(problem, prepared.fingerprints)
+                return found(Status.MAX_ITER)
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
+                raise
 
 
 class _Run:
@@ -180,22 +191,25 @@ class _Run:
         rest, skeleton = trees.partition((problem, self.prepared.regions, self.method))
         return (self.tol, *rest), skeleton
 
-    def start(self) -> BatchState:
+    def start(self) -> None:
         """The first state."""
-        return self._start(self._operands(self.prepared.problem)[0], self.prepared.theta)
+        state = self._start(self._operands(self.prepared.problem)[0], self.prepared.theta)
+        # the problems, -1 for what fills a batch, and their states; one assignment, for an interruption finds it whole
+        self.pieces = [(np.arange(self.prepared.theta.shape[0]), state)]
 
-    def parted(self, state: BatchState) -> tuple[BatchState, bool]:
+    def part(self) -> bool:
         """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
 
         A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
         """
         prepared, backend, regions = self.prepared, self.backend, self.prepared.regions
+        state = self._gathered()
         down = _flat_directions(
             *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
         )
         asked = down.any(axis=1)
         if not asked.any() or regions.region.without_projection:
-            return state, False
+            return False
         # a compiled function is compiled for its size
         members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
         take = self._taken(members)
@@ -211,50 +225,54 @@ class _Run:
             found = found | lower
         rest = np.setdiff1d(np.arange(len(down)), members)
         others = trees.map_leaves(self._taken(rest), state)
-        return self._gathered([(rest, others), (members, parted)]), bool(xp.any(found))
+        self.pieces = [(rest, others), (members, parted)]
+        return bool(xp.any(found))
 
-    def iterate(self, state: BatchState, max_iter: int, bar: Bar) -> BatchState:
-        """All problems until they end, the running ones together; returned in their order."""
+    def iterate(self, max_iter: int, bar: Bar) -> None:
+        """All problems until they end, the running ones together."""
         backend, problem, b = self.backend, self.prepared.problem, self.prepared.theta.shape[0]
         operands, _ = self._operands(problem)
-        members, pieces = np.arange(b), []
+        members, state = np.arange(b), self._gathered()
+        self.pieces = [(members, state)]
         while True:
             running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
             bar.update(max(b - len(running) - self.done, 0))
             self.done = max(b - len(running), self.done)
             used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
             if not len(running) or used >= max_iter:
-                pieces.append((members, state))
-                return self._gathered(pieces)
+                return
             size = _fewer(len(running), len(members), backend.compiled)
             if size < len(members):
                 out = np.setdiff1d(np.arange(len(members)), running)
-                pieces.append((members[out], trees.map_leaves(self._taken(out), state)))
+                ended = [*self.pieces[:-1], (members[out], trees.map_leaves(self._taken(out), state))]
                 # the rest is filled with one that has ended: it stays as it is, and is left out of the result
                 picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
                 members = np.where(np.arange(size) < len(running), members[picked], -1)
                 state = trees.map_leaves(self._taken(picked), state)
                 problem = restricted(problem, self._taken(picked))
                 operands, _ = self._operands(problem)
-            counts = (max_iter - used, _least(len(members), backend.compiled))
+                self.pieces = [*ended, (members, state)]
+            counts = (min(max_iter - used, TOGETHER), _least(len(members), backend.compiled))
             state = self._advance(operands, state, *(backend.xp.full_like(state.status[0], n) for n in counts))
+            self.pieces = [*self.pieces[:-1], (members, state)]
 
     def _taken(self, members: np.ndarray) -> Callable[[Array], Array]:
         """What takes the entries of some members from an array."""
         at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
         return lambda x: namespace_of(x).take(x, at, axis=0)
 
-    def _gathered(self, pieces: list[tuple[np.ndarray, BatchState]]) -> BatchState:
-        """The pieces in the order of the problems."""
-        order = np.concatenate([members for members, _ in pieces])
+    def _gathered(self) -> BatchState:
+        """The states in the order of the problems."""
+        order = np.concatenate([members for members, _ in self.pieces])
         real = np.flatnonzero(order >= 0)
         taken = self._taken(real[np.argsort(order[real])])
         return trees.map_leaves(
-            lambda *parts: taken(namespace_of(*parts).concat(parts, axis=0)), *(state for _, state in pieces)
+            lambda *parts: taken(namespace_of(*parts).concat(parts, axis=0)), *(state for _, state in self.pieces)
         )
 
-    def result(self, state: BatchState, seconds: float, setup: float) -> ManyResult:
-        prepared, backend = self.prepared, self.backend
+    def result(self, unended: Status, seconds: float, setup: float) -> ManyResult:
+        """With the status `unended` for problems that still run."""
+        prepared, backend, state = self.prepared, self.backend, self._gathered()
         point, layout = state.point, prepared.layout
         operands, _ = self._operands(prepared.problem)
         w, condition = self._end(operands, point.theta)
@@ -271,7 +289,7 @@ class _Run:
             gap_A=gap_A,
             gap_B=gap_B,
             condition=layout.array(condition, backend),
-            status=np.where(status == Status.RUNNING.code, Status.MAX_ITER.code, status),
+            status=np.where(status == Status.RUNNING.code, unended.code, status),
             n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
             method=repr(self.method),
             provenance=provenance(backend, prepared.theta, exchange=prepared.tally.counts),
