@@ -243,8 +243,17 @@ def test_a_model_of_a_batch_that_writes_to_data_is_an_error():
         return torch.exp(-theta[:, None, :] * data["t"][None, :, None])
 
     problem = stated(torch.tensor(Y)[None, :].repeat(3, 1), torch.tensor(T), model)
-    with pytest.raises(ModelError, match=r"got another data\['t'\] after it"):
+    with pytest.raises(ModelError, match=r"got another data\['t'\] afterwards"):
         xv.solve_many(problem, torch.tensor(START).repeat(3, 1), over=BOX)
+
+
+def test_a_model_that_writes_to_data_is_an_error_in_one_evaluation():
+    def model(theta, data):
+        by_numpy(data["t"])
+        return M(theta, data)
+
+    with pytest.raises(ModelError, match=r"got another data\['t'\] afterwards"):
+        xv.value_and_gradient(stated(torch.tensor(Y), torch.tensor(T), model), torch.tensor(START))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
@@ -266,7 +275,7 @@ def test_data_that_a_callback_changes_is_an_error():
     def callback(info):
         y[0] = 7.0
 
-    with pytest.raises(ModelError, match=r"got another lower\.y after it"):
+    with pytest.raises(ModelError, match=r"got another lower\.y afterwards"):
         xv.solve(stated(y), START, over=BOX, callback=callback)
 
 

@@ -8,11 +8,12 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.model_check import check_value
+from xvarpro.driver.model_check import check_unchanged, check_value
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
+from xvarpro.results.recipe import fingerprints
 from xvarpro.sets.region import resolve
 
 
@@ -57,9 +58,11 @@ def value_and_gradient(
     >>> bool(value < 1e-25), bool(abs(gradient[0]) < 1e-12)
     (True, True)
     """
+    stamps = fingerprints(problem, None)
     prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
     value, gradient = prepared.call(_value_and_gradient, prepared.theta)
     check_value(value, prepared.dtype)
+    check_unchanged(problem, stamps)
     layout = prepared.layout
     return layout.array(value, prepared.backend), layout.to_caller(gradient, prepared.backend)
 

@@ -266,8 +266,8 @@ def check_unchanged(problem: Problem, stored: Mapping[str, str]) -> None:
     """Check that the arrays of the caller have the fingerprints that were `stored` before the solve."""
     if found := changed(problem, stored):
         raise ModelError(
-            f"the arrays of a problem must not change during a solve; got another {', '.join(found)} after it than "
-            "before. Write to none of them in a model function: make new arrays, with xp.where for example"
+            f"the arrays of a problem must not change while they are used; got another {', '.join(found)} afterwards. "
+            "Write to none of them in a model function: make new arrays, with xp.where for example"
         )
 
 

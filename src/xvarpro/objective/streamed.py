@@ -95,12 +95,14 @@ class Streamed(Objective):
         assert accumulation is not None  # `Problem` refuses other solvers
         self._accumulation: Accumulation = accumulation
         self._latest: StreamedPoint | None = None  # for `scale`: the energy would take another pass
+        self._folds = 1  # chunks of a level, once they were counted
 
     def rounding(self, value: Array) -> Array:
         if not self.problem.is_separable:  # the upper residual is computed, not condensed
             return super().rounding(value)
         size = namespace_of(value).abs(value)
-        return rounding(size + self._accumulation.noise(size, self.energy))
+        # every fold rounds once more
+        return rounding(size + self._accumulation.noise(size, self.energy) * self._folds**0.5)
 
     @property
     def target_shape(self) -> tuple[int, int]:
@@ -249,6 +251,7 @@ class Streamed(Objective):
                 i += 1
                 bar.update()
         stream.confirm(rows, i)
+        self._folds = max(self._folds, i)
         return state, rows
 
     def _do(self, fun: Callable[..., Any], piece: Problem, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
