@@ -139,6 +139,7 @@ def test_float32_on_torch(tmp_path):
         (["--dtype", "float16"], "float64 or float32"),
         (["--data", "nowhere"], "data must be a folder that exists, got nowhere"),
         (["--atoms", "0"], "atoms must be"),
+        (["--atoms", "100000"], "atoms must be at most 80"),
         (["--radius", "nan"], "radius must be"),
         (["--ridge", "-1"], "lam must be"),
         (["--iterations", "0"], "iterations must be"),

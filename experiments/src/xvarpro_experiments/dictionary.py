@@ -13,6 +13,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem
+from xvarpro.errors import ProblemError
 from xvarpro_experiments import figures
 from xvarpro_experiments.checks import generator, positive
 from xvarpro_experiments.methods import OURS, Task
@@ -80,7 +81,7 @@ def experiment(
     shape : (height, width), optional
         Of an image, to draw the atoms.
     atoms : int
-        >= 1.
+        >= 1, and at most the larger side of X.
     radius, lam : float
         Of the l1 ball, > 0; ridge on the codes, >= 0.
     units : float
@@ -91,6 +92,11 @@ def experiment(
     positive(atoms=atoms, radius=radius, units=units)
     rho, ridge = units * radius, units * units * lam
     X = np.asarray(X, dtype=dtype)
+    if atoms > max(X.shape):
+        raise ProblemError(
+            f"atoms must be at most {max(X.shape)}, the larger of the numbers of pixels and of images, got {atoms}: "
+            "that many describe all images exactly"
+        )
     stated = problem(X, ridge)
     compressed = problem(xv.compress(X), ridge)
 

@@ -97,15 +97,13 @@ def _sooner(duel: Mapping[str, Any]) -> str:
 
 
 def endings(found: Race) -> list[str]:
-    """A sentence for every method that a limit did not end."""
-    usual = (Status.MAX_ITER, Status.TIME_LIMIT)
-    said = dict.fromkeys(
-        (o.method, o.status)
-        for each in found.outcomes.values()
-        for o in each
-        if o.status not in usual and o.fit is not None
-    )
-    return [f"{method}: {status.sentence}" for method, status in said]
+    """A sentence for every status with which methods ended before a limit, after their names."""
+    methods: dict[Status, dict[str, None]] = {}
+    for each in found.outcomes.values():
+        for o in each:
+            if o.status not in (Status.MAX_ITER, Status.TIME_LIMIT) and o.fit is not None:
+                methods.setdefault(o.status, {})[o.method] = None
+    return [f"{', '.join(names)}: {status.sentence}" for status, names in methods.items()]
 
 
 def sanity(screen: Console, found: Mapping[str, Any]) -> Table:
