@@ -195,9 +195,10 @@ def _decided(box: Box, state: _State) -> _State:
     R, z, lower, upper = box
     x, free, high, gradient = state.solution
     xp = namespace_of(z)
-    # what entries of x and of the gradient may be off by, at least
-    unit, size = 10 * z.shape[0] * xp.finfo(z.dtype).eps, xp.max(xp.abs(x), axis=0, keepdims=True)
-    small_x, small_g = unit * size, unit * (size + xp.max(xp.abs(z), axis=0, keepdims=True))
+    # what entries of x and of the gradient may be off by, at least: where columns are nearly dependent, a multiplier
+    # that is hardly more than rounding promises much
+    unit = z.shape[0] ** 0.5 * xp.finfo(z.dtype).eps
+    small_x, small_g = (unit * xp.max(xp.abs(array), axis=0, keepdims=True) for array in (x, z))
     outside = free & ((x < lower - small_x) | (x > upper + small_x))
     downhill = ~free & ((high & (gradient > small_g)) | (~high & (gradient < -small_g)))
 
