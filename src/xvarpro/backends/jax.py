@@ -248,7 +248,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
         def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
             nonlocal compiled
             if compiled is None:
-                small = sum(x.size for x in jax.tree.leaves((operands, state))) <= SMALL
+                small = sum(map(np.size, jax.tree.leaves((operands, state)))) <= SMALL
                 compiled = self._compile(iterate, (key, small), small=small)
             # NumPy at both ends: a scalar or a slice of JAX's is one more dispatch, as long as a small step
             done, state, rows = compiled(operands, state, np.int32(min(n, STEPS)))
