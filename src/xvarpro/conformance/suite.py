@@ -39,7 +39,7 @@ AREAS = (
 )
 
 
-# what a check can be proven against: nothing of it is computed by what it judges
+# what a check can be proven against: nothing of it is computed by what is checked
 AGAINST = (
     "definition",  # a property by which the right answer is known: a residual, an inequality, an equality of bits
     "closed form",  # a formula written out in the suite, in plain NumPy or Python
