@@ -341,12 +341,12 @@ def test_a_result_is_verified_on_another_backend(name, tmp_path):
     found = xv.verify(kept(solve(), tmp_path), PROBLEM, backend=name)
     assert found.ok, str(found)
     assert found.provenance["backend"] == name
-    assert found.rerun.first_difference is None
+    assert found.rerun.first_different_step is None
     assert ("bits" in checked(found)) is (name == "numpy")
     assert found.rerun.same_bits or name != "numpy"
     record = json.loads(json.dumps(found.record()))
     assert record["ok"] is True
-    assert record["rerun"]["same_step_sizes"] is True
+    assert record["rerun"]["first_different_step"] is None
     assert str(found).endswith(f"verified on {name} in float64: all {len(found.checks)} checks passed")
 
 
@@ -426,7 +426,7 @@ def test_a_changed_file_fails(tmp_path):
     rewritten(path, other)
     found = xv.verify(path, PROBLEM)
     assert set(failed(found)) == {"end", "bits"}
-    assert found.rerun.first_difference is not None
+    assert found.rerun.first_different_step is not None
     assert any("different step sizes from iteration" in note for note in found.notes)
 
 

@@ -216,7 +216,8 @@ def compare(
     )
     screen = tables.console()
     screen.print(tables.agreement(screen, found))
-    screen.print(str(found).partition("\n")[2])
+    screen.print(found.table)
+    screen.print("\n".join(found.sentences))
     screen.print(found.verdict, style="green" if found.agree else "red")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

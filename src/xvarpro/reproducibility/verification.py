@@ -25,15 +25,18 @@ from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import load
 from xvarpro.problem.problem import Problem
-from xvarpro.reproducibility.comparison import TOLERANCE, Comparison, distance
+from xvarpro.reproducibility.agreement import GRADIENT, distance
+from xvarpro.reproducibility.comparison import Runs
 from xvarpro.results.provenance import alike
 from xvarpro.results.recipe import Recipe, fingerprints
 from xvarpro.results.result import Result
 from xvarpro.results.serialization import Opaque, opaque
 from xvarpro.sets.region import resolve
 
+# of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not
+# amplify it; in float32 as much more as its epsilon is larger
+TOLERANCE = {"float64": 1e-9, "float32": 1e-2}
 RESIDUAL = 100.0  # machine epsilons of |y|: error of a residual
-GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Verification:
     Attributes
     ----------
     checks : tuple of Check
-    rerun : Comparison or None
+    rerun : Runs or None
         The result and a second solve; None if that was not asked for, or the problem or the start is another one.
     notes : tuple of str
         Further observations, which do not affect `ok`.
@@ -73,7 +76,7 @@ class Verification:
     """
 
     checks: tuple[Check, ...]
-    rerun: Comparison | None
+    rerun: Runs | None
     notes: tuple[str, ...]
     provenance: Mapping[str, Any]
 
@@ -147,7 +150,7 @@ def verify(
     rerun : bool
         Whether to repeat the solve. A solve that its time limit or callback ended is repeated for as many iterations.
     tolerance : float, optional
-        Relative tolerance of objectives; by default that of `compare` for the coarser of the two dtypes.
+        Relative tolerance of objectives; by default 1e-9, or 1e-2 where one of the two dtypes is float32.
     progress : bool, optional
         As in `solve`.
 
@@ -281,19 +284,19 @@ class ResultChecker:
             _bounded("w", "stored and found, relative difference", distance(found.w, to_numpy(fit.w)), w),
         ]
 
-    def rerun(self) -> tuple[Comparison, list[Check]]:
+    def rerun(self) -> tuple[Runs, list[Check]]:
         """The same solve again, and whether it ends at the same objective, with the same bits where promised."""
         fit, recipe = self.fit, self.recipe
         max_iter = fit.n_iter if self._cut else recipe.max_iter
         found = self._solve(recipe.theta0, tol=recipe.tol, max_iter=max_iter)
-        both = Comparison({f"{fit.provenance['backend']} as stored": fit, f"{self.where['backend']} again": found})
+        both = Runs({f"{fit.provenance['backend']} as stored": fit, f"{self.where['backend']} again": found})
         checks = [self._objective("end", fit.value, found.value)]
         if self.deterministic and alike(found.provenance, fit.provenance):
             bits = "the same bits" if both.same_bits else "other bits"
             checks.append(Check("bits", both.same_bits, f"{bits} on the same processor, versions and threads"))
         return both, checks
 
-    def summary(self, rerun: Comparison) -> list[str]:
+    def summary(self, rerun: Runs) -> list[str]:
         """Notes on how the two solves differ."""
         stored, found = rerun.fits.values()
         if found.n_iter == stored.n_iter and (self._cut or found.status is stored.status):

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target, check, exported
+from xvarpro.reproducibility.comparison import Runs
 
 FIRST = 300  # iterations in which every decision is the same
 FEW = 20  # of every method; operation by operation they take a while
@@ -63,8 +62,8 @@ def step_decisions(target: Target, case: Case) -> Iterator[Measured]:
     """Each of 300 iterations takes NumPy's step, compiled where the backend compiles, and the objectives agree."""
     got = evaluation.solve(target, case.make(), case.algorithm, case.iterations, compiled=True)
     want = wanted(case)
-    both = xv.Comparison({"reference": want, "target": got}, np.zeros(0, int), {}, np.zeros(0))
-    yield Measured("first iteration with another step", both.first_difference, None)
+    both = Runs({"reference": want, "target": got})
+    yield Measured("first iteration with another step", both.first_different_step, None)
     yield Measured("iterations", got.n_iter, want.n_iter)
     yield Measured("how it ended", got.status.name, want.status.name)
     n = both.iterations + 1
