@@ -459,3 +459,10 @@ def test_masked_bounds_and_chunks_are_refused():
     for source in (columns, lambda: iter(columns)):
         with pytest.raises(ProblemError, match=r"y.* must be an array without masked entries"):
             solved(xv.ColumnChunks(source))
+
+
+def test_a_solve_runs_while_jax_does_not_compile():
+    given = {"over": BOX, "algorithm": SIMPLE, "max_iter": 2}
+    with jax.disable_jit():
+        found = xv.solve(stated(), START, backend="jax", **given)
+    np.testing.assert_allclose(found.theta, xv.solve(stated(), START, backend="numpy", **given).theta, rtol=1e-9)
