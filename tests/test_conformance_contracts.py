@@ -11,6 +11,7 @@ from xvarpro import conformance, lower, operators, sets, steps
 from xvarpro.conformance.checks import lower_level as levels
 from xvarpro.conformance.checks import operators as designs
 from xvarpro.conformance.checks import sets as contracts
+from xvarpro.conformance.references import sets as references
 
 from .support import rng
 
@@ -49,7 +50,7 @@ def test_a_tie_broken_differently_in_one_oracle(monkeypatch):
 
 def test_an_oracle_that_depends_on_units(monkeypatch):
     own = sets.LinfBall.lmo
-    monkeypatch.setattr(sets.LinfBall, "lmo", lambda C, g: own(C, np.where(abs(g) < 1e-12, -1.0, g)))
+    monkeypatch.setattr(sets.LinfBall, "lmo", lambda C, g: own(C, np.where((g != 0) & (abs(g) < 1e-12), -1.0, g)))
     report = run("numpy", "float64", "sets/*/Li*")
     assert [f.address for f in report.failures] == ["sets/scale of the gradient/LinfBall 0"]
     assert all("2^-100" in what for what in said(report))
@@ -74,6 +75,53 @@ def test_a_rule_that_takes_another_step(monkeypatch):
     monkeypatch.setattr(steps.LogAdaptive, "at", lambda rule, t: own(rule, t) * (1 + 1e-3 * (t.dtype != "float64")))
     report = run("numpy", "float32", "steps/decisions")
     assert [f.case for f in report.failures] == ["LogAdaptive()"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "checks"),
+    [
+        (
+            "Simplex",
+            lambda own: {"lmo": lambda C, g: own.lmo(C, np.asarray(g, np.float32).astype(g.dtype))},
+            {"oracle"},
+        ),
+        ("L2Ball", lambda own: {"support": lambda C, g: C.radius * np.linalg.norm(g, axis=-1)}, {"support"}),
+        ("Box", lambda own: {"diameter": lambda C, x: 0.99 * own.diameter(C, x)}, {"centre and diameter"}),
+        ("NuclearBall", lambda own: {"project": lambda C, x: own.project(C, x) * (1 + 1e-9)}, {"projection"}),
+        ("WeightedSimplex", lambda own: {"reach": lambda C, *at: 0.99 * own.reach(C, *at)}, {"faces of points"}),
+    ],
+)
+def test_a_fault_that_every_framework_shares(monkeypatch, name, fault, checks):
+    """NumPy is judged by definitions, not by itself."""
+    kind = getattr(sets, name)
+    own = type("own", (), {key: staticmethod(getattr(kind, key)) for key in dir(kind) if not key.startswith("__")})
+    for method, wrong in fault(own).items():
+        monkeypatch.setattr(kind, method, wrong)
+    report = run("numpy", "float64", f"sets/*/{name} *")
+    assert {f.check for f in report.failures} >= checks
+
+
+@pytest.mark.parametrize("name", [name for name, case in contracts.cases().items() if case.C.has_faces])
+def test_inequalities_and_closed_forms_are_of_one_set(name):
+    """Vertices by enumeration, the support by a linear program, and the closed form."""
+    from scipy.optimize import linprog
+
+    case = contracts.cases()[name]
+    of = references.polytope(case.C, *case.shape)
+    for g in contracts.gradients(case.shape):
+        found = linprog(-g, A_ub=of.A, b_ub=of.b, bounds=(None, None), method="highs")
+        want = float(case.known.support(g))
+        assert -found.fun == pytest.approx(want, abs=1e-9)
+        assert (of.vertices @ g).max() == pytest.approx(want, abs=1e-12)
+
+
+def test_a_set_without_a_reference_fails(monkeypatch):
+    monkeypatch.delitem(references._MAKERS, sets.Ellipsoid)
+    for case in contracts.cases().values():
+        vars(case).pop("known", None)
+    report = run("numpy", "float64", "sets/references/Ellipsoid")
+    assert [f.state for f in report.failures] == ["raised"]
+    assert "has no reference" in report.failures[0].note
 
 
 # -- what is asked is decided by no rounding ---------------------------------------------------------------------------

@@ -101,9 +101,10 @@ class Set(Struct):
         raise NotImplementedError(f"{type(self).__name__} is bounded: use lmo")
 
     def support(self, g: Array) -> Array:
-        """``max <g, v> over v in C``, shape batch."""
-        v = self.lmo(-g)
-        return real_inner(g, v, self.event_ndim or v.ndim)
+        """``max <g, v> over v in C``, shape batch; an upper bound of it where the oracle is not exact."""
+        v, hidden = self.certified(-g)
+        value = real_inner(g, v, self.event_ndim or v.ndim)
+        return value if hidden is None else value + hidden
 
     def project(self, x: Array) -> Array:
         """The Euclidean projection of x, (*batch, *event), in its shape and dtype. Optional."""
