@@ -161,7 +161,7 @@ def outside(case: Case, times: float = 50.0) -> np.ndarray:
     return v.mean(axis=0) + times * (v - v.mean(axis=0))
 
 
-def beside(case: Case) -> np.ndarray:
+def astride(case: Case) -> np.ndarray:
     """Points in and out of the set by a part of its size."""
     x = inside(case)
     away = np.random.default_rng(3).normal(size=x.shape)
@@ -182,7 +182,7 @@ class Answers(NamedTuple):
     center: np.ndarray
     random: np.ndarray
     support: np.ndarray
-    violations: tuple[np.ndarray, ...]  # of the vertices, inside, beside, outside, not finite
+    violations: tuple[np.ndarray, ...]  # of the vertices, inside, astride, outside, not finite
     dtypes: tuple[str, ...]
 
 
@@ -206,7 +206,7 @@ def answers(target: Target, case: Case) -> Answers:
     """The oracle's part of a set."""
     g = asked(target, case)
     lost = np.stack([np.where(np.arange(g[0].size).reshape(case.shape) == 2, x, g[-1]) for x in (np.nan, np.inf)])
-    points = inside(case), beside(case), outside(case), lost
+    points = inside(case), astride(case), outside(case), lost
     found = _on(target, case).typed(_ask, case.C, g, g[case.single], *points)
     v, alone, center, random, support, *violations = found.values
     n, some = len(g), len(g[SOME])
@@ -290,7 +290,7 @@ def everything() -> dict[str, Any]:
 
 @check("sets", everything, against="definition")
 def references(target: Target, kind: type) -> Iterator[Measured]:
-    """What the package exports is judged by a definition of its own, which shares nothing with it."""
+    """What the package exports is compared with a definition, which shares nothing with it."""
     if issubclass(kind, norms.Norm):
         yield Measured("its dual norm is written out", kind in DUAL, True)
         return
@@ -366,7 +366,7 @@ def violation(target: Target, case: Case) -> Iterator[Measured]:
     within, between, beyond, far, lost = got.violations
     yield Measured("violation of vertices", within, np.zeros_like(within), tolerance, 1.0)
     yield Measured("violation inside", between, np.zeros_like(between), tolerance, 1.0)
-    for what, some, x in (("beside", beyond, beside(case)), ("far away", far, outside(case))):
+    for what, some, x in (("near the boundary", beyond, astride(case)), ("far away", far, outside(case))):
         want = np.asarray(case.known.outside(x))
         want = want if case.C.event_ndim else want.max()
         close = BOUND if case.known.bound else tolerance

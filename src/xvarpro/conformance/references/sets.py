@@ -46,7 +46,7 @@ def known(C: Set, shape: tuple[int, ...]) -> Known:
     Raises
     ------
     LookupError
-        There is none: a set of the package is not judged by itself.
+        There is none: a set of the package is not compared with itself.
     """
     if type(C) not in _MAKERS:
         raise LookupError(f"{type(C).__name__} has no reference in xvarpro.conformance.references.sets")
