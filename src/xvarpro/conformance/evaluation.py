@@ -50,7 +50,13 @@ def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled:
 
 
 def solve(
-    target: Target, reference: Reference, algorithm: Algorithm | None, max_iter: int, compiled: bool = False
+    target: Target,
+    reference: Reference,
+    algorithm: Algorithm | None,
+    max_iter: int,
+    compiled: bool = False,
+    tol: float = 0.0,
+    callback: Callable[[xv.IterationInfo], None] | None = None,
 ) -> xv.Result:
     """A solve of that many iterations from theta0, unless no step improves before.
 
@@ -62,9 +68,10 @@ def solve(
         reference.theta0,
         over=reference.over,
         algorithm=algorithm,
-        tol=0.0,
+        tol=tol,
         max_iter=max_iter,
         progress=False,
+        callback=callback,
         backend=target.backend if compiled else backends.uncompiled(target.backend),
         device=target.device,
         dtype=target.dtype,

@@ -35,6 +35,7 @@ AREAS = (
     "lower level",
     "reduced gradient",
     "solves",
+    "results",
     "paper",
 )
 

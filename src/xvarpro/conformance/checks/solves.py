@@ -1,40 +1,195 @@
-"""Whole solves: the decisions of methods that compare, and where every method ends."""
+"""Whole solves: step by step next to twins of five methods, where they end, and where every method ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
+
+import numpy as np
 
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.conformance import evaluation, problems
-from xvarpro.conformance.problems import Reference
-from xvarpro.conformance.suite import Measured, Target, check, exported
-from xvarpro.reproducibility.comparison import Runs
+from xvarpro.conformance import evaluation
+from xvarpro.conformance.references import dense, twins
+from xvarpro.conformance.references.dense import Dense
+from xvarpro.conformance.references.twins import Course, Objective, Vector
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, exported
 
-FIRST = 300  # iterations in which every decision is the same
 FEW = 20  # of every method; operation by operation they take a while
 ENOUGH = 40  # for the default to arrive
 # of the objective where a solve ended, relative: what rounding leaves of it
 ENDS = {"float64": 1e-10, "float32": 3e-3}
+# of every iterate: values, and gaps and steps, which are differences
+VALUES = {"float64": 1e-9, "float32": 1e-4}
+DIFFERENCES = {"float64": 1e-6, "float32": 2e-3}
+SINGLE = 5  # iterations that take the same decisions in single precision
+SLOW = 8  # iterations of a framework that compiles, where it goes operation by operation; --thorough makes all
+
+Twin = Callable[[Objective, Vector, int], Course]
+
+
+class Pair(NamedTuple):
+    """A method, its twin, a problem, and how many iterations no decision depends on rounding."""
+
+    algorithm: Algorithm
+    twin: Twin
+    make: Callable[[], Dense]
+    iterations: int
+    compiled: bool = False
+    single: int = SINGLE
+
+
+def pairs() -> dict[str, Pair]:
+    """Five methods in their regimes; the paper's in one program where the backend compiles, as users run it."""
+    armijo, short = xv.steps.Armijo, xv.steps.ShortStep
+    paper, strict = algorithms.cr_varpro(), algorithms.cr_varpro(0.25, 0.4)
+    warm = algorithms.FrankWolfe(armijo(warm=True), algorithms.Separate())
+    accelerated, spectral = algorithms.AcceleratedProjectedGradient(), algorithms.SpectralProjectedGradient()
+    blended = algorithms.ActiveSetFrankWolfe()
+    pairwise, away = (algorithms.ActiveSetFrankWolfe(c()) for c in (algorithms.Pairwise, algorithms.AwayStep))
+    few = algorithms.ActiveSetFrankWolfe(capacity=4)
+    marquardt = algorithms.LevenbergMarquardt()
+    return {
+        **{
+            f"cr_varpro {make.__name__}": Pair(paper, twins.cr_varpro, make, 300, compiled=True)
+            for make in (dense.exponentials, dense.dictionary, dense.network, dense.wide)
+        },
+        "warm Armijo, separate network": Pair(warm, twins.warm_separate, dense.network, 300, compiled=True),
+        "strict Armijo": Pair(strict, partial(twins.cr_varpro, delta=0.25, gamma=0.4), dense.wide, 40),
+        "open loop": Pair(algorithms.FrankWolfe(xv.steps.OpenLoop()), twins.open_loop, dense.wide, 40),
+        "short steps": Pair(algorithms.FrankWolfe(short()), twins.short_steps, dense.network, 40),
+        "accelerated": Pair(accelerated, twins.accelerated, dense.wide, 12),
+        "accelerated in a ball": Pair(accelerated, twins.accelerated, dense.round_, 25),
+        "accelerated network": Pair(accelerated, twins.accelerated, dense.network, 25),
+        "spectral": Pair(spectral, twins.spectral, dense.exponentials, 12),
+        "spectral dictionary": Pair(spectral, twins.spectral, dense.dictionary, 30),
+        "monotone spectral": Pair(
+            algorithms.SpectralProjectedGradient(memory=1), partial(twins.spectral, memory=1), dense.exponentials, 12
+        ),
+        "blended pairwise": Pair(blended, twins.active_set, dense.wide, 30),
+        "pairwise": Pair(pairwise, partial(twins.active_set, correction="pairwise"), dense.wide, 30),
+        "away steps": Pair(away, partial(twins.active_set, correction="away"), dense.wide, 20),
+        "four atoms": Pair(few, partial(twins.active_set, capacity=4), dense.wide, 20),
+        "Levenberg-Marquardt": Pair(marquardt, twins.marquardt, dense.exponentials, 13, single=3),
+        "Levenberg-Marquardt at a bound": Pair(marquardt, twins.marquardt, dense.bounded, 6, single=3),
+    }
+
+
+@cache
+def course(twin: Twin, make: Callable[[], Dense], iterations: int) -> Course:
+    """What the twin does, computed once."""
+    problem = dense.of(make)
+    return twin(problem.f, problem.theta0, iterations)
+
+
+def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerance: float) -> Measured:
+    """The first row that is off by more than the tolerance, relative to itself; else the worst one."""
+    if got.shape != want.shape:
+        return Measured(name, got, want)
+    error = np.abs(got - want) / np.where(want == 0, 1.0, np.abs(want))
+    off = ~(error <= tolerance)
+    i = int(np.argmax(off)) if off.any() else int(np.argmax(error))
+    return Measured(f"{name}, iterate {i}", got[i], want[i], tolerance, float(abs(want[i])) or 1.0)
+
+
+def step_by_step(trace: xv.Trace, want: Course, dtype: str) -> Iterator[Measured]:
+    """Every column of a trace next to the twin's."""
+    for name in twins.COLUMNS:
+        tolerance = 0.0 if name in twins.COUNTS else VALUES[dtype] if name == "value" else DIFFERENCES[dtype]
+        got, column = getattr(trace, name), want.column(name)
+        if name.startswith("alpha") and not want.column("gap_B").any() and name == "alpha_B":
+            continue  # of a block without leaves
+        yield first_off(name, got, column[: got.size], tolerance)
+
+
+@check("solves", pairs, against="twin")
+def step_decisions(target: Target, pair: Pair) -> Iterator[Measured]:
+    """Values, gaps, steps and counts of all iterates are those of a plain text of the method, from its paper."""
+    single = target.dtype == "float32"
+    n = min(pair.single, pair.iterations) if single else pair.iterations
+    if target.backend.compiled and not (pair.compiled or target.thorough):
+        n = min(n, SLOW)
+    want = course(pair.twin, pair.make, pair.iterations)
+    want = Course(want.rows[: n + 1], want.thetas[: n + 1])
+    made = dense.of(pair.make).reference
+    got = evaluation.solve(target, made, pair.algorithm, n, compiled=pair.compiled and not single)
+    yield Measured("iterations", got.n_iter, n)
+    yield Measured("how it ended", got.status.name, "MAX_ITER")
+    yield Measured("iterations in the trace", got.trace.iteration, np.arange(n + 1))
+    yield from step_by_step(got.trace, want, target.dtype)
+    end = int(np.argmin(want.column("value"))) if not pair.algorithm.monotone else n
+    yield Measured("theta", dense.flat(got.theta), want.thetas[end], 1e3 * VALUES[target.dtype])
+
+
+# -- where a solve ends ------------------------------------------------------------------------------------------------
+
+
+class End(NamedTuple):
+    """A method, its twin, a problem, a tolerance, and the documented rule by which the twin's course ends."""
+
+    algorithm: Algorithm
+    twin: Twin
+    make: Callable[[], Dense]
+    tol: float
+    rule: Callable[[Objective, Course, float], int]
+
+
+def _last(f: Objective, course: Course, tol: float) -> int:
+    return len(course.rows) - 1  # the twin itself has ended there
+
+
+def ends() -> dict[str, End]:
+    """A bound of the gap alone, with the parabolas' promise, and a model's promise."""
+    armijo, blended = algorithms.cr_varpro(), algorithms.ActiveSetFrankWolfe()
+    accelerated, spectral = algorithms.AcceleratedProjectedGradient(), algorithms.SpectralProjectedGradient()
+    marquardt, by_gap, by_promise = algorithms.LevenbergMarquardt(), twins.end_by_gap, twins.end_by_promise
+    return {
+        "cr_varpro": End(armijo, twins.cr_varpro, dense.wide, 3e-2, by_gap),
+        "blended pairwise": End(blended, twins.active_set, dense.wide, 1e-3, by_gap),
+        "accelerated": End(accelerated, twins.accelerated, dense.wide, 1e-3, by_promise),
+        "spectral": End(spectral, twins.spectral, dense.wide, 1e-3, by_promise),
+        "Levenberg-Marquardt": End(marquardt, partial(twins.marquardt, tol=1e-4), dense.exponentials, 1e-4, _last),
+        "Levenberg-Marquardt at a bound": End(
+            marquardt, partial(twins.marquardt, tol=1e-4), dense.bounded, 1e-4, _last
+        ),
+    }
+
+
+@check("solves", ends, dtypes=("float64",), against="twin")
+def converged(target: Target, case: End) -> Iterator[Measured]:
+    """A solve has converged at the first iterate that the documented rule accepts, and says so."""
+    made = dense.of(case.make)
+    whole = course(case.twin, case.make, 300)
+    end = case.rule(made.f, whole, case.tol)
+    got = evaluation.solve(target, made.reference, case.algorithm, 300, tol=case.tol)
+    yield Measured("how it ended", got.status.name, "CONVERGED")
+    yield Measured("iterations", got.n_iter, end)
+    yield Measured("value", got.value, whole.rows[end]["value"], VALUES[target.dtype])
+
+
+@check("solves", against="definition")
+def rounding_of_the_gap(target: Target, case: None) -> Iterator[Measured]:
+    """Without a tolerance a solve ends at the first iterate whose gap is 10 eps of what rounds, and not before."""
+    if target.backend.compiled and not target.thorough:
+        raise Inapplicable("seventy iterations operation by operation, where it compiles: --thorough makes them")
+    made = dense.of(dense.wide)
+    got = evaluation.solve(target, made.reference, algorithms.ActiveSetFrankWolfe(), 300)
+    floor = 10 * target.eps * made.f.floor(made.theta0)
+    yield Measured("how it ended", got.status.name, "CONVERGED")
+    yield Measured("gaps below the bound", got.trace.gap_A <= floor, np.arange(got.n_iter + 1) == got.n_iter)
+
+
+# -- every method ------------------------------------------------------------------------------------------------------
 
 
 class Case(NamedTuple):
     """A method, the problem that it runs on, and for how long."""
 
     algorithm: Algorithm
-    make: Callable[[], Reference]
+    make: Callable[[], Dense]
     iterations: int
-
-
-def by_comparisons() -> dict[str, Case]:
-    """Methods whose steps are powers of a constant: rounding cannot show before it decides."""
-    paper = algorithms.cr_varpro()
-    blockwise = algorithms.FrankWolfe(xv.steps.Armijo(warm=True), algorithms.Separate())
-    found = {f"cr_varpro {make.__name__}": Case(paper, make, FIRST) for make in problems.ALL}
-    return {**found, "warm Armijo, separate network": Case(blockwise, problems.network, FIRST)}
 
 
 @cache
@@ -44,47 +199,53 @@ def every_method() -> dict[str, Case]:
     # its defaults are for more samples than a reference problem has
     found["StochasticFrankWolfe"] = algorithms.StochasticFrankWolfe(batch=8, period=64)
     found["cr_varpro"] = algorithms.cr_varpro()
-    default = algorithms.choose([problems.exponentials().over], size=3)
+    default = algorithms.choose([dense.of(dense.exponentials).reference.over], size=3)
     return {
-        **{name: Case(algorithm, problems.atoms, FEW) for name, algorithm in found.items()},
-        "default, to the end": Case(default, problems.exponentials, ENOUGH),
+        **{name: Case(algorithm, dense.atoms, FEW) for name, algorithm in found.items()},
+        "default, to the end": Case(default, dense.exponentials, ENOUGH),
     }
 
 
 @cache
 def wanted(case: Case) -> xv.Result:
     """The solve by NumPy in double precision."""
-    return evaluation.solve(evaluation.NUMPY, case.make(), case.algorithm, case.iterations)
+    return evaluation.solve(evaluation.NUMPY, dense.of(case.make).reference, case.algorithm, case.iterations)
 
 
-@check("solves", by_comparisons, dtypes=("float64",))
-def step_decisions(target: Target, case: Case) -> Iterator[Measured]:
-    """Each of 300 iterations takes NumPy's step, compiled where the backend compiles, and the objectives agree."""
-    got = evaluation.solve(target, case.make(), case.algorithm, case.iterations, compiled=True)
-    want = wanted(case)
-    both = Runs({"reference": want, "target": got})
-    yield Measured("first iteration with another step", both.first_different_step, None)
-    yield Measured("iterations", got.n_iter, want.n_iter)
-    yield Measured("how it ended", got.status.name, want.status.name)
-    n = both.iterations + 1
-    yield Measured("objective, all along", got.trace.value[:n], want.trace.value[:n], ENDS[target.dtype])
-    yield Measured("objective at the end", got.value, want.value, ENDS[target.dtype])
-    yield Measured(
-        "theta at the end", evaluation.flat(got.theta), evaluation.flat(want.theta), 1e3 * ENDS[target.dtype]
-    )
+def _solved(target: Target, case: Case) -> xv.Result:
+    return evaluation.solve(target, dense.of(case.make).reference, case.algorithm, case.iterations)
 
 
 @check("solves", every_method)
 def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
-    """The objective equals NumPy's, and value, gap and feasibility are those of the point that is returned."""
-    reference = case.make()
-    got, want = evaluation.solve(target, reference, case.algorithm, case.iterations), wanted(case)
+    """Methods without a twin too: the objective at the end, and ten iterations to rounding, are NumPy's."""
+    got, want = target.once(_solved, case), wanted(case)
     yield Measured("objective at the end", got.value, want.value, ENDS[target.dtype])
-    here = evaluation.certify(reference, got.theta)
-    cond, start = max(1.0, here.verified.condition), evaluation.certify(reference, reference.theta0)
-    yield Measured("value there", got.value, here.value, evaluation.value_tolerance(target.eps, cond), start.value)
-    yield Measured("gap there", got.gap, here.gap, evaluation.gradient_tolerance(target.eps, cond), start.gap)
-    yield Measured("violation", got.verified.violation, 0.0, 10 * target.eps, 1.0)
     if target.dtype == "float64" and case.algorithm.certifies_every_iteration:
-        first = slice(0, 10)
+        cond, first = max(1.0, want.verified.condition), slice(0, 10)
         yield Measured("first values", got.trace.value[first], want.trace.value[first], 1e3 * target.eps * cond)
+
+
+@check("solves", every_method, against="closed form")
+def certificates(target: Target, case: Case) -> Iterator[Measured]:
+    """Value, gap, w, violation, condition and dead units are those of the theta that is returned, by dense algebra."""
+    got = target.once(_solved, case)
+    f, theta = dense.of(case.make).f, dense.flat(got.theta)
+    yield from certified(target, f, theta, got, dense.of(case.make).theta0)
+
+
+def certified(target: Target, f: Objective, theta: Vector, got: xv.Result, theta0: Vector) -> Iterator[Measured]:
+    """Every number of a result that belongs to its theta."""
+    cond = twins.condition(f, theta)
+    start = f.direction(theta0, f.gradient(theta0))
+    _, gap_A, gap_B = f.direction(theta, f.gradient(theta))
+    tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)  # a gap is a sum over the set
+    yield Measured("value", got.value, f.value(theta), evaluation.value_tolerance(target.eps, cond), f.value(theta0))
+    yield Measured("gap_A", got.gap_A, gap_A, tolerance, start[1])
+    yield Measured("gap_B", got.gap_B, gap_B, tolerance, start[2] or 1.0)
+    yield Measured("w", np.asarray(got.w, np.float64).reshape(-1, f.y.shape[1]), f.w(theta), tolerance)
+    yield Measured("violation", got.verified.violation, f.violation(theta), 10 * target.eps, 1.0)
+    yield Measured("condition", got.verified.condition, cond, tolerance)
+    columns = f.lower.matrix(theta)
+    yield Measured("units", got.verified.units, columns.shape[1])
+    yield Measured("dead units", got.verified.dead_units, int((columns == 0).all(axis=0).sum()))
