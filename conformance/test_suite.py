@@ -59,5 +59,5 @@ def test_suite(target, check, names):
     given = check.cases()
     outcomes = [runner.run_case(target, check, name, given[name]) for name in names]
     assert all(o.ok for o in outcomes), "\n" + "\n".join(described(o) for o in outcomes if not o.ok)
-    if all(o.state == "inapplicable" for o in outcomes):
+    if not any(o.ran for o in outcomes):
         pytest.skip(outcomes[0].note)

@@ -42,6 +42,8 @@ NOT_RUN = (
 
 def rows_of(record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """What a report says in short, by backend and kind of device."""
+    if record["quick"]:
+        raise SystemExit("a report of the whole suite is required; got one of its quick part: omit --quick")
     if record["only"]:
         raise SystemExit(
             f"a report of the whole suite is required; got one of {', '.join(record['only'])} alone: omit --only"
@@ -53,7 +55,8 @@ def rows_of(record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
         known = {"backend": name, "device": device, "version": version}
         row = out.setdefault((name, device), {**known, "xvarpro": record["xvarpro"], "date": record["date"][:10]})
         row[target["dtype"]] = {
-            area: {key: cell[key] for key in ("passed", "failed", "units")} for area, cell in target["areas"].items()
+            area: {key: cell[key] for key in ("passed", "failed", "left_out", "units")}
+            for area, cell in target["areas"].items()
         }
     return out
 
@@ -81,12 +84,15 @@ def _row(row: Mapping[str, Any] | None) -> list[str]:
 
 
 def _count(areas: Mapping[str, Any]) -> str:
-    return words.count({key: sum(cell[key] for cell in areas.values()) for key in ("passed", "failed")})
+    keys = ("passed", "failed", "left_out")
+    return words.count({key: sum(cell.get(key, 0) for cell in areas.values()) for key in keys})
 
 
 def statements() -> list[str]:
     """Every check, by area."""
-    return markdown.table(("area", "check", "what has to hold"), [(c.area, c.name, c.says) for c in every()])
+    return markdown.table(
+        ("area", "check", "what has to hold", "proven against"), [(c.area, c.name, c.says, c.against) for c in every()]
+    )
 
 
 def exempted() -> list[str]:

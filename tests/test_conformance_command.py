@@ -71,7 +71,7 @@ def test_states(suite_of):
         "broken/a": "raised",
         "broken/none": "raised",
     }
-    assert found.cell(found.targets[0], "arithmetic")[:4] == (1, 4, 1, np.inf)
+    assert found.cell(found.targets[0], "arithmetic")[:5] == (1, 4, 0, 1, np.inf)
     assert "RuntimeError: no sum today" in found.failures[-1].note
 
 
@@ -138,7 +138,7 @@ def test_all_is_well(suite_of, tmp_path):
     result = invoke("--backend", "numpy", "--report", tmp_path / "new" / "a.md", "--report", tmp_path / "a.json")
     assert (result.exit_code, result.stderr) == (0, "")  # and no bar in a pipe
     assert re.search(r"arithmetic\s+1 passed\s+1 passed", result.stdout)
-    assert "arithmetic/right  2: there is nothing to add" in result.stdout
+    assert "2  there is nothing to add (arithmetic/right; all)" in result.stdout
     assert "2 cases passed on 2 targets; 2 do not apply" in result.stdout
     assert cf.read(tmp_path / "a.json")["ok"] is True
     assert (tmp_path / "new" / "a.md").read_text() == markdown.page(cf.read(tmp_path / "a.json"))
@@ -160,15 +160,16 @@ def test_a_failure_is_status_1_with_both_values_and_the_command(suite_of, column
     result = invoke("--backend", "numpy", "--dtype", "float32", columns=columns)
     assert result.exit_code == 1
     text = " ".join(result.stdout.split())
-    assert "failed: numpy cpu float32 arithmetic/wrong/a Sums are wrong." in text
+    assert "1. failed: arithmetic/wrong 1 failure: arithmetic/wrong; numpy cpu float32 1 Sums are wrong." in text
+    assert "numpy cpu or the reference is wrong" in text
     assert re.search(r"\[1\] 4\.0 4\.5", text)
-    assert "raised: numpy cpu float32 arithmetic/broken/a" in text
+    assert "2. raised: arithmetic/broken 1 failure" in text
     assert "RuntimeError: no sum today" in text
     command = "xvarpro conformance --backend numpy --device cpu --dtype float32 --only arithmetic/wrong/a"
     assert command in result.stdout.splitlines()  # on one line, to be copied
     again = invoke(*command.split()[2:])
     assert again.exit_code == 1
-    assert "1 of 1 case failed on 1 target; of arithmetic/wrong/a alone" in " ".join(again.stdout.split())
+    assert "1 of 1 case failed, by 1 cause on 1 target; of arithmetic/wrong/a alone" in " ".join(again.stdout.split())
 
 
 @pytest.mark.parametrize("fun", [right, wrong])
@@ -182,6 +183,54 @@ def test_a_report_is_shown_and_rendered_again(suite_of, plug, tmp_path, fun):
     assert words.verdict(found.record()) in text
     assert ("20 times as wide, needed by 1 of 1 cases: rounds sums to halves" in text) == (fun is wrong)
     assert (tmp_path / "a.md").read_text() == markdown.page(found.record())
+
+
+def test_what_changed_decides_the_status(suite_of, tmp_path):
+    here = ("--backend", "numpy", "--dtype", "float32")
+    suite_of(right, wrong, a=1)
+    assert invoke(*here, "--report", tmp_path / "before.json").exit_code == 1
+    again = invoke(*here, "--since", tmp_path / "before.json", "--report", tmp_path / "a.md")
+    assert again.exit_code == 0  # what fails is known
+    assert "nothing fails, passes or is gone that did not before" in again.stdout
+    assert "nothing fails, passes or is gone that did not before" in (tmp_path / "a.md").read_text()
+    suite_of(right, wrong, broken, a=1)
+    worse = invoke(*here, "--since", tmp_path / "before.json", "--report", tmp_path / "after.json")
+    assert worse.exit_code == 1
+    assert "newly failing: arithmetic/broken: a: numpy cpu float32" in worse.stdout
+    assert cf.read(tmp_path / "after.json")["since"]["failing"][0]["address"] == "arithmetic/broken/a"
+    shown = invoke("--from", tmp_path / "before.json", "--since", tmp_path / "after.json")
+    assert shown.exit_code == 1
+    assert "gone: arithmetic/broken: a" in shown.stdout
+
+
+CASES = {f"{kind} {i}": 1 for kind in "abcdefgh" for i in range(3)}
+
+
+def test_the_quick_part_is_the_same_each_time_and_says_what_it_left_out(suite_of, tmp_path):
+    suite_of(right, wrong, **CASES)
+    given = ("--quick", "--backend", "numpy,jax", "--only", "arithmetic/right", "--report", tmp_path / "a.json")
+    result = invoke(*given)
+    assert result.exit_code == 0
+    first = cf.read(tmp_path / "a.json")
+    ran = {f"{t['backend']} {t['dtype']}": list(t["seconds"]) for t in first["targets"]}
+    one_of_each = [f"arithmetic/right/{kind} 0" for kind in "abcdefgh"]
+    assert ran["numpy float64"] == ran["numpy float32"] == one_of_each
+    assert len(ran["jax float64"]) == runner.COMPILED  # and the next check in single
+    assert ran["jax float32"] == []
+    assert set(ran["jax float64"]) < set(one_of_each)
+    assert first["quick"] is True
+    assert f"{8 * 2 + runner.COMPILED} cases passed on 4 targets" in result.stdout
+    assert "left out by --quick" in result.stdout
+    invoke(*given)
+    assert [list(t["seconds"]) for t in cf.read(tmp_path / "a.json")["targets"]] == [*ran.values()]
+    second = cf.run(cf.targets(["jax"], quick=True), "arithmetic/wrong")
+    assert {o.dtype for o in second.outcomes if o.ran} == {"float32"}
+
+
+def test_a_case_that_does_not_apply_does_not_stand_for_others(suite_of):
+    suite_of(right, **{"a 0": "none", "a 1": 1})
+    found = cf.run(cf.targets(["numpy"], dtypes=["float64"], quick=True))
+    assert [o.state for o in found.outcomes] == ["inapplicable", "passed"]
 
 
 def test_the_suite_is_listed(suite_of):
@@ -205,6 +254,8 @@ def test_the_suite_is_listed(suite_of):
         (["--list", "--only", "left"], "must be the address of a check; got 'left'"),
         (["--report", "report.pdf"], "must end in .md or .json"),
         (["--from", "nowhere.json"], "No such file or directory: nowhere.json"),
+        (["--quick", "--thorough"], "--quick leaves out what --thorough adds"),
+        (["--since", "nowhere.json"], "No such file or directory: nowhere.json"),
         (["--from", "nowhere.json", "--only", "sets"], "--from shows a report as it was written"),
     ],
 )

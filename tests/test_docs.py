@@ -201,7 +201,7 @@ def test_a_report_replaces_its_rows_and_no_others(pages, tmp_path, capsys):
     assert capsys.readouterr().out == "stale: README.md, conformance.json\nwritten: README.md, conformance.json\n"
     assert support.main(["--check"]) == 0
     after = pages["README"].read_text(encoding="utf-8")
-    new = "| PyTorch CUDA | torch 9.9 | 2 passed | 1 of 2 FAIL | 1 of 2 | 2000 | 2026-12-24 |"
+    new = "| PyTorch CUDA | torch 9.9 | 2 passed | 1 FAIL of 2 | 1 of 2 | 2000 | 2026-12-24 |"
     changed = set(after.splitlines()) ^ set(before.splitlines())
     assert new in changed
     assert all("PyTorch CUDA" in line for line in changed)

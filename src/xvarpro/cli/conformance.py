@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from xvarpro.cli import options, programs, tables
 from xvarpro.conformance import words
+from xvarpro.conformance.changes import changes
 from xvarpro.conformance.processors import Request, merged, paths, prove
 from xvarpro.conformance.record import check_suffix, read, write
 from xvarpro.conformance.report import Outcome, Report, address
@@ -22,7 +23,7 @@ from xvarpro.conformance.suite import Target
 from xvarpro.errors import ProblemError
 
 WORTHWHILE = 500  # cases from which on several processes share them
-SHOWN = 20  # failures on a screen; reports have all of them
+SHOWN = 20  # causes of failures on a screen; reports have all of them
 
 
 def command(
@@ -44,6 +45,13 @@ def command(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.json", help="Run nothing: show a report that was written.")
     ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Say what changed since an earlier report; it decides the exit status."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few cases of each check, for all of them: under five minutes.")
+    ] = False,
     thorough: Annotated[
         bool, typer.Option(help="Compile every example in both precisions; by default one of its class.")
     ] = False,
@@ -64,10 +72,16 @@ def command(
         bool, typer.Option("--list", help="Run nothing: list addresses with their statements, or processor paths.")
     ] = False,
 ) -> None:
-    """Check that backends give the right answers. Exit status 0: all pass; 1: something fails; 2: wrong use."""
+    """Check that backends give the right answers. Exit status 0: all pass; 1: something fails; 2: wrong use.
+
+    With --since 1 says that something fails that did not before, or is gone.
+    """
     screen = tables.console()
     if path and not processors:
         raise ProblemError("--path requires --processors; got --path alone: add --processors")
+    if quick and thorough:
+        raise ProblemError("--quick leaves out what --thorough adds; omit one of them")
+    earlier = None if since is None else read(since)
     if listed:
         if processors:
             there = usable() if backend is None else options.listed(backend)
@@ -79,9 +93,9 @@ def command(
         check_suffix(file)
         file.parent.mkdir(parents=True, exist_ok=True)
     if source is not None:
-        if backend or device or only or processors:
+        if backend or device or only or processors or quick:
             raise ProblemError(
-                "--from shows a report as it was written; omit --backend, --device, --only and --processors"
+                "--from shows a report as it was written; omit --backend, --device, --only, --processors and --quick"
             )
         record = read(source)
     else:
@@ -92,15 +106,17 @@ def command(
         if processors and device is not None:
             raise ProblemError(f"--processors requires the cpu; got --device {device}: omit it")
         devices = ["cpu"] if processors else None if device is None else options.listed(device)
-        among = targets(names, devices, options.listed(dtype), thorough)
+        among = targets(names, devices, options.listed(dtype), thorough, quick)
         found = _prove(among, only or (), path or (), jobs) if processors else _run(among, only or (), jobs)
         record = replace(found, absent=absent() if names is None else {}).record()
+    if earlier is not None:
+        record["since"] = changes(record, earlier)
     _show(screen, record)
     for file in report or ():
         write(record, file)
     if report:
         screen.print(f"wrote {', '.join(map(str, report))}")
-    if not record["ok"]:
+    if not (record["ok"] if earlier is None else record["since"]["ok"]):
         raise typer.Exit(1)
 
 
@@ -138,8 +154,8 @@ def _prove(among: Sequence[Target], only: Sequence[str], path: Sequence[str], jo
         for each in bar:
             bar.set_description_str(each.name)
             shared = max(1, jobs // (each.threads or 1))
-            found.append(prove(Request(each, dtypes, tuple(only), among[0].thorough, shared)))
-    return merged(found, only=tuple(only))
+            found.append(prove(Request(each, dtypes, tuple(only), among[0].thorough, among[0].quick, shared)))
+    return merged(found, only=tuple(only), quick=among[0].quick)
 
 
 def _jobs(among: Sequence[Target], total: int) -> int:
@@ -168,22 +184,32 @@ def _show(screen: Console, record: words.Fields) -> None:
     if record["targets"]:
         _matrix(screen, record)
         screen.print(words.LEGEND, style="dim")
-    for failure in record["failures"][:SHOWN]:
-        _failure(screen, failure)
-    if (more := len(record["failures"]) - SHOWN) > 0:
+    for i, cause in enumerate(record["causes"][:SHOWN], 1):
+        _cause(screen, i, cause, record["failures"][cause["failures"][0]])
+    if (more := len(record["causes"]) - SHOWN) > 0:
         screen.print(f"\nand {more} more: --report FILE.md has all of them", style="bold red")
-    if record["inapplicable"]:
-        screen.print("\ndoes not apply", style="bold")
-        rows = ((f"{x['area']}/{x['check']}", f"{x['cases']}: {x['reason']}") for x in record["inapplicable"])
-        screen.print(tables.facts(rows))
+    for title, state in (("left out", "left out"), ("does not apply", "inapplicable")):
+        if rows := [(n, f"{why} ({checks}; {where})") for n, why, checks, where in words.not_run(record, state)]:
+            screen.print(f"\n{title}", style="bold")
+            screen.print(tables.facts(rows))
     if record["exemptions"]:
         screen.print("\nexemptions", style="bold")
         for e in record["exemptions"]:
             screen.print(f"{words.exempted(e)}, needed by {e['needed']} of {e['cases']} cases: {e['reason']}")
+    screen.print("\nproven against", style="bold")
+    columns, counts = words.proofs(record)
+    out = tables.table(screen, *columns, right=columns[1:], wrap="area")
+    for found in counts:
+        out.add_row(*found)
+    screen.print(out)
     screen.print("\nversions", style="bold")
     screen.print(tables.facts(words.versions(record)))
     style = "green" if record["ok"] else "bold red"
     screen.print(f"\n{words.verdict(record)}, {words.seconds(record):.0f} s", style=style)
+    if "since" in record:
+        for row in words.changed(record["since"]):
+            screen.print(": ".join(filter(None, row)))
+        screen.print(words.since(record["since"]), style="green" if record["since"]["ok"] else "bold red")
 
 
 def _matrix(screen: Console, record: words.Fields) -> None:
@@ -203,20 +229,23 @@ def _matrix(screen: Console, record: words.Fields) -> None:
 
 
 def _field(cell: words.Fields | None) -> str:
-    return "" if cell is None else f"{words.count(cell)}\n{words.units(cell['units'])}"
+    return "" if cell is None else "\n".join(words.field(cell))
 
 
-def _failure(screen: Console, failure: words.Fields) -> None:
-    screen.print(f"\n{failure['state']}: {words.target(failure)} {failure['address']}", style="bold red")
-    screen.print(failure["says"])
-    if failure["exemption"]:
-        screen.print(f"the tolerance is wider already: {failure['exemption']}")
-    for value in failure["values"]:
+def _cause(screen: Console, i: int, cause: words.Fields, worst: words.Fields) -> None:
+    screen.print(f"\n{i}. {worst['state']}: {words.title(cause)}", style="bold red")
+    screen.print(words.extent(cause))
+    screen.print(worst["says"])
+    screen.print(words.blame(cause), style="bold")
+    if worst["exemption"]:
+        screen.print(f"the tolerance is wider already: {worst['exemption']}")
+    screen.print(f"the worst: {words.target(worst)} {worst['address']}")
+    for value in worst["values"]:
         screen.print(f"{value['what']}: {words.off(value)}")
         out = tables.table(screen, "at", "got", "want", wrap="want")
         for row in words.entries(value):
             out.add_row(*row)
         screen.print(out)
-    if failure["note"]:
-        screen.print(failure["note"].rstrip())
-    screen.print(failure["command"], style="cyan", soft_wrap=True)
+    if worst["note"]:
+        screen.print(worst["note"].rstrip())
+    screen.print(worst["command"], style="cyan", soft_wrap=True)

@@ -45,15 +45,15 @@ def pieces(
                 f"with jobs > 1 every backend must be registered, for other processes to find it; {name!r} is not; "
                 "use jobs=1"
             )
-    work = [((t.backend.name, t.device, t.dtype, t.thorough), area) for t in among for area in AREAS]
+    work = [((t.backend.name, t.device, t.dtype, t.thorough, t.quick), area) for t in among for area in AREAS]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         yield pool.map(partial(_piece, run_area, tuple(only)), *zip(*work, strict=True))
 
 
-def _piece(run_area: Area, only: tuple[str, ...], where: tuple[str, str, str, bool], area: str) -> list[Outcome]:
+def _piece(run_area: Area, only: tuple[str, ...], where: tuple[str, str, str, bool, bool], area: str) -> list[Outcome]:
     return run_area(_target(*where), area, only)
 
 
 @cache
-def _target(name: str, device: str, dtype: str, thorough: bool) -> Target:
-    return Target(registry.get(name), device, dtype, thorough)
+def _target(name: str, device: str, dtype: str, thorough: bool, quick: bool) -> Target:
+    return Target(registry.get(name), device, dtype, thorough, quick)

@@ -191,6 +191,7 @@ class Request:
     dtypes: tuple[str, ...] = DTYPES
     only: tuple[str, ...] = ()
     thorough: bool = False
+    quick: bool = False
     jobs: int = 1
 
 
@@ -238,7 +239,7 @@ def main() -> None:
     request: Request = pickle.load(sys.stdin.buffer)
     found, report = in_use(request.path.backend), None
     if not request.path.difference(found):
-        among = targets([request.path.backend], ["cpu"], request.dtypes, request.thorough)
+        among = targets([request.path.backend], ["cpu"], request.dtypes, request.thorough, request.quick)
         report = run(among, request.only, jobs=request.jobs)
     File(sys.argv[1]).write_bytes(pickle.dumps((found, report)))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
-FORMAT = 2  # goes up where a reader of the last one would misread it
+FORMAT = 3  # goes up where a reader of the last one would misread it
 ENTRIES = 6  # of an array that is off: those that differ most
 LONGEST = 2000  # characters of anything else
 

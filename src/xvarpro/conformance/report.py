@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,16 +32,19 @@ class Outcome:
         The target.
     area, check, case : str
     state : str
-        ``"passed"``, ``"failed"`` (a value is off), ``"raised"`` (there was none) or ``"inapplicable"``.
+        ``"passed"``, ``"failed"`` (a value is off), ``"raised"`` (there was none), ``"left out"`` (others stand for it)
+        or ``"inapplicable"``.
     units : float
         Worst error in units of its tolerance; NaN where nothing was measured.
     failures : tuple of Measured
         What was off; empty unless failed.
     note : str
-        The traceback of what was raised, or why it does not apply.
+        The traceback of what was raised, or why it did not run.
     seconds : float
     says : str
         The statement of the check.
+    against : str
+        Of `AGAINST`: what it is proven against.
     exemption : Exemption, optional
         What made the tolerance wider.
     thorough : bool
@@ -60,13 +65,33 @@ class Outcome:
     note: str = ""
     seconds: float = 0.0
     says: str = ""
+    against: str = "NumPy"
     exemption: Exemption | None = None
     thorough: bool = False
     path: str = ""
 
     @property
     def ok(self) -> bool:
-        return self.state in ("passed", "inapplicable")
+        return self.state not in ("failed", "raised")
+
+    @property
+    def ran(self) -> bool:
+        return self.state in ("passed", "failed", "raised")
+
+    @property
+    def proof(self) -> str:
+        """What the case is proven against; ``"itself"``, which is no proof, where NumPy is compared with NumPy."""
+        itself = (self.backend, self.dtype, self.against) == ("numpy", "float64", "NumPy")
+        return "itself" if itself else self.against
+
+    @property
+    def message(self) -> str:
+        """What was off first, or the first line of what was raised."""
+        if self.failures:
+            return self.failures[0].what
+        lines = self.note.splitlines()
+        last = max((i for i, line in enumerate(lines) if line.startswith("  File ")), default=0)
+        return next((line for line in lines[last:] if line[:1].strip()), "")
 
     @property
     def target(self) -> tuple[str, str, str]:
@@ -92,13 +117,17 @@ def address(area: str, check: str, case: str) -> str:
 
 
 class Cell(NamedTuple):
-    """How many cases of an area passed, failed or do not apply on a target; the worst error in tolerances; seconds."""
+    """An area on a target: how many cases passed, failed, were left out or do not apply; the worst error in tolerances;
+    seconds; how many of those that passed are proven against what.
+    """
 
     passed: int
     failed: int
+    left_out: int
     inapplicable: int
     units: float
     seconds: float
+    against: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -160,6 +189,8 @@ class Report:
         Python, system and cores.
     processors : tuple of Proof
         The processor paths that were asked for, in their order.
+    quick : bool
+        Whether a few cases of each check stood for the others.
 
     Examples
     --------
@@ -181,6 +212,7 @@ class Report:
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     machine: Mapping[str, Any] = field(default_factory=_machine)
     processors: tuple[Proof, ...] = ()
+    quick: bool = False
 
     def __repr__(self) -> str:
         return f"<Report: {words.verdict(self.record())}>"
@@ -210,9 +242,11 @@ class Report:
         return Cell(
             sum(o.state == "passed" for o in found),
             sum(not o.ok for o in found),
+            sum(o.state == "left out" for o in found),
             sum(o.state == "inapplicable" for o in found),
             _worst(found),
             sum(o.seconds for o in found),
+            Counter(o.proof for o in found if o.state == "passed"),
         )
 
     def record(self) -> dict[str, Any]:
@@ -226,6 +260,7 @@ class Report:
             "date": self.date,
             "ok": self.ok,
             "only": list(self.only),
+            "quick": self.quick,
             "machine": dict(self.machine),
             "facts": self.facts,
             "absent": dict(self.absent),
@@ -234,7 +269,8 @@ class Report:
             "targets": [self._target(target) for target in self.targets],
             "checks": self._checks(),
             "failures": [_failure(o) for o in self.failures],
-            "inapplicable": self._inapplicable(),
+            "causes": causes(self.outcomes),
+            "not_run": self._not_run(),
             "exemptions": self._exemptions(),
         }
 
@@ -257,10 +293,17 @@ class Report:
         }
 
     def _target(self, target: tuple[str, str, str]) -> dict[str, Any]:
-        met = {o.area for o in self.outcomes if o.target == target}
+        found = [o for o in self.outcomes if o.target == target]
+        met = {o.area for o in found}
         cells = {area: self.cell(target, area)._asdict() for area in self.areas if area in met}
         areas = {area: {**cell, "units": number(cell["units"])} for area, cell in cells.items()}
-        return {**dict(zip(("backend", "device", "dtype"), target, strict=True)), "areas": areas}
+        return {
+            **dict(zip(("backend", "device", "dtype"), target, strict=True)),
+            "areas": areas,
+            # of a case that ran on several processor paths, what is worst
+            "cases": {o.address: o.state for o in sorted(found, key=lambda o: not o.ok)},
+            "seconds": {o.address: round(o.seconds, 4) for o in found if o.ran},
+        }
 
     def _checks(self) -> list[dict[str, Any]]:
         """What was checked, and how close it came to its tolerance anywhere."""
@@ -272,6 +315,7 @@ class Report:
                 "area": area,
                 "check": check,
                 "says": found[0].says,
+                "against": found[0].against,
                 "cases": len({o.case for o in found}),
                 "units": number(_worst(found)),
                 "seconds": sum(o.seconds for o in found),
@@ -279,21 +323,21 @@ class Report:
             for (area, check), found in by.items()
         ]
 
-    def _inapplicable(self) -> list[dict[str, Any]]:
-        """Every reason once, with the number of cases and the targets that it holds for."""
-        by: dict[tuple[str, str, str], list[Outcome]] = {}
+    def _not_run(self) -> list[dict[str, Any]]:
+        """Every reason once, with the checks that it holds for, their numbers of cases, and the targets."""
+        by: dict[tuple[str, str], list[Outcome]] = {}
         for o in self.outcomes:
-            if o.state == "inapplicable":
-                by.setdefault((o.area, o.check, o.note), []).append(o)
+            if not o.ran:
+                by.setdefault((o.state, o.note), []).append(o)
         return [
             {
-                "area": area,
-                "check": check,
+                "state": state,
                 "reason": reason,
                 "cases": len(found),
+                "checks": Counter(f"{o.area}/{o.check}" for o in found),
                 "targets": list(dict.fromkeys(" ".join(o.target) for o in found)),
             }
-            for (area, check, reason), found in by.items()
+            for (state, reason), found in sorted(by.items(), key=lambda item: (item[0][0], -len(item[1])))
         ]
 
     def _exemptions(self) -> list[dict[str, Any]]:
@@ -328,6 +372,7 @@ def _failure(o: Outcome) -> dict[str, Any]:
         "path": o.path,
         "address": o.address,
         "says": o.says,
+        "against": o.against,
         "state": o.state,
         "units": number(o.units),
         "note": o.note,
@@ -335,3 +380,77 @@ def _failure(o: Outcome) -> dict[str, Any]:
         "command": o.command,
         "values": [compared(m) for m in o.failures],
     }
+
+
+def causes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Failures of one cause together: of one check with the same value off, or of one line that raises the same error.
+
+    Numbers in the names of values and in errors are the case's, and do not count.
+    """
+    ran: dict[tuple[str, str], list[Outcome]] = {}
+    for o in outcomes:
+        if o.ran:
+            ran.setdefault((o.address, o.dtype), []).append(o)
+    failures = [o for o in outcomes if not o.ok]
+    by: dict[tuple[str, ...], list[int]] = {}
+    for i, o in enumerate(failures):
+        line = o.note.rpartition("  File ")[2].partition("\n")[0]
+        message = " ".join(re.findall(r"[^\W\d]+", o.message))
+        by.setdefault((line or f"{o.area}/{o.check}", message, fault(ran[o.address, o.dtype])), []).append(i)
+    out = []
+    for (_, _, verdict), places in by.items():
+        found = [failures[i] for i in places]
+        all_of_them = _places(p for o in found for p in ran[o.address, o.dtype])
+        failing = _places(found)
+        worst = sorted(places, key=lambda place: _worst([failures[place]]), reverse=True)
+        out.append(
+            {
+                "verdict": verdict,
+                "failing": failing,
+                "passing": [place for place in all_of_them if place not in failing],
+                "checks": Counter(f"{o.area}/{o.check}" for o in found),
+                "targets": Counter(" ".join(o.target) for o in found),
+                "failures": worst,
+            }
+        )
+    return out
+
+
+def fault(same: Sequence[Outcome]) -> str:
+    """Whose fault it is that a case fails, by all outcomes of it in one precision.
+
+    Returns
+    -------
+    str
+        ``"reference"`` where several backends ran it and all fail alike: it is wrong, or the text that they share is;
+        ``"NumPy"`` where NumPy is the reference and all others fail alike; ``"undecided"`` where one backend ran alone,
+        or beside the NumPy that it is compared with; else ``"backends"``, those that fail.
+    """
+    # that NumPy equals itself says nothing
+    judged = [o for o in same if (o.backend, o.against, o.ok) != ("numpy", "NumPy", True)]
+    if _alike(same):
+        return "reference"
+    if len(judged) < len(same) and _alike(judged):
+        return "NumPy"
+    return "backends" if len({o.backend for o in judged}) > 1 else "undecided"
+
+
+def _alike(found: Sequence[Outcome]) -> bool:
+    """Whether several backends agree in what is wrong: the same values, within their tolerances, or the same error."""
+    if any(o.ok for o in found) or len({o.backend for o in found}) < 2:
+        return False
+    first = found[0]
+    wrong = {m.what: m for m in first.failures}
+    return all(
+        o.message == first.message
+        and all(
+            replace(m, want=wrong[m.what].got, tolerance=max(m.tolerance, wrong[m.what].tolerance)).units <= 1.0
+            for m in o.failures
+            if m.what in wrong
+        )
+        for o in found
+    )
+
+
+def _places(found: Iterable[Outcome]) -> list[str]:
+    return list(dict.fromkeys(f"{o.backend} {o.device}" for o in found))

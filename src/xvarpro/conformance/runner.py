@@ -17,10 +17,12 @@ from xvarpro.backends import Backend, testing
 from xvarpro.conformance import exemptions, parallel
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.report import Outcome, Report, address
-from xvarpro.conformance.suite import AREAS, Check, Inapplicable, Target, every, reference
+from xvarpro.conformance.suite import AREAS, Check, Inapplicable, LeftOut, Target, alternate, every, reference
 from xvarpro.errors import ProblemError, UnsupportedError
 
 DTYPES = ("float64", "float32")
+COMPILED = 2  # cases of a check that --quick compiles
+QUICK = "left out by --quick: other cases of the check stand for it"
 
 
 def targets(
@@ -28,6 +30,7 @@ def targets(
     devices: Sequence[str] | None = None,
     dtypes: Sequence[str] = DTYPES,
     thorough: bool = False,
+    quick: bool = False,
 ) -> list[Target]:
     """Targets: by default every installed backend on its first device, in both precisions.
 
@@ -39,6 +42,8 @@ def targets(
     dtypes : sequence of str
     thorough : bool
         Whether every example is compiled; by default one represents its class, in one precision.
+    quick : bool
+        Whether a few cases of each check stand for the others.
 
     Raises
     ------
@@ -63,7 +68,7 @@ def targets(
         there = _devices(backend)
         registry.prove(backend)
         wanted = there[:1] if devices is None else [d for d in devices if _has(there, d)]
-        found += [Target(backend, device, dtype, thorough) for device in wanted for dtype in dtypes]
+        found += [Target(backend, device, dtype, thorough, quick) for device in wanted for dtype in dtypes]
     if not found:
         raise ProblemError(
             f"device must be one of a backend's; got {', '.join(devices or ())}; `xvarpro backends` lists them"
@@ -121,7 +126,7 @@ def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]
             continue
         cases = check.cases()
         if only:
-            hits = {case: [p for p in patterns if _matches(address(check.area, check.name, case), p)] for case in cases}
+            hits = {case: [p for p in patterns if matches(address(check.area, check.name, case), p)] for case in cases}
             cases = {case: given for case, given in cases.items() if hits[case]}
             met.update(p for hit in hits.values() for p in hit)
         if cases:
@@ -133,7 +138,8 @@ def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]
     return found
 
 
-def _matches(where: str, pattern: str) -> bool:
+def matches(where: str, pattern: str) -> bool:
+    """Whether an address begins with or matches a pattern of ``--only``."""
     return where == pattern or where.startswith(f"{pattern}/") or fnmatchcase(where, pattern)
 
 
@@ -143,24 +149,28 @@ def _may_match(check: str, pattern: str) -> bool:
     return check.startswith(head) or head.startswith(check)
 
 
-def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
-    """One case; whatever it raises becomes part of the outcome."""
-    began = time.perf_counter()
-    where = address(check.area, check.name, case)
-    known = _exemption(target, where)
-    outcome = Outcome(
+def _outcome(target: Target, check: Check, case: str, state: str, **known: Any) -> Outcome:
+    return Outcome(
         target.backend.name,
         target.device,
         target.dtype,
         check.area,
         check.name,
         case,
-        "passed",
+        state,
         float("nan"),
         says=check.says,
-        exemption=known,
+        against=check.against,
         thorough=target.thorough,
+        **known,
     )
+
+
+def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
+    """One case; whatever it raises becomes part of the outcome."""
+    began = time.perf_counter()
+    known = _exemption(target, address(check.area, check.name, case))
+    outcome = _outcome(target, check, case, "passed", exemption=known)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # precision and dead units are what some checks are about
@@ -174,6 +184,8 @@ def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
             units=max((m.units for m in measured), default=float("nan")),
             failures=failures,
         )
+    except LeftOut as reason:
+        outcome = replace(outcome, state="left out", note=str(reason))
     except (Inapplicable, UnsupportedError) as reason:
         outcome = replace(outcome, state="inapplicable", note=str(reason))
     except Exception:
@@ -249,7 +261,8 @@ def run(
             f"only must select a check of the precisions; got {', '.join(only)}; add the other precision"
         )
     facts = {target.backend.name: target.backend.describe() for target in wanted}
-    return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only)
+    quick = any(target.quick for target in wanted)
+    return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only, quick=quick)
 
 
 def run_area(target: Target, area: str, only: Sequence[str]) -> list[Outcome]:
@@ -265,9 +278,36 @@ _chosen = cache(selection)  # making the cases takes seconds
 def run_target(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[Outcome]:
     """Outcomes on one target, as they are found, of checks and cases as `selection` gives them."""
     for check, cases in chosen:
-        if target.dtype in check.dtypes:
-            for case, given in cases.items():
-                yield run_case(target, check, case, given)
+        if target.dtype not in check.dtypes:
+            continue
+        order, few = _representatives(target, check, cases) if target.quick else (list(cases), len(cases))
+        for case in order:
+            if few > 0:
+                outcome = run_case(target, check, case, cases[case])
+                few -= outcome.state not in ("inapplicable", "left out")
+                yield outcome
+            else:
+                yield _outcome(target, check, case, "left out", note=QUICK)
+
+
+def _representatives(target: Target, check: Check, cases: Iterable[str]) -> tuple[list[str], int]:
+    """The cases of a check in the order in which --quick takes them, and how many it takes.
+
+    Names that differ by a number are examples of one class, and the first stands for it. Where everything is compiled,
+    checks take turns with the precision, and a few classes stand for all, other ones in the next check.
+    """
+    classes: dict[str, str] = {}
+    for case in cases:
+        classes.setdefault(re.sub(r" \d+", "", case), case)
+    first, few = list(classes.values()), len(classes)
+    rest = [case for case in cases if case not in first]
+    if target.backend.compiled:
+        position = list(every()).index(check)
+        few = COMPILED if len(check.dtypes) == 1 or target.dtype in alternate(position) else 0
+        # by multiples of the golden ratio: what comes first is far apart
+        turn = {case: (position + i) * 0.618034 % 1 for i, case in enumerate(first)}
+        first.sort(key=turn.__getitem__)
+    return first + rest, few
 
 
 def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:

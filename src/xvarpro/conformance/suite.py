@@ -41,19 +41,24 @@ AREAS = (
 
 
 # what a check can be proven against: nothing of it is computed by what is checked
-AGAINST = (
-    "definition",  # a property by which the right answer is known: a residual, an inequality, an equality of bits
-    "closed form",  # a formula written out in the suite, in plain NumPy or Python
-    "linear program",
-    "more digits",  # mpmath
-    "rational arithmetic",
-    "twin",  # a plain text of the same method, written from its paper
-    "NumPy",  # this package on NumPy in double precision: no proof for NumPy itself
-)
+AGAINST = {
+    "definition": "a property by which the right answer is known: a residual, an inequality, an equality of bits",
+    "closed form": "a formula written out in the suite, in plain NumPy or Python",
+    "linear program": "an optimum that a solver of linear programs finds",
+    "more digits": "arithmetic of more digits",
+    "rational arithmetic": "fractions, which are exact",
+    "twin": "a plain text of the same method, written from its paper",
+    "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
+    "itself": "NumPy in double precision, compared with itself: no proof",  # what becomes of "NumPy" there
+}
 
 
 class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
     """Raised by a check that does not apply to a target; the message is the reason."""
+
+
+class LeftOut(Inapplicable):
+    """Raised where a case applies and was not asked for: others stand for it, and it takes long."""
 
 
 class Typed(NamedTuple):
@@ -75,12 +80,15 @@ class Target:
         ``"float64"`` or ``"float32"``.
     thorough : bool
         Whether every example is compiled; by default one represents its class, in one precision.
+    quick : bool
+        Whether a few cases of each check stand for the others.
     """
 
     backend: Backend
     device: str
     dtype: str
     thorough: bool = False
+    quick: bool = False
     _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -164,14 +172,12 @@ class Target:
         return self._known[key]
 
     def represent(self, turn: tuple[str, ...]) -> None:
-        """Raise `Inapplicable` where each example would be compiled, for seconds, and it is not the turn of this one.
+        """Raise `LeftOut` where each example would be compiled, for seconds, and it is not the turn of this one.
 
         `turn` are the precisions in which this example represents its class: parameters change little in a program.
         """
         if self.backend.compiled and not self.thorough and self.dtype not in turn:
-            raise Inapplicable(
-                "not compiled in this precision: other examples of its class are; --thorough compiles it"
-            )
+            raise LeftOut("not compiled in this precision: other examples of its class are; --thorough compiles it")
 
     def forget(self) -> None:
         """Drop compiled programs and what `once` computed."""
