@@ -19,7 +19,7 @@ from xvarpro._version import __version__
 from xvarpro.conformance import words
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.record import FORMAT, compared, number, write
-from xvarpro.conformance.suite import AREAS, Measured
+from xvarpro.conformance.suite import AREAS, Measured, reference
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ class Outcome:
     @property
     def proof(self) -> str:
         """What the case is proven against; ``"itself"``, which is no proof, where NumPy is compared with NumPy."""
-        itself = (self.backend, self.dtype, self.against) == ("numpy", "float64", "NumPy")
-        return "itself" if itself else self.against
+        compared = reference()
+        itself = (self.backend, self.dtype) == (compared.backend.name, compared.dtype)
+        return "itself" if itself and self.against == "NumPy" else self.against
 
     @property
     def message(self) -> str:
@@ -424,15 +425,16 @@ def fault(same: Sequence[Outcome]) -> str:
     str
         ``"reference"`` where several backends ran it and all fail alike: it is wrong, or the text that they share is;
         ``"NumPy"`` where NumPy is the reference and all others fail alike; ``"undecided"`` where one backend ran alone,
-        or beside the NumPy that it is compared with; else ``"backends"``, those that fail.
+        or with the NumPy that it is compared with; else ``"backends"``, those that fail.
     """
-    # that NumPy equals itself says nothing
-    judged = [o for o in same if (o.backend, o.against, o.ok) != ("numpy", "NumPy", True)]
+    # that NumPy equals NumPy says nothing
+    name = reference().backend.name
+    proven = [o for o in same if o.against != "NumPy" or o.backend != name or not o.ok]
     if _alike(same):
         return "reference"
-    if len(judged) < len(same) and _alike(judged):
+    if len(proven) < len(same) and _alike(proven):
         return "NumPy"
-    return "backends" if len({o.backend for o in judged}) > 1 else "undecided"
+    return "backends" if len({o.backend for o in proven}) > 1 else "undecided"
 
 
 def _alike(found: Sequence[Outcome]) -> bool:

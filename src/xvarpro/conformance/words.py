@@ -89,7 +89,7 @@ def blame(cause: Fields) -> str:
     if cause["verdict"] == "NumPy":
         return f"NumPy is in doubt, which is the reference here: {failing} agree with each other and not with it."
     if cause["verdict"] == "undecided":
-        return f"{failing} or the reference is wrong: another backend beside it would decide."
+        return f"{failing} or the reference is wrong: a run with another backend would decide."
     alone = " alone" if len(cause["failing"]) == 1 else ""
     rest = f"{passing} passed the same cases" if passing else "each is off in another way"
     return f"Wrong on {failing}{alone}: {rest}."
