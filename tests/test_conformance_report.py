@@ -163,7 +163,7 @@ def test_one_cause_is_one_box():
         {"torch cpu float64": 10, "jax cpu float64": 10},
     )
     assert first["failures"][:2] == [18, 19]  # the worst first
-    assert (gap["checks"], error["checks"]) == ({"sets/oracle": 1}, {"sets/1": 1, "sets/2": 1, "sets/3": 1})
+    assert (gap["checks"], error["checks"]) == ({"sets/oracle": 1}, {"sets/3": 1, "sets/4": 1, "sets/5": 1})
     assert len(causes(raised("torch", "3", line=3), raised("torch", "3", line=4))) == 2
 
 
