@@ -67,9 +67,12 @@ ROOMS = {
     "results": Room(3, ("results/result.py", "results/trace.py", "results/serialization.py")),
     "driver": Room(6, ("driver/*.py",)),
 }
-# what is recorded in double precision is asked in single too, but on JAX, which compiles for seconds
+# areas that are recorded, on the first device in double precision; JAX compiles for seconds
 ADAPTERS = ("exchange", "arithmetic", "derivatives", "control flow", "factorisations", "numerics scope")
 TARGETS = {"numpy": None, "torch": None, "array-api-strict": None, "jax": ADAPTERS}
+FIRST = "cpu float64"
+# where each case is asked too: it executes what it does on the first target
+OTHERS = {"numpy": "cpu float32", "torch": "cpu float32", "array-api-strict": "device1 float64"}
 # tests of pages, programs and the suite itself: what the package computes is not what they are about
 OTHER_TESTS = (
     "cli", "compilations", "conformance", "docs", "gpu", "imports", "layers", "mutation", "plotting", "purity",
@@ -77,7 +80,7 @@ OTHER_TESTS = (
 )  # fmt: skip
 FRAMEWORKS = (
     "numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.special", "torch", "jax", "array_api_strict",
-    "array_api_compat.numpy", "array_api_compat.torch", "optree", "tqdm", "mpmath", "hypothesis", "pytest",
+    "array_api_compat.numpy", "array_api_compat.torch", "optree", "tqdm", "mpmath", "pytest",
 )  # fmt: skip
 ANY = -1  # some line of a file
 MEMORY = 8 * 2**30  # bytes for a process: a loop without an end may allocate
@@ -299,7 +302,8 @@ def recorded(cache: Path, jobs: int) -> tuple[Recorded, Recorded]:
     tests = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if p.stem.split("_")[1] not in OTHER_TESTS]
     from_tests = {f"{p.stem}.{digest(p)}": partial(record_tests, str(p.relative_to(ROOT))) for p in [*tests, SOURCE]}
     work = {**from_suite, **from_tests}
-    missing = deque((name, fun) for name, fun in work.items() if not (cache / name).exists())
+    left = sorted((name for name in work if not (cache / name).exists()), key=lambda name: name.startswith("jax"))
+    missing = deque((name, work[name]) for name in left)
     for name, said, _ in in_processes(missing, jobs):
         piece = said[-1] if "cases" in said[-1] else {"cases": [], "lines": {}}
         print(name, len(piece["cases"]), "cases", said[-1].get("raised", ""), flush=True)
@@ -344,12 +348,12 @@ class Recorder:
 
     def begin(self) -> None:
         self.coverage.switch_context(str(len(self.cases)))
-        self.began = time.perf_counter()
+        self.began = time.process_time()
 
     def end(self, group: tuple[str, ...], name: str, ok: bool) -> None:
         """A case that does not pass, or does not apply, convicts nobody: its lines are not kept."""
         self.passed += [str(len(self.cases))] if ok else []
-        self.cases.append((group, name, round(time.perf_counter() - self.began, 4)))
+        self.cases.append((group, name, round(time.process_time() - self.began, 4)))
 
     def said(self) -> dict[str, Any]:
         self.coverage.stop()
@@ -366,7 +370,7 @@ class Recorder:
 def record_suite(backend: str, area: str, say: Say) -> None:
     """Every case of an area on a target, each as if it were the first."""
     recorder = Recorder()
-    target, checks = _suite(backend, "float64")
+    target, checks = _suite(backend, FIRST)
     from xvarpro.conformance import runner
 
     for check in checks:
@@ -375,7 +379,7 @@ def record_suite(backend: str, area: str, say: Say) -> None:
         for case, given in check.cases().items():
             recorder.begin()
             outcome = runner.run_case(target, check, case, given)
-            recorder.end((backend, "float64", area, check.name), case, outcome.state == "passed")
+            recorder.end((backend, FIRST, area, check.name), case, outcome.state == "passed")
             target.forget()
             target.reference.forget()
     say(recorder.said())
@@ -408,13 +412,14 @@ def record_tests(path: str, say: Say) -> None:
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
 
 
-def _suite(backend: str, dtype: str) -> tuple[Any, list[Any]]:
+def _suite(backend: str, where: str) -> tuple[Any, list[Any]]:
     """A target, and all checks."""
     import xvarpro
     from xvarpro.conformance import runner, suite
 
     assert Path(xvarpro.__file__).is_relative_to(SOURCE), f"{xvarpro.__file__} is not what the faults are planted in"
-    (target,) = runner.targets([backend], dtypes=[dtype])
+    device, dtype = where.split()
+    (target,) = runner.targets([backend], [device], [dtype])
     return target, list(suite.every())
 
 
@@ -486,9 +491,10 @@ def judged(
 
 
 def twins(case: Case) -> list[Case]:
-    """A case of the suite in both precisions, but on JAX, which compiles."""
+    """A case of the suite on all targets of its backend that are asked."""
     backend, _, *rest = case.group
-    return [case] if backend == "jax" else [case, case._replace(group=(backend, "float32", *rest))]
+    there = [FIRST, *([OTHERS[backend]] if backend in OTHERS else [])]
+    return [case._replace(group=(backend, where, *rest)) for where in there]
 
 
 def affordable(cases: list[Case], limit: float) -> list[Case]:
@@ -546,16 +552,17 @@ def ask_suite(file: str, text: str, cases: list[Case], limit: float, say: Say) -
 
     targets: dict[tuple[str, str], Any] = {}
     given: dict[Any, Any] = {}
-    for i, ((backend, dtype, area, name), case, seconds) in enumerate(cases):
+    for i, ((backend, where, area, name), case, seconds) in enumerate(cases):
         asking.about(i, seconds)
-        if (backend, dtype) not in targets:
-            targets[backend, dtype], checks = _suite(backend, dtype)
+        if (backend, where) not in targets:
+            targets[backend, where], checks = _suite(backend, where)
+        target = targets[backend, where]
         (check,) = (c for c in checks if (c.area, c.name) == (area, name))
-        if dtype not in check.dtypes:
+        if target.dtype not in check.dtypes:
             continue
         if check not in given:
             given[check] = check.cases()
-        outcome = runner.run_case(targets[backend, dtype], check, case, given[check][case])
+        outcome = runner.run_case(target, check, case, given[check][case])
         if not outcome.ok:
             return asking.end("killed")
         if asking.late:
@@ -602,7 +609,7 @@ def ask_tests(file: str, text: str, cases: list[Case], limit: float, say: Say) -
 def equivalent() -> dict[tuple[str, str, str], str]:
     """Arguments by file, line as it was, and as it is: blocks of these, the last of any number of lines."""
     found = {}
-    for block in EQUIVALENT.read_text().strip().split("\n\n"):
+    for block in filter(None, EQUIVALENT.read_text().strip().split("\n\n")):
         file, old, new, *why = (line.strip() for line in block.splitlines())
         found[file, old.removeprefix("- "), new.removeprefix("+ ")] = " ".join(why)
     return found

@@ -64,7 +64,7 @@ def test_suite_and_tests_are_asked_about_a_fault(tmp_path):
         file, test = "sets/simplex.py", "src/xvarpro/sets/simplex.py::xvarpro.sets.simplex.CappedSimplex"
         text = (m.SOURCE / file).read_text()
         m.prepare(Path(sys.argv[1]), frameworks=("numpy", "pytest"))
-        case = m.Case(("numpy", "float64", "sets", "feasibility"), "Simplex 0", 0.1)
+        case = m.Case(("numpy", "cpu float64", "sets", "feasibility"), "Simplex 0", 0.1)
         suite, tests = (m.Recorded([one], {file: {m.ANY: {0}}}) for one in (case, m.Case((test,), test, 0.1)))
         there = {m.planted(text, one)[1:]: one for one in m.mutants(text)}
         chosen = [m.Drawn("sets", file, there[tuple(pair)]) for pair in json.loads(sys.argv[2])]
