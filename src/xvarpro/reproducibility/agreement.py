@@ -214,14 +214,15 @@ class Pair:
         explained, off = self.known.rounding(n), f"theta {self.distance:.1e} apart"
         if self.distance <= explained:
             return "same", f"theta equal to {self.distance:.1e}, where rounding explains {explained:.1e}"
-        a, b = self.one.site.at(self.one.fit.theta), self.one.site.at(self.other.fit.theta)
+        thetas = self.one.fit.theta, self.other.fit.theta
+        a, b = map(self.one.site.at, thetas)
         size = abs(a.value)
         # a solve that has converged leaves what it was asked to
         tol = self.one.fit.recipe.tol if self.one.fit.status.success and self.other.fit.status.success else 0.0
         level = self.noise + tol * size
         equal = abs(a.value - b.value) <= level
         values = f"objectives equal to {_relative(b.value - a.value, size):.1e}"
-        if equal and (same := self._indistinguishable(a, b, level)):
+        if same := self._indistinguishable(*thetas, level):
             return "indistinguishable", f"{off}, which the problem cannot tell apart: {same}"
         gaps = self.one.fit.gap, self.other.fit.gap
         first = float(np.abs(self.one.fit.trace.gap[0]))
@@ -231,31 +232,29 @@ class Pair:
         moved = max([apart(path.fit.theta, self.one.fit.theta, self.start) for path in self.replays], default=0.0)
         if self.distance <= min(SAFETY * moved, math.sqrt(self.eps)):
             return "rounding", f"{off}, as rounding explains: {self._moves('end', moved)}"
-        return "different", f"{off}, objectives {_relative(b.value - a.value, size):.1e}"
+        too = f"; {self._moves('end', moved)}" if self.distance <= SAFETY * moved else ""
+        return "different", f"{off}, objectives {_relative(b.value - a.value, size):.1e}{too}"
 
-    def _indistinguishable(self, a: Evaluation, b: Evaluation, level: float) -> str:
-        """Why no value of the objective tells both ends apart; empty if one does."""
+    def _indistinguishable(self, one: Tree, other: Tree, level: float) -> str:
+        """Why no value of the objective tells two thetas apart, up to `level`; empty if one does."""
         half = math.sqrt(self.eps)
+        a, b = self.one.site.at(one), self.one.site.at(other)
+        if not abs(a.value - b.value) <= level:
+            return ""
         if a.residual is not None and b.residual is not None:
             scale = math.sqrt(2 * self.one.fit.recipe.scale)
             off = float(np.linalg.norm(a.residual - b.residual)) / (scale or 1.0)
             if off <= min(GRADIENT * self.known.predicted, half):
-                ends = [np.sort(np.abs(flat(path.fit.theta))) for path in (self.one, self.other)]
-                order = distance([ends[0]], [ends[1]]) <= half
+                order = distance([np.sort(np.abs(flat(other)))], [np.sort(np.abs(flat(one)))]) <= half
                 how = "entries are the same but for order and sign, and " if order else ""
                 return f"{how}residuals are equal to {off:.1e} of the target"
-        between = [self.one.site.at(self._between(s)).value for s in (0.25, 0.5, 0.75)]
+        between = [self.one.site.at(_between(one, other, s)).value for s in (0.25, 0.5, 0.75)]
         worst = max(abs(value - a.value) for value in between)
         if all(abs(value - a.value) <= level for value in between):
             size = abs(a.value)
             change, known = _relative(worst, size), _relative(level, size)
             return f"between both the objective changes by {change:.1e}, where rounding and tol leave {known:.1e}"
         return ""
-
-    def _between(self, share: float) -> Tree:
-        ends = [[to_numpy(x) for x in trees.leaves(path.fit.theta)] for path in (self.one, self.other)]
-        mixed = [((1 - share) * x + share * y).astype(x.dtype) for x, y in zip(*ends, strict=True)]
-        return trees.unflatten(trees.flatten(self.start)[1], mixed)
 
     # -- the way -------------------------------------------------------------------------------------------------------
 
@@ -295,7 +294,7 @@ class Pair:
         said, wrong = self.tie(before) if before == n - 1 else ("", "")
         if n in self.common:
             at = f"theta {self._apart(n):.1e} apart from iteration {n} on"
-            said = said or self.branch(n) or self.amplified(n)
+            said = said or self.branch(n) or self.amplified(n) or self.flat(n)
         else:
             ended = self._one_ended or self.one
             at = f"{ended.name} ends after iteration {before} with {ended.fit.status.name}"
@@ -358,10 +357,7 @@ class Pair:
         if not isinstance(step, Armijo) or a == b or n - 1 not in self.one.thetas:
             return None
         path, alpha = (self.one, a) if a > 0 else (self.other, b)
-        here, there = trees.leaves(self.one.thetas[n - 1]), trees.leaves(path.thetas[n])
-        ratio = max(a, b) / alpha
-        far = [(x + ratio * (y - x)).astype(x.dtype) for x, y in zip(here, there, strict=True)]
-        end = self.one.site.at(trees.unflatten(trees.flatten(self.start)[1], far))
+        end = self.one.site.at(_between(self.one.thetas[n - 1], path.thetas[n], max(a, b) / alpha))
         trace = self.one.fit.trace
         return float(trace.value[n - 1] - end.value - step.gamma * max(a, b) * trace.gap[n - 1])
 
@@ -371,6 +367,11 @@ class Pair:
         if moved and self._apart(n) <= SAFETY * max(moved):
             return f"rounding, amplified: {self._moves(f'iterate {n}', max(moved))}"
         return ""
+
+    def flat(self, n: int) -> str:
+        """Whether rounding alone says which of both iterates is the better one; empty if values do."""
+        same = self._indistinguishable(self.one.thetas[n], self.other.thetas[n], self.noise)
+        return same and f"rounding, of objectives: {same}"
 
     def _moves(self, what: str, moved: float) -> str:
         return (
@@ -385,6 +386,13 @@ class Pair:
             for category in (DeadUnitsWarning, PrecisionWarning):  # which the first solve gave
                 warnings.simplefilter("ignore", category)
             return [self.solve(shaken(self.one.site.problem, self.one.site.dtype, seed)) for seed in range(DRAWS)]
+
+
+def _between(one: Tree, other: Tree, share: float) -> Tree:
+    """The point ``one + share (other - one)``."""
+    leaves, treedef = trees.flatten(one)
+    pairs = [(to_numpy(x), to_numpy(y)) for x, y in zip(leaves, trees.leaves(other), strict=True)]
+    return trees.unflatten(treedef, [(x + share * (y - x)).astype(x.dtype) for x, y in pairs])
 
 
 def shaken(problem: Problem, dtype: str, seed: int) -> Problem:

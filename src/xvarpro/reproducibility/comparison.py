@@ -50,12 +50,12 @@ class Deviation:
     theta : array
         ``|theta - theta_ref| / |theta_ref|``, in the leaf where it is largest.
     gradient : array
-        Difference of both backends' gradients at the *reference's* iterate, relative to the larger of the gradients
-        there and at the start. It is the error of one evaluation, independent of earlier iterates. Near a minimum the
-        gradient is a small difference of large terms, so its own norm would be no scale for its error.
+        Difference of both backends' gradients at the *reference's* iterate, relative to the largest of the gradients
+        there and at the start and of ``s / |theta|``, s being ``1/2 |y|^2`` or the first objective if that is larger.
+        It is the error of one evaluation, independent of earlier iterates. Near a minimum the gradient is a small
+        difference of terms as large as the last of the three, so its own norm would be no scale for its error.
     value : array
-        The same for the objective, relative to ``|f| + (|f| s)^(1/2) + eps s``, s being ``1/2 |y|^2`` or the first
-        objective if that is larger.
+        The same for the objective, relative to ``|f| + (|f| s)^(1/2) + eps s``.
     """
 
     theta: np.ndarray
@@ -388,7 +388,9 @@ class _Points:
 
     def size(self, n: int) -> float:
         """What differences of gradients at iterate `n` are relative to."""
-        return max(self._gradient(n), self._gradient(0)) or 1.0
+        theta = float(np.linalg.norm(flat(self.reference.thetas[n])))
+        terms = self.reference.fit.recipe.scale / theta if theta else 0.0
+        return max(self._gradient(n), self._gradient(0), terms) or 1.0
 
     def _gradient(self, n: int) -> float:
         return float(np.linalg.norm(flat(self.found[n][self.reference.name].gradient)))
@@ -411,7 +413,7 @@ class _Points:
     def fault(self, path: Path) -> str:
         """The largest difference at one point that rounding does not explain, and who errs; empty if there is none."""
         for i, what in enumerate(("gradient", "objective")):
-            ratios = {n: self._off(path, n)[i] / self._bound(n, what) for n in self.found}
+            ratios = {n: self._off(path, n)[i] / (GRADIENT * self.predictions[n]) for n in self.found}
             n = max(ratios, key=lambda n: math.inf if math.isnan(ratios[n]) else ratios[n])
             if ratios[n] <= 1:
                 continue
@@ -419,15 +421,9 @@ class _Points:
             said = f"{who} errs: its gradient contradicts its own values" if who else "one of both errs"
             return (
                 f"{said}; at iterate {n} of {self.reference.name} both {what}s differ by {self._off(path, n)[i]:.1e} "
-                f"relative, where rounding explains {self._bound(n, what):.1e}"
+                f"relative, where rounding explains {GRADIENT * self.predictions[n]:.1e}"
             )
         return ""
-
-    def _bound(self, n: int, what: str) -> float:
-        # a residual is off by eps |y|, and what it is multiplied with is of the size of |y| / |theta|
-        theta = float(np.linalg.norm(flat(self.reference.thetas[n])))
-        terms = self.reference.fit.recipe.scale / theta if theta and what == "gradient" else 0.0
-        return GRADIENT * self.predictions[n] * max(1.0, terms / self.size(n))
 
 
 class _Recorder:
