@@ -14,7 +14,9 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.conformance.problems import Reference
 from xvarpro.conformance.suite import Measured, Target
 from xvarpro.core import trees
-from xvarpro.core.struct import Tree
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.prepare import prepare
+from xvarpro.objective.interface import Objective
 
 NUMPY = Target(backends.get("numpy"), "cpu", "float64")
 
@@ -26,10 +28,13 @@ class Evaluated(NamedTuple):
     ----------
     value : array, 0-d
     gradient : array, shape (entries of theta,)
+    w : array, shape (n, k), optional
+        Of a compressed target where that is compressed.
     """
 
     value: np.ndarray
     gradient: np.ndarray
+    w: np.ndarray | None = None
 
 
 def flat(tree: Tree) -> np.ndarray:
@@ -38,15 +43,22 @@ def flat(tree: Tree) -> np.ndarray:
 
 
 def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled: bool = True) -> Evaluated:
-    """Value and gradient on a target, by default at theta0."""
-    value, gradient = xv.value_and_gradient(
+    """Value, gradient and weights on a target, by default at theta0."""
+    prepared = prepare(
         reference.problem,
         reference.theta0 if theta is None else theta,
-        target.backend if compiled else backends.uncompiled(target.backend),
+        backend=target.backend if compiled else backends.uncompiled(target.backend),
         device=target.device,
         dtype=target.dtype,
     )
-    return Evaluated(np.asarray(value, np.float64), flat(gradient))
+    value, gradient, w = prepared.call(_evaluated, prepared.theta)
+    with target.scope():
+        return Evaluated(target.host(value), flat([target.host(x) for x in gradient]), target.host(w))
+
+
+def _evaluated(objective: Objective, theta: Leaves) -> tuple[Array, Leaves, Array]:
+    point, gradient = objective.value_and_gradient(theta)
+    return point.value, gradient, point.w
 
 
 def solve(
@@ -76,14 +88,6 @@ def solve(
         device=target.device,
         dtype=target.dtype,
     )
-
-
-@cache
-def right(make: Callable[[], Reference]) -> Evaluated:
-    """What NumPy finds in double precision at theta0."""
-    reference = make()
-    value, gradient = xv.value_and_gradient(reference.problem, reference.theta0)
-    return Evaluated(np.asarray(value), flat(gradient))
 
 
 def certify(reference: Reference, theta: Tree) -> xv.Result:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -25,11 +25,14 @@ class Reference:
     problem : Problem
     theta0 : pytree of NumPy arrays
     over : Set or tree of sets
+    matrix : callable, optional
+        The lower design as a matrix, where the problem's own is an operator that takes no long numbers.
     """
 
     problem: xv.Problem
     theta0: Tree
     over: Any
+    matrix: Callable[..., Any] | None = None
 
 
 def held(x: np.ndarray) -> np.ndarray:
@@ -150,6 +153,8 @@ T = {"lower": held(np.linspace(0.0, 2.0, 24)), "upper": held(np.linspace(0.1, 1.
 Y = {"lower": _draw(24, seed=4), "upper": _draw(12, seed=5)}
 MANY = {"lower": _draw(24, 4, seed=6), "upper": _draw(12, 4, seed=7)}
 OMEGA = held(np.eye(3) + 0.3 * np.random.default_rng(8).normal(size=(3, 3)))
+TURNED = OMEGA + 0.5j * _draw(3, 3, seed=17)
+HEAVY = np.abs(_draw(24, seed=18))
 
 
 def lower_decays(theta: Array, data: Data) -> Array:
@@ -195,8 +200,18 @@ def ridge_by_theta(theta: Array, data: Data) -> Array:
 
 
 def chosen_ridge() -> Reference:
-    """Two levels, of which the upper one chooses the ridge."""
-    return _bilevel({"lam": ridge_by_theta}, {})
+    """Two levels, of which the upper one chooses the ridge, with an Omega."""
+    return _bilevel({"lam": ridge_by_theta, "Omega": OMEGA}, {})
+
+
+def own_ridge() -> Reference:
+    """One level that chooses its ridge, with an Omega."""
+    return _separable(lam=ridge_by_theta, Omega=OMEGA)
+
+
+def two_chosen_ridges() -> Reference:
+    """Each level with a ridge by theta, the upper one with an Omega."""
+    return _bilevel({"lam": ridge_by_theta}, {"lam": ridge_by_theta, "Omega": OMEGA})
 
 
 def weighted() -> Reference:
@@ -207,9 +222,34 @@ def weighted() -> Reference:
     return _separable(y, lam=0.1, weights=weights)
 
 
+def heavy_rows() -> Reference:
+    """A weight for every row, of a target that depends on theta; a mask above, where what is missing is NaN."""
+    seen = np.arange(12) % 5 > 0
+    return _bilevel(
+        {"y": moving, "weights": HEAVY}, {"y": np.where(seen, Y["upper"], np.nan), "weights": seen, "lam": 0.2}
+    )
+
+
+def heavy_levels() -> Reference:
+    """Weights by entry in both levels: a design for each right-hand side."""
+    below, above = np.abs(_draw(24, 4, seed=19)), np.abs(_draw(12, 4, seed=20))
+    return _bilevel({"y": MANY["lower"], "weights": below}, {"y": MANY["upper"], "weights": above})
+
+
 def nonnegative() -> Reference:
     """``w >= 0``, active in some columns."""
     return _separable(MANY["lower"], lam=0.1, W=xv.lower.Nonnegative())
+
+
+def bounded() -> Reference:
+    """Weights between bounds below another level: some at either bound, some free."""
+    return _bilevel({"y": MANY["lower"], "W": xv.lower.Bounded(-0.25, 0.5)}, {"y": MANY["upper"]})
+
+
+def tied() -> Reference:
+    """Weights with equations between them, for each right-hand side others, below another level."""
+    W = xv.lower.Equality(_draw(1, 3, seed=21), _draw(1, 4, seed=22))
+    return _bilevel({"y": MANY["lower"], "W": W}, {"y": MANY["upper"]})
 
 
 def on_a_plane() -> Reference:
@@ -235,11 +275,59 @@ def waves(theta: Array, data: Data) -> Array:
     return xp.exp(-t * data["rates"]) * (xp.cos(phase) + 1j * xp.sin(phase))
 
 
+WAVES = {**T, "rates": np.array([0.5, 1.0, 1.5])}
+
+
+def waves_above(theta: Array, data: Data) -> Array:
+    """The same at the times of the upper level."""
+    return waves(theta, {"lower": data["upper"], "rates": data["rates"]})
+
+
+def moving_wave(theta: Array, data: Data) -> Array:
+    """A complex target that depends on theta."""
+    xp = xv.array_namespace(theta)
+    return xp.cos(data["lower"] * theta[0]) + 1j * xp.sin(data["lower"] * theta[1])
+
+
 def complex_waves() -> Reference:
     """A complex design and target, real frequencies."""
     y = Y["lower"] + 1j * _draw(24, seed=11)
-    problem = xv.separable(waves, y, data={**T, "rates": np.array([0.5, 1.0, 1.5])}, lam=0.1)
+    return Reference(xv.separable(waves, y, data=WAVES, lam=0.1), RATES, BOX)
+
+
+def complex_target() -> Reference:
+    """A complex target that depends on theta, in both levels, a complex Omega below, a real one above."""
+    problem = xv.bilevel(
+        lower=xv.Level(waves, moving_wave, lam=0.1, Omega=TURNED),
+        upper=xv.Level(waves_above, moving_above, lam=0.2, Omega=OMEGA),
+        data=WAVES,
+    )
     return Reference(problem, RATES, BOX)
+
+
+def one_complex_target() -> Reference:
+    """One level with a complex target that depends on theta, its rows weighted, and a ridge by theta."""
+    problem = xv.separable(
+        waves, moving_wave, data=WAVES, lam=ridge_by_theta, Omega=TURNED, weights=HEAVY, R=energy, mu=0.02
+    )
+    return Reference(problem, RATES, BOX)
+
+
+def real_target() -> Reference:
+    """A complex design below a real target that depends on theta."""
+    return Reference(xv.separable(waves, moving, data=WAVES, lam=0.1), RATES, BOX)
+
+
+def real_weights() -> Reference:
+    """A complex design and target, fitted by real weights >= 0."""
+    y = MANY["lower"] + 1j * _draw(24, 4, seed=23)
+    return Reference(xv.separable(waves, y, data=WAVES, lam=0.1, W=xv.lower.Nonnegative()), RATES, BOX)
+
+
+def complex_entries() -> Reference:
+    """A complex design and target with weights by entry."""
+    y, weights = MANY["lower"] + 1j * _draw(24, 4, seed=24), np.abs(_draw(24, 4, seed=9))
+    return Reference(xv.separable(waves, y, data=WAVES, lam=0.1, weights=weights), RATES, BOX)
 
 
 def wide_above(theta: Array, data: Data) -> Array:
@@ -264,6 +352,153 @@ def wide_levels() -> Reference:
     return Reference(problem, np.array([0.5, 1.0, 1.5, 2.0]), BOX)
 
 
+def chosen_wide_ridge() -> Reference:
+    """A wide lower level whose ridge, with an Omega, depends on theta: the adjoint in the dual form."""
+    problem = xv.bilevel(
+        lower=xv.Level(wide_below, Y["lower"][:4], lam=ridge_by_theta, Omega=np.eye(12) - 0.5 * np.eye(12, k=1)),
+        upper=xv.Level(wide_above, Y["upper"][:6]),
+        data={"lower": _draw(4, 12, seed=12), "upper": _draw(6, 12, seed=13)},
+    )
+    return Reference(problem, np.array([0.5, 1.0, 1.5, 2.0]), BOX)
+
+
+def wide_waves(theta: Array, data: Data) -> Array:
+    """A wide complex design."""
+    xp = xv.array_namespace(theta)
+    phase = data["lower"] * theta[0]
+    return xp.cos(phase) * theta[1] + 1j * xp.sin(phase)
+
+
+def wide_waves_above(theta: Array, data: Data) -> Array:
+    """Another one."""
+    return wide_waves(theta, {"lower": data["upper"]})
+
+
+def complex_wide() -> Reference:
+    """Wide complex levels with a complex Omega, in the dual form."""
+    Omega = np.eye(7) + 0.25 * _draw(7, 7, seed=25) + 0.5j * _draw(7, 7, seed=26)
+    y = MANY["lower"][:3] + 1j * _draw(3, 4, seed=27)
+    problem = xv.bilevel(
+        lower=xv.Level(wide_waves, y, lam=0.1, Omega=held(Omega)),
+        upper=xv.Level(wide_waves_above, MANY["upper"][:5] + 0.5j),
+        data={"lower": _draw(3, 7, seed=28), "upper": _draw(5, 7, seed=29)},
+    )
+    return Reference(problem, np.array([0.5, 1.0]), BOX)
+
+
+def dependent(theta: Array, data: Data) -> Array:
+    """Two decays, and a third column that is a sum of them, another one at every theta: the null space moves."""
+    xp = xv.array_namespace(theta)
+    two = decays(theta[:2], data["lower"])
+    return xp.concat([two, two @ xp.expand_dims(theta[1:], axis=1)], axis=1)
+
+
+def rank_deficient() -> Reference:
+    """A lower design without full rank at any theta, solved by the w of least norm."""
+    problem = xv.bilevel(
+        lower=xv.Level(dependent, Y["lower"], solver=xv.lower.SVD()),
+        upper=xv.Level(upper_decays, Y["upper"]),
+        data=T,
+    )
+    return Reference(problem, RATES, BOX)
+
+
+def orthogonal(theta: Array, data: Data) -> Array:
+    """An orthonormal basis of the decays, by QR."""
+    return xv.array_namespace(theta).linalg.qr(lower_decays(theta, data))[0]
+
+
+def by_qr() -> Reference:
+    """A design that is a factor of another one."""
+    return _bilevel_of(orthogonal)
+
+
+def principal(theta: Array, data: Data) -> Array:
+    """Decays with singular values s in the place of which there are ``s^2 + s``."""
+    xp = xv.array_namespace(theta)
+    U, s, Vh = xp.linalg.svd(lower_decays(theta, data), full_matrices=False)
+    return (U * (s * s + s)) @ Vh
+
+
+def by_svd() -> Reference:
+    """A design made of singular values and vectors."""
+    return _bilevel_of(principal)
+
+
+def _bilevel_of(M: Callable[..., Array]) -> Reference:
+    problem = xv.bilevel(lower=xv.Level(M, Y["lower"], lam=0.05), upper=xv.Level(upper_decays, Y["upper"]), data=T)
+    return Reference(problem, RATES, BOX)
+
+
+def still(theta: Array, data: Data) -> Array:
+    """A design that theta does not move, of columns that are no constants to a compiler."""
+    return data["still"]
+
+
+def still_design() -> Reference:
+    """A constant design in both levels, under targets that depend on theta."""
+    problem = xv.bilevel(
+        lower=xv.Level(still, moving, lam=0.1),
+        upper=xv.Level(upper_decays, moving_above),
+        data={**T, "still": _draw(24, 3, seed=31)},
+    )
+    return Reference(problem, RATES, BOX)
+
+
+def per_column(theta: Array, data: Data) -> xv.operators.Dense:
+    """A design of decays for each right-hand side, at times of its own."""
+    xp = xv.array_namespace(theta)
+    t = xp.expand_dims(data["each"], axis=2)
+    return xv.operators.Dense(xp.exp(-t * theta))
+
+
+def per_column_above(theta: Array, data: Data) -> xv.operators.Dense:
+    """Another one for each."""
+    return per_column(theta, {"each": data["above"]})
+
+
+def own_designs() -> Reference:
+    """A design of its own for every right-hand side, in both levels."""
+    data = {"each": np.abs(_draw(4, 24, seed=32)), "above": np.abs(_draw(4, 12, seed=33))}
+    problem = xv.bilevel(
+        lower=xv.Level(per_column, MANY["lower"], lam=0.1), upper=xv.Level(per_column_above, MANY["upper"]), data=data
+    )
+    return Reference(problem, RATES, BOX)
+
+
+def rows_at(theta: Array, t: Array) -> Array:
+    """Decays at the times of a chunk."""
+    return decays(theta, t)
+
+
+def target_at(theta: Array, t: Array) -> Array:
+    """A target that depends on theta, at the times of a chunk."""
+    xp = xv.array_namespace(theta)
+    return xp.cos(t * theta[0])
+
+
+def streamed() -> Reference:
+    """One level whose rows come in chunks of 7, the last of fewer."""
+    rows = xv.RowChunks.cut(T["lower"], MANY["lower"], rows=7)
+    problem = xv.separable(rows_at, rows, lam=0.1, Omega=OMEGA, R=energy, mu=0.02)
+    return Reference(problem, RATES, BOX)
+
+
+def streamed_levels() -> Reference:
+    """Two levels in chunks of rows, with targets that depend on theta, the upper one with a ridge."""
+    problem = xv.bilevel(
+        lower=xv.Level(rows_at, xv.RowChunks.cut(T["lower"], target_at, rows=10), lam=0.1),
+        upper=xv.Level(rows_at, xv.RowChunks.cut(T["upper"], Y["upper"], rows=5), lam=0.2, Omega=OMEGA),
+    )
+    return Reference(problem, RATES, BOX)
+
+
+def in_columns() -> Reference:
+    """A target in chunks of columns, more of them than rows."""
+    y = xv.ColumnChunks([_draw(24, 17, seed=34), _draw(24, 13, seed=35)])
+    return Reference(xv.separable(lower_decays, y, data=T, lam=0.1), RATES, BOX)
+
+
 def periodic(theta: Array, data: object) -> xv.operators.Circulant:
     """Convolution with theta."""
     return xv.operators.Circulant(theta)
@@ -273,7 +508,14 @@ def circulant() -> Reference:
     """A circulant design, solved by division of spectra."""
     theta = _draw(12, seed=14)
     problem = xv.separable(periodic, MANY["upper"], lam=0.1)
-    return Reference(problem, held(0.9 * theta / np.linalg.norm(theta)), xv.sets.L2Ball(1.0))
+    return Reference(problem, held(0.9 * theta / np.linalg.norm(theta)), xv.sets.L2Ball(1.0), turned_over)
+
+
+def turned_over(theta: Array, data: object) -> Array:
+    """`periodic` as a matrix."""
+    xp = xv.array_namespace(theta)
+    n = theta.shape[0]
+    return xp.stack([theta[(i - np.arange(n)) % n] for i in range(n)])
 
 
 def product(theta: Array, data: Data) -> xv.operators.Kronecker:
@@ -290,8 +532,73 @@ def kronecker() -> Reference:
 
 KINDS = (
     smoothed, chosen_ridge, weighted, nonnegative, on_a_plane, unequal_splits, two_ridges, complex_waves, wide_levels,
-    circulant, kronecker,
+    circulant, kronecker, own_ridge, two_chosen_ridges, heavy_rows, heavy_levels, bounded, tied, complex_target,
+    one_complex_target, real_target, real_weights, complex_entries, chosen_wide_ridge, complex_wide, rank_deficient,
+    by_qr, by_svd, still_design, own_designs, streamed, streamed_levels, in_columns,
 )  # fmt: skip
+
+# those that are compiled, where problems are: the others differ in what is around the programs
+COMPILED = (
+    smoothed, chosen_ridge, weighted, nonnegative, on_a_plane, two_ridges, complex_waves, wide_levels, circulant,
+    kronecker, complex_target, own_designs, streamed_levels, in_columns,
+)  # fmt: skip
+
+
+# -- batches of problems -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Problems that differ in theta and in their targets, together and one by one.
+
+    Attributes
+    ----------
+    problem : Problem
+        In batch form; its functions take single problems as well.
+    theta0 : array, shape (b, p)
+    """
+
+    problem: xv.Problem
+    theta0: np.ndarray
+
+    def members(self) -> Iterator[tuple[xv.Problem, np.ndarray]]:
+        """Each problem with its theta."""
+        for i, theta in enumerate(self.theta0):
+            own: dict[str, Any] = {
+                name: replace(level, y=level.y[i])
+                for name in ("lower", "upper")
+                if (level := getattr(self.problem, name)) is not None
+            }
+            yield replace(self.problem, **own), theta
+
+
+def lower_each(theta: Array, data: Data) -> Array:
+    """Decays at the times of the lower level, for each problem."""
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["lower"], axis=1) * xp.expand_dims(theta, axis=-2))
+
+
+def upper_each(theta: Array, data: Data) -> Array:
+    """Decays at the times of the upper level, for each problem."""
+    return lower_each(theta, {"lower": data["upper"]})
+
+
+def energy_each(theta: Array) -> Array:
+    """``sum theta^4``, for each problem."""
+    return xv.array_namespace(theta).sum(theta**4, axis=-1)
+
+
+def _batches() -> dict[str, Batch]:
+    theta = held(RATES * np.array([[1.0], [0.75], [1.5]]))
+    below, above = _draw(3, 24, 2, seed=36), _draw(3, 12, 2, seed=37)
+    one = xv.separable(lower_each, below, data=T, lam=0.1, Omega=OMEGA, R=energy_each, mu=0.02)
+    two = xv.bilevel(
+        lower=xv.Level(lower_each, below, lam=0.1, Omega=OMEGA), upper=xv.Level(upper_each, above, lam=0.2), data=T
+    )
+    return {"one level": Batch(one, theta), "two levels": Batch(two, theta)}
+
+
+BATCHES = _batches()
 
 
 @cache

@@ -1,15 +1,16 @@
-"""Every design that `xvarpro.operators` exports, against its dense form in NumPy's double precision."""
+"""Every design that `xvarpro.operators` exports, against its matrix written out entry by entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from xvarpro import operators
+from xvarpro.conformance.references import designs
 from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
@@ -22,11 +23,12 @@ ROUNDING = 50.0  # in eps: products of short vectors, or a transform and its inv
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An example around NumPy arrays, real or complex, and something to multiply it with."""
+    """An example around NumPy arrays, real or complex, and something real or complex to multiply it with."""
 
     M: Operator
     turn: tuple[str, ...]  # the precisions in which it represents its class where designs are compiled
     complex: bool = False
+    first: bool = True  # of the first shape that its class has
 
     @property
     def k(self) -> int:
@@ -47,10 +49,15 @@ class Case:
     def y(self) -> np.ndarray:
         return self.numbers(self.M.shape[0], 4)
 
-    @property
+    @cached_property
     def A(self) -> np.ndarray:
-        """``A[j]`` for right-hand side j."""
-        return np.broadcast_to(np.asarray(self.M.dense()), (self.k, *self.M.shape))
+        """The matrix, or one for each right-hand side."""
+        return designs.dense(self.M)
+
+    @cached_property
+    def gradient(self) -> list[np.ndarray]:
+        """Of ``Re <r, M w>`` by every array of M."""
+        return designs.gradient(self.M, self.r, self.w)
 
 
 def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
@@ -61,27 +68,21 @@ def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
 
 @cache
 def cases() -> dict[str, Case]:
-    """Every example of every class, of the first shape that it has, and the first with complex arrays."""
-    found = {}
+    """Every example of every class in each shape that it has: real, complex, and real where complex numbers meet it."""
+    found: dict[str, Case] = {}
     for kind in exported(operators, Operator):
-        examples = next(filter(None, map(kind.examples, SHAPES)), ())
-        for i, M in enumerate(trees.map_arrays(held, x) for x in examples):
-            found[f"{kind.__name__} {i}, real"] = Case(M, ("float64",) * (i == 0))
-            if i == 0:
-                found[f"{kind.__name__} {i}, complex"] = Case(trees.map_arrays(_turned, M), ("float32",), True)
+        made = [(shape, M) for shape in SHAPES for M in kind.examples(shape)]
+        for i, (shape, example) in enumerate(made):
+            M, name, first = trees.map_arrays(held, example), f"{kind.__name__} {i}", shape == made[0][0]
+            found[f"{name}, real"] = Case(M, ("float64",) * (i == 0), False, first)
+            found[f"{name}, complex"] = Case(trees.map_arrays(_turned, M), ("float32",) * (i == 0), True, first)
+            if not isinstance(M, operators.LowRankPlusDiagonal):  # all real or all complex
+                found[f"{name}, complex w"] = Case(M, (), True, False)
     return found
 
 
 def _turned(x: np.ndarray) -> np.ndarray:
     return x + 0.5j * held(_normal(x.shape, True, 0).imag) if x.dtype.kind == "f" else x
-
-
-def _times(A: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.einsum("kmn,nk->mk", A, x)
-
-
-def _adjoint(A: np.ndarray) -> np.ndarray:
-    return np.conj(A.mT)
 
 
 def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
@@ -97,24 +98,24 @@ def products(target: Target, case: Case) -> Typed:
     return target.typed(_products, case.M, case.w, case.r, case.y)
 
 
-@check("operators", cases)
+@check("operators", cases, against="closed form")
 def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measured]:
-    """Products with the design, its conjugate transpose and the residual equal those of its dense form."""
+    """Products with the design, its conjugate transpose and the residual equal those of its matrix, written out."""
     Mw, Mr, e, A, *_ = target.once(products, case).values
     dense, tolerance = case.A, ROUNDING * target.eps
-    yield Measured("dense", A, dense if case.M.columns else dense[0], tolerance)
-    yield Measured("matvec", Mw, _times(dense, case.w), tolerance)
-    yield Measured("rmatvec", Mr, _times(_adjoint(dense), case.r), tolerance)
+    yield Measured("dense", A, dense, tolerance)
+    yield Measured("matvec", Mw, designs.times(dense, case.w), tolerance)
+    yield Measured("rmatvec", Mr, designs.times(designs.adjoint(dense), case.r), tolerance)
     size = float(np.linalg.norm(case.y) + np.linalg.norm(Mw))
-    yield Measured("residual", e, _times(dense, case.w) - case.y, tolerance, size)
+    yield Measured("residual", e, designs.times(dense, case.w) - case.y, tolerance, size)
 
 
-@check("operators", cases)
+@check("operators", cases, against="closed form")
 def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
-    """`outer` equals NumPy's, array by array."""
-    got, want = (t.once(products, case).values[4:] for t in (target, target.reference))
-    yield Measured("arrays", len(got), len(want))
-    for i, (one, other) in enumerate(zip(got, want, strict=True)):
+    """`outer` is the gradient of ``Re <r, M w>`` by every array of the design, entry by entry."""
+    got = target.once(products, case).values[4:]
+    yield Measured("arrays", len(got), len(case.gradient))
+    for i, (one, other) in enumerate(zip(got, case.gradient, strict=True)):
         yield Measured(f"array {i}", one, other, ROUNDING * target.eps)
 
 
@@ -124,7 +125,7 @@ def firsts() -> dict[str, Case]:
     return {name: case for name, case in cases().items() if name.endswith(" 0, real")}
 
 
-@check("operators", firsts)
+@check("operators", firsts, against="definition")
 def dottest(target: Target, case: Case) -> Iterator[Measured]:
     """`dottest` finds that products, adjoint, gradient and dense form belong to one matrix."""
     # it runs op by op, each compiled for seconds where ops are: there one design shows that it works
@@ -136,9 +137,14 @@ def dottest(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("dense form", found.dense, 0.0, ROUNDING * target.eps, 1.0)
 
 
-@check("operators", cases)
+@check("operators", cases, against="definition")
 def precision(target: Target, case: Case) -> Iterator[Measured]:
     """Products have the precision of the target, and are real or complex as the design is."""
     Mw, Mr, e, A, *_ = target.once(products, case).dtypes
-    for name, kind in (("matvec", Mw), ("rmatvec", Mr), ("residual", e), ("dense", A)):
-        yield Measured(name, kind, target.complex_dtype if case.complex else target.dtype)
+    for name, kind, is_complex in (
+        ("matvec", Mw, case.complex),
+        ("rmatvec", Mr, case.complex),
+        ("residual", e, case.complex),
+        ("dense", A, np.iscomplexobj(case.A)),
+    ):
+        yield Measured(name, kind, target.complex_dtype if is_complex else target.dtype)

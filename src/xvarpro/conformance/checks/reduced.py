@@ -1,8 +1,9 @@
-"""The reduced objective and its gradient: against NumPy, against differences of values, against exact arithmetic."""
+"""The reduced objective and its derivatives, against values in a hundred digits and against exact arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,51 +11,181 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import xvarpro as xv
+from xvarpro.batch import prepare as many
 from xvarpro.conformance import evaluation, problems
 from xvarpro.conformance.evaluation import Evaluated
 from xvarpro.conformance.problems import Data, Reference
 from xvarpro.conformance.rational import fractions, solution
-from xvarpro.conformance.suite import Measured, Target, alternate, check
+from xvarpro.conformance.references import lower
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check
 from xvarpro.core import trees
-from xvarpro.core.struct import Array
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.differentiation import implicit
+from xvarpro.differentiation.hessian import ReducedHessian
+from xvarpro.driver.prepare import prepare
+from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
 
 Make = Callable[[], Reference]
-
-STEP = 1e-3
-DIRECTIONS = 2
+SECOND = (problems.two_ridges, problems.complex_target)  # those that are compiled
 
 
-@check("reduced gradient", problems.every)
-def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
-    """Value and gradient equal NumPy's in double precision."""
-    if make in problems.KINDS:
-        target.represent(("float64", *alternate(problems.KINDS.index(make))))
-    yield from evaluation.compared(
-        target.eps, evaluation.condition(make), evaluation.evaluate(target, make()), evaluation.right(make)
-    )
-
-
-@check("reduced gradient", problems.every, dtypes=("float64",))
-def derivative_of_the_value(target: Target, make: Make) -> Iterator[Measured]:
-    """The gradient equals differences of the backend's own values along random directions."""
+@cache
+def exact(make: Make) -> lower.Exact:
+    """A problem in long numbers."""
     reference = make()
-    gradient = evaluation.evaluate(target, reference).gradient
-    rng = np.random.default_rng(0)
-    slopes, differences = [], []
-    for _ in range(DIRECTIONS):
-        direction = rng.normal(size=gradient.size)
-        direction /= np.linalg.norm(direction)
-        ahead = {h: _value(target, reference, h * STEP * direction) for h in (-2, -1, 1, 2)}
-        differences.append((8 * (ahead[1] - ahead[-1]) - (ahead[2] - ahead[-2])) / (12 * STEP))
-        slopes.append(gradient @ direction)
-    yield Measured("slopes", np.array(slopes), np.array(differences), 1e-7, float(np.linalg.norm(gradient)))
+    return lower.Exact(reference.problem, reference.theta0, reference.matrix)
 
 
-def _value(target: Target, reference: Reference, step: np.ndarray) -> float:
-    leaves, treedef = trees.flatten(reference.theta0)
-    cuts = np.cumsum([x.size for x in leaves])[:-1]
-    moved = [x + part.reshape(x.shape) for x, part in zip(leaves, np.split(step, cuts), strict=True)]
-    return float(evaluation.evaluate(target, reference, trees.unflatten(treedef, moved)).value)
+@check("reduced gradient", problems.every, against="more digits")
+def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
+    """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
+    _take_turns(target, make)
+    known, got = exact(make), evaluation.evaluate(target, make())
+    value, gradient = (
+        f(target.eps, known.condition) for f in (evaluation.value_tolerance, evaluation.gradient_tolerance)
+    )
+    yield Measured("value", got.value, known.value, value)
+    assert got.w is not None
+    if got.w.shape == known.w.shape:
+        yield Measured("w", got.w, known.w, gradient)
+    else:  # compressed, which turns the columns of w
+        yield Measured("w w^H", got.w @ got.w.conj().T, known.w @ known.w.conj().T, gradient)
+    yield Measured("slopes", known.D.T @ got.gradient, known.slopes, gradient)
+
+
+def _take_turns(target: Target, make: Make) -> None:
+    """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
+    if make in problems.KINDS:
+        target.represent(alternate(problems.KINDS.index(make)) if make in problems.COMPILED else ())
+
+
+@cache
+def second() -> dict[str, Make]:
+    """Problems with second derivatives: all rows in memory, few parameters, few columns."""
+    none = (problems.streamed, problems.streamed_levels, problems.in_columns, problems.circulant)
+    return {make.__name__: make for make in problems.KINDS if make not in (*none, problems.rank_deficient)}
+
+
+@check("reduced gradient", second, against="more digits")
+def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
+    """Products with the Hessian, also by the data, and slopes of w equal differences in a hundred digits."""
+    target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
+    known = exact(make)
+    e = [x for x in trees.leaves(known.e) if x.dtype.kind == "f"]
+    Hu, mixed, bends = _called(target, make(), _hessian, known.u, *e)
+    tolerance = 100 * target.eps * known.condition**2
+    yield Measured("H u", known.D.T @ Hu, known.curvature, tolerance, float(np.linalg.norm(Hu)))
+    yield Measured("slope of <u, gradient> by the data", mixed, known.data_slope, tolerance, float(np.linalg.norm(Hu)))
+    yield Measured("slopes of w", known.D.T @ bends, known.bends, tolerance, float(np.linalg.norm(bends)))
+
+
+def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
+    hessian = ReducedHessian(f, theta)
+    (Hu,), by_data = hessian.product((u,))
+    w = f.solve_lower(theta)
+    (bends,), _ = hessian.pull_w(namespace_of(w).ones_like(w))
+    return Hu, trees.dot(by_data, e), bends
+
+
+@check("reduced gradient", second, against="more digits")
+def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
+    """Slopes of the residual, one for each entry of theta, equal differences in a hundred digits."""
+    target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
+    known = exact(make)
+    slopes, gram = _called(target, make(), _gauss_newton)
+    tolerance = 100 * target.eps * known.condition
+    want = (known.jacobian @ known.jacobian.conj().T).real
+    yield Measured("slopes", known.D.T @ slopes, known.slopes, tolerance, float(np.linalg.norm(slopes)))
+    yield Measured("J J^T", known.D.T @ gram @ known.D, want, tolerance)
+
+
+def _gauss_newton(f: Any, theta: Leaves) -> Leaves:
+    if not has_jacobian(f.problem, f.structure):
+        raise Inapplicable("there is no Gauss-Newton model of such a problem")
+    _, slopes, J = gauss_newton(f, theta)
+    return slopes, J @ J.mT
+
+
+def _called(target: Target, reference: Reference, fun: Callable[..., Leaves], *given: np.ndarray) -> list[np.ndarray]:
+    """``fun(objective, theta0, *given)``, compiled where the backend compiles."""
+    prepared = prepare(
+        reference.problem, reference.theta0, backend=target.backend, device=target.device, dtype=target.dtype
+    )
+    with target.scope():
+        return [target.host(x) for x in prepared.call(fun, prepared.theta, *map(target.send, given))]
+
+
+@check("reduced gradient", lambda: {"start at 1": 1.0, "start at 1.5": 1.5, "start at 2": 2.0}, against="more digits")
+def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
+    """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
+    target.represent(())
+    reference = problems.wide_levels()
+    theta = start * reference.theta0
+    known = _exact_at(start)
+    low = replace(reference.problem.lower, solver=xv.lower.LSMR(limit=2))
+    unsolved = replace(reference, problem=replace(reference.problem, lower=low), theta0=theta)
+    slopes = known.D @ known.slopes
+    gap = float(np.sum(np.maximum(slopes * theta, slopes * (theta - reference.over.upper))))  # over the box
+    missing = max(0.0, gap - evaluation.solve(target, unsolved, None, 0).gap)
+    yield Measured("missing of the gap", missing, 0.0, evaluation.gradient_tolerance(target.eps, known.condition), gap)
+
+
+@cache
+def _exact_at(start: float) -> lower.Exact:
+    reference = problems.wide_levels()
+    return lower.Exact(reference.problem, start * reference.theta0)
+
+
+def _one_column(theta: Array, data: Data) -> Array:
+    return data["M"]
+
+
+def _away(theta: Array, data: Data) -> Array:
+    return namespace_of(theta).concat([0 * theta[:1], theta - data["d"]])
+
+
+@check("reduced gradient", against="closed form")
+def derivative_of_a_solution(target: Target, _: None) -> Iterator[Measured]:
+    """The nearest point ``d / |d|`` of the unit ball to d moves with d by ``(I - d d^T / |d|^2) / |d|``."""
+    target.represent(())
+    d, c = np.array([1.5, -2.0, 0.5]), np.array([1.0, 0.25, -0.5])
+    problem = xv.separable(_one_column, _away, data={"M": np.eye(4, 1), "d": d})  # 1/2 |theta - d|^2
+    size = float(np.linalg.norm(d))
+    found = implicit.gradient(
+        problem, d / size, implicit.Cotangent(theta=c), over=xv.sets.L2Ball(1.0),
+        backend=target.backend, device=target.device, dtype=target.dtype,
+    )  # fmt: skip
+    want = (c - d * (d @ c) / size**2) / size
+    yield Measured("c^T dtheta / dd", np.asarray(found.data["d"], np.float64), want, 20 * target.eps ** (2 / 3))
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@check("reduced gradient", lambda: problems.BATCHES, against="more digits")
+def batches(target: Target, batch: problems.Batch) -> Iterator[Measured]:
+    """In a batch each problem has the value, gradient, weights and Gauss-Newton matrix that it has alone."""
+    target.represent(())
+    prepared = many.prepare(
+        batch.problem, batch.theta0, backend=target.backend, device=target.device, dtype=target.dtype
+    )
+    with target.scope():
+        f = prepared.assemble(prepared.problem, prepared.regions)
+        local, low = f.local(prepared.theta), f.lower(f.outputs(prepared.theta))
+        value, grad, gram, w = map(target.host, (*local[:3], low.w))
+    for i, known in enumerate(_members(batch)):
+        tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
+        want = (known.jacobian @ known.jacobian.conj().T).real
+        yield Measured(f"value {i}", value[i], known.value, evaluation.value_tolerance(target.eps, known.condition))
+        yield Measured(f"w {i}", w[i].T, known.w, tolerance)
+        yield Measured(f"slopes {i}", known.D.T @ grad[i], known.slopes, tolerance)
+        yield Measured(f"J J^T {i}", known.D.T @ gram[i] @ known.D, want, tolerance)
+
+
+@cache
+def _members(batch: problems.Batch) -> list[lower.Exact]:
+    return [lower.Exact(problem, theta) for problem, theta in batch.members()]
 
 
 # -- exact arithmetic --------------------------------------------------------------------------------------------------
@@ -114,12 +245,12 @@ def graded(case: Graded) -> Reference:
     y, y_upper = problems.held(rng.normal(size=12)), problems.held(rng.normal(size=9))
     if case.levels == 1:
         return Reference(xv.separable(moved_below, y, data=data, lam=LAM), THETA, None)
-    lower, upper = xv.Level(moved_below, y, lam=LAM), xv.Level(moved_above, y_upper)
-    return Reference(xv.bilevel(lower=lower, upper=upper, data=data), THETA, None)
+    low, high = xv.Level(moved_below, y, lam=LAM), xv.Level(moved_above, y_upper)
+    return Reference(xv.bilevel(lower=low, upper=high, data=data), THETA, None)
 
 
 @cache
-def exact(case: Graded) -> Evaluated:
+def rational(case: Graded) -> Evaluated:
     """Value and gradient by rational arithmetic: no rounding, and central differences with a step of 2^-100."""
     problem = graded(case).problem
     parts = {name: fractions(x) for name, x in problem.data.items()}
@@ -141,11 +272,11 @@ def exact(case: Graded) -> Evaluated:
     return Evaluated(np.asarray(float(value(theta))), np.array(slopes))
 
 
-@check("reduced gradient", lambda: {"separable": 1, "two levels": 2})
+@check("reduced gradient", lambda: {"separable": 1, "two levels": 2}, against="rational arithmetic")
 def exact_arithmetic(target: Target, levels: int) -> Iterator[Measured]:
-    """Value and gradient of an ill-conditioned problem equal those of rational arithmetic, on NumPy too."""
+    """Value and gradient of an ill-conditioned problem equal those of rational arithmetic."""
     case = Graded(levels, target.eps)
     got = evaluation.evaluate(target, graded(case))
-    want = exact(case)
+    want = rational(case)
     yield Measured("value", got.value, want.value, evaluation.value_tolerance(target.eps, case.condition))
     yield Measured("gradient", got.gradient, want.gradient, evaluation.gradient_tolerance(target.eps, case.condition))
