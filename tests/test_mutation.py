@@ -64,18 +64,18 @@ def test_suite_and_tests_are_asked_about_a_fault(tmp_path):
         file, test = "sets/simplex.py", "src/xvarpro/sets/simplex.py::xvarpro.sets.simplex.CappedSimplex"
         text = (m.SOURCE / file).read_text()
         m.prepare(Path(sys.argv[1]), frameworks=("numpy", "pytest"))
-        case = m.Case(("numpy", "cpu float64", "sets", "feasibility"), "Simplex 0", 0.1)
+        case = m.Case(("numpy", "cpu float64", "sets", "oracle"), "Simplex 0", 0.1)
         suite, tests = (m.Recorded([one], {file: {m.ANY: {0}}}) for one in (case, m.Case((test,), test, 0.1)))
         there = {m.planted(text, one)[1:]: one for one in m.mutants(text)}
         chosen = [m.Drawn("sets", file, there[tuple(pair)]) for pair in json.loads(sys.argv[2])]
         verdicts = dict(m.judged(chosen, (suite, tests), {}, 2, 60.0))
         print(json.dumps([verdicts[i]["verdict"] for i in range(len(chosen))]))
     """
-    sums = "return xp.maximum(xp.max(-x, axis=-1), xp.abs(xp.sum(x, axis=-1) - self.radius)) / divisor(self.radius)"
+    oracle = "return vertex(g, namespace_of(g).argmin(g, axis=-1, keepdims=True), self.radius)"
     capped = "return xp.where(fits, clipped, onto_simplex(x, self.radius))"
     length = "return (math.sqrt(2) if like.shape[-1] > 1 else 1.0) * self.radius"
     faults = {
-        (sums, sums.replace("- self", "+ self")): "suite",
+        (oracle, oracle.replace("argmin", "argmax")): "suite",
         (capped, "return xp.where(fits, onto_simplex(x, self.radius), clipped)"): "tests",
         (length, length.replace("> 1", "> 2")): "survived",
     }
