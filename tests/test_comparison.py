@@ -13,7 +13,7 @@ import xvarpro as xv
 from xvarpro.cli import app
 from xvarpro.errors import ProblemError
 from xvarpro.reproducibility.agreement import Pair, Path, Site
-from xvarpro.reproducibility.comparison import Runs
+from xvarpro.reproducibility.comparison import Runs, _Recorder
 
 
 def decays(theta, t):
@@ -279,6 +279,29 @@ def test_a_bad_condition_explains_what_differs(condition):
         assert "where rounding explains " in relation.reason
     else:
         assert not relation.reason
+
+
+def test_a_method_that_amplifies_rounding_is_no_fault(plug):
+    """Differences of gradients: the same data changed by an epsilon move the reference's own iterates as far."""
+    y = np.exp(-T) + np.exp(-5.0 * T) + 0.01 * np.random.default_rng(0).normal(size=50)
+    problem = xv.separable(decays, y, data=T, lam=1e-6)
+    names = [plug(f"amplify{name}", OFF.format(off=off)) for name, off in (("up", 4e-16), ("down", -4e-16))]
+    found = xv.compare(problem, START, over=BOX, backends=names, max_iter=40,
+                       algorithm=xv.algorithms.SpectralProjectedGradient())  # fmt: skip
+    (relation,) = found.relations.values()
+    assert found.agree, str(found)
+    assert relation.first_difference is not None
+    assert "rounding, " in relation.reason
+    assert not relation.fault
+
+
+def test_iterates_that_would_fill_the_memory_are_thinned(monkeypatch):
+    monkeypatch.setattr("xvarpro.reproducibility.comparison.MEMORY", 0)
+    recorder = _Recorder(START)
+    for n in range(1, 301):
+        recorder(SimpleNamespace(iteration=n, theta=n))
+    assert list(recorder.thetas) == list(range(0, 301, 8))
+    assert all(recorder.thetas[n] == n for n in range(8, 301, 8))
 
 
 # -- a backend that errs -----------------------------------------------------------------------------------------------
