@@ -164,6 +164,8 @@ def test_one_cause_is_one_box():
     )
     assert first["failures"][:2] == [18, 19]  # the worst first
     assert (gap["checks"], error["checks"]) == ({"sets/oracle": 1}, {"sets/3": 1, "sets/4": 1, "sets/5": 1})
+    two = replace(off("torch"), failures=(*off("torch", what="value").failures, *off("torch", what="gap").failures))
+    assert len(causes(two, off("torch", case="b", what="gap"))) == 1
     assert len(causes(raised("torch", "3", line=3), raised("torch", "3", line=4))) == 2
 
 

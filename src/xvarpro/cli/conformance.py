@@ -207,8 +207,8 @@ def _show(screen: Console, record: words.Fields) -> None:
     style = "green" if record["ok"] else "bold red"
     screen.print(f"\n{words.verdict(record)}, {words.seconds(record):.0f} s", style=style)
     if "since" in record:
-        for row in words.changed(record["since"]):
-            screen.print(": ".join(filter(None, row)))
+        for row in words.changed(record):
+            screen.print("; ".join(filter(None, row)))
         screen.print(words.since(record["since"]), style="green" if record["since"]["ok"] else "bold red")
 
 

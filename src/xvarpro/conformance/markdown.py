@@ -42,7 +42,7 @@ def _page(record: Fields) -> Iterator[str]:
     if "since" in record:
         text = words.since(record["since"])
         yield from (f"{plain(text[:1].upper() + text[1:])}.", "")
-        yield from _section("What changed", ("what", "where", "targets"), words.changed(record["since"]))
+        yield from _section("What changed", ("what", "where", "targets"), words.changed(record))
     if record["processors"]:
         yield from _section("Processor paths", words.PROCESSORS, words.processors(record))
     if record["targets"]:

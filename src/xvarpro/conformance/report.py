@@ -384,7 +384,7 @@ def _failure(o: Outcome) -> dict[str, Any]:
 
 
 def causes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Failures of one cause together: of one check with the same value off, or of one line that raises the same error.
+    """Failures of one cause together: of one check with a value off that others have off, or of one line that raises.
 
     Numbers in the names of values and in errors are the case's, and do not count.
     """
@@ -393,13 +393,20 @@ def causes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
         if o.ran:
             ran.setdefault((o.address, o.dtype), []).append(o)
     failures = [o for o in outcomes if not o.ok]
-    by: dict[tuple[str, ...], list[int]] = {}
+    groups: list[tuple[tuple[str, str], set[str], list[int]]] = []
     for i, o in enumerate(failures):
         line = o.note.rpartition("  File ")[2].partition("\n")[0]
-        message = " ".join(re.findall(r"[^\W\d]+", o.message))
-        by.setdefault((line or f"{o.area}/{o.check}", message, fault(ran[o.address, o.dtype])), []).append(i)
+        key = (line or f"{o.area}/{o.check}", fault(ran[o.address, o.dtype]))
+        off = {" ".join(re.findall(r"[^\W\d]+", x)) for x in [m.what for m in o.failures] or [o.message]}
+        for known, names, places in groups:
+            if known == key and names & off:
+                names |= off
+                places.append(i)
+                break
+        else:
+            groups.append((key, off, [i]))
     out = []
-    for (_, _, verdict), places in by.items():
+    for (_, verdict), _, places in groups:
         found = [failures[i] for i in places]
         all_of_them = _places(p for o in found for p in ran[o.address, o.dtype])
         failing = _places(found)

@@ -126,8 +126,11 @@ def not_run(record: Fields, state: str) -> Iterator[tuple[str, str, str, str]]:
     """A row for every reason of ``"left out"`` or ``"inapplicable"`` cases, those with most cases first."""
     for each in record["not_run"]:
         if each["state"] == state:
-            where = "all" if len(each["targets"]) == len(record["targets"]) else ", ".join(each["targets"])
-            yield f"{each['cases']:,}", each["reason"], _checks(each["checks"]), where
+            yield f"{each['cases']:,}", each["reason"], _checks(each["checks"]), _where(each["targets"], record)
+
+
+def _where(targets: Sequence[str], record: Fields) -> str:
+    return "all" if len(targets) == len(record["targets"]) else ", ".join(targets)
 
 
 def _checks(counts: Mapping[str, int]) -> str:
@@ -143,8 +146,9 @@ def _checks(counts: Mapping[str, int]) -> str:
 CHANGES = {"failing": "newly failing", "gone": "gone", "passing": "newly passing", "new": "new"}
 
 
-def changed(changes: Fields) -> Iterator[tuple[str, str, str]]:
+def changed(record: Fields) -> Iterator[tuple[str, str, str]]:
     """A row for every check in which something changed: how, what, where."""
+    changes = record["since"]
     for kind, how in CHANGES.items():
         checks: dict[str, list[Fields]] = {}
         for each in changes[kind]:
@@ -152,7 +156,7 @@ def changed(changes: Fields) -> Iterator[tuple[str, str, str]]:
         for check, found in checks.items():
             cases = [each["address"].removeprefix(check).lstrip("/") for each in found]
             where = list(dict.fromkeys(name for each in found for name in each["targets"]))
-            yield how, f"{check}: {_some(cases)}" if any(cases) else check, ", ".join(where)
+            yield how, f"{check}: {_some(cases)}" if any(cases) else check, _where(where, record)
     for each in changes["slower"]:
         yield f"{each['now'] / each['before']:.1f} times as slow", each["check"], each["target"]
     for how, key in (("cannot run any more", "cannot_run"), ("not compared", "not_compared")):
@@ -172,7 +176,7 @@ def since(changes: Fields) -> str:
 def _some(names: Sequence[str], most: int = 6) -> str:
     """Names, the first of many."""
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+    return "; ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def off(value: Fields) -> str:
@@ -190,7 +194,7 @@ def entries(value: Fields) -> Iterator[tuple[str, str, str]]:
         yield "", value["got"], value["want"]
         return
     for e in value["entries"]:
-        yield str(e["at"]) if e["at"] else "", e["got"], e["want"]
+        yield str(e["at"]).replace(" ", "") if e["at"] else "", e["got"], e["want"]
 
 
 def exempted(e: Fields) -> str:
