@@ -95,9 +95,27 @@ def cases() -> dict[str, Case]:
     return found
 
 
+# with sizes and middles that the examples of their classes leave at 1 and 0
+MORE: tuple[Set, ...] = (
+    sets.Box(np.array([-1.0, 0.0, 2.0, -3.0]), np.array([1.0, 4.0, 2.5, -3.0])),
+    sets.CappedSimplex(0.5),
+    sets.Columns(sets.Hypersimplex(2, 0.5)),
+    sets.L1Ball(2.5),
+    sets.L2Ball(0.5, np.linspace(-1.0, 2.0, SIZE)),
+    sets.LinfBall(0.75),
+    sets.NonnegativeL2Ball(2.5),
+    sets.Rows(sets.KSparsePolytope(2, 0.5)),
+    sets.Simplex(3.0),
+)
+
+
 def _examples(kind: type[Set]) -> list[Case]:
     for shape in ((SIZE,), (SIZE, 3), (SIZE, SIZE)):
-        fit = [C for C in kind.examples(shape) if C.event_ndim in (0, len(shape)) and _takes(C, shape)]
+        fit = [
+            C
+            for C in (*kind.examples(shape), *(C for C in MORE if type(C) is kind))
+            if C.event_ndim in (0, len(shape)) and _takes(C, shape)
+        ]
         if fit:
             turn = alternate(sets.__all__.index(kind.__name__))  # in which the first is compiled, for all of its class
             return [Case(C, shape, () if i else turn) for i, C in enumerate(fit)]
