@@ -6,6 +6,10 @@ conformance`` runs all of it, an area in one process, which compiles less often.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from xvarpro import backends
@@ -18,8 +22,9 @@ ABSENT = [name for name in backends.known() if name not in USABLE]
 
 
 def slow(target, check):
-    """Whether one case is enough: programs that compile, hundreds of iterations, one precision of two but for NumPy."""
-    again = (target.backend.name, target.dtype) in (("array-api-strict", "float32"), ("torch", "float64"))
+    """Whether one case is enough: programs that compile, hundreds of iterations, one target of two but for NumPy."""
+    again = (target.backend.name, target.device) == ("array-api-strict", "cpu")
+    again = again or (target.backend.name, target.dtype) == ("torch", "float64")
     return target.backend.compiled or check.name == "step decisions" or again
 
 
@@ -61,3 +66,21 @@ def test_suite(target, check, names):
     assert all(o.ok for o in outcomes), "\n" + "\n".join(described(o) for o in outcomes if not o.ok)
     if not any(o.ran for o in outcomes):
         pytest.skip(outcomes[0].note)
+
+
+CODE = """
+from xvarpro import conformance
+among = conformance.targets(["jax"], ["cpu:1"], ["float64"])
+found = conformance.run(among, only=["exchange/copies", "exchange/results/jax", "control flow/loops",
+    "control flow/columns that settle", "derivatives/functions/take", "factorisations/triangular solves/upper",
+    "sets/oracle/Simplex 0", "paper/implicit formula"])
+print([(o.address, o.note, [m.what for m in o.failures]) for o in found.outcomes if not o.ok], len(found.outcomes))
+"""
+
+
+@pytest.mark.skipif("jax" not in USABLE, reason="jax is not installed")
+def test_jax_on_the_second_of_two_devices():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True)
+    assert done.stdout.startswith("[] 1"), done.stdout + done.stderr

@@ -28,8 +28,11 @@ def failed(backend, *only):
 def test_a_wrong_sign_in_one_rule(monkeypatch):
     monkeypatch.setattr(Tape, "tanh", unary_method("tanh", lambda xp, g, y, _x: -g * (1 - y * y)))
     found = failed(NumPyBackend(), "derivatives")
-    assert set(found) == {"derivatives/functions/tanh", "derivatives/complex functions/tanh"}
-    assert "gradient, the limit of differences" in found["derivatives/functions/tanh"]
+    assert {address.rstrip(" 234") for address in found} == {
+        "derivatives/functions/tanh",
+        "derivatives/complex functions/tanh",
+    }
+    assert "gradient along a direction" in found["derivatives/functions/tanh"]
 
 
 class Untransposed(NumPyBackend):
@@ -42,8 +45,8 @@ class Untransposed(NumPyBackend):
 
 def test_a_push_forward_that_is_no_transpose():
     found = failed(Untransposed(), "derivatives/functions/exp", "derivatives/functions/sum", "arithmetic/reductions")
-    assert set(found) == {"derivatives/functions/exp", "derivatives/functions/sum"}
-    assert all("<u, J v>" in what for what in found.values())
+    assert {"derivatives/functions/exp", "derivatives/functions/sum"} <= set(found)
+    assert all("push-forward" in what for what in found.values())
 
 
 # -- factorisations ----------------------------------------------------------------------------------------------------

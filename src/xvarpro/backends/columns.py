@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends.interface import Backend, State
+from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import map_leaves
 
@@ -42,7 +43,7 @@ def column_loop(
         if left.shape[0] == 0:
             break
         if 2 * left.shape[0] < on.shape[0]:
-            places = xp.arange(on.shape[0], dtype=left.dtype) if places is None else places
+            places = xp.arange(on.shape[0], dtype=left.dtype, device=device(left)) if places is None else places
             (out,) = xp.nonzero(~on)
             ended.append(_take(xp, (state, places), out))
             state, places, given = _take(xp, (state, places, given), left)

@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro.backends import get
 from xvarpro.backends.taped import TapedBackend
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array
 
 
@@ -33,7 +33,7 @@ class HostedBackend(TapedBackend):
         host = tuple(self.to_numpy(part) if hasattr(part, "dtype") else part for part in parts)
         out = np.array(self.to_numpy(x))
         np.add.at(out, host, self.to_numpy(v))
-        return self._from_numpy(out)
+        return self._from_numpy(out, x)
 
     def householder_qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
         return self._by_numpy("householder_qr", A, mode=mode)
@@ -53,11 +53,12 @@ class HostedBackend(TapedBackend):
 
     def _by_numpy(self, method: str, *arrays: Array, **options: Any) -> Any:
         out = getattr(get("numpy"), method)(*(self.to_numpy(x) for x in arrays), **options)
-        return tuple(self._from_numpy(x) for x in out) if isinstance(out, tuple) else self._from_numpy(out)
+        like = arrays[0]
+        return tuple(self._from_numpy(x, like) for x in out) if isinstance(out, tuple) else self._from_numpy(out, like)
 
-    def _from_numpy(self, x: np.ndarray) -> Array:
+    def _from_numpy(self, x: np.ndarray, like: Array) -> Array:
         # not every framework reads strides that run backwards
-        return self.asarray(np.array(x, order="C"), dtype=dtype_name(x))
+        return self.asarray(np.array(x, order="C"), dtype=dtype_name(x), device=device(like))
 
     @contextmanager
     def scope(self, dtype: str) -> Iterator[None]:

@@ -110,6 +110,14 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "transfers": [getattr(jax.config, f"jax_transfer_guard{way}") for way in _WAYS],
         }
 
+    def modes(self) -> dict[str, Any]:
+        return {
+            "x64": partial(jax.enable_x64, True),
+            "nan checks": partial(jax.debug_nans, True),
+            "short products": partial(jax.default_matmul_precision, "bfloat16"),
+            "rank promotion": partial(jax.numpy_rank_promotion, "raise"),
+        }
+
     # -- derivatives. JAX conjugates complex gradients; this package does not.
 
     def vjp(self, fun: Function, primals: tuple[Array, ...], constants: tuple[Array, ...] = ()) -> tuple[Any, Linear]:
@@ -322,7 +330,7 @@ def _instructions() -> str:
 
 def _device_name(device: Any) -> str:
     if device.platform == "cpu":
-        return "cpu"
+        return f"cpu:{device.id}" if device.id else "cpu"  # a processor may be several devices, by a flag of XLA's
     return f"{'cuda' if device.platform == 'gpu' else device.platform}:{device.id}"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -85,6 +85,9 @@ class NumPyBackend(SuiteHooks, TapedBackend):
             "print options": np.get_printoptions(),
         }
 
+    def modes(self) -> dict[str, Any]:
+        return {"errors": partial(np.errstate, all="raise")}
+
     def index_add(self, x: ndarray, key: Any, v: ndarray) -> ndarray:
         out = x.copy()
         np.add.at(out, key, v)
@@ -112,6 +115,7 @@ class NumPyBackend(SuiteHooks, TapedBackend):
         R = adjoint(R) if transpose else R
         if lower != transpose:
             return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
+        R = np.where(_upper(R.shape[-1]), R, 0.0)  # what the other triangle holds is anybody's
         return each_matrix(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
 
     def sparse_product(
@@ -146,6 +150,12 @@ class NumPyBackend(SuiteHooks, TapedBackend):
             "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
             "simd": " ".join(config.get("SIMD Extensions", {}).get("found", [])[-1:]) or "baseline",
         }
+
+
+@cache
+def _upper(n: int) -> ndarray:
+    mask: ndarray = np.tri(n, dtype=bool).T
+    return mask
 
 
 def _no_svd(A: ndarray) -> tuple[ndarray, ndarray, ndarray]:

@@ -15,11 +15,12 @@ from xvarpro.core.struct import Array
 
 
 class StrictBackend(SuiteHooks, HostedBackend):
-    """array-api-strict on the host."""
+    """array-api-strict on the host, and on a device whose arrays refuse to meet those of the host."""
 
     name = "array-api-strict"
     roots = ("array_api_strict",)
     xp = xp
+    suite_devices = ("cpu", "device1")
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         kind = None if dtype is None else find_dtype(xp, dtype)
@@ -43,7 +44,7 @@ class StrictBackend(SuiteHooks, HostedBackend):
         }
 
     def devices(self) -> dict[str, Any]:
-        return {"cpu": xp.Device("CPU_DEVICE")}
+        return {"cpu": xp.Device("CPU_DEVICE"), "device1": xp.Device("device1")}
 
     def deterministic(self) -> StrictBackend:
         return self

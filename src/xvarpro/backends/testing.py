@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -20,9 +21,13 @@ class SuiteHooks:
     ----------
     exemptions : tuple of xvarpro.conformance.Exemption
         Where the framework is less exact than the suite requires, and why.
+    suite_devices : tuple of str
+        Devices that the suite runs on by default, the first of them in both precisions and the others in
+        one; where there are none, the first of `devices`.
     """
 
     exemptions: ClassVar[tuple[Any, ...]] = ()
+    suite_devices: ClassVar[tuple[str, ...]] = ()
 
     def array_fixtures(self) -> dict[str, Fixture]:
         """Arrays that users of the framework have and that are not plain: views, rare dtypes, parts of a graph.
@@ -33,6 +38,13 @@ class SuiteHooks:
 
     def settings(self) -> dict[str, object]:
         """Settings of the framework that belong to the caller: nothing that the package does may change them."""
+        return {}
+
+    def modes(self) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+        """What a caller may have switched on around a solve, by name, as functions that make context managers.
+
+        The suite solves inside each of them: the answer does not depend on them, and they are on afterwards.
+        """
         return {}
 
 

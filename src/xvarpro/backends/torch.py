@@ -62,7 +62,7 @@ class TorchBackend(SuiteHooks, EagerBackend):
         return x.clone() if self.reproducible and x.data_ptr() % _LINE else x
 
     def to_numpy(self, x: Tensor) -> np.ndarray:
-        return x.detach().cpu().resolve_conj().resolve_neg().numpy()
+        return x.numpy(force=True)  # also of the zeros without memory that a second derivative may be
 
     def to_floats(self, scalars: Sequence[Tensor]) -> list[float]:
         if any(x.is_cuda for x in scalars):
@@ -115,6 +115,24 @@ class TorchBackend(SuiteHooks, EagerBackend):
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "threads": torch.get_num_threads(),
             "random": hash(torch.get_rng_state().numpy().tobytes()),
+        }
+
+    def modes(self) -> dict[str, Any]:
+        @contextmanager
+        def short() -> Iterator[None]:
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float16)
+            try:
+                yield
+            finally:
+                torch.set_default_dtype(before)
+
+        return {
+            "inference mode": torch.inference_mode,
+            "no_grad": torch.no_grad,
+            "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+            "default dtype": short,
+            "default device": partial(torch.device, "meta"),
         }
 
     def vjp(self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = ()) -> tuple[Any, Linear]:

@@ -32,7 +32,7 @@ def targets(
     thorough: bool = False,
     quick: bool = False,
 ) -> list[Target]:
-    """Targets: by default every installed backend on its first device, in both precisions.
+    """Targets: by default every installed backend on the devices it names to the suite, or the first of its own.
 
     Parameters
     ----------
@@ -67,8 +67,12 @@ def targets(
         backend = registry.get(name) if isinstance(name, str) else name
         there = _devices(backend)
         registry.prove(backend)
-        wanted = there[:1] if devices is None else [d for d in devices if _has(there, d)]
-        found += [Target(backend, device, dtype, thorough, quick) for device in wanted for dtype in dtypes]
+        if devices is None:
+            first, *others = testing.hooks(backend).suite_devices or there[:1]
+            wanted = [(first, dtype) for dtype in dtypes] + [(device, dtypes[0]) for device in others]
+        else:
+            wanted = [(device, dtype) for device in devices if _has(there, device) for dtype in dtypes]
+        found += [Target(backend, device, dtype, thorough, quick) for device, dtype in wanted]
     if not found:
         raise ProblemError(
             f"device must be one of a backend's; got {', '.join(devices or ())}; `xvarpro backends` lists them"
@@ -233,7 +237,7 @@ def run(
     >>> from xvarpro import conformance
     >>> found = conformance.run(["numpy", "array-api-strict"], only="sets/projection/Simplex 0")
     >>> found.ok, len(found.outcomes)
-    (True, 4)
+    (True, 5)
     """
     only = (only,) if isinstance(only, str) else tuple(only)
     if jobs < 1:

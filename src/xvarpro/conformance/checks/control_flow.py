@@ -11,7 +11,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
 
@@ -45,12 +45,12 @@ def newton(backend: Backend, most: int) -> Callable[..., Any]:
             x, n = state
             return 0.5 * (x + a / x), n + 1
 
-        return backend.while_loop(cond, body, (a, xp.zeros((), dtype=xp.int32)))
+        return backend.while_loop(cond, body, (a, xp.zeros((), dtype=xp.int32, device=device(a))))
 
     return fun
 
 
-@check("control flow", lambda: {"until it converges": 40, "for three steps": 3, "not at all": 0})
+@check("control flow", lambda: {"until it converges": 40, "for three steps": 3, "not at all": 0}, against="closed form")
 def while_loops(target: Target, most: int) -> Iterator[Measured]:
     """A loop runs while its condition holds, not one step longer, on a state of floats and integers."""
     a, root, steps = 2.0, 2.0, 0
@@ -78,13 +78,13 @@ def columns(backend: Backend) -> Callable[..., Any]:
             on = running(state)
             return xp.where(on, 0.5 * (x + given[0] / x), x), n + xp.astype(on, n.dtype), a
 
-        start = (squares, xp.zeros((squares.shape[1],), dtype=xp.int32), squares)
+        start = (squares, xp.zeros((squares.shape[1],), dtype=xp.int32, device=device(squares)), squares)
         return backends.column_loop(backend, running, advance, start, (squares,))[:2]
 
     return fun
 
 
-@check("control flow")
+@check("control flow", against="closed form")
 def columns_that_settle(target: Target, case: None) -> Iterator[Measured]:
     """Every column iterates until it ends, as if it were alone, NaN included; arguments are not overwritten."""
     squares = np.array([[*SQUARES, np.nan]])
@@ -102,6 +102,43 @@ def columns_that_settle(target: Target, case: None) -> Iterator[Measured]:
 
 
 @cache
+def countdown(backend: Backend) -> Callable[..., Any]:
+    """Half of every column, as often as its own count says, plus a term of its own."""
+
+    def fun(x: Array, counts: Array, terms: Array) -> tuple[Array, Array]:
+        def running(state: Leaves) -> Array:
+            return state[1] > 0
+
+        def advance(state: Leaves, given: Leaves) -> Leaves:
+            xp, (x, left), on = array_namespace(state[0]), state, running(state)
+            return xp.where(on, 0.5 * x + given[0], x), left - xp.astype(on, left.dtype)
+
+        return backends.column_loop(backend, running, advance, (x, counts), (terms,))
+
+    return fun
+
+
+# how many columns take how many steps: those that are left more than halve again and again
+WAVES = {"no columns": (), "one": (3,), "none runs": (0, 0), "three waves": (1,) * 40 + (2,) * 15 + (5,) * 4 + (9, 0)}
+
+
+@check("control flow", lambda: WAVES, against="closed form")
+def columns_in_waves(target: Target, counts: tuple[int, ...]) -> Iterator[Measured]:
+    """Columns that end in several waves each keep their place, their state and what they are given."""
+    k = len(counts)
+    order = np.random.default_rng(0).permutation(k)
+    steps = np.array(counts, np.int32)[order]
+    x, terms = np.arange(2.0 * k).reshape(2, k) * 512, np.arange(1.0, k + 1)[None, :] * 512
+    want = x.copy()
+    for i in range(k):
+        for _ in range(steps[i]):
+            want[:, i] = 0.5 * want[:, i] + terms[0, i]
+    for how, (found, left) in compiled_or_not(target, countdown(target.backend), x, steps, terms).items():
+        yield Measured(f"columns, {how}", found, want, target.eps)
+        yield Measured(f"steps left, {how}", left, np.zeros(k, np.int32))
+
+
+@cache
 def branch(backend: Backend) -> Callable[..., Any]:
     """The negative of two arrays where a number is below zero."""
 
@@ -111,7 +148,7 @@ def branch(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan})
+@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan}, against="closed form")
 def branches(target: Target, x: float) -> Iterator[Measured]:
     """A function is applied where the condition holds; elsewhere the state is unchanged."""
     y = np.array([1.0, -3.0])
@@ -121,7 +158,7 @@ def branches(target: Target, x: float) -> Iterator[Measured]:
         yield Measured(f"array, {how}", right, sign * y)
 
 
-@check("control flow")
+@check("control flow", against="closed form")
 def calls(target: Target, case: None) -> Iterator[Measured]:
     """A program is kept under its key and serves other operands; another key has another program."""
     backend = target.backend
@@ -178,7 +215,7 @@ def running(state: State) -> Array:
     return state.iterate.value > 1.0 + 2.0**-6
 
 
-@check("control flow", lambda: {"cut off": 5, "to its end": 50, "no steps": 0})
+@check("control flow", lambda: {"cut off": 5, "to its end": 50, "no steps": 0}, against="closed form")
 def loops(target: Target, n: int) -> Iterator[Measured]:
     """A loop takes at most n steps, records a row for each, and continues from the state that it returned."""
     backend = target.backend
@@ -199,13 +236,51 @@ def loops(target: Target, n: int) -> Iterator[Measured]:
     yield Measured("dtype", kind, target.dtype)
 
 
+def count(operands: tuple[Array, ...]) -> Callable[[State], State]:
+    """One more step, and a value that says how many."""
+    (unit,) = operands
+
+    def step(state: State) -> State:
+        value, steps = state.iterate
+        return State(Iterate(value + unit, steps + 1))
+
+    return step
+
+
+def below(state: State) -> Array:
+    """Fewer than 2,500 steps."""
+    return state.iterate.steps < 2500
+
+
+@check("control flow", lambda: {str(n): n for n in (1024, 1025, 4000)}, against="closed form")
+def long_loops(target: Target, n: int) -> Iterator[Measured]:
+    """A loop of thousands of steps, called until it has taken them, has a row for each of them, in order."""
+    backend = target.backend
+    rows: list[list[float]] = []
+    with target.scope():
+        run = backend.loop(count, record, below, (count, "conformance"))
+        state = State(Iterate(target.send(np.array(0.0)), target.send(np.array(0, np.int32))))
+        operands = (target.send(np.array(0.5)),)
+        while len(rows) < n:
+            state, more = run(operands, state, n - len(rows))
+            rows += more
+            if not more:
+                break
+        value, steps = target.host(state.iterate.value), int(target.host(state.iterate.steps))
+    taken = min(n, 2500)
+    want = np.array([[0.5 * i, float(i)] for i in range(1, taken + 1)])
+    yield Measured("rows", np.array(rows).reshape(-1, 2), want)
+    yield Measured("value", value, np.array(0.5 * taken))
+    yield Measured("steps", steps, taken)
+
+
 @cache
 def nested(backend: Backend) -> Callable[..., Any]:
     """The sum of i j over j < i < n: a loop in a loop, with a branch."""
 
     def fun(n: Array) -> tuple[Array]:
         xp = array_namespace(n)
-        zero = xp.zeros((), dtype=n.dtype)
+        zero = xp.zeros((), dtype=n.dtype, device=device(n))
 
         def outer(state: Leaves) -> Leaves:
             i, total = state
@@ -221,7 +296,7 @@ def nested(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("control flow")
+@check("control flow", against="closed form")
 def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
     """Loops and branches nest, and see the variables of the scopes around them."""
     want = sum(i * j for i in range(3, 6) for j in range(i))
@@ -229,7 +304,7 @@ def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
         yield Measured(f"sum, {how}", total, np.array(float(want)))
 
 
-@check("control flow")
+@check("control flow", against="closed form")
 def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
     """`eval_shape` gives shapes, dtypes and the errors of the function; `uncompiled` computes the same values."""
     backend = target.backend

@@ -1,100 +1,114 @@
-"""Pull-backs and push-forwards, function by function: against differences, against NumPy, and against each other."""
+"""Pull-backs, push-forwards and second derivatives of every signature, against differences in 50 digits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial, reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
+from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
+from xvarpro.conformance import digits
 from xvarpro.conformance.functions import CASES, Case
+from xvarpro.conformance.runner import DTYPES
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import array_namespace
-
-STEP = 2e-4  # extrapolated once, the differences keep eleven digits; a longer step would meet more kinks
-DIGITS = 1e-8
+from xvarpro.core.trees import array_namespace, sum_
 
 DECOMPOSED = tuple(
     f"linalg_{name}"
     for name in ("cholesky", "det", "eigh", "eigvalsh", "inv", "matrix_norm", "pinv", "qr", "slogdet", "svd", "svdvals")
 )
+STEPS = 8  # of Newton's method for a square root
 # in eps of the gradient's size, where the function is a decomposition or divides by differences of what it finds
 ROUNDING = {"linalg_svd": 300.0, "linalg_eigh": 300.0, "linalg_pinv": 300.0, "linalg_qr": 300.0}
 
 
+class Truth(NamedTuple):
+    """What a signature has to give: values, and along a direction the push-forward and the second derivative."""
+
+    values: tuple[np.ndarray, ...]
+    pushed: tuple[np.ndarray, ...]
+    curvature: float
+
+
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """A signature, the rounding it is allowed in eps, cotangents `u` of its outputs, tangents `v` of its arguments."""
+    """A signature, the rounding it is allowed in eps, cotangents `u` of its outputs, tangents `v` of its arguments.
+
+    `turn` are the precisions in which it stands for the others where a signature is compiled for seconds.
+    """
 
     case: Case
     rounding: float
     args: tuple[np.ndarray, ...]
     u: tuple[np.ndarray, ...]
     v: tuple[np.ndarray, ...]
+    turn: tuple[str, ...]
 
     @cached_property
-    def limits(self) -> tuple[np.ndarray, ...]:
-        """The gradients of ``<u, f(args)>`` as limits of differences of NumPy's values, entry by entry."""
-        found = []
-        for i, x in enumerate(self.args):
-            g = np.zeros_like(x)
-            for place in np.ndindex(x.shape):
-                imaginary = 1j * self._slope(i, place, 1j) if x.dtype.kind == "c" else 0.0
-                g[place] = self._slope(i, place, 1.0) + imaginary
-            found.append(g)
-        return tuple(found)
+    def truth(self) -> Truth:
+        """From differences along `v`: a wrong derivative is wrong along almost every direction."""
+        h, x = digits.STEP, [digits.exact(a) for a in self.args]
+        steps = [h * digits.exact(v) for v in self.v]
 
-    def _slope(self, i: int, place: tuple[int, ...], way: complex) -> float:
-        def along(t: float) -> float:
-            moved = list(self.args)
-            moved[i] = moved[i].copy()
-            moved[i][place] += t * way
-            return inner(self.u, flat(self.case.fun(backend_of_name("numpy").xp, *moved)))
+        def at(t: int) -> list[Any]:
+            moved = (digits.exact(a + t * d) for a, d in zip(x, steps, strict=True))
+            return [digits.exact(y) for y in flat(self.case.fun(digits.EXACT, *moved))]
 
-        coarse, fine = ((along(h) - along(-h)) / (2 * h) for h in (STEP, STEP / 2))
-        return (4 * fine - coarse) / 3
+        behind, here, ahead = at(-1), at(0), at(1)
+        pushed = [(b - a) / (2 * h) for a, b in zip(behind, ahead, strict=True)]
+        second = [(a - 2 * y + b) / h**2 for a, y, b in zip(behind, here, ahead, strict=True)]
+        values, slopes, curved = (tuple(digits.rounded(y) for y in ys) for ys in (here, pushed, second))
+        return Truth(values, slopes, inner(self.u, curved))
 
 
 @cache
 def cases() -> dict[str, Draw]:
-    """By function, its first signature of real arrays."""
-    return _first(lambda case: not any(map(np.iscomplexobj, case.args)))
+    """Every signature of real arrays."""
+    return _drawn(lambda case: not any(map(np.iscomplexobj, case.args)))
 
 
 @cache
 def complex_cases() -> dict[str, Draw]:
-    """By function, its first signature of complex arrays; without the functions that compile for seconds."""
-    found = _first(lambda case: all(map(np.iscomplexobj, case.args)))
-    return {name: draw for name, draw in found.items() if name not in DECOMPOSED}
+    """Every signature with complex arrays, of which those of a decomposition compile for seconds."""
+    return _drawn(lambda case: any(map(np.iscomplexobj, case.args)))
 
 
-@cache
-def short_cases() -> dict[str, Draw]:
-    """The real cases of the main namespace: what is an extension is a framework's own in every precision."""
-    return {name: draw for name, draw in cases().items() if not name.startswith(("linalg", "fft"))}
-
-
-def _first(fits: Callable[[Case], bool]) -> dict[str, Draw]:
+def _drawn(fits: Callable[[Case], bool]) -> dict[str, Draw]:
     found = {}
     for name, signatures in CASES.items():
-        for case in signatures:
-            if case.smooth and fits(case) and all(a.size and a.dtype.itemsize >= 8 for a in case.args):
-                found[name.lstrip("_")] = _draw(case, ROUNDING.get(name, 30.0))
-                break
+        kept = [c for c in signatures if fits(c) and all(a.dtype.itemsize >= 8 for a in c.args)]
+        kept.sort(key=lambda c: not plain(c))
+        for i, case in enumerate(kept):
+            turn: tuple[str, ...] = ()
+            if i == 0 and plain(case):
+                is_complex = any(map(np.iscomplexobj, case.args))
+                long = is_complex or name.startswith(("linalg", "fft"))
+                turn = () if is_complex and name in DECOMPOSED else DTYPES[: 1 if long else 2]
+            stem = name.lstrip("_")
+            found[f"{stem} {i + 1}" if i else stem] = _draw(case, ROUNDING.get(name, 30.0), turn)
     return found
 
 
-def _draw(case: Case, rounding: float) -> Draw:
+def plain(case: Case) -> bool:
+    """Whether there are numbers, and derivatives."""
+    return case.smooth and all(a.size for a in case.args)
+
+
+def _draw(case: Case, rounding: float, turn: tuple[str, ...]) -> Draw:
     args = tuple(_short(a) for a in case.args)
     rng = np.random.default_rng(2)
-    outputs = flat(case.fun(backend_of_name("numpy").xp, *args))
-    return Draw(case, rounding, args, *(tuple(_short(_normal(rng, x)) for x in xs) for xs in (outputs, args)))
+    with np.errstate(all="ignore"):
+        outputs = flat(case.fun(backend_of_name("numpy").xp, *args))  # for their shapes
+    u, v = (tuple(_short(_normal(rng, x)) for x in xs) for xs in (outputs, args))
+    return Draw(case, rounding, args, u, v, turn)
 
 
 def _short(x: np.ndarray) -> np.ndarray:
@@ -123,13 +137,31 @@ class Single:
         return getattr(self._xp, {"float64": "float32", "complex128": "complex64"}.get(name, name))
 
 
+class Placed:
+    """A namespace whose new arrays are where an array is."""
+
+    def __init__(self, xp: Any, place: Any) -> None:
+        self._xp, self._place = xp, place
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._xp, name)
+        return partial(found, device=self._place) if name in ("asarray", "zeros") else found
+
+
 @cache
-def derived(backend: Backend, dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """What computes values, gradients and push-forwards of a function, one after another."""
+def called(function: Callable[..., Any], dtype: str, place: Any) -> Callable[..., tuple[Array, ...]]:
+    """A signature as a function of arrays alone, in a precision and on a device."""
 
     def outputs(*xs: Array) -> tuple[Array, ...]:
-        xp = array_namespace(*xs)
+        xp = Placed(array_namespace(*xs), place)
         return flat(function(Single(xp) if dtype == "float32" else xp, *xs))
+
+    return outputs
+
+
+@cache
+def derived(backend: Backend, outputs: Callable[..., tuple[Array, ...]]) -> Callable[..., Any]:
+    """What computes values, gradients and push-forwards of a function, one after another."""
 
     def fun(args: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
         values, pullback = backend.vjp(outputs, args)
@@ -138,46 +170,69 @@ def derived(backend: Backend, dtype: str, function: Callable[..., Any]) -> Calla
     return fun
 
 
+@cache
+def curved(backend: Backend, outputs: Callable[..., tuple[Array, ...]]) -> Callable[..., Any]:
+    """The Hessian of ``<u, outputs>`` times a direction."""
+
+    def fun(args: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
+        def total(*arrays: Array) -> Array:
+            xs, us = arrays[: len(args)], arrays[len(args) :]
+            xp = array_namespace(*xs)
+            return sum_(xp.sum(real_part(y, c)) for y, c in zip(outputs(*xs), us, strict=True))
+
+        return hessian_product(backend, total, args, u)[1](v)
+
+    return fun
+
+
+def real_part(y: Array, c: Array) -> Array:
+    """The real part of ``conj(c) y``, entry by entry."""
+    xp = array_namespace(y)
+    return xp.real(xp.conj(c) * y) if xp.isdtype(y.dtype, "complex floating") else c * y
+
+
 def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
     """The real inner product that gradients are taken in."""
     return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
 
 
-@check("derivatives", cases, dtypes=("float64",))
+@check("derivatives", cases, against="more digits")
 def functions(target: Target, draw: Draw) -> Iterator[Measured]:
-    """Gradients equal limits of differences and NumPy's gradients; the push-forward is the pull-back's transpose."""
+    """Values, gradients, push-forwards and Hessian products of every signature equal differences in 50 digits."""
     yield from _compared(target, draw)
 
 
-@check("derivatives", complex_cases, dtypes=("float64",))
+@check("derivatives", complex_cases, against="more digits")
 def complex_functions(target: Target, draw: Draw) -> Iterator[Measured]:
     """The same holds for complex arrays, with gradients dL/dRe + i dL/dIm."""
-    yield from _compared(target, draw)
-
-
-@check("derivatives", short_cases, dtypes=("float32",))
-def single_precision(target: Target, draw: Draw) -> Iterator[Measured]:
-    """The same holds in single precision, and gradients have the dtype of their argument."""
     yield from _compared(target, draw)
 
 
 def _compared(target: Target, draw: Draw) -> Iterator[Measured]:
     if reason := draw.case.refused(target.backend.name, target.backend.xp):
         raise Inapplicable(reason)
-    reference, given = target.reference, (draw.args, draw.u, draw.v)
-    got, dtypes = target.typed(derived(target.backend, target.dtype, draw.case.fun), *given)
-    want = reference.compute(derived(reference.backend, reference.dtype, draw.case.fun), *given)
+    target.represent(draw.turn)
+    given, truth = (draw.args, draw.u, draw.v), draw.truth
+    fun = called(draw.case.fun, target.dtype, target.place)
+    got, dtypes = target.typed(derived(target.backend, fun), *given)
     ends = np.cumsum((0, len(draw.u), len(draw.args), len(draw.u)))
     values, pulled, pushed = (slice(a, b) for a, b in pairwise(ends))
     rounding, sent = draw.rounding * target.eps, size(draw.u)
     floats = {"f": target.dtype, "c": target.complex_dtype}
     yield Measured("dtypes of gradients", dtypes[pulled], tuple(floats[a.dtype.kind] for a in draw.args))
-    for what, part in (("value", values), ("gradient", pulled), ("push-forward", pushed)):
-        yield from _each(f"{what}, NumPy's", got[part], want[part], rounding, max(size(want[part]), sent))
-    scale = max(size(draw.limits), sent)
-    yield from _each("gradient, the limit of differences", got[pulled], draw.limits, DIGITS + rounding, scale)
-    left, right = inner(draw.u, got[pushed]), inner(got[pulled], draw.v)
-    yield Measured("<u, J v>, <J^T u, v>", left, right, rounding, sent * size(got[pushed]))
+    yield Measured("shapes of gradients", [g.shape for g in got[pulled]], [a.shape for a in draw.args])
+    yield from _each("value", got[values], truth.values, rounding, max(size(truth.values), sent))
+    if not draw.case.smooth:  # where frameworks choose a slope each
+        yield Measured("gradients are finite", all(bool(np.isfinite(g).all()) for g in got[pulled]), True)
+        return
+    yield from _each("push-forward", got[pushed], truth.pushed, rounding, max(size(truth.pushed), sent))
+    along = inner(got[pulled], draw.v)
+    scale = max(size(got[pulled]), sent) * size(draw.v)
+    yield Measured("gradient along a direction", along, inner(draw.u, truth.pushed), rounding, scale)
+    if not target.backend.compiled or target.thorough:
+        product = target.compute(curved(target.backend, fun), *given)
+        scale = max(size(product), sent) * size(draw.v)
+        yield Measured("Hessian along a direction", inner(product, draw.v), truth.curvature, 10 * rounding, scale)
 
 
 def _each(
@@ -193,9 +248,9 @@ def size(xs: tuple[np.ndarray, ...]) -> float:
 
 
 def of_two(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
-    """Two outputs of two arguments and a constant, and one output that depends on the constant alone."""
+    """Outputs of a constant alone before, between and after two of both arguments."""
     xp = array_namespace(x)
-    return xp.sin(x) * xp.sum(Z * Z), Z @ xp.exp(c * x), c + 0.0
+    return c * 2.0, xp.sin(x) * xp.sum(Z * Z), xp.ones_like(c), Z @ xp.exp(c * x), c + 0.0
 
 
 def of_one(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
@@ -211,26 +266,28 @@ def of_none(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
 EDGES = {"several outputs and constants": of_two, "an argument that is not used": of_one, "a constant": of_none}
 
 
-@check("derivatives", lambda: EDGES)
+@check("derivatives", lambda: EDGES, against="closed form")
 def edges(target: Target, function: Callable[..., tuple[Array, ...]]) -> Iterator[Measured]:
     """The gradient of an argument that is not used is zero, in its shape; constants are not differentiated."""
     rng = np.random.default_rng(0)
     x, Z, c, dx, dZ = (rng.normal(size=shape) for shape in ((3,), (4, 3), (3,), (3,), (4, 3)))
-    n = len(function(x, Z, c))
-    u = tuple(rng.normal(size=(4,) if function is of_two and i == 1 else (3,)) for i in range(n))
+    u = tuple(rng.normal(size=y.shape) for y in function(x, Z, c))
     given = ((x, Z), (c,), u, (dx, dZ))
     got, want = target.compute(both(target.backend, function), *given), _by_hand(function, x, Z, c, u, dx, dZ)
+    twice = target.compute(both(target.backend, function, again=True), *given)
     yield from _each("gradients and push-forwards", got, want, 100 * target.eps, size(want))
+    yield from _each("those of a second call", twice, tuple(2.0 * y for y in want), 100 * target.eps, 2 * size(want))
 
 
 @cache
-def both(backend: Backend, function: Callable[..., tuple[Array, ...]]) -> Callable[..., Any]:
-    """Gradients and push-forwards."""
+def both(backend: Backend, function: Callable[..., tuple[Array, ...]], again: bool = False) -> Callable[..., Any]:
+    """Gradients and push-forwards; with `again` those of twice the argument, after a first call of the same maps."""
 
     def fun(primals: Leaves, constants: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
         _, pullback = backend.vjp(function, primals, constants)
         linear = backend.linearise(function, primals, constants)[1]
-        return *pullback(u), *linear(v)
+        found = *pullback(u), *linear(v)
+        return (*pullback(tuple(2.0 * x for x in u)), *linear(tuple(2.0 * x for x in v))) if again else found
 
     return fun
 
@@ -248,8 +305,48 @@ def _by_hand(
         return np.zeros_like(x), np.zeros_like(Z), np.zeros_like(x)
     if function is of_one:
         return u[0] * c, np.zeros_like(Z), dx * c
-    e, total = np.exp(c * x), np.sum(Z * Z)
-    first = np.cos(x) * total * u[0] + c * e * (Z.T @ u[1])
-    second = 2 * Z * np.sum(np.sin(x) * u[0]) + np.outer(u[1], e)
-    pushed = np.cos(x) * dx * total + np.sin(x) * 2 * np.sum(Z * dZ), dZ @ e + Z @ (c * e * dx), np.zeros_like(c)
-    return first, second, *pushed
+    e, total, zero = np.exp(c * x), np.sum(Z * Z), np.zeros_like(c)
+    first = np.cos(x) * total * u[1] + c * e * (Z.T @ u[3])
+    second = 2 * Z * np.sum(np.sin(x) * u[1]) + np.outer(u[3], e)
+    moved = np.cos(x) * dx * total + np.sin(x) * 2 * np.sum(Z * dZ)
+    return first, second, zero, moved, zero, dZ @ e + Z @ (c * e * dx), zero
+
+
+@cache
+def second_order(backend: Backend) -> Callable[..., Any]:
+    """Gradient and Hessian products of ``exp(c x) . x^2``, and slopes of the root of ``y^2 = x`` found in a loop."""
+
+    def total(x: Array, c: Array) -> Array:
+        xp = array_namespace(x)
+        return xp.sum(xp.exp(c * x) * x * x)
+
+    def root(x: Array) -> Array:
+        def better(y: Array) -> Array:
+            return 0.5 * (y + x / y)
+
+        if backend.compiled:  # of a loop without a known length no framework has derivatives in reverse
+            return reduce(lambda y, _: better(y), range(STEPS), x)
+        n = array_namespace(x).zeros((), dtype=x.dtype, device=device(x))
+        return backend.while_loop(lambda s: s[1] < STEPS, lambda s: (better(s[0]), s[1] + 1), (x, n))[0]
+
+    def fun(x: Array, c: Array, v: Array) -> tuple[Array, ...]:
+        (gradient,), product = hessian_product(backend, total, (x,), (c,))
+        slope = directional_derivative(backend, root, x)
+        return gradient, *product((v,)), *product((2.0 * v,)), slope(v), slope(1e-3 * v)
+
+    return fun
+
+
+@check("derivatives", against="closed form")
+def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
+    """Hessian products and derivatives along a direction, of loops too, are those of the formula, call after call."""
+    x, c, v = np.array([0.5, 1.25, 2.0]), np.array([0.5, -1.0, 0.25]), np.array([1.0, -0.5, 0.75])
+    got = target.compute(second_order(target.backend), x, c, v)
+    e = np.exp(c * x)
+    curved = e * (c * c * x * x + 4 * c * x + 2) * v
+    slope = v / (2 * np.sqrt(x))
+    want = e * (c * x * x + 2 * x), curved, 2 * curved
+    yield from _each("gradient and Hessian products", got[:3], want, 30 * target.eps, size(want))
+    error = 10 * directional_error(target.backend, target.eps)
+    yield Measured("slope", got[3], slope, error)
+    yield Measured("slope along a thousandth", got[4], 1e-3 * slope, error)

@@ -15,28 +15,41 @@ from xvarpro.conformance.suite import Measured, Target, check
 from xvarpro.core.struct import Array
 
 CONDITION = 1e3
-# the last is tall enough that some backends factor it by products instead of reflections
-SHAPES: dict[str, tuple[tuple[int, ...], bool]] = {
-    "tall": ((7, 3), False),
-    "square": ((4, 4), False),
-    "wide": ((3, 7), False),
-    "stack": ((2, 5, 3), False),
-    "complex stack": ((2, 5, 3), True),
-    "very tall": ((700, 25), False),
+# shape, whether complex, and condition; the last are tall enough that some backends factor them by products instead
+# of reflections, which of itself loses the square of the condition
+SHAPES: dict[str, tuple[tuple[int, ...], bool, float]] = {
+    "tall": ((7, 3), False, CONDITION),
+    "square": ((4, 4), False, CONDITION),
+    "wide": ((3, 7), False, CONDITION),
+    "one number": ((1, 1), True, CONDITION),
+    "one column": ((5, 1), True, CONDITION),
+    "stack": ((2, 5, 3), False, CONDITION),
+    "complex stack": ((2, 5, 3), True, CONDITION),
+    "stack of stacks, complex and wide": ((2, 2, 3, 5), True, CONDITION),
+    "very tall": ((700, 25), False, CONDITION),
+    "very tall and complex": ((700, 25), True, CONDITION),
+    "very tall, of condition 1e7": ((700, 25), False, 1e7),
+    "very tall, of condition 1e9": ((700, 25), False, 1e9),
 }
 
 
 @cache
 def matrices() -> dict[str, np.ndarray]:
-    """Matrices of known singular values, of `CONDITION`."""
-    return {name: _matrix(shape, wide) for name, (shape, wide) in SHAPES.items()}
+    """Matrices of known singular values."""
+    return {name: _matrix(*how) for name, how in SHAPES.items()}
 
 
-def _matrix(shape: tuple[int, ...], is_complex: bool) -> np.ndarray:
+@cache
+def small_matrices() -> dict[str, np.ndarray]:
+    """Those of `CONDITION`."""
+    return {name: A for name, A in matrices().items() if SHAPES[name][2] == CONDITION}
+
+
+def _matrix(shape: tuple[int, ...], is_complex: bool, condition: float) -> np.ndarray:
     *lead, m, n = shape
     k = min(m, n)
     U, V = (_orthonormal((*lead, size, k), is_complex, seed) for seed, size in enumerate((m, n)))
-    return (U * np.geomspace(1.0, 1 / CONDITION, k)) @ _adjoint(V)
+    return (U * np.geomspace(1.0, 1 / condition, k)) @ _adjoint(V)
 
 
 def _orthonormal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
@@ -68,7 +81,7 @@ def _unitary(what: str, Q: np.ndarray, tolerance: float) -> Measured:
     return Measured(what, _adjoint(Q) @ Q, eye, tolerance)
 
 
-@check("factorisations", matrices)
+@check("factorisations", matrices, against="definition")
 def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """Q has orthonormal columns, R is triangular, and Q R is the matrix; R alone has the same Gram matrix."""
     (Q, R), kinds = target.typed(member(target.backend, "qr"), A)
@@ -82,7 +95,7 @@ def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
         yield Measured(f"Gram matrix of {what}", _adjoint(factor) @ factor, _adjoint(A) @ A, tolerance)
 
 
-@check("factorisations", matrices)
+@check("factorisations", small_matrices, against="definition")
 def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """The factors are orthonormal, their product is the matrix, and the singular values descend."""
     (U, s, Vh), kinds = target.typed(member(target.backend, "svd"), A)
@@ -95,7 +108,7 @@ def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
     yield Measured("singular values", s, want, tolerance)
 
 
-@check("factorisations", matrices)
+@check("factorisations", small_matrices, against="definition")
 def cholesky(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """The factor is lower triangular, and its product with its adjoint is the matrix."""
     gram = A @ _adjoint(A) if A.shape[-2] < A.shape[-1] else _adjoint(A) @ A
@@ -109,28 +122,54 @@ def cholesky(target: Target, A: np.ndarray) -> Iterator[Measured]:
 
 
 TRIANGULAR = {
-    f"{'lower' if lower else 'upper'}{', adjoint' if transpose else ''}{', complex' * wide}{' stack' * bool(lead)}": (
-        (*lead, 5, 5), wide, lower, transpose,
+    f"{'lower' if lower else 'upper'}{', adjoint' * adjoint}{', complex' * wide}{', stack' * bool(lead)}": (
+        lead, wide, lower, adjoint,
     )
     for lower in (False, True)
-    for transpose in (False, True)
-    for lead, wide in (((), False), ((3,), True))
+    for adjoint in (False, True)
+    for wide in (False, True)
+    for lead in ((), (3,))
 }  # fmt: skip
 
 
-@check("factorisations", lambda: TRIANGULAR)
+@check("factorisations", lambda: TRIANGULAR, against="definition")
 def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measured]:
-    """Solutions have residuals of a rounding, whatever the other triangle holds."""
-    shape, wide, lower, transpose = case
-    whole = _normal(shape, wide, 0) + 3 * np.eye(shape[-1])
-    B = _normal((*shape[:-1], 2), wide, 1)
-    R = (np.tril if lower else np.triu)(whole)
+    """Each equation has a residual of a rounding, whatever the units of rows and whatever the other triangle holds."""
+    lead, wide, lower, transpose = case
     fun = member(target.backend, "solve_triangular", ("lower", lower), ("transpose", transpose))
-    (X,), (kind,) = target.typed(fun, R, B)
-    R, B = target.held(R), target.held(B)
-    size = float(np.linalg.norm(R) * np.linalg.norm(X))
-    yield Measured("dtype", kind, _floats(target, B))
-    yield Measured("R X", (_adjoint(R) if transpose else R) @ X, B, 10 * target.eps, size)
+    for n, k in ((1, 1), (5, 2), (40, 3)) if not target.backend.compiled or target.thorough else ((5, 2),):
+        units = np.geomspace(1.0, 1e6, n)[:, None]
+        whole = (_normal((*lead, n, n), wide, 0) / n + 3 * np.eye(n)) * (units if lower else 1 / units)
+        B = _normal((*lead, n, k), wide, 1)
+        R = (np.tril if lower else np.triu)(whole)
+        (X,), (kind,) = target.typed(fun, np.where(R == 0, np.nan, R), B)
+        R, B = target.held(R), target.held(B)
+        R = _adjoint(R) if transpose else R
+        yield Measured(f"dtype, {n}", kind, _floats(target, B))
+        with np.errstate(all="ignore"):
+            off = np.max(np.abs(R @ X - B) / (np.abs(R) @ np.abs(X)), initial=0.0)
+        yield Measured(f"largest residual, {n}", off, 0.0, 4 * n * target.eps)
+
+
+ARGUMENTS: dict[str, Callable[[bool], tuple[np.ndarray, ...]]] = {
+    "qr": lambda wide: (_normal((900, 20), wide, 0),),
+    "svd": lambda wide: (_normal((2, 5, 3), wide, 0),),
+    "cholesky": lambda wide: (_adjoint(_normal((9, 4), wide, 0)) @ _normal((9, 4), wide, 0),),
+    "solve_triangular": lambda wide: (np.triu(_normal((2, 4, 4), wide, 0)), _normal((2, 4, 2), wide, 1)),
+}
+
+
+@check("factorisations", lambda: {name: name for name in ARGUMENTS}, against="definition")
+def arguments(target: Target, name: str) -> Iterator[Measured]:
+    """What is factored or solved with is as it was before, bit for bit, also where the framework can write to it."""
+    for wide in (False, True):
+        given = ARGUMENTS[name](wide)
+        with target.scope():
+            sent = [target.send(x) for x in given]
+            before = [target.host(x) for x in sent]
+            target.call(member(target.backend, name), *sent)
+            for i, (x, y) in enumerate(zip(sent, before, strict=True)):
+                yield Measured(f"argument {i}, {'complex' if wide else 'real'}", target.host(x), y)
 
 
 def _sparse_parts(is_complex: bool) -> tuple[np.ndarray, ...]:
@@ -153,7 +192,7 @@ def sparse(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("factorisations", lambda: {"real": False, "complex": True})
+@check("factorisations", lambda: {"real": False, "complex": True}, against="definition")
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
     rows, columns, entries, w, r = _sparse_parts(is_complex)
@@ -189,7 +228,7 @@ FAILING: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
 }
 
 
-@check("factorisations", lambda: FAILING)
+@check("factorisations", lambda: FAILING, against="definition")
 def failures(target: Target, case: tuple[str, np.ndarray, np.ndarray, bool]) -> Iterator[Measured]:
     """A factorisation that fails gives numbers that are not finite, and leaves the rest of a stack as it is."""
     name, bad, good, fails = case

@@ -12,8 +12,8 @@ from xvarpro import backends
 from xvarpro.backends import exchange, testing
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.runner import usable
-from xvarpro.conformance.suite import Measured, Target, check
-from xvarpro.core.namespace import dtype_name
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
@@ -29,20 +29,20 @@ SIZE = 64
 def beyond_single(x: Array) -> tuple[Array, ...]:
     """What is left of a number that single precision loses, after functions, creation, products and numbers."""
     xp = array_namespace(x)
-    one = xp.ones((2, 2), dtype=x.dtype)
-    eye = xp.eye(2, dtype=x.dtype)
+    here: Any = {"dtype": x.dtype, "device": device(x)}
+    one, eye = xp.ones((2, 2), **here), xp.eye(2, **here)
     return (
         (1.0 + x) - 1.0,
         xp.expm1(x),
         (one + x) @ eye - one,
         xp.sum(xp.stack([xp.ones_like(x), x, -xp.ones_like(x)])),
-        xp.astype(xp.asarray(1, dtype=xp.int64), x.dtype) + x - 1.0,
-        xp.asarray(1.0 + TINY, dtype=x.dtype) - 1.0,
-        xp.linspace(0.0, TINY, 2, dtype=x.dtype)[1] + 1.0 - 1.0,
+        xp.astype(xp.asarray(1, dtype=xp.int64, device=device(x)), x.dtype) + x - 1.0,
+        xp.asarray(1.0 + TINY, **here) - 1.0,
+        xp.linspace(0.0, TINY, 2, **here)[1] + 1.0 - 1.0,
     )
 
 
-@check("numerics scope", dtypes=("float64",))
+@check("numerics scope", dtypes=("float64",), against="definition")
 def double_is_double(target: Target, case: None) -> Iterator[Measured]:
     """Arithmetic, products, sums and new arrays keep all digits of float64, compiled or not."""
     x = np.array(TINY)
@@ -63,7 +63,7 @@ def products(A: Array, B: Array) -> tuple[Array, ...]:
     return A @ B, xp.tensordot(A, B, axes=1), xp.matmul(xp.stack([A, A]), B), xp.matrix_transpose(A) @ A
 
 
-@check("numerics scope")
+@check("numerics scope", against="definition")
 def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]:
     """A product with the identity keeps every bit of the mantissa: no shorter format is used in between."""
     rng = np.random.default_rng(0)
@@ -136,7 +136,7 @@ ACTIONS: dict[str, Callable[[Target], None]] = {
 RAISES: dict[Callable[[Target], None], str] = {_leave: "Interruption", _interrupted: "ModelError"}
 
 
-@check("numerics scope", lambda: ACTIONS)
+@check("numerics scope", lambda: ACTIONS, against="definition")
 def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measured]:
     """A scope restores every setting and random generator of every framework, also after an error."""
     before, raised = states(), ""
@@ -151,7 +151,7 @@ def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measu
             yield Measured(f"{what} of {name}", after[name][what], value)
 
 
-@check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",))
+@check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",), against="definition")
 def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
     """Results belong to no autograd graph of the caller's."""
     for what, make in testing.hooks(backends.get(name)).array_fixtures().items():
@@ -161,3 +161,55 @@ def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
                 y = exchange.move(x, target.backend, device=target.place) * target.send(np.array([2.0]))
                 yield Measured(f"values, {what}", target.host(y), values * np.array([2.0]))
                 yield Measured(f"can be exported, {what}", exported(y), True)
+
+
+def modes() -> dict[str, tuple[str, str]]:
+    """What callers may have switched on, by framework."""
+    return {f"{name}, {mode}": (name, mode) for name in usable() for mode in testing.hooks(backends.get(name)).modes()}
+
+
+def squares(theta: Array, data: object) -> Array:
+    """A design of the squares of the parameters."""
+    return theta * theta
+
+
+def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
+    """Value and gradient of ``min_w (|theta^2 w - Y|^2 + 0.1 |w|^2) / 2``."""
+    M = theta * theta
+    w = np.linalg.solve(M.T @ M + 0.1 * np.eye(M.shape[1]), M.T @ Y)
+    r = M @ w - Y
+    return 0.5 * float(np.sum(r * r) + 0.1 * np.sum(w * w)), 2 * theta * (r @ w.T)
+
+
+@check("numerics scope", modes, against="closed form")
+def modes_of_the_caller(target: Target, case: tuple[str, str]) -> Iterator[Measured]:
+    """Values, gradients and solves inside a caller's own mode are right, and the mode is on afterwards as before."""
+    name, mode = case
+    if name != target.backend.name:
+        raise Inapplicable(f"a mode of {name}'s")
+    target.represent(("float32",))
+    problem, hooks = separable(squares, Y, lam=0.1), testing.hooks(target.backend)
+    with target.scope():
+        outside = target.send(START)
+    with hooks.modes()[mode]():
+        before, wide = hooks.settings(), _double_digits(target)
+        with target.scope():
+            inside = target.send(START)
+            yield Measured("digits of the caller's float64", _double_digits(target) >= wide, True)
+            for where, theta in (("before", outside), ("inside", inside)):
+                value, gradient = value_and_gradient(problem, theta)
+                right = _by_hand(START)
+                yield Measured(f"value, start made {where}", target.host(value), np.asarray(right[0]), 100 * target.eps)
+                yield Measured(f"gradient, start made {where}", target.host(gradient), right[1], 100 * target.eps)
+        fit = solve(problem, START, backend=target.backend, device=target.place, dtype=target.dtype, max_iter=3)
+        yield Measured("settings", hooks.settings(), before)
+    want = _by_hand(np.asarray(fit.theta, np.float64))[0]
+    yield Measured("objective of a solve", float(fit.value), want, 100 * target.eps)
+    yield Measured("less than at the start", float(fit.value) < _by_hand(START)[0], True)
+
+
+def _double_digits(target: Target) -> int:
+    """How many bits a number of float64 keeps here, as far as it matters."""
+    xp = target.backend.xp
+    x = xp.asarray(1.0 + TINY, dtype=xp.float64, device=target.place)
+    return 52 if float(target.host(x)) == 1.0 + TINY else 23
