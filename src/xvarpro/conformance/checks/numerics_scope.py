@@ -195,6 +195,8 @@ def modes_of_the_caller(target: Target, case: tuple[str, str]) -> Iterator[Measu
         before, wide = hooks.settings(), _double_digits(target)
         with target.scope():
             inside = target.send(START)
+            zero = target.send(np.zeros(()))
+            yield Measured("0 / 0", target.host(zero / zero), np.asarray(np.nan))
             yield Measured("digits of the caller's float64", _double_digits(target) >= wide, True)
             for where, theta in (("before", outside), ("inside", inside)):
                 value, gradient = value_and_gradient(problem, theta)
