@@ -29,7 +29,7 @@ class FrankWolfe(ConditionalGradient):
     ----------
     step : StepRule
         One of `xvarpro.steps`; the default, `steps.ShortStep`, estimates L by backtracking. With a rule that is not
-        monotone, such as `steps.OpenLoop`, the result is the last iterate, not the best.
+        monotone, such as `steps.OpenLoop`, the objective rises in between; the result is the best iterate.
     blocks : Blocks
         `Together` (the paper) or `Separate`.
     cap : float

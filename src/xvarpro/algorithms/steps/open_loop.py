@@ -50,7 +50,7 @@ class Scheduled(StepRule):
 class OpenLoop(Scheduled):
     """``alpha = l / (t + l)``, ``2 / (t + 2)`` by default (Frank, Wolfe 1956; Jaggi 2013). Not monotone.
 
-    Where the objective rises it goes on; the result is the last iterate, not the best.
+    Where the objective rises it goes on; the result is the best iterate.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class OpenLoop(Scheduled):
 class LogAdaptive(Scheduled):
     """``alpha = (2 + ln(t + 1)) / (t + 2 + ln(t + 1))``, an open loop for any growth rate (Pokutta 2023). Not monotone.
 
-    Where the objective rises it goes on; the result is the last iterate, not the best.
+    Where the objective rises it goes on; the result is the best iterate.
 
     Notes
     -----
