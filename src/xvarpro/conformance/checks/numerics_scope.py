@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.solve import solve
+from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import separable
 
 TINY = 2.0**-40  # lost next to 1 in single precision
@@ -215,3 +217,21 @@ def _double_digits(target: Target) -> int:
     xp = target.backend.xp
     x = xp.asarray(1.0 + TINY, dtype=xp.float64, device=target.place)
     return 52 if float(target.host(x)) == 1.0 + TINY else 23
+
+
+@check("numerics scope", against="definition")
+def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
+    """A deterministic backend's settings are on until the outermost scope ends, then as before, after an error too."""
+    try:
+        backend = target.backend.deterministic()
+    except ProblemError as error:
+        raise Inapplicable(str(error)) from error
+    hooks = testing.hooks(backend)
+    before = hooks.settings()
+    with backend.scope(target.dtype):
+        inside = hooks.settings()
+        yield Measured("on", inside.get("deterministic", True), True)
+        with suppress(ArithmeticError), backend.scope(target.dtype):
+            raise ArithmeticError
+        yield Measured("after an inner scope", hooks.settings(), inside)
+    yield Measured("after the outer scope", hooks.settings(), before)
