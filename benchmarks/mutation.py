@@ -265,9 +265,10 @@ class Recorded(NamedTuple):
     def relevant(self, file: str, mutant: Mutant) -> list[Case]:
         """Those that execute a mutant: for what runs on import those that execute anything of the file."""
         lines = self.lines.get(file, {})
-        wanted = [ANY, *range(mutant.first, mutant.last + 1)] if mutant.runs else lines
-        found = {i for line in wanted for i in lines.get(line, ())}
-        return cheapest([self.cases[i] for i in sorted(found)])
+        found = {i for line in (ANY, *range(mutant.first, mutant.last + 1)) for i in lines.get(line, ())}
+        # a lambda in a table runs with its case, and the table itself concerns every case of the file
+        rest = set() if mutant.runs else {i for numbers in lines.values() for i in numbers} - found
+        return [case for part in (found, rest) for case in cheapest([self.cases[i] for i in sorted(part)])]
 
 
 def cheapest(cases: list[Case]) -> list[Case]:
@@ -456,7 +457,11 @@ def judged(
         }  # fmt: skip
         suite, tests = (recorded.relevant(file, mutant) for recorded in cases)
         there = (("suite", ask_suite, [c for case in suite for c in twins(case)]), ("tests", ask_tests, tests))
-        stages[number] = [(name, question, affordable(asked, limit)) for name, question, asked in there if asked]
+        stages[number] = [
+            (name, question, affordable(asked if name == "suite" else asked[:MOST], limit))
+            for name, question, asked in there
+            if asked
+        ]
         found[number]["asked"] = {
             name: f"{len(some)} of {len(asked)}"
             for name, _, asked in there
@@ -500,7 +505,7 @@ def twins(case: Case) -> list[Case]:
 def affordable(cases: list[Case], limit: float) -> list[Case]:
     """The first of the cases, for as many seconds: one at least."""
     spent, found = 0.0, []
-    for case in cases[:MOST]:
+    for case in cases:
         spent += case.seconds
         if found and spent > limit:
             break
