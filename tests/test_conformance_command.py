@@ -144,7 +144,7 @@ def test_all_is_well(suite_of, tmp_path):
     assert (tmp_path / "new" / "a.md").read_text() == markdown.page(cf.read(tmp_path / "a.json"))
 
 
-@pytest.mark.parametrize(("given", "state"), [((), "inapplicable"), (("--thorough",), "passed")])
+@pytest.mark.parametrize(("given", "state"), [((), "left_out"), (("--thorough",), "passed")])
 def test_every_example_is_compiled_where_that_is_asked_for(tmp_path, given, state):
     """An example that another one stands for, in a precision that was not its turn."""
     case = "operators/products with the dense form/BlockDiagonal 0, real"

@@ -83,7 +83,7 @@ class Raises(NumPyBackend):
     [
         (Single(), {"cholesky", "triangular solves", "qr"}, "dtype"),
         (Off(), {"qr"}, "Q R"),
-        (Raises(), {"failures"}, "LinAlgError"),
+        (Raises(), {"failures", "qr"}, "LinAlgError"),
     ],
     ids=["float32", "off by 1e-6", "raises"],
 )

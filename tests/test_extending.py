@@ -11,6 +11,9 @@ import pytest
 import xvarpro as xv
 from xvarpro import conformance
 from xvarpro.conformance.checks import lower_level, sets, steps
+from xvarpro.conformance.references import sets as definitions
+from xvarpro.conformance.references import twins
+from xvarpro.conformance.references.sets import Known
 
 from .support import HOST_BACKENDS, Quadratic, rng, states
 
@@ -35,6 +38,33 @@ def test_the_solve_of_an_example_converges(heading):
     assert PARTS[heading].fit.success
 
 
+def truncated_cone(C, shape):
+    """The set as the suite knows it: support, best point and distance, written out once more."""
+
+    def parts(x):
+        return np.linalg.norm(x[..., :-1], axis=-1), x[..., -1]
+
+    def support(g):
+        length, t = parts(g)
+        return C.radius * np.maximum(t + length, 0.0)
+
+    def vertex(g):
+        length, t = parts(g)
+        return C.radius * np.append(-g[:-1] / length, 1.0) if t < length else np.zeros(len(g))
+
+    def outside(x):
+        length, t = parts(x)
+        return np.maximum(np.maximum(length - t, t - C.radius), 0.0) / C.radius
+
+    return Known(support, vertex, outside)
+
+
+def doubling(rule, line, last):
+    alpha = min(line.cap, 2 * last)
+    found = twins.armijo(line, 0.5, rule.share, rule.limit, alpha)
+    return found, found.alpha or alpha
+
+
 @pytest.mark.parametrize(
     ("heading", "room", "name", "found"),
     [
@@ -43,7 +73,9 @@ def test_the_solve_of_an_example_converges(heading):
         ("A lower solver", xv.lower, "TextbookQR", lower_level.levels),
     ],
 )
-def test_an_example_passes_the_suite_once_it_is_exported(heading, room, name, found, monkeypatch):
+def test_an_example_passes_the_suite_once_it_is_exported_and_defined(heading, room, name, found, monkeypatch):
+    monkeypatch.setitem(definitions.DEFINITIONS, PARTS["A set"].TruncatedCone, truncated_cone)
+    monkeypatch.setitem(steps.DEFINITIONS, PARTS["A step rule"].Doubling, (doubling, 1.0))
     cached = [f for f in (found, lower_level.solvers, lower_level.dependent) if hasattr(f, "cache_clear")]
     monkeypatch.setattr(room, name, getattr(PARTS[heading], name), raising=False)
     monkeypatch.setattr(room, "__all__", [*room.__all__, name])

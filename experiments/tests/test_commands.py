@@ -64,7 +64,6 @@ def test_the_same_run_on_two_backends_is_compared(done):
     compare = summary["compare"]
     assert compare["agree"] is True
     assert compare["relative_difference"] <= 1e-9
-    assert compare["same_step_sizes"] is True
     assert compare["first_different_step"] is None
     assert compare["iterations"] == 10
     assert [b["backend"] for b in compare["backends"]] == ["numpy", "torch"]

@@ -37,7 +37,8 @@ class Known(NamedTuple):
     bound: bool = False
 
 
-_MAKERS: dict[type, Callable[[Any, tuple[int, ...]], Known]] = {}
+# by class: the reference of a set, for events of a shape
+DEFINITIONS: dict[type, Callable[[Any, tuple[int, ...]], Known]] = {}
 
 
 def known(C: Set, shape: tuple[int, ...]) -> Known:
@@ -48,14 +49,14 @@ def known(C: Set, shape: tuple[int, ...]) -> Known:
     LookupError
         There is none: a set of the package is not compared with itself.
     """
-    if type(C) not in _MAKERS:
+    if type(C) not in DEFINITIONS:
         raise LookupError(f"{type(C).__name__} has no reference in xvarpro.conformance.references.sets")
-    return _MAKERS[type(C)](C, shape)
+    return DEFINITIONS[type(C)](C, shape)
 
 
 def _of(*kinds: type) -> Callable[[Callable[[Any, tuple[int, ...]], Known]], Callable[[Any, tuple[int, ...]], Known]]:
     def enter(make: Callable[[Any, tuple[int, ...]], Known]) -> Callable[[Any, tuple[int, ...]], Known]:
-        _MAKERS.update(dict.fromkeys(kinds, make))
+        DEFINITIONS.update(dict.fromkeys(kinds, make))
         return make
 
     return enter
