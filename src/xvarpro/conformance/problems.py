@@ -27,12 +27,15 @@ class Reference:
     over : Set or tree of sets
     matrix : callable, optional
         The lower design as a matrix, where the problem's own is an operator that takes no long numbers.
+    inner : float
+        The condition of what the model itself factorises: its rounding is multiplied by that too.
     """
 
     problem: xv.Problem
     theta0: Tree
     over: Any
     matrix: Callable[..., Any] | None = None
+    inner: float = 1.0
 
 
 def held(x: np.ndarray) -> np.ndarray:
@@ -427,7 +430,7 @@ def by_svd() -> Reference:
 
 def _bilevel_of(M: Callable[..., Array]) -> Reference:
     problem = xv.bilevel(lower=xv.Level(M, Y["lower"], lam=0.05), upper=xv.Level(upper_decays, Y["upper"]), data=T)
-    return Reference(problem, RATES, BOX)
+    return Reference(problem, RATES, BOX, inner=float(np.linalg.cond(lower_decays(RATES, T))))
 
 
 def still(theta: Array, data: Data) -> Array:

@@ -41,10 +41,8 @@ def exact(make: Make) -> lower.Exact:
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
     _take_turns(target, make)
-    known, got = exact(make), evaluation.evaluate(target, make())
-    value, gradient = (
-        f(target.eps, known.condition) for f in (evaluation.value_tolerance, evaluation.gradient_tolerance)
-    )
+    known, got, condition = exact(make), evaluation.evaluate(target, make()), exact(make).condition * make().inner
+    value, gradient = (f(target.eps, condition) for f in (evaluation.value_tolerance, evaluation.gradient_tolerance))
     yield Measured("value", got.value, known.value, value)
     assert got.w is not None
     if got.w.shape == known.w.shape:
@@ -74,7 +72,7 @@ def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
     known = exact(make)
     e = [x for x in trees.leaves(known.e) if x.dtype.kind == "f"]
     Hu, mixed, bends = _called(target, make(), _hessian, known.u, *e)
-    tolerance = 100 * target.eps * known.condition**2
+    tolerance = 100 * target.eps * (known.condition * make().inner) ** 2
     yield Measured("H u", known.D.T @ Hu, known.curvature, tolerance, float(np.linalg.norm(Hu)))
     yield Measured("slope of <u, gradient> by the data", mixed, known.data_slope, tolerance, float(np.linalg.norm(Hu)))
     yield Measured("slopes of w", known.D.T @ bends, known.bends, tolerance, float(np.linalg.norm(bends)))
@@ -94,7 +92,7 @@ def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
     target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
     known = exact(make)
     slopes, gram = _called(target, make(), _gauss_newton)
-    tolerance = 100 * target.eps * known.condition
+    tolerance = 100 * target.eps * known.condition * make().inner
     want = (known.jacobian @ known.jacobian.conj().T).real
     yield Measured("slopes", known.D.T @ slopes, known.slopes, tolerance, float(np.linalg.norm(slopes)))
     yield Measured("J J^T", known.D.T @ gram @ known.D, want, tolerance)
