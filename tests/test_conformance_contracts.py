@@ -117,7 +117,7 @@ def test_inequalities_and_closed_forms_are_of_one_set(name):
 
 
 def test_a_set_without_a_reference_fails(monkeypatch):
-    monkeypatch.delitem(references._MAKERS, sets.Ellipsoid)
+    monkeypatch.delitem(references.DEFINITIONS, sets.Ellipsoid)
     for case in contracts.cases().values():
         vars(case).pop("known", None)
     report = run("numpy", "float64", "sets/references/Ellipsoid")
