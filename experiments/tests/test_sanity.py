@@ -16,7 +16,7 @@ def summary():
         }  # fmt: skip
 
     runs = [run("paper", 3.0, 2.0, 9.0), run("ours", 1.0, 0.1, 9.0), run("rival", 5.0, 9.0, 9.0, 1e-16)]
-    compare = {"relative_difference": 1e-15, "tolerance": 1e-9}
+    compare = {"relative_difference": 1e-15}
     return {"config": {"dtype": "float64"}, "start_objective": {0: 4.0}, "runs": runs, "compare": compare}
 
 

@@ -110,6 +110,11 @@ sum, mean, prod, vecdot = _summed("sum"), _summed("mean"), _summed("prod"), thro
 
 copysign, hypot, nonzero, signbit = map(through_numpy, (np_xp.copysign, np_xp.hypot, np_xp.nonzero, np_xp.signbit))
 repeat = through_numpy(np_xp.repeat)  # by a count for every entry
+var, std = through_numpy(np_xp.var), through_numpy(np_xp.std)  # with corrections that are not whole numbers
+
+
+def expm1(x: mx.array, /) -> mx.array:
+    return through_numpy(np_xp.expm1)(x) if x.dtype == mx.complex64 else mx.expm1(x)
 
 
 # -- other spellings ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.references import lower
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check
 from xvarpro.core import trees
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import find_dtype, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.hessian import ReducedHessian
@@ -52,8 +52,15 @@ def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     yield Measured("slopes", known.D.T @ got.gradient, known.slopes, gradient)
 
 
+def _complex_design(target: Target, make: Make) -> None:
+    """Raise where a problem of real data needs complex numbers that the framework does not have."""
+    if make is problems.real_target:
+        find_dtype(target.backend.xp, target.complex_dtype)
+
+
 def _take_turns(target: Target, make: Make) -> None:
     """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
+    _complex_design(target, make)
     if make in problems.KINDS:
         target.represent(alternate(problems.KINDS.index(make)) if make in problems.COMPILED else ())
 
@@ -68,6 +75,7 @@ def second() -> dict[str, Make]:
 @check("reduced gradient", second, against="more digits")
 def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
     """Products with the Hessian, also by the data, and slopes of w equal differences in a hundred digits."""
+    _complex_design(target, make)
     target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
     known = exact(make)
     e = [x for x in trees.leaves(known.e) if x.dtype.kind == "f"]
@@ -89,6 +97,7 @@ def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
 @check("reduced gradient", second, against="more digits")
 def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
     """Slopes of the residual, one for each entry of theta, equal differences in a hundred digits."""
+    _complex_design(target, make)
     target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
     known = exact(make)
     slopes, gram = _called(target, make(), _gauss_newton)
