@@ -430,7 +430,7 @@ def by_svd() -> Reference:
 
 def _bilevel_of(M: Callable[..., Array]) -> Reference:
     problem = xv.bilevel(lower=xv.Level(M, Y["lower"], lam=0.05), upper=xv.Level(upper_decays, Y["upper"]), data=T)
-    return Reference(problem, RATES, BOX, inner=float(np.linalg.cond(lower_decays(RATES, T))))
+    return Reference(problem, RATES, BOX, inner=float(np.linalg.cond(np.asarray(lower_decays(RATES, T)))))
 
 
 def still(theta: Array, data: Data) -> Array:
