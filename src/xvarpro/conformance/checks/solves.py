@@ -71,12 +71,16 @@ def pairs() -> dict[str, Pair]:
         "monotone spectral": Pair(
             algorithms.SpectralProjectedGradient(memory=1), partial(twins.spectral, memory=1), dense.exponentials, 12
         ),
+        "spectral, three values": Pair(
+            algorithms.SpectralProjectedGradient(memory=3), partial(twins.spectral, memory=3), dense.network, 28
+        ),
         "blended pairwise": Pair(blended, twins.active_set, dense.wide, 30),
         "pairwise": Pair(pairwise, partial(twins.active_set, correction="pairwise"), dense.wide, 30),
         "away steps": Pair(away, partial(twins.active_set, correction="away"), dense.wide, 20),
         "four atoms": Pair(few, partial(twins.active_set, capacity=4), dense.wide, 20),
         "Levenberg-Marquardt": Pair(marquardt, twins.marquardt, dense.exponentials, 13, single=3),
         "Levenberg-Marquardt at a bound": Pair(marquardt, twins.marquardt, dense.bounded, 6, single=3),
+        "Levenberg-Marquardt, another start": Pair(marquardt, twins.marquardt, dense.slow, 8, single=3),
     }
 
 

@@ -123,6 +123,12 @@ def wide() -> Dense:
     return Dense(made, f)
 
 
+def slow() -> Dense:
+    """`exponentials` from rates that are too low: the models' predictions come near each other."""
+    made = of(exponentials)
+    return Dense(replace(made.reference, theta0=np.array([0.25, 3.0, 5.0])), made.f)
+
+
 def bounded() -> Dense:
     """`exponentials` in a box that the fastest of the three rates would leave."""
     made = problems.exponentials()
