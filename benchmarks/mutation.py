@@ -72,7 +72,11 @@ ADAPTERS = ("exchange", "arithmetic", "derivatives", "control flow", "factorisat
 TARGETS = {"numpy": None, "torch": None, "array-api-strict": None, "jax": ADAPTERS}
 FIRST = "cpu float64"
 # where each case is asked too: it executes what it does on the first target
-OTHERS = {"numpy": "cpu float32", "torch": "cpu float32", "array-api-strict": "device1 float64"}
+OTHERS = {
+    "numpy": (("numpy", "cpu float32"), ("array-api-strict", "device1 float64")),
+    "torch": (("torch", "cpu float32"),),
+    "array-api-strict": (("array-api-strict", "device1 float64"),),
+}
 # tests of pages, programs and the suite itself: what the package computes is not what they are about
 OTHER_TESTS = (
     "cli", "compilations", "conformance", "docs", "gpu", "imports", "layers", "mutation", "plotting", "purity",
@@ -84,7 +88,7 @@ FRAMEWORKS = (
 )  # fmt: skip
 ANY = -1  # some line of a file
 MEMORY = 8 * 2**30  # bytes for a process: a loop without an end may allocate
-MOST = 200  # tests that are collected for a mutant: each takes time before it runs
+MOST = 400  # tests that are collected for a mutant: each takes time before it runs
 PATIENCE = 10  # times as long as a case takes, and as many seconds: it will not end
 
 
@@ -107,8 +111,9 @@ def main() -> int:
         if campaign["state"] != state:
             parser.error(f"{options.file} is of other sources: begin another file")
     prepare(options.cache)
-    cases = recorded(options.cache, options.jobs)
-    chosen = drawn(campaign["seed"], options.count, options.room or list(ROOMS))
+    rooms = options.room or list(ROOMS)
+    cases = recorded(options.cache, options.jobs, any(of_backends(room) for room in rooms))
+    chosen = drawn(campaign["seed"], options.count, rooms)
     for number, verdict in judged(chosen, cases, campaign["mutants"], options.jobs, options.limit):
         campaign["mutants"][str(number)] = verdict
         print(number, *(verdict[k] for k in ("verdict", "file", "line", "old", "new", "by")), sep=" | ", flush=True)
@@ -116,6 +121,11 @@ def main() -> int:
         options.file.with_suffix(".md").write_text(page(campaign))
     print(page(campaign))
     return 0
+
+
+def of_backends(room: str) -> bool:
+    """Whether the files of a room are a backend's: what is written once is asked on NumPy, and on strict `OTHERS`."""
+    return room.startswith("backends")
 
 
 # ---------------------------------------------------------------------------------------------------------- drawing
@@ -268,16 +278,17 @@ class Recorded(NamedTuple):
         found = {i for line in (ANY, *range(mutant.first, mutant.last + 1)) for i in lines.get(line, ())}
         # a lambda in a table runs with its case, and the table itself concerns every case of the file
         rest = set() if mutant.runs else {i for numbers in lines.values() for i in numbers} - found
-        return [case for part in (found, rest) for case in cheapest([self.cases[i] for i in sorted(part)])]
+        name = Path(file).stem.strip("_")
+        return [case for part in (found, rest) for case in cheapest([self.cases[i] for i in sorted(part)], name)]
 
 
-def cheapest(cases: list[Case]) -> list[Case]:
-    """One case of every group, cheapest first, then a second one of each, and so on."""
+def cheapest(cases: list[Case], name: str) -> list[Case]:
+    """One case of every group, cheapest first, then a second one of each, and so on; those of that name before all."""
     groups: dict[tuple[str, ...], list[Case]] = defaultdict(list)
     for case in sorted(cases, key=lambda c: c.seconds):
         groups[case.group].append(case)
     turns = [(turn, case.seconds, case) for group in groups.values() for turn, case in enumerate(group)]
-    return [case for *_, case in sorted(turns)]
+    return [case for *_, case in sorted(turns, key=lambda t: (name not in t[2].group[-1], *t))]
 
 
 def digest(*paths: Path) -> str:
@@ -288,7 +299,7 @@ def digest(*paths: Path) -> str:
     return found.hexdigest()[:12]
 
 
-def recorded(cache: Path, jobs: int) -> tuple[Recorded, Recorded]:
+def recorded(cache: Path, jobs: int, backends: bool) -> tuple[Recorded, Recorded]:
     """What the cases of the suite, and the tests, execute.
 
     A piece is in the cache for as long as the suite, or the file of the tests, is what it was. Of a file of the package
@@ -298,6 +309,7 @@ def recorded(cache: Path, jobs: int) -> tuple[Recorded, Recorded]:
     from_suite = {
         f"{backend}.{area}.{suite}": partial(record_suite, backend, area)
         for backend, some in TARGETS.items()
+        if backends or backend == "numpy"
         for area in some or areas()
     }
     tests = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if p.stem.split("_")[1] not in OTHER_TESTS]
@@ -456,6 +468,7 @@ def judged(
             "verdict": "not covered", "by": "", "seconds": 0.0, "asked": {},
         }  # fmt: skip
         suite, tests = (recorded.relevant(file, mutant) for recorded in cases)
+        suite = suite if of_backends(room) else [case for case in suite if case.group[0] == "numpy"]
         there = (("suite", ask_suite, [c for case in suite for c in twins(case)]), ("tests", ask_tests, tests))
         stages[number] = [
             (name, question, affordable(asked if name == "suite" else asked[:MOST], limit))
@@ -498,8 +511,8 @@ def judged(
 def twins(case: Case) -> list[Case]:
     """A case of the suite on all targets of its backend that are asked."""
     backend, _, *rest = case.group
-    there = [FIRST, *([OTHERS[backend]] if backend in OTHERS else [])]
-    return [case._replace(group=(backend, where, *rest)) for where in there]
+    there = [(backend, FIRST), *OTHERS.get(backend, ())]
+    return [case._replace(group=(*where, *rest)) for where in there]
 
 
 def affordable(cases: list[Case], limit: float) -> list[Case]:
@@ -629,7 +642,7 @@ def page(campaign: dict[str, Any]) -> str:
         here = [m for m in counted if m["room"] == room]
         same = [m for m in here if (m["file"], m["old"], m["new"]) in known and m["verdict"] not in ("suite", "tests")]
         by = {name: sum(m["verdict"] == name for m in here) for name in ("suite", "tests")}
-        alone = room.startswith("backends")
+        alone = of_backends(room)
         killed, judged = by["suite"] + (0 if alone else by["tests"]), len(here) - len(same)
         missed += [m for m in here if m not in same and m["verdict"] not in ("suite",) + ("tests",) * (not alone)]
         if here:
