@@ -26,7 +26,9 @@ KEYWORDS = {
     "dtype", "device", "copy", "keepdims", "transpose", "lower", "upper", "correction", "stable", "initial", "axis",
 }  # fmt: skip
 SMALL, LARGE = 1 + 1e-6, 10.0  # factors on numbers, and on tolerances, which no result is proportional to
-LEFT_OUT = {"__repr__", "__str__", "describe", "examples", "array_fixtures"}  # words, and what the suite is given
+# words, and what the suite is given
+LEFT_OUT = {"__repr__", "__str__", "describe", "describe_mkl", "describe_instructions", "examples"}
+LEFT_OUT |= {"array_fixtures", "settings", "modes", "impure", "undetermined", "survives_fork"}
 
 
 class Mutant(NamedTuple):

@@ -47,7 +47,7 @@ from benchmarks.mutants import Mutant, mutants, planted  # noqa: E402
 
 
 class Room(NamedTuple):
-    """Files that are judged together, and how many of 100 mutants they get."""
+    """Files with a rate of their own, and how many of 100 mutants they get."""
 
     share: int
     files: tuple[str, ...]  # patterns, below SOURCE
@@ -67,10 +67,15 @@ ROOMS = {
     "results": Room(3, ("results/result.py", "results/trace.py", "results/serialization.py")),
     "driver": Room(6, ("driver/*.py",)),
 }
-# areas that are recorded, on the first device in double precision; JAX compiles for seconds
+# areas that are recorded; JAX compiles for seconds
 ADAPTERS = ("exchange", "arithmetic", "derivatives", "control flow", "factorisations", "numerics scope")
-TARGETS = {"numpy": None, "torch": None, "array-api-strict": None, "jax": ADAPTERS}
-FIRST = "cpu float64"
+TARGETS = {
+    ("numpy", "cpu float64"): None,
+    ("torch", "cpu float64"): None,
+    ("array-api-strict", "cpu float64"): None,
+    ("jax", "cpu float64"): ADAPTERS,
+    ("jax", "cpu float32"): ADAPTERS,  # of each case that is compiled in one precision, it is in one of the two
+}
 # where each case is asked too: it executes what it does on the first target
 OTHERS = {
     "numpy": (("numpy", "cpu float32"), ("array-api-strict", "device1 float64")),
@@ -112,9 +117,9 @@ def main() -> int:
             parser.error(f"{options.file} is of other sources: begin another file")
     prepare(options.cache)
     rooms = options.room or list(ROOMS)
-    cases = recorded(options.cache, options.jobs, any(of_backends(room) for room in rooms))
+    cases = recorded(options.cache, options.jobs, rooms)
     chosen = drawn(campaign["seed"], options.count, rooms)
-    for number, verdict in judged(chosen, cases, campaign["mutants"], options.jobs, options.limit):
+    for number, verdict in answered(chosen, cases, campaign["mutants"], options.jobs, options.limit):
         campaign["mutants"][str(number)] = verdict
         print(number, *(verdict[k] for k in ("verdict", "file", "line", "old", "new", "by")), sep=" | ", flush=True)
         options.file.write_text(json.dumps(campaign, indent=1))
@@ -267,17 +272,19 @@ class Case(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Cases that pass, and by file and line the numbers of those that execute it."""
+    """Cases that pass, and by file and line the numbers of those that execute it; lines that imports execute."""
 
     cases: list[Case]
     lines: dict[str, dict[int, set[int]]]
+    imported: set[tuple[str, int]] = frozenset()
 
     def relevant(self, file: str, mutant: Mutant) -> list[Case]:
         """Those that execute a mutant: for what runs on import those that execute anything of the file."""
         lines = self.lines.get(file, {})
         found = {i for line in (ANY, *range(mutant.first, mutant.last + 1)) for i in lines.get(line, ())}
-        # a lambda in a table runs with its case, and the table itself concerns every case of the file
-        rest = set() if mutant.runs else {i for numbers in lines.values() for i in numbers} - found
+        # a lambda in a table runs with its case, and what fills the table concerns every case of the file
+        loaded = not mutant.runs or any((file, n) in self.imported for n in range(mutant.first, mutant.last + 1))
+        rest = {i for numbers in lines.values() for i in numbers} - found if loaded else set()
         name = Path(file).stem.strip("_")
         return [case for part in (found, rest) for case in cheapest([self.cases[i] for i in sorted(part)], name)]
 
@@ -299,21 +306,23 @@ def digest(*paths: Path) -> str:
     return found.hexdigest()[:12]
 
 
-def recorded(cache: Path, jobs: int, backends: bool) -> tuple[Recorded, Recorded]:
-    """What the cases of the suite, and the tests, execute.
+def recorded(cache: Path, jobs: int, rooms: list[str]) -> tuple[Recorded, Recorded]:
+    """What the cases of the suite, and the tests, execute: as much of it as the rooms are asked.
 
-    A piece is in the cache for as long as the suite, or the file of the tests, is what it was. Of a file of the package
-    that has changed since it is known that a case executes something of it, not which lines.
+    A piece is in the cache for as long as its part of the suite, or the file of the tests, is what it was. Of a file of
+    the package that has changed since it is known that a case executes something of it, not which lines.
     """
-    suite, now = digest(SOURCE / "conformance"), {str(p.relative_to(SOURCE)): digest(p) for p in SOURCE.rglob("*.py")}
+    alone = all(map(of_backends, rooms))
+    now = {str(p.relative_to(SOURCE)): digest(p) for p in SOURCE.rglob("*.py")}
     from_suite = {
-        f"{backend}.{area}.{suite}": partial(record_suite, backend, area)
-        for backend, some in TARGETS.items()
-        if backends or backend == "numpy"
-        for area in some or areas()
+        f"{backend}.{where}.{area}.{digest_of(area)}": partial(record_suite, backend, where, area)
+        for (backend, where), some in TARGETS.items()
+        if backend == "numpy" or any(map(of_backends, rooms))
+        for area in (ADAPTERS if alone else some or areas())
     }
     tests = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if p.stem.split("_")[1] not in OTHER_TESTS]
-    from_tests = {f"{p.stem}.{digest(p)}": partial(record_tests, str(p.relative_to(ROOT))) for p in [*tests, SOURCE]}
+    tests = [] if alone else [*tests, SOURCE]
+    from_tests = {f"{p.stem}.{digest(p)}": partial(record_tests, str(p.relative_to(ROOT))) for p in tests}
     work = {**from_suite, **from_tests}
     left = sorted((name for name in work if not (cache / name).exists()), key=lambda name: name.startswith("jax"))
     missing = deque((name, work[name]) for name in left)
@@ -323,6 +332,13 @@ def recorded(cache: Path, jobs: int, backends: bool) -> tuple[Recorded, Recorded
         if piece["cases"]:
             (cache / name).write_text(json.dumps({**piece, "digests": now}))
     return _merged(cache, from_suite, now), _merged(cache, from_tests, now)
+
+
+def digest_of(area: str) -> str:
+    """A name for all that checks share, and for the checks of an area."""
+    folder = SOURCE / "conformance"
+    checks = (p for p in sorted((folder / "checks").glob("*.py")) if f'"{area}"' in p.read_text())
+    return digest(*(p for p in sorted(folder.glob("*")) if p.name not in ("checks", "__pycache__")), *checks)
 
 
 def areas() -> tuple[str, ...]:
@@ -335,6 +351,7 @@ def areas() -> tuple[str, ...]:
 def _merged(cache: Path, pieces: Iterable[str], now: dict[str, str]) -> Recorded:
     cases: list[Case] = []
     lines: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    imported: set[tuple[str, int]] = set()
     for name in pieces:
         if not (cache / name).exists():
             continue
@@ -345,7 +362,8 @@ def _merged(cache: Path, pieces: Iterable[str], now: dict[str, str]) -> Recorded
             same = piece["digests"][file] == now.get(file)
             for line, numbers in by_line.items():
                 lines[file][int(line) if same else ANY].update(start + i for i in numbers)
-    return Recorded(cases, lines)
+        imported |= {(file, line) for file, some in piece["imported"].items() for line in some}
+    return Recorded(cases, lines, imported)
 
 
 class Recorder:
@@ -364,7 +382,7 @@ class Recorder:
         self.began = time.process_time()
 
     def end(self, group: tuple[str, ...], name: str, ok: bool) -> None:
-        """A case that does not pass, or does not apply, convicts nobody: its lines are not kept."""
+        """A case that does not pass, or does not apply, kills none: its lines are not kept."""
         self.passed += [str(len(self.cases))] if ok else []
         self.cases.append((group, name, round(time.process_time() - self.began, 4)))
 
@@ -372,27 +390,28 @@ class Recorder:
         self.coverage.stop()
         data = self.coverage.get_data()
         passed = set(self.passed)
-        found = {}
+        found, imported = {}, {}
         for path in data.measured_files():
-            by_line = data.contexts_by_lineno(path)
+            file, by_line = str(Path(path).relative_to(SOURCE)), data.contexts_by_lineno(path)
             kept = {line: sorted(int(c) for c in set(contexts) & passed) for line, contexts in by_line.items()}
-            found[str(Path(path).relative_to(SOURCE))] = {line: numbers for line, numbers in kept.items() if numbers}
-        return {"cases": self.cases, "lines": found}
+            found[file] = {line: numbers for line, numbers in kept.items() if numbers}
+            imported[file] = sorted(line for line, contexts in by_line.items() if "" in contexts)
+        return {"cases": self.cases, "lines": found, "imported": imported}
 
 
-def record_suite(backend: str, area: str, say: Say) -> None:
+def record_suite(backend: str, where: str, area: str, say: Say) -> None:
     """Every case of an area on a target, each as if it were the first."""
     recorder = Recorder()
-    target, checks = _suite(backend, FIRST)
+    target, checks = _suite(backend, where)
     from xvarpro.conformance import runner
 
     for check in checks:
-        if check.area != area or "float64" not in check.dtypes:
+        if check.area != area or target.dtype not in check.dtypes:
             continue
         for case, given in check.cases().items():
             recorder.begin()
             outcome = runner.run_case(target, check, case, given)
-            recorder.end((backend, FIRST, area, check.name), case, outcome.state == "passed")
+            recorder.end((backend, where, area, check.name), case, outcome.state == "passed")
             target.forget()
             target.reference.forget()
     say(recorder.said())
@@ -417,7 +436,7 @@ def record_tests(path: str, say: Say) -> None:
         def pytest_runtest_logreport(self, report: Any) -> None:
             self.reports.append(report.outcome)
 
-    # JAX compiles for seconds, and its adapter is the suite's to judge
+    # JAX compiles for seconds, and faults in its adapter are the suite's to find
     pytest.main([*PYTEST, "-k", "not jax", path], plugins=[Plugin()])
     say(recorder.said())
 
@@ -436,15 +455,15 @@ def _suite(backend: str, where: str) -> tuple[Any, list[Any]]:
     return target, list(suite.every())
 
 
-# ---------------------------------------------------------------------------------------------------------- judging
+# ---------------------------------------------------------------------------------------------------------- asking
 
 
-def judged(
+def answered(
     chosen: list[Drawn], cases: tuple[Recorded, Recorded], known: dict[str, Any], jobs: int, limit: float
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The verdict on every mutant that has none, as they come.
 
-    What convicts first is asked once without a fault too: a case that fails then is not asked again.
+    What kills first is asked once without a fault too: a case that fails then is not asked again.
     """
     work: deque[tuple[Any, Callable[[Say], None]]] = deque()
     found: dict[int, dict[str, Any]] = {}
@@ -510,8 +529,8 @@ def judged(
 
 def twins(case: Case) -> list[Case]:
     """A case of the suite on all targets of its backend that are asked."""
-    backend, _, *rest = case.group
-    there = [(backend, FIRST), *OTHERS.get(backend, ())]
+    backend, first, *rest = case.group
+    there = [(backend, first), *OTHERS.get(backend, ())]
     return [case._replace(group=(*where, *rest)) for where in there]
 
 
@@ -563,7 +582,7 @@ class Asking:
 
 
 def ask_suite(file: str, text: str, cases: list[Case], limit: float, say: Say) -> None:
-    """The cases of the suite, until one of them convicts."""
+    """The cases of the suite, until one of them fails."""
     asking = Asking(file, text, limit, say)
     asking.about(0, 5.0)
     from xvarpro.conformance import runner
@@ -614,7 +633,7 @@ def ask_tests(file: str, text: str, cases: list[Case], limit: float, say: Say) -
             self.pytest_runtest_logreport(report)
 
     plugin = Plugin()
-    asking.about(0, 5.0)  # whatever keeps tests from being collected is told by the first of them
+    asking.about(0, 5.0)  # whatever keeps tests from being collected counts as the first of them
     code = pytest.main([*PYTEST, "-x", *numbers], plugins=[plugin])
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
         plugin.failed = plugin.failed or f"pytest ends with {code.name}"
@@ -643,12 +662,12 @@ def page(campaign: dict[str, Any]) -> str:
         same = [m for m in here if (m["file"], m["old"], m["new"]) in known and m["verdict"] not in ("suite", "tests")]
         by = {name: sum(m["verdict"] == name for m in here) for name in ("suite", "tests")}
         alone = of_backends(room)
-        killed, judged = by["suite"] + (0 if alone else by["tests"]), len(here) - len(same)
+        killed, counting = by["suite"] + (0 if alone else by["tests"]), len(here) - len(same)
         missed += [m for m in here if m not in same and m["verdict"] not in ("suite",) + ("tests",) * (not alone)]
         if here:
-            rate, bar = killed / max(judged, 1), 0.90 if alone else 0.95
+            rate, bar = killed / max(counting, 1), 0.90 if alone else 0.95
             rows.append(
-                f"| {room} | {len(here)} | {by['suite']} | {by['tests']} | {judged - sum(by.values())} | {len(same)} "
+                f"| {room} | {len(here)} | {by['suite']} | {by['tests']} | {counting - sum(by.values())} | {len(same)} "
                 f"| {rate:.0%} | {bar:.0%} {'suite alone' if alone else 'suite or tests'} |"
             )
     lines = [

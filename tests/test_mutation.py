@@ -68,7 +68,7 @@ def test_suite_and_tests_are_asked_about_a_fault(tmp_path):
         suite, tests = (m.Recorded([one], {file: {m.ANY: {0}}}) for one in (case, m.Case((test,), test, 0.1)))
         there = {m.planted(text, one)[1:]: one for one in m.mutants(text)}
         chosen = [m.Drawn("sets", file, there[tuple(pair)]) for pair in json.loads(sys.argv[2])]
-        verdicts = dict(m.judged(chosen, (suite, tests), {}, 2, 60.0))
+        verdicts = dict(m.answered(chosen, (suite, tests), {}, 2, 60.0))
         print(json.dumps([verdicts[i]["verdict"] for i in range(len(chosen))]))
     """
     oracle = "return vertex(g, namespace_of(g).argmin(g, axis=-1, keepdims=True), self.radius)"

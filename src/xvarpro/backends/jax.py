@@ -116,7 +116,12 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "nan checks": partial(jax.debug_nans, True),
             "short products": partial(jax.default_matmul_precision, "bfloat16"),
             "rank promotion": partial(jax.numpy_rank_promotion, "raise"),
+            "inf checks": partial(jax.debug_infs, True),
+            "transfers": partial(jax.transfer_guard, "disallow"),
         }
+
+    def survives_fork(self) -> bool:
+        return False
 
     # -- derivatives. JAX conjugates complex gradients; this package does not.
 
@@ -290,7 +295,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "platform": jax.default_backend(),
             "x64 flag": bool(jax.config.jax_enable_x64),
             "matmul precision": "highest",
-            "cpu instructions": _instructions(),
+            "cpu instructions": describe_instructions(),
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
@@ -319,7 +324,7 @@ def _is_half_on_host(x: Any) -> bool:
 
 
 @cache
-def _instructions() -> str:
+def describe_instructions() -> str:
     """The instruction set that programs for the processor use, read from a program that XLA compiled."""
     if jax.default_backend() != "cpu":
         return "not used"
@@ -352,13 +357,10 @@ _special.defjvp(_special_jvp)
 def _functions() -> Any:
     functions = jax.scipy.special
     names = ("erf", "erfc", "gammaln", "digamma", "zeta")
-    return SimpleNamespace(
-        **{name: getattr(functions, name) for name in names},
-        erfcx=getattr(functions, "erfcx", _erfcx),  # JAX 0.8 and 0.9 have none
-    )
+    return SimpleNamespace(**{name: getattr(functions, name) for name in names}, erfcx=_erfcx)
 
 
-def _erfcx(x: Array) -> Array:
+def _erfcx(x: Array) -> Array:  # JAX 0.8 and 0.9 have none
     low = xp.minimum(x, BORDER)
     product = xp.exp(low * low) * jax.scipy.special.erfc(low)
     return xp.where(x < BORDER, product, continued_fraction(xp.maximum(x, BORDER), 0))

@@ -64,6 +64,7 @@ class NumPyBackend(SuiteHooks, TapedBackend):
             "plain": lambda: (x.copy(), x),
             "read-only": lambda: (frozen(), x),
             "negative strides": lambda: (x[::-1, ::-1].copy()[::-1, ::-1], x),
+            "rows backwards": lambda: (x[::-1].copy()[::-1], x),
             "every other entry": lambda: (np.repeat(x, 2, axis=1)[:, ::2], x),
             "column order": lambda: (np.asfortranarray(x), x),
             "zero strides": lambda: (np.broadcast_to(x[1], (2, 3)), x[[1, 1]]),

@@ -47,6 +47,18 @@ class SuiteHooks:
         """
         return {}
 
+    def impure(self) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
+        """Functions that are not pure in ways that no values show, and that `eval_shape` refuses, called twice."""
+        return {}
+
+    def undetermined(self) -> dict[str, Callable[[Array], Array]]:
+        """Functions without a deterministic algorithm on the host, by the name that `deterministic` refuses them by."""
+        return {}
+
+    def survives_fork(self) -> bool:
+        """Whether a process that is forked now can compute; where it cannot, `scope` refuses to."""
+        return True
+
 
 def hooks(backend: Backend) -> SuiteHooks:
     """The hooks of a backend, or the defaults."""

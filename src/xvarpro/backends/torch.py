@@ -127,13 +127,39 @@ class TorchBackend(SuiteHooks, EagerBackend):
             finally:
                 torch.set_default_dtype(before)
 
+        @contextmanager
+        def threads(n: int) -> Iterator[None]:
+            before = torch.get_num_threads()
+            torch.set_num_threads(n)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(before)
+
         return {
             "inference mode": torch.inference_mode,
             "no_grad": torch.no_grad,
             "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
             "default dtype": short,
             "default device": partial(torch.device, "meta"),
+            "one thread": partial(threads, 1),
+            "two threads": partial(threads, 2),
         }
+
+    def impure(self) -> dict[str, Any]:
+        calls = torch.zeros(())
+
+        def counts(x: Tensor) -> tuple[Tensor, ...]:
+            calls.add_(1.0)
+            return (x * x,)
+
+        return {"counts": counts}
+
+    def undetermined(self) -> dict[str, Any]:
+        return {"put_": lambda x: x.clone().put_(torch.zeros(1, dtype=torch.int64), x.reshape(-1)[:1])}
+
+    def survives_fork(self) -> bool:
+        return torch.get_num_threads() == 1
 
     def vjp(self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = ()) -> tuple[Any, Linear]:
         # inside a function that is differentiated itself, what is computed here belongs to the outer graph too
@@ -212,20 +238,18 @@ class TorchBackend(SuiteHooks, EagerBackend):
             "derivatives": "torch.autograd",
             "threads": torch.get_num_threads(),
             "cpu capability": torch.backends.cpu.get_cpu_capability(),
-            "mkl": _mkl_mode(),
+            "mkl": describe_mkl(),
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
 
 
-# the branches of MKL_CBWR: at COMPATIBLE MKL runs the same code on every processor
-_MKL_MODES = {1: "OFF", 2: "AUTO", 3: "COMPATIBLE", 4: "SSE2", 8: "SSE4_2", 9: "AVX", 10: "AVX2", 12: "AVX512"}
-
-
-def _mkl_mode() -> str:
+def describe_mkl() -> str:
     """How MKL chooses its kernels; none where Torch is built without it."""
+    # the branches of MKL_CBWR: at COMPATIBLE MKL runs the same code on every processor
+    modes = {1: "OFF", 2: "AUTO", 3: "COMPATIBLE", 4: "SSE2", 8: "SSE4_2", 9: "AVX", 10: "AVX2", 12: "AVX512"}
     chosen = getattr(ctypes.CDLL(torch._C.__file__), "mkl_serv_cbwr_get", None)
-    return "none" if chosen is None else _MKL_MODES.get(code := chosen(1), str(code))
+    return "none" if chosen is None else modes.get(code := chosen(1), str(code))
 
 
 def _no_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, testing
 from xvarpro.conformance.suite import Measured, Target, check
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
+from xvarpro.errors import ModelError
 
 SQUARES = np.array([2.0, 1.0, 1e4, 9.0, 0.25, 3.0, 5.0])
 
@@ -328,6 +329,78 @@ def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
 
 def _refuses(x: Array) -> Array:
     raise ArithmeticError("refused")
+
+
+def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
+    """Functions whose second call differs from the first, in ways that every framework shows."""
+    counts = dict.fromkeys(("number", "entry", "shape", "second"), 0)
+
+    def number(x: Array) -> tuple[Array, ...]:
+        counts["number"] += 1
+        return (x * counts["number"],)
+
+    def entry(x: Array) -> tuple[Array, ...]:
+        counts["entry"] += 1
+        term = [0.0] * (x.shape[0] - 1) + [4e4 * xp.finfo(x.dtype).eps * counts["entry"]]
+        return (x - xp.asarray(term, dtype=x.dtype, device=device(x)),)
+
+    def shape(x: Array) -> tuple[Array, ...]:
+        counts["shape"] += 1
+        return (x[: counts["shape"]],)
+
+    def second(x: Array) -> tuple[Array, ...]:
+        counts["second"] += 1
+        empty, whole = x[:0], xp.zeros(3, dtype=xp.int32, device=device(x))
+        return x, empty, whole, x * counts["second"]
+
+    return {"a number": number, "an entry": entry, "a shape": shape, "the last of its results": second}
+
+
+def pure(x: Array) -> tuple[Array, ...]:
+    """A function of an array alone, with results of every kind."""
+    xp = array_namespace(x)
+    own = xp.zeros_like(x)
+    own += xp.asarray([1.0, 2.0, 3.0], dtype=x.dtype, device=device(x))  # in place, where the framework can
+    return xp.cumulative_sum(x * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
+
+
+@check("control flow", against="definition")
+def impure_models(target: Target, case: None) -> Iterator[Measured]:
+    """Called twice, a function whose second call differs from its first is refused, and a pure one is not."""
+    backend = target.backend
+    with target.scope():
+        x = target.send(np.array([0.5, -1.25, 2.0]))
+        shapes = [tuple(y.shape) for y in backend.eval_shape(pure, x, twice=True)]
+        yield Measured("shapes of a pure one", shapes, [(3,), (0,), (3,), (3,)])
+        for what, fun in (impure_functions(backend.xp) | testing.hooks(backend).impure()).items():
+            said = "nothing"
+            try:
+                backend.eval_shape(fun, x, twice=True)
+            except ModelError as error:
+                said = str(error)
+            yield Measured(what, "must be a pure function" in said or said, True)
+        if backend.compiled:
+            return  # what is compiled is the first of two programs
+        turns = iter((0.0, 400.0))  # the rounding of a sum in another order
+        found = backend.eval_shape(lambda x: (x * (1.0 + next(turns) * target.eps),), x, twice=True)
+        yield Measured("a rounding apart", tuple(found[0].shape), (3,))
+
+
+@check("control flow", against="closed form")
+def calls_in_calls(target: Target, case: None) -> Iterator[Measured]:
+    """What is compiled may be part of something larger that is compiled, as in a step that the caller compiles."""
+    backend = target.backend
+    inner = getattr(backend, "embedded", lambda: backend)()
+
+    def make(operands: tuple[Array, ...]) -> Callable[..., Array]:
+        return lambda x: x * operands[0]
+
+    def whole(operands: tuple[Array, ...]) -> Callable[..., Array]:
+        return lambda x: inner.call(make, make, once=True)(operands, x) + x
+
+    with target.scope():
+        operands, x = (target.send(np.array(3.0)),), target.send(np.array([1.0, 2.0]))
+        yield Measured("values", target.host(backend.call(whole, whole)(operands, x)), np.array([4.0, 8.0]))
 
 
 def _newton(target: Target) -> Any:

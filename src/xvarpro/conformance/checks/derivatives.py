@@ -14,6 +14,7 @@ from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
 from xvarpro.conformance import digits
+from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.functions import CASES, Case
 from xvarpro.conformance.runner import DTYPES
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
@@ -315,21 +316,79 @@ def _by_hand(
 
 
 @cache
+def mixed(backend: Backend) -> Callable[..., Any]:
+    """The gradient by x of ``sum exp(c x) y``, and its slopes by c, and by y, where x does not move."""
+
+    def gradient(c: Array, y: Array, x: Array) -> Leaves:
+        def value(x: Array, c: Array) -> Leaves:
+            xp = array_namespace(c)
+            return (xp.sum(xp.exp(c * x) * y),)  # y of the scope around it
+
+        (found,), pullback = backend.vjp(value, (x,), (c,))
+        return found, *pullback((array_namespace(found).ones_like(found),))
+
+    def fun(c: Array, y: Array, x: Array, v: Array) -> tuple[Array, ...]:
+        (_, g), pullback = backend.vjp(gradient, (c, y), (x,))
+        zero = array_namespace(c).zeros_like(v[0])
+        moved = backend.linearise(gradient, (c, y), (x,))[1]((v, v))
+        back = backend.vjp(lambda u: pullback((zero, u)), (v,))[1]  # one cotangent moves, the other does not
+        return g, *pullback((zero, v)), *moved, *back((v, v))
+
+    return fun
+
+
+@check("derivatives", against="closed form")
+def derivatives_of_derivatives(target: Target, case: None) -> Iterator[Measured]:
+    """A gradient by what does not move has slopes by what does, constants or variables of the scope around it."""
+    c, y, x, v = (np.random.default_rng(i).normal(size=3) for i in range(4))
+    got = target.compute(mixed(target.backend), c, y, x, v)
+    e = np.exp(c * x)
+    slopes = (1 + c * x) * e * y * v, c * e * v
+    want = c * e * y, *slopes, np.sum(x * e * y * v + e * v), sum(slopes), sum(slopes)
+    yield from _each("gradient and its slopes", got, want, 100 * target.eps, size(tuple(map(np.asarray, want))))
+
+
+def square(x: Array) -> Leaves:
+    """The squares."""
+    return (x * x,)
+
+
+@check("derivatives", against="definition")
+def derivatives_outside_of_a_scope(target: Target, case: None) -> Iterator[Measured]:
+    """Values and gradients are plain arrays, which another framework can take; there is a cotangent for each output."""
+    with target.scope():
+        x = target.send(np.array([1.0, 2.0]))
+    (y,), pullback = target.backend.vjp(square, (x,))
+    for what, found, want in (("value", y, 1.0), ("gradient", pullback((x,))[0], 2.0)):
+        yield Measured(what, target.host(found), want * np.array([1.0, 4.0]))
+        yield Measured(f"{what} in no graph", exported(found), True)
+    for cotangents in ((), (x, x)):
+        try:
+            pullback(cotangents)
+            raised = False
+        except (TypeError, ValueError):
+            raised = True
+        yield Measured(f"{len(cotangents)} cotangents for an output are refused", raised, True)
+
+
+@cache
 def second_order(backend: Backend) -> Callable[..., Any]:
-    """Gradient and Hessian products of ``exp(c x) . x^2``, and slopes of the root of ``y^2 = x`` found in a loop."""
+    """Gradient and Hessian products of ``exp(c x) . x^2``, and slopes of the root of ``y^2 = 1 + x^2`` from a loop."""
 
     def total(x: Array, c: Array) -> Array:
         xp = array_namespace(x)
         return xp.sum(xp.exp(c * x) * x * x)
 
     def root(x: Array) -> Array:
+        square = 1.0 + x * x
+
         def better(y: Array) -> Array:
-            return 0.5 * (y + x / y)
+            return 0.5 * (y + square / y)
 
         if backend.compiled:  # of a loop without a known length no framework has derivatives in reverse
-            return reduce(lambda y, _: better(y), range(STEPS), x)
+            return reduce(lambda y, _: better(y), range(STEPS), square)
         n = array_namespace(x).zeros((), dtype=x.dtype, device=device(x))
-        return backend.while_loop(lambda s: s[1] < STEPS, lambda s: (better(s[0]), s[1] + 1), (x, n))[0]
+        return backend.while_loop(lambda s: s[1] < STEPS, lambda s: (better(s[0]), s[1] + 1), (square, n))[0]
 
     def fun(x: Array, c: Array, v: Array) -> tuple[Array, ...]:
         (gradient,), product = hessian_product(backend, total, (x,), (c,))
@@ -342,11 +401,11 @@ def second_order(backend: Backend) -> Callable[..., Any]:
 @check("derivatives", against="closed form")
 def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     """Hessian products and derivatives along a direction, of loops too, are those of the formula, call after call."""
-    x, c, v = np.array([0.5, 1.25, 2.0]), np.array([0.5, -1.0, 0.25]), np.array([1.0, -0.5, 0.75])
+    x, c, v = np.array([0.0, -1.25, -2.0]), np.array([0.5, -1.0, 0.25]), np.array([1.0, -0.5, 0.75])
     got = target.compute(second_order(target.backend), x, c, v)
     e = np.exp(c * x)
     curved = e * (c * c * x * x + 4 * c * x + 2) * v
-    slope = v / (2 * np.sqrt(x))
+    slope = x * v / np.sqrt(1 + x * x)
     want = e * (c * x * x + 2 * x), curved, 2 * curved
     yield from _each("gradient and Hessian products", got[:3], want, 30 * target.eps, size(want))
     error = 10 * directional_error(target.backend, target.eps)

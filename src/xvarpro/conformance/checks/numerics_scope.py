@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -13,13 +17,13 @@ from xvarpro import backends
 from xvarpro.backends import exchange, testing
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.runner import usable
-from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
+from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.solve import solve
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, UnsupportedError
 from xvarpro.problem.problem import separable
 
 TINY = 2.0**-40  # lost next to 1 in single precision
@@ -165,9 +169,10 @@ def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
                 yield Measured(f"can be exported, {what}", exported(y), True)
 
 
-def modes() -> dict[str, tuple[str, str]]:
+def modes() -> dict[str, tuple[str, str, int]]:
     """What callers may have switched on, by framework."""
-    return {f"{name}, {mode}": (name, mode) for name in usable() for mode in testing.hooks(backends.get(name)).modes()}
+    there = {name: testing.hooks(backends.get(name)).modes() for name in usable()}
+    return {f"{name}, {mode}": (name, mode, i) for name, found in there.items() for i, mode in enumerate(found)}
 
 
 def squares(theta: Array, data: object) -> Array:
@@ -184,12 +189,12 @@ def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 @check("numerics scope", modes, against="closed form")
-def modes_of_the_caller(target: Target, case: tuple[str, str]) -> Iterator[Measured]:
+def modes_of_the_caller(target: Target, case: tuple[str, str, int]) -> Iterator[Measured]:
     """Values, gradients and solves inside a caller's own mode are right, and the mode is on afterwards as before."""
-    name, mode = case
+    name, mode, position = case
     if name != target.backend.name:
         raise Inapplicable(f"a mode of {name}'s")
-    target.represent(("float32",))
+    target.represent(alternate(position + 1))
     problem, hooks = separable(squares, Y, lam=0.1), testing.hooks(target.backend)
     with target.scope():
         outside = target.send(START)
@@ -199,6 +204,9 @@ def modes_of_the_caller(target: Target, case: tuple[str, str]) -> Iterator[Measu
             inside = target.send(START)
             zero = target.send(np.zeros(()))
             yield Measured("0 / 0", target.host(zero / zero), np.asarray(np.nan))
+            yield Measured("1 / 0", target.host((zero + 1.0) / zero), np.asarray(np.inf))
+            row = target.send(np.ones((1, 2))) + target.send(np.ones(2))  # axes that are added, in no call of a scope's
+            yield Measured("1 + 1", target.host(row), np.full((1, 2), 2.0))
             yield Measured("digits of the caller's float64", _double_digits(target) >= wide, True)
             for where, theta in (("before", outside), ("inside", inside)):
                 value, gradient = value_and_gradient(problem, theta)
@@ -214,18 +222,14 @@ def modes_of_the_caller(target: Target, case: tuple[str, str]) -> Iterator[Measu
 
 def _double_digits(target: Target) -> int:
     """How many bits a number of float64 keeps here, as far as it matters."""
-    xp = target.backend.xp
-    x = xp.asarray(1.0 + TINY, dtype=xp.float64, device=target.place)
+    x = target.backend.asarray(np.array(1.0 + TINY), device=target.place)
     return 52 if float(target.host(x)) == 1.0 + TINY else 23
 
 
 @check("numerics scope", against="definition")
 def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
     """A deterministic backend's settings are on until the outermost scope ends, then as before, after an error too."""
-    try:
-        backend = target.backend.deterministic()
-    except ProblemError as error:
-        raise Inapplicable(str(error)) from error
+    backend = _deterministic(target)
     hooks = testing.hooks(backend)
     before = hooks.settings()
     with backend.scope(target.dtype):
@@ -235,3 +239,122 @@ def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
             raise ArithmeticError
         yield Measured("after an inner scope", hooks.settings(), inside)
     yield Measured("after the outer scope", hooks.settings(), before)
+
+
+def _deterministic(target: Target) -> backends.Backend:
+    try:
+        return target.backend.deterministic()
+    except ProblemError as error:
+        raise Inapplicable(str(error)) from error
+
+
+def _beginning(x: np.ndarray, by: int) -> np.ndarray:
+    """A copy that begins `by` bytes beyond a multiple of 64."""
+    raw = np.empty(x.nbytes + 128, np.uint8)
+    first = -raw.ctypes.data % 64 + by
+    out = raw[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    return out
+
+
+@check("numerics scope", against="definition")
+def deterministic_bits(target: Target, case: None) -> Iterator[Measured]:
+    """On a deterministic backend no bit of a product depends on the addresses of arrays, and a host leaves no gap."""
+    backend, rng = _deterministic(target), np.random.default_rng(0)
+    A, b = rng.normal(size=(501, 7)).astype(target.dtype), rng.normal(size=501).astype(target.dtype)
+    found = []
+    with backend.scope(target.dtype):
+        run = backend.call(lambda operands: lambda A, b: (b @ b, A @ A[0, :], b @ A), (_beginning, "conformance"))
+        for by in (0, 8, 24):
+            there = (backend.asarray(_beginning(x, by), dtype=target.dtype, device=target.place) for x in (A, b))
+            found.append([backend.to_numpy(y).tobytes() for y in run((), *there)])
+    for i, bits in enumerate(zip(*found, strict=True)):
+        yield Measured(f"bits of product {i}", len(set(bits)), 1)
+    if target.device == "cpu":
+        yield Measured("what is not covered", backend.nondeterministic_operations(target.place), ())
+
+
+def _raised(run: Callable[[], object]) -> str:
+    try:
+        run()
+    except Exception as error:  # any: which one it is gets compared
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+@check("numerics scope", against="definition")
+def deterministic_errors(target: Target, case: None) -> Iterator[Measured]:
+    """What has no deterministic algorithm is refused in a sentence that names it, and other errors pass as they are."""
+    backend = _deterministic(target)
+
+    def alone(fun: Callable[[Array], Array]) -> None:
+        with backend.scope(target.dtype):
+            fun(target.send(START))
+
+    def in_a_solve(fun: Callable[[Array], Array]) -> None:
+        problem = separable(lambda theta, data: fun(theta), Y, lam=0.1)
+        solve(problem, START, backend=target.backend, device=target.place, dtype=target.dtype, deterministic=True)
+
+    def of_another_kind(x: Array) -> Array:
+        raise RuntimeError("of another kind")
+
+    yield Measured("another error", _raised(lambda: alone(of_another_kind)), "RuntimeError: of another kind")
+    said = _raised(lambda: in_a_solve(of_another_kind))
+    yield Measured("another error in a solve", said.startswith("ModelError") and "of another kind" in said, True)
+    for name, fun in testing.hooks(backend).undetermined().items():
+        for run in (alone, in_a_solve):
+            said = _raised(lambda run=run, fun=fun: run(fun))  # type: ignore[misc]
+            yield Measured(f"{name}, {run.__name__}", said.startswith("ProblemError: deterministic=True"), True)
+            yield Measured("what is named", name in said or said, True)
+            yield Measured("sentences", said.count(". "), 1)
+
+
+def situations() -> dict[str, str]:
+    """As it is, and in every mode of a caller's."""
+    return {"as it is": "", **{case: case for case in modes()}}
+
+
+@check("numerics scope", situations, dtypes=("float64",), against="definition")
+def forked_processes(target: Target, case: str) -> Iterator[Measured]:
+    """A process that is forked computes, or refuses to where it would wait for threads that it does not have."""
+    if sys.platform != "linux":
+        raise Inapplicable("processes are forked on Linux alone")
+    hooks = testing.hooks(target.backend)
+    name, mode, _ = modes().get(case, (target.backend.name, "", 0))
+    if name != target.backend.name:
+        raise Inapplicable(f"a mode of {name}'s")
+    x = np.array([1.0, 2.0])
+    with hooks.modes()[mode]() if mode else nullcontext():
+        computes = hooks.survives_fork()
+        pid = os.fork()
+        if not pid:
+            os._exit(_in_child(target, x))
+        ended = _ended(pid, 30.0)
+    yield Measured("how it ended", ended, "computed" if computes else "refused")
+
+
+ENDS = ("computed", "refused", "raised", "wrong")
+
+
+def _in_child(target: Target, x: np.ndarray) -> int:
+    try:
+        with target.scope():
+            y = target.send(x)
+            return ENDS.index("computed" if (target.host(y + y) == x + x).all() else "wrong")
+    except UnsupportedError as error:
+        return ENDS.index("refused" if "spawn" in str(error) and "for ever" in str(error) else "raised")
+    except BaseException:  # whatever it is, the process ends here
+        return ENDS.index("raised")
+
+
+def _ended(pid: int, seconds: float) -> str:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return ENDS[code] if 0 <= code < len(ENDS) else f"ended with {code}"
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return "waited for ever"

@@ -16,7 +16,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError
 
-ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.001, 9.0]])
+ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.0, 2.001, 9.0, 400.0]])
 POINTS = {"erf": ENTIRE, "erfc": ENTIRE, "erfcx": ENTIRE, "gammaln": np.logspace(-2, 2, 23)}
 # in eps, by the order of the derivative: what the functions promise
 LIMITS = {"erf": (3, 3, 3), "erfc": (3, 3, 3), "erfcx": (3, 30, 200), "gammaln": (20, 20, 20)}

@@ -45,7 +45,7 @@ for _make in (normal, cnormal):
     case("linalg_cross", lambda xp, a, b: xp.linalg.cross(a, b, axis=-2), _make(3, 2), _make(3, 2))
     case("linalg_cross", lambda xp, a, b: xp.linalg.cross(a, b), _make(2, 3), _make(1, 3))
     for _n in (3, 1, 0, -2):
-        case("linalg_matrix_power", lambda xp, A, n=_n: xp.linalg.matrix_power(A, n), spd(2, 3, 3, make=_make))
+        case("linalg_matrix_power", lambda xp, A, n=_n: xp.linalg.matrix_power(A, n), spd(1, 2, 3, 3, make=_make))
     for _offset in (0, 1, -1, 2):
         case("linalg_diagonal", lambda xp, A, k=_offset: xp.linalg.diagonal(A, offset=k), _make(2, 3, 4))
         case(
