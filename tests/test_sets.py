@@ -6,6 +6,7 @@ A set says through `examples` for which parameters and event shapes it wants to 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -237,10 +238,30 @@ def test_other_sizes(kind, n):
 @on_backends(CASES)
 def test_empty_batch(case, backend):
     C, shape = case
-    g = send(backend, np.zeros((0, *shape)))
-    assert compiled(backend, C, "lmo")(g).shape == g.shape
-    if C.has_projection:
-        assert compiled(backend, C, "project")(g).shape == g.shape
+    g = send(backend, np.zeros((0, *shape)), "float32")
+    like = C.lmo(send(backend, np.ones(shape), "float32"))
+    for method in ("lmo", *(["project"] if C.has_projection else [])):
+        found = compiled(backend, C, method)(g)
+        assert (found.shape, found.dtype) == (g.shape, like.dtype)
+    if C.event_ndim:
+        for method in ("support", "violation"):
+            found = getattr(C, method)(g)
+            assert (found.shape, found.dtype) == ((0,), like.dtype)
+
+
+BALLS = [p for p in CASES if hasattr(p.values[0][0], "radius") and p.values[0][0].radius]
+
+
+@pytest.mark.parametrize("case", BALLS)
+def test_a_radius_of_zero_leaves_one_point(case):
+    """The centre, which every gradient and every point leads to."""
+    C, shape = replace(case[0], radius=0.0), case[1]
+    for g in gradients(shape, 4):
+        np.testing.assert_allclose(C.lmo(g), C.center(g), atol=1e-12)
+        if C.has_projection:
+            np.testing.assert_allclose(C.project(g), C.center(g), atol=1e-12)
+    assert float(C.violation(C.center(np.zeros(shape)))) <= rounding(*case)
+    assert C.diameter(np.zeros(shape)) == 0
 
 
 # -- projections -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,17 @@ def model(theta, data):
     """A model that is never called."""
 
 
+class WithSolver(operators.Dense):
+    """A design that names its solver, and not by an object."""
+
+    def __init__(self, A, own):
+        super().__init__(A)
+        object.__setattr__(self, "own", own)
+
+    def solver(self, lam, Omega):
+        return self.own
+
+
 WRONG = [
     # sets
     (lambda: sets.Box(2.0, 1.0), "lower <= upper, got lower=2.0, upper=1.0"),
@@ -61,6 +72,7 @@ WRONG = [
     (lambda: sets.GroupL12Ball(((0, 1), (1,))), "hold each of 0, 1, .. once"),
     (lambda: sets.GroupL1InfBall(((0, 1), ())), "GroupL1InfBall: groups"),
     (lambda: sets.GroupL1InfBall(2.5), "GroupL1InfBall: groups"),
+    (lambda: sets.GroupL12Ball(((0, 1), (2,))).lmo(np.ones(4)), "hold each of 4 entries once, got groups of 3"),
     (lambda: sets.NuclearBall(1.0, "lanczos"), "solver must be None or Lanczos"),
     (lambda: sets.Spectraplex(1.0, 3), "solver must be None or Lanczos"),
     (lambda: sets.SchattenBall(1.0), "p must be a finite number > 1"),
@@ -133,6 +145,7 @@ WRONG = [
     (lambda: algorithms.FrankWolfe(step="armijo"), "step must be one of xvarpro.steps"),
     (lambda: algorithms.FrankWolfe(step=steps.Armijo), "step must be one of xvarpro.steps"),
     (lambda: algorithms.FrankWolfe(blocks="together"), "blocks must be"),
+    (lambda: algorithms.LevenbergMarquardt(damping=0.0), "damping must be > 0, since it grows by factors; got 0"),
     (lambda: algorithms.SpectralProjectedGradient(memory=0), "memory must be a whole number >= 1, got 0"),
     (lambda: algorithms.ProjectedQuasiNewton(memory=0), "memory must be a whole number >= 1, got 0"),
     (lambda: algorithms.ProjectedQuasiNewton(settle=-1), "settle must be a whole number >= 0, got -1"),
@@ -219,6 +232,11 @@ WRONG = [
         lambda: xv.separable(model, xv.ColumnChunks(lambda: [Y[:, None]]), W=lower.Nonnegative()),
         "W must be a linear subspace",
     ),
+    (lambda: lower.Bounded(np.array([1j, 0.0])), "Bounded: lower must be real, got complex128"),
+    (lambda: lower.Bounded(object()), "Bounded: lower must be a number or a vector or a matrix of numbers"),
+    (lambda: lower.Refined(lower.SVD()), "Refined needs xv.lower.QR() or xv.lower.DualQR(), got SVD"),
+    (lambda: lower.Given(1), "Given needs a function fun(M, parameters, x) -> P x, got int"),
+    (lambda: lower.choose(WithSolver(A23, "QR"), 0.0), "WithSolver.solver must return a solver of xvarpro.lower"),
     (lambda: lower.LSMR(tol=-1.0), "LSMR"),
     (lambda: lower.LSMR(tol=0.5), "LSMR"),
     (lambda: lower.LSMR(limit=0), "LSMR"),
