@@ -12,6 +12,7 @@ import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.algorithms.quasi_newton import _inverse_hessian
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
@@ -350,6 +351,28 @@ def test_a_polish_waits_until_the_face_has_settled():
         first, alone = (list(states(a, f, region, theta, 5)) for a in (algorithm, algorithm.first_order))
         for a, b in zip(first, alone, strict=True):
             assert vector(a.theta).tolist() == vector(b.theta).tolist(), name
+
+
+def bfgs(S, Y, first):
+    """The inverse Hessian after one pair after the other (Nocedal, Wright 2006, equation 6.17)."""
+    H = first * np.eye(S.shape[1])
+    for s, y in zip(S, Y, strict=True):
+        V = np.eye(s.size) - np.outer(y, s) / (s @ y)
+        H = V.T @ H @ V + np.outer(s, s) / (s @ y)
+    return H
+
+
+@pytest.mark.parametrize("bad", [(), (1,), (3,), (0, 1, 2, 3)])
+def test_the_compact_form_is_that_of_one_update_after_the_other(bad):
+    """Pairs without curvature are left out; the newest good one sets the scale, the length of a step where none is."""
+    draw = rng(0)
+    S, q = draw.normal(size=(4, 7)), draw.normal(size=7)
+    Y = S @ np.diag(np.linspace(0.5, 4.0, 7))
+    Y[list(bad)] *= -1
+    good = [i for i in range(4) if i not in bad]
+    first = S[good[-1]] @ Y[good[-1]] / (Y[good[-1]] @ Y[good[-1]]) if good else 0.3
+    found = _inverse_hessian(xv.backends.get("numpy"), S, Y, q, np.asarray(0.3))
+    assert found == pytest.approx(bfgs(S[good], Y[good], first) @ q, rel=1e-12)
 
 
 @pytest.mark.parametrize("power", [-40, 40])

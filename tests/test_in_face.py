@@ -14,8 +14,9 @@ from xvarpro.algorithms import (
     InFaceGradient,
     Pairwise,
 )
+from xvarpro.algorithms.in_face import _reach
 from xvarpro.conformance import problems
-from xvarpro.sets import L2Ball
+from xvarpro.sets import L2Ball, Simplex
 from xvarpro.sets.region import resolve
 
 from .support import rng
@@ -81,6 +82,28 @@ def test_steps_end_exactly_at_the_faces_they_meet(name, correction):
     if isinstance(correction, InFaceGradient | AwayStep | BlendedPairwise):
         assert directions == pytest.approx(want, abs=1e-12)
     assert np.linalg.matrix_rank(directions, tol=0.1) >= np.linalg.matrix_rank(want, tol=0.1)
+
+
+def test_ties_stay_in_the_face_and_what_is_no_number_leaves_it():
+    """A step in the face asks for no vertex; where nothing is known of the face, the vertex is what is left."""
+    for correction, promises, tie in (
+        (InFaceGradient(), (2.0, 0.0, 2.0), (0.0, 0.0, 1.0)),
+        (BlendedPairwise(), (2.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
+        (AwayStep(), (2.0, 2.0, 0.0), (1.0, 0.0, 0.0)),
+    ):
+        assert tuple(map(float, correction.mix(*map(np.asarray, promises)))) == tie
+        if not isinstance(correction, AwayStep):
+            unknown = correction.mix(*map(np.asarray, (1.0, np.nan, np.nan)))
+            assert tuple(map(float, unknown)) == (1.0, 0.0, 0.0)
+
+
+def test_a_set_without_faces_is_left_by_no_direction_to_a_vertex():
+    """A step of 1 ends at the vertex, also where an entry of the direction is 0; a leaf that stays does not count."""
+    d, x = np.array([0.5, 0.0]), np.zeros(2)
+    region = resolve({"a": L2Ball(), "b": Simplex()}, {"a": x, "b": np.full(2, 0.5)})
+    theta, way = (x, np.full(2, 0.5)), np.array([0.25, -0.25])
+    for first, want in ((d, 1.0), (0 * d, 2.0)):
+        assert float(_reach(region, (first, way), theta)) == want
 
 
 # -- products and blocks -----------------------------------------------------------------------------------------------

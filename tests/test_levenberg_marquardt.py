@@ -10,7 +10,7 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms
-from xvarpro.algorithms.levenberg_marquardt import minimise_model
+from xvarpro.algorithms.levenberg_marquardt import _bfgs, minimise_model
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton
 from xvarpro.sets.region import resolve
@@ -255,6 +255,39 @@ def test_a_minimum_with_a_large_residual_is_reached_fast():
     assert fit.n_iter <= 60
     _, gradient = xv.value_and_gradient(problem, fit.theta)
     assert np.abs(gradient).max() <= 1e-6 * fit.value
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-60, 2.0**60])
+def test_the_quasi_newton_matrix_is_that_of_bfgs_in_any_units(unit):
+    """Of the objective and of theta; without curvature along the step it stays."""
+    draw, units = rng(0), np.array([1.0, 2.0**-40, 2.0**40])
+    A = draw.normal(size=(3, 3))
+    B, s, y = A @ A.T, draw.normal(size=3), draw.normal(size=3)
+    y *= np.sign(s @ y)
+    want = B + np.outer(y, y) / (s @ y) - np.outer(B @ s, B @ s) / (s @ B @ s)
+    scaled = unit * B * np.outer(units, units)
+    root = np.sqrt(np.diagonal(scaled))
+    for sign, matrix in ((1, want), (-1, B)):
+        found = _bfgs(scaled[None], (s / units)[None], (sign * unit * units * y)[None], root[None])[0]
+        assert found / unit / np.outer(units, units) == pytest.approx(matrix, rel=1e-12)
+
+
+class Vertices(xv.sets.Simplex):
+    """A simplex that offers neither a projection nor its faces."""
+
+    has_faces = False
+    project = xv.sets.Set.project
+
+
+def test_a_set_of_vertices_alone_is_enough_for_the_minimum():
+    """Roughly, as its page says; what is returned is in the set."""
+    problem, theta0, over = simplex()
+    algorithm = algorithms.LevenbergMarquardt()
+    want = xv.solve(problem, theta0, over=over, algorithm=algorithm)
+    fit = xv.solve(problem, theta0, over=Vertices(over.radius), algorithm=algorithm, tol=1e-3)
+    assert fit.value == pytest.approx(want.value, rel=1e-3)
+    assert float(over.violation(fit.theta)) <= 1e-14
+    assert error(fit.theta, want.theta) <= 0.1
 
 
 def test_levels_without_a_jacobian_are_refused():
