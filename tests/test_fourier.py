@@ -322,6 +322,14 @@ def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted
             assert error(got, want) <= 1e-11
 
 
+def test_a_weight_that_is_no_circulant_counts_as_its_root_mean_square():
+    M, Omega = Circulant(draw(0, 6)), draw(1, 6, 6)
+    P = circulant_preconditioner(System(M, 0.2, Omega))
+    want = np.abs(np.fft.fft(draw(0, 6))) ** 2 + 0.2 * np.sum(Omega**2) / 6
+    r = draw(2, 6, 1)
+    assert P.apply(r)[:, 0] == pytest.approx(np.fft.ifft(np.fft.fft(r[:, 0]) / want).real, rel=1e-12)
+
+
 @pytest.mark.parametrize("cls", [FullConvolution, ValidConvolution])
 def test_preconditioner_saves_iterations(cls):
     M = cls(np.exp(-(np.linspace(-2, 2, 9) ** 2)), (256,))

@@ -236,6 +236,15 @@ def test_lengths_of_columns_are_estimated_from_products():
     assert np.all(np.abs(np.log(scale / exact)) < 1)
 
 
+def test_lengths_of_columns_are_those_of_each_design():
+    """Where every right-hand side has its own; exact where columns are orthogonal, whatever the signs."""
+    d = rng(3).uniform(0.5, 2.0, (3, 5))
+    A = d[:, None, :] * np.eye(5)
+    for M in (Dense(A), ProductsOfEach(A)):
+        (scale,) = lower.Jacobi(probes=4).prepare(System(M, 0.25, None), A[0, 0, 0])
+        assert scale == pytest.approx(1 / (d.T**2 + 0.25), rel=1e-12)
+
+
 def test_a_design_known_by_its_products_is_solved_by_iteration():
     assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
     assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.Refined()

@@ -18,6 +18,10 @@ def model(theta, data):
     """A model that is never called."""
 
 
+def identity(theta, data):
+    return theta * xv.array_namespace(theta).eye(2)
+
+
 class WithSolver(operators.Dense):
     """A design that names its solver, and not by an object."""
 
@@ -250,6 +254,31 @@ def test_a_wrong_parameter_is_named(make, message):
     with pytest.raises(ProblemError) as caught:
         make()
     assert message in str(caught.value)
+
+
+LISTS = {
+    "Transport": (sets.Transport, [0.5, 0.5], [0.25, 0.75]),
+    "Ellipsoid": (sets.Ellipsoid, [[2.0, 0.5], [0.5, 1.0]], [1.0, 2.0]),
+    "ShiftScale": (lambda shift: sets.ShiftScale(sets.L1Ball(), 2.0, shift), [1.0, -1.0]),
+    "LinearImage": (lambda A: sets.LinearImage(sets.Simplex(), A), [[1.0, 2.0], [0.0, 1.0]]),
+    "bounds": (sets.bounds, [-1.0, 0.0], [1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_is_as_good_as_an_array(name):
+    kind, *parameters = LISTS[name]
+    g = np.array([[1.0, -2.0], [-0.5, 3.0]])
+    made = [kind(*given) for given in (parameters, [np.array(x) for x in parameters])]
+    one, other = (C.lmo(g if C.event_ndim == 2 else g[0]) for C in made)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_weights_between_bounds_that_are_lists():
+    given = ([0.0, 0.5], [1.0, 2.0]), (np.array([0.0, 0.5]), np.array([1.0, 2.0]))
+    problems = [xv.separable(identity, np.array([2.0, 0.25]), W=lower.Bounded(*pair)) for pair in given]
+    for problem in problems:
+        assert xv.solve(problem, np.ones(1), over=sets.Box(1.0, 1.0)).w.tolist() == [1.0, 0.5]
 
 
 BALLS = [kind for kind in map(vars(sets).get, sets.__all__) if hasattr(kind, "radius") and hasattr(kind, "examples")]

@@ -1,0 +1,140 @@
+"""What an objective says of itself, and what parabolas promise of it: by hand, on problems of a few numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.driver.prepare import prepare
+from xvarpro.errors import ProblemError
+from xvarpro.objective.decrease import MANY, affordable, free_decrease, set_decrease
+from xvarpro.objective.in_memory import InMemory
+from xvarpro.sets import Box, L2Ball, Simplex
+from xvarpro.sets.region import resolve
+
+from .support import Quadratic, decays, rng
+
+T = np.linspace(0.0, 2.0, 14)
+RATES = np.array([0.7, 2.0])
+ONE, TWO = rng(0).normal(size=14), rng(1).normal(size=(9, 5))
+EPS = np.finfo(np.float64).eps
+
+
+def shorter(theta, data):
+    return decays(theta, {"t": data["t"][:9]})
+
+
+def moving(theta, data):
+    return xv.array_namespace(theta).sin(data["t"] * theta[0])
+
+
+def objective(problem, theta=RATES):
+    made = prepare(problem, theta)
+    return made.assemble(made.problem), made.theta
+
+
+KINDS = {
+    "one column": (xv.separable(decays, ONE, data={"t": T}), ONE, (14, 1)),
+    "columns": (xv.separable(shorter, TWO, data={"t": T}), TWO, (9, 5)),
+    "a function": (xv.separable(decays, moving, data={"t": T}), np.sin(0.7 * T), (14, 1)),
+    "upper level": (
+        xv.bilevel(lower=xv.Level(decays, rng(2).normal(size=(14, 5))), upper=xv.Level(shorter, TWO), data={"t": T}),
+        TWO,
+        (9, 5),
+    ),
+    "upper level, a function": (
+        xv.bilevel(lower=xv.Level(decays, ONE), upper=xv.Level(decays, moving), data={"t": T}),
+        np.sin(0.7 * T),
+        (14, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scale_shape_and_rounding_are_those_of_the_upper_target(kind):
+    problem, y, shape = KINDS[kind]
+    f, theta = objective(problem)
+    assert f.target_shape == shape
+    assert float(f.scale(theta)) == pytest.approx(0.5 * np.sum(y * y), rel=1e-14)
+    f.energy = 9.0
+    assert float(f.rounding(np.asarray(-4.0))) == pytest.approx(4 * EPS * (4 + 2 * 3), rel=1e-14)
+
+
+def test_shape_of_a_target_that_is_a_function_needs_a_prepared_problem():
+    f, _ = objective(KINDS["a function"][0])
+    with pytest.raises(ProblemError, match="target_shape needs a prepared problem"):
+        _ = InMemory.target_shape.fget(type(f)(f.problem, f.backend, f.treedef))
+
+
+def test_a_tolerance_is_another_objectives():
+    problem = xv.separable(decays, ONE, data={"t": T}, lam=0.1, solver=xv.lower.LSMR())
+    f, _ = objective(problem)
+    loose = f.with_lower_tolerance(0.25)
+    assert (float(f.lower_tol), float(loose.lower_tol)) == (0.0, 0.25)
+    assert float(loose.restricted(np.arange(7)).lower_tol) == 0.25
+
+
+def inverted(theta, data):
+    """``(A - theta I)^-1``: NumPy raises where theta is an eigenvalue."""
+    xp = xv.array_namespace(theta)
+    return xp.linalg.inv(data["A"] - theta[0] * xp.eye(2, dtype=theta.dtype))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_model_that_inverts_a_singular_matrix_has_no_value_there(ahead):
+    data = {"A": np.diag([1.0, 3.0])}
+    f, _ = objective(xv.separable(inverted, np.ones(2), data=data, lam=0.1), np.array([0.5]))
+    assert np.isfinite(f.point((np.array([0.5]),), ahead).value)
+    assert np.isnan(f.point((np.array([1.0]),), ahead).value)
+    single = prepare(
+        xv.separable(inverted, np.ones(2, np.float32), data={"A": data["A"].astype(np.float32)}, lam=0.1),
+        np.array([0.5], np.float32),
+    )
+    found = single.assemble(single.problem).evaluate_or_nan((np.array([1.0], np.float32),), ahead)[0]
+    assert found.lower.M.dense().dtype == np.float32
+    assert np.isnan(found.lower.M.dense()).all()
+
+
+# -- parabolas ---------------------------------------------------------------------------------------------------------
+
+
+def many(low=1.0):
+    """A quadratic of more parameters than a Jacobian is computed for."""
+    n = MANY + 1
+    Q, _ = np.linalg.qr(rng(0).normal(size=(n, n)))
+    return Quadratic((Q * np.linspace(low, 5.0, n)) @ Q.T, rng(1).normal(size=n), offset=10.0), (rng(2).normal(size=n),)
+
+
+def test_what_a_free_block_promises_is_the_parabola_along_its_gradient():
+    f, theta = many()
+    region = resolve(None, theta[0])
+    assert not affordable(f, theta)
+    (g,) = f.gradient(f.point(theta))
+    want = 0.5 * (g @ g) ** 2 / (g @ f.H @ g)
+    assert float(free_decrease(f, region, theta, (g,))) == pytest.approx(want, rel=1e-8)
+    assert float(free_decrease(f, region, theta, (0 * g,))) == 0.0
+    down, theta = many(-50.0)
+    (g,) = down.gradient(down.point(theta))
+    assert g @ down.H @ g < 0
+    assert float(free_decrease(down, region, theta, (g,))) == np.inf
+
+
+@pytest.mark.parametrize("low", [1.0, -50.0])
+@pytest.mark.parametrize("over", [L2Ball(2.0), Simplex(3.0), Box(-1.0, 1.0)], ids=repr)
+def test_what_a_set_promises_is_the_better_of_two_parabolas(over, low):
+    """To the vertex, and to the projected gradient step of the curvature met there; steps are at most 1."""
+    f, (x,) = many(low)
+    x = over.project(0.5 * x)
+    (g,) = f.gradient(f.point((x,)))
+    d = over.lmo(g) - x
+
+    def least(d):
+        slope, bend = -(g @ d), d @ f.H @ d
+        alpha = slope / bend if bend > slope else 1.0
+        return alpha * slope - 0.5 * alpha**2 * bend
+
+    bend = d @ f.H @ d
+    step = over.project(x - (d @ d / bend if bend > 0 else 1.0) * g) - x
+    found = float(set_decrease(f, resolve(over, x), (x,), (g,), (d,)))
+    assert found == pytest.approx(max(least(d), least(step)), rel=1e-7)
