@@ -84,7 +84,7 @@ OTHERS = {
 }
 # tests of pages, programs and the suite itself: what the package computes is not what they are about
 OTHER_TESTS = (
-    "cli", "compilations", "conformance", "docs", "gpu", "imports", "mutation", "plotting", "purity",
+    "cli", "compilations", "conformance", "docs", "gpu", "imports", "mutation", "plotting",
     "readme",
 )  # fmt: skip
 FRAMEWORKS = (

@@ -43,8 +43,8 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
         v = v / np.linalg.norm(v)
         basis = np.vstack([basis, v])
         rows.append(scale * (probe(h * scale * v) - start) / h)
+        # once is enough: what is left is longer than h, and its part along the basis is rounding, eps / h of it
         v = rows[-1] - basis.T @ (basis @ rows[-1])
-        v = v - basis.T @ (basis @ v)
         if not np.linalg.norm(v) > h * np.linalg.norm(rows):
             break
     H = basis @ np.transpose(rows)

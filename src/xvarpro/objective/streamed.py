@@ -263,10 +263,7 @@ class Streamed(Objective):
             block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, accumulation)
 
             def do(state: Any, *args: Any) -> tuple[Any, Array]:
-                state = fun(block, state, *args)
-                like = args[0][0]
-                xp = namespace_of(like)
-                return state, xp.full((), block.rows, dtype=xp.int32, device=device(like))
+                return fun(block, state, *args), namespace_of(args[0][0]).asarray(block.rows)
 
             return do
 
