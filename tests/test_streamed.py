@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xvarpro as xv
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
 
 from .support import BACKENDS, error, rng, send_tree
@@ -248,15 +249,19 @@ def test_w_has_the_shape_of_the_target(backend):
     assert column.w.shape == (3, 1)
 
 
-def test_a_trial_that_cannot_be_computed_has_no_value():
+@pytest.mark.parametrize("turn", [1.0, 1j])
+def test_a_trial_that_cannot_be_computed_has_no_value(turn):
     """A model that inverts a singular matrix raises on NumPy: at a trial point that is a NaN, and a shorter step."""
 
     def fragile(theta, t):
         xp = xv.array_namespace(theta)
         inverse = xp.linalg.inv(xp.reshape(theta[0], (1, 1)))
-        return xp.exp(-xp.expand_dims(t, axis=1) * inverse[0, 0])
+        return turn * xp.exp(-xp.expand_dims(t, axis=1) * inverse[0, 0])
 
-    problem = xv.separable(fragile, xv.RowChunks.cut(T, np.exp(-5.0 * T), 20))
+    problem = xv.separable(fragile, xv.RowChunks.cut(T, turn * np.exp(-5.0 * T), 20))
+    made = prepare(problem, np.array([1.0]))
+    value = made.assemble(made.problem).point((np.array([0.0]),)).value
+    assert (value.dtype, bool(np.isnan(value))) == (np.float64, True)
     fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 1.0), algorithm=xv.algorithms.cr_varpro())
     assert np.isfinite(fit.value)
     assert 0 < fit.theta[0] < 1
