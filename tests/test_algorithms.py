@@ -11,6 +11,7 @@ import pytest
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
+from xvarpro.algorithms.common import curvature
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
@@ -362,6 +363,27 @@ def bfgs(S, Y, first):
     return H
 
 
+@pytest.mark.parametrize(("theta", "far"), [(1e-3, 5.0), (3.0, 5.0), (30.0, 5.0), (0.0, 5.0), (3.0, 0.0)])
+def test_the_first_curvature_is_a_difference_next_to_theta(theta, far):
+    """Over eps^(1/3) of theta, or of the direction where that is shorter; rounded to a quarter of a power of 2."""
+    f, seen = quadratic(), []
+    x, d = theta * np.full(6, 6**-0.5), far * np.eye(6)[0]
+    grad = f.gradient(f.point((x,)))
+    honest = f.value_and_gradient
+
+    def watched(at):
+        seen.append(np.linalg.norm(at[0] - x))
+        return honest(at)
+
+    f.value_and_gradient = watched
+    with f.backend.scope("float64"):
+        L = float(curvature(f, (x,), grad, (d,)))
+    assert seen[0] == pytest.approx(EPS ** (1 / 3) * min(theta or far, far), rel=1e-6)
+    unit = abs(grad[0] @ d) / (d @ d) if far else 1.0
+    want = np.linalg.norm(f.H @ d) / far if far else 1.0
+    assert L == pytest.approx(unit * 2 ** (round(4 * np.log2(want / unit)) / 4), rel=1e-12)
+
+
 @pytest.mark.parametrize("bad", [(), (1,), (3,), (0, 1, 2, 3)])
 def test_the_compact_form_is_that_of_one_update_after_the_other(bad):
     """Pairs without curvature are left out; the newest good one sets the scale, the length of a step where none is."""
@@ -590,17 +612,18 @@ def test_the_default_follows_the_sets():
 
     choose = algorithms.choose
     nuclear = xv.sets.ShiftScale(xv.sets.NuclearBall())
-    for sets, size in (([L1], 100), ([nuclear], 100_000)):
+    for sets, size in (([L1], 1_000), ([nuclear], 100_000)):
         assert choose(sets, size) == algorithms.ProjectedQuasiNewton(base=algorithms.SpectralProjectedGradient())
     accelerated = algorithms.AcceleratedProjectedGradient()
-    for sets, size, free in (([L1], 2_000, False), ([L1], 100, True)):
+    for sets, size, free in (([L1], 1_001, False), ([L1], 10_000, False), ([L1], 100, True), ([L1], 10_000, True)):
         assert choose(sets, size, free) == algorithms.ProjectedQuasiNewton(base=accelerated)
     spectral = algorithms.SpectralProjectedGradient()
-    for sets, size in (([], 100), ([L1], 100_000)):
+    for sets, size in (([], 100), ([L1], 10_001)):
         assert choose(sets, size, True) == algorithms.ProjectedQuasiNewton(memory=5, settle=0, base=spectral)
     assert choose([xv.sets.L2Ball(), xv.sets.ShiftScale(xv.sets.Ellipsoid())], 5_000) == spectral
     balls = xv.sets.Columns(xv.sets.NonnegativeL2Ball())
-    assert choose([L1], 100_000) == choose([balls], 2_000) == choose([nuclear, balls], 2_000) == accelerated
+    assert choose([L1], 10_001) == choose([balls], 2_000) == choose([nuclear, balls], 2_000) == accelerated
+    assert choose([L1], 16, jacobian=True) == algorithms.LevenbergMarquardt() != choose([L1], 17, jacobian=True)
     assert choose([L1, NoProjection()], 2) == algorithms.InFaceQuasiNewton()
     assert choose([L1, NoProjection()], 2, True) == algorithms.InFaceQuasiNewton(momentum=True)
     assert choose([L1, LMOAlone()], 2) == algorithms.ActiveSetFrankWolfe()

@@ -9,7 +9,8 @@ import xvarpro as xv
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, Simplex, norms
-from xvarpro.sets.region import resolve
+from xvarpro.sets.region import event, resolve
+from xvarpro.sets.regions import Regions
 
 from .support import host, rng, send_tree
 
@@ -191,3 +192,68 @@ def test_block_masks_the_other_block():
     for a, b, x in zip(A, B, leaves(THETA), strict=True):
         assert (a + b == x).all()
         assert not (a.any() and b.any())
+
+
+# -- a batch of problems -----------------------------------------------------------------------------------------------
+
+LOOSE = xv.sets.NuclearBall(2.0, xv.sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5))
+TOGETHER = {
+    "bounds, a simplex, free": {"s": Box(np.array([-np.inf, 0.0, -1.0]), 0.5), "net": [Simplex(6.0), None], "D": None},
+    "columns, a capped simplex, a box": {
+        "s": CappedSimplex(0.5),
+        "net": [Box(-1.0, 1.0), Box(0.0, 2.0)],
+        "D": Columns(L1Ball()),
+    },
+    "matrices, two free balls": {"s": Free(radius=2.0), "net": [LOOSE, Free(radius=0.5)], "D": Box(-0.25, 0.25)},
+}
+BATCH = 5
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_a_batch_of_problems_is_one_after_the_other(name):
+    region, draw = resolve(TOGETHER[name], THETA), rng(3)
+    one = leaves(THETA)
+    regions = Regions(region, one)
+    start = tuple(draw.normal(size=(BATCH, *x.shape)) for x in one)
+    x = list(start)
+    for i, C in region.constrained:
+        x[i] = np.stack([C.project(event(C, a)).reshape(a.shape) for a in start[i]])
+    grad = tuple(draw.normal(size=(BATCH, *a.shape)) for a in one)
+    theta, g, outside = regions.join(tuple(x)), regions.join(grad), regions.join(start)
+    assert theta.shape == (BATCH, sum(a.size for a in one))
+    assert [a.tolist() for a in regions.split(theta)] == [a.tolist() for a in x]
+    found, nearest, faces = regions.toward(theta, g), regions.nearest(outside, g), regions.tangents(theta)
+    for n in range(BATCH):
+        here, slope = tuple(a[n] for a in x), tuple(a[n] for a in grad)
+        want = region.blmo(here, slope)
+        assert found.d[n] == pytest.approx(trees.raveled(want.d), abs=1e-12)
+        assert found.gap_A[n] == pytest.approx(float(want.gap_A + want.slack), rel=1e-12)
+        assert found.gap_B[n] == pytest.approx(float(want.gap_B), rel=1e-12)
+        assert nearest[n] == pytest.approx(trees.raveled(region.project(tuple(a[n] for a in start))), abs=1e-12)
+        inside = trees.raveled(region.tangent(slope, here))
+        assert faces[n] @ g[n] == pytest.approx(inside, abs=1e-12)
+    worst = max(float(region.violation(tuple(a[n] for a in start))) for n in range(BATCH))
+    assert float(regions.violation(outside)) == pytest.approx(worst, rel=1e-12)
+    assert float(regions.violation(theta)) <= 1e-14
+    even = regions.split(regions.evened(np.abs(outside)))
+    for i, a in enumerate(start):
+        bounds = not dict(region.constrained).get(i, Box()).event_ndim
+        size = np.abs(a).reshape(BATCH, -1)
+        assert (even[i].reshape(BATCH, -1) == (size if bounds else size.max(axis=1, keepdims=True))).all()
+
+
+@pytest.mark.parametrize("name", list(TOGETHER)[:2])
+def test_the_share_of_a_step_in_a_batch_is_the_largest_that_is_feasible(name):
+    region, draw = resolve(TOGETHER[name], THETA), rng(4)
+    regions = Regions(region, leaves(THETA))
+    x = regions.nearest(draw.normal(size=(BATCH, 20)), np.zeros((BATCH, 20)))
+    x = 0.5 * (x + regions.nearest(np.zeros((BATCH, 20)), np.zeros((BATCH, 20))))
+    d = (regions.tangents(x) @ draw.normal(size=(BATCH, 20, 1)))[..., 0] * np.array([[1e-3], [0.1], [1], [10], [100]])
+    share = regions.reach(d, x)
+    assert ((share > 0) & (share <= 1)).all()
+    for n in range(BATCH):
+        ahead = [x[n : n + 1] + c * share[n] * d[n : n + 1] for c in (1.0, 1.01)]
+        assert float(regions.violation(ahead[0])) <= 1e-14
+        assert share[n] == 1 or float(regions.violation(ahead[1])) > 1e-6
+    assert (share == 1).any()
+    assert (share < 1).any()
