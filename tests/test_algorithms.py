@@ -377,11 +377,11 @@ def test_the_first_curvature_is_a_difference_next_to_theta(theta, far):
 
     f.value_and_gradient = watched
     with f.backend.scope("float64"):
-        L = float(curvature(f, (x,), grad, (d,)))
+        found = float(curvature(f, (x,), grad, (d,)))
     assert seen[0] == pytest.approx(EPS ** (1 / 3) * min(theta or far, far), rel=1e-6)
     unit = abs(grad[0] @ d) / (d @ d) if far else 1.0
     want = np.linalg.norm(f.H @ d) / far if far else 1.0
-    assert L == pytest.approx(unit * 2 ** (round(4 * np.log2(want / unit)) / 4), rel=1e-12)
+    assert found == pytest.approx(unit * 2 ** (round(4 * np.log2(want / unit)) / 4), rel=1e-12)
 
 
 @pytest.mark.parametrize("bad", [(), (1,), (3,), (0, 1, 2, 3)])
