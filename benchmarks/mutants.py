@@ -28,7 +28,7 @@ KEYWORDS = {
 SMALL, LARGE = 1 + 1e-6, 10.0  # factors on numbers, and on tolerances, which no result is proportional to
 # words, and what the suite is given
 LEFT_OUT = {"__repr__", "__str__", "describe", "describe_mkl", "describe_instructions", "examples"}
-LEFT_OUT |= {"array_fixtures", "settings", "modes", "impure", "undetermined", "survives_fork"}
+LEFT_OUT |= {"array_fixtures", "settings", "modes", "impure", "cubes", "hollow", "undetermined", "survives_fork"}
 
 
 class Mutant(NamedTuple):

@@ -644,11 +644,12 @@ def ask_tests(file: str, text: str, cases: list[Case], limit: float, say: Say) -
 
 
 def equivalent() -> dict[tuple[str, str, str], str]:
-    """Arguments by file, line as it was, and as it is: blocks of these, the last of any number of lines."""
+    """Arguments by file, line as it was, and as it is: blocks of these, of any number of lines with + and of words."""
     found = {}
     for block in filter(None, EQUIVALENT.read_text().strip().split("\n\n")):
-        file, old, new, *why = (line.strip() for line in block.splitlines())
-        found[file, old.removeprefix("- "), new.removeprefix("+ ")] = " ".join(why)
+        file, old, *rest = (line.strip() for line in block.splitlines())
+        why = " ".join(line for line in rest if not line.startswith("+ "))
+        found |= {(file, old.removeprefix("- "), x.removeprefix("+ ")): why for x in rest if x.startswith("+ ")}
     return found
 
 

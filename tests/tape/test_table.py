@@ -72,7 +72,7 @@ def test_a_function_without_a_rule_is_named(name):
 
     with pytest.raises(NoRuleError, match=rf"no derivative rule for '{name}'") as caught:
         vjp(f, (np.ones(3),), **NUMPY.how)
-    assert caught.value.function == name
+    assert f"rule for {name!r}" in str(caught.value)
     assert "torch" in str(caught.value)  # the remedy
 
 

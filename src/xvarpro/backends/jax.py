@@ -120,6 +120,16 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "transfers": partial(jax.transfer_guard, "disallow"),
         }
 
+    def cubes(self) -> dict[str, Any]:
+        cube = jax.custom_vjp(lambda x: x**3)
+        cube.defvjp(lambda x: (x**3, x), lambda x, g: (3 * g * x**2,))
+        return {"custom_vjp": cube}
+
+    def hollow(self) -> dict[str, Array]:
+        x = xp.ones(3)
+        x.delete()
+        return {"deleted": x}
+
     def survives_fork(self) -> bool:
         return False
 

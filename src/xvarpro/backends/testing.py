@@ -51,6 +51,14 @@ class SuiteHooks:
         """Functions that are not pure in ways that no values show, and that `eval_shape` refuses, called twice."""
         return {}
 
+    def cubes(self) -> dict[str, Callable[[Array], Array]]:
+        """Third powers whose derivative in reverse their author has written, as the framework lets one."""
+        return {}
+
+    def hollow(self) -> dict[str, Array]:
+        """Arrays that have no numbers in memory to compute with."""
+        return {}
+
     def undetermined(self) -> dict[str, Callable[[Array], Array]]:
         """Functions without a deterministic algorithm on the host, by the name that `deterministic` refuses them by."""
         return {}

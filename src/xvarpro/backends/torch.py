@@ -155,6 +155,22 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
         return {"counts": counts}
 
+    def cubes(self) -> dict[str, Any]:
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> Tensor:
+                ctx.save_for_backward(x)
+                return x**3
+
+            @staticmethod
+            def backward(ctx: Any, g: Tensor) -> Tensor:  # type: ignore[override]
+                return 3 * g * ctx.saved_tensors[0] ** 2
+
+        return {"a Function": Cube.apply}
+
+    def hollow(self) -> dict[str, Tensor]:
+        return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
+
     def undetermined(self) -> dict[str, Any]:
         return {"put_": lambda x: x.clone().put_(torch.zeros(1, dtype=torch.int64), x.reshape(-1)[:1])}
 

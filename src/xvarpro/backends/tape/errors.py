@@ -10,7 +10,6 @@ class NoRuleError(AttributeError):
     """
 
     def __init__(self, function: str, detail: str = "") -> None:
-        self.function = function
         what = f"no derivative rule for {function!r}" + (f" {detail}" if detail else "")
         super().__init__(
             f"{what}. The NumPy and CuPy backends differentiate functions of the array API standard: "

@@ -341,8 +341,9 @@ def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]
 
     def entry(x: Array) -> tuple[Array, ...]:
         counts["entry"] += 1
-        term = [0.0] * (x.shape[0] - 1) + [4e4 * xp.finfo(x.dtype).eps * counts["entry"]]
-        return (x - xp.asarray(term, dtype=x.dtype, device=device(x)),)
+        same, last = [0.25, 0.5, 1.0], [0.0, 0.0, 4e4 * xp.finfo(x.dtype).eps * counts["entry"]]
+        first, term = (xp.asarray(y, dtype=x.dtype, device=device(x)) for y in (same, last))
+        return (x * first - term,)
 
     def shape(x: Array) -> tuple[Array, ...]:
         counts["shape"] += 1
@@ -361,7 +362,9 @@ def pure(x: Array) -> tuple[Array, ...]:
     xp = array_namespace(x)
     own = xp.zeros_like(x)
     own += xp.asarray([1.0, 2.0, 3.0], dtype=x.dtype, device=device(x))  # in place, where the framework can
-    return xp.cumulative_sum(x * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
+    gaps = xp.asarray([1.0, 0.0, float("nan")], dtype=x.dtype, device=device(x))
+    kept = xp.where(xp.isnan(gaps), x, x * gaps)
+    return xp.cumulative_sum(kept * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
 
 
 @check("control flow", against="definition")

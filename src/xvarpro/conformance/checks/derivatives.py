@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, testing
 from xvarpro.backends import get as backend_of_name
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
 from xvarpro.conformance import digits
@@ -317,12 +317,12 @@ def _by_hand(
 
 @cache
 def mixed(backend: Backend) -> Callable[..., Any]:
-    """The gradient by x of ``sum exp(c x) y``, and its slopes by c, and by y, where x does not move."""
+    """The gradient by x of ``sum sin(y) exp(c x)``, and its slopes by c, and by y, where x does not move."""
 
     def gradient(c: Array, y: Array, x: Array) -> Leaves:
         def value(x: Array, c: Array) -> Leaves:
             xp = array_namespace(c)
-            return (xp.sum(xp.exp(c * x) * y),)  # y of the scope around it
+            return (xp.sum(xp.sin(y) * xp.exp(c * x) + (y - y * c)),)  # y of the scope around it
 
         (found,), pullback = backend.vjp(value, (x,), (c,))
         return found, *pullback((array_namespace(found).ones_like(found),))
@@ -343,9 +343,39 @@ def derivatives_of_derivatives(target: Target, case: None) -> Iterator[Measured]
     c, y, x, v = (np.random.default_rng(i).normal(size=3) for i in range(4))
     got = target.compute(mixed(target.backend), c, y, x, v)
     e = np.exp(c * x)
-    slopes = (1 + c * x) * e * y * v, c * e * v
-    want = c * e * y, *slopes, np.sum(x * e * y * v + e * v), sum(slopes), sum(slopes)
+    s, t = np.sin(y), np.cos(y)
+    slopes = (1 + c * x) * e * s * v, c * e * t * v
+    moved = np.sum(x * e * s * v + e * t * v + (1 - c) * v - y * v)
+    want = c * e * s, *slopes, moved, sum(slopes), sum(slopes)
     yield from _each("gradient and its slopes", got, want, 100 * target.eps, size(tuple(map(np.asarray, want))))
+
+
+@check("derivatives", against="closed form")
+def derivatives_of_an_author(target: Target, case: None) -> Iterator[Measured]:
+    """A function whose derivative in reverse somebody wrote has that one, also along a direction."""
+    cubes = testing.hooks(target.backend).cubes()
+    if not cubes:
+        raise Inapplicable("the framework has no derivatives that users write")
+    x, v = np.array([1.0, -0.5, 2.0]), np.array([0.5, 1.0, -1.0])
+    for what, cube in cubes.items():
+        got = target.compute(own(target.backend, cube), x, v)
+        want = x**3, 3 * x**2 * v, 3 * x**2 * v, 6 * x * v
+        yield from _each(what, got, want, 8 * target.eps, size(want))
+
+
+@cache
+def own(backend: Backend, cube: Callable[[Array], Array]) -> Callable[..., Any]:
+    """Value, pull-back and push-forward of a function and, where it has one, the derivative of that."""
+
+    def fun(x: Array, v: Array) -> tuple[Array, ...]:
+        def once(x: Array) -> Leaves:
+            return (cube(x),)
+
+        values, pullback = backend.vjp(once, (x,))
+        slopes = backend.vjp(lambda x: backend.vjp(once, (x,))[1]((v,)), (x,))[1]((array_namespace(x).ones_like(x),))
+        return *values, *pullback((v,)), *backend.linearise(once, (x,))[1]((v,)), *slopes
+
+    return fun
 
 
 def square(x: Array) -> Leaves:

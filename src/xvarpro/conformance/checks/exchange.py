@@ -452,3 +452,13 @@ def what_is_no_array(target: Target, case: None) -> Iterator[Measured]:
         except ExchangeError as error:
             said = str(error)
     yield Measured("nothing of an array", "a known framework or with __dlpack__" in said or said, True)
+    hollow = {what: (x, True) for what, x in testing.hooks(target.backend).hollow().items()}
+    with target.scope():
+        sound = {f"entries of {n}": (target.send(np.ones(n)), False) for n in (0, 3)}
+    for what, (x, is_hollow) in (hollow | sound).items():
+        try:
+            exchange.check_dense(x, "x")
+            said = ""
+        except ExchangeError as error:
+            said = str(error)
+        yield Measured(what, said.startswith("x must be a dense array of numbers; got a "), is_hollow)

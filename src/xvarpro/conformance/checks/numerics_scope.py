@@ -230,8 +230,12 @@ def _double_digits(target: Target) -> int:
 def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
     """A deterministic backend's settings are on until the outermost scope ends, then as before, after an error too."""
     backend = _deterministic(target)
+    yield Measured("one of its own", backend.deterministic() is backend is target.backend.deterministic(), True)
+    yield Measured("known as one", backends.is_deterministic(backend), True)
     hooks = testing.hooks(backend)
     before = hooks.settings()
+    with target.scope():
+        yield Measured("on in a plain scope", hooks.settings().get("deterministic"), before.get("deterministic"))
     with backend.scope(target.dtype):
         inside = hooks.settings()
         yield Measured("on", inside.get("deterministic", True), True)
@@ -298,6 +302,12 @@ def deterministic_errors(target: Target, case: None) -> Iterator[Measured]:
     def of_another_kind(x: Array) -> Array:
         raise RuntimeError("of another kind")
 
+    without = _raised(lambda: backends.Backend.deterministic(backend))
+    yield Measured(
+        "a framework without", without.startswith("ProblemError: deterministic=True needs a framework"), True
+    )
+    covered = backends.Backend.nondeterministic_operations(backend, target.place)
+    yield Measured("what is not covered, unless a backend says so", covered, ())
     yield Measured("another error", _raised(lambda: alone(of_another_kind)), "RuntimeError: of another kind")
     said = _raised(lambda: in_a_solve(of_another_kind))
     yield Measured("another error in a solve", said.startswith("ModelError") and "of another kind" in said, True)

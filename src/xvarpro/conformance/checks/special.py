@@ -14,7 +14,7 @@ from xvarpro.backends.calculus import hessian_product
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.errors import BackendNotInstalledError
+from xvarpro.errors import BackendNotInstalledError, ModelError
 
 ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.0, 2.001, 9.0, 400.0]])
 POINTS = {"erf": ENTIRE, "erfc": ENTIRE, "erfcx": ENTIRE, "gammaln": np.logspace(-2, 2, 23)}
@@ -60,6 +60,14 @@ def special_functions(target: Target, name: str) -> Iterator[Measured]:
         found: Any = target.typed(computed(target.backend, name), held(POINTS[name]))
     except BackendNotInstalledError as error:
         raise Inapplicable(str(error)) from error
+    for what, x in (("integers", np.arange(3)), ("complex numbers", np.ones(2) + 0j)):
+        with target.scope():
+            try:
+                getattr(special, name)(target.send(x))
+                said = ""
+            except ModelError as error:
+                said = str(error)
+        yield Measured(f"error for {what}", f"xv.special.{name} needs a real floating array" in said, True)
     wanted, sizes = exact(name)
     yield Measured("dtypes", set(found.dtypes), {target.dtype})
     for order, (got, want, size) in enumerate(zip(found.values, wanted, sizes, strict=True)):

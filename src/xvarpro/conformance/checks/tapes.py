@@ -120,12 +120,13 @@ def arrays_of_a_tape(target: Target, case: None) -> Iterator[Measured]:
             xp.asarray(x, dtype=kind), xp.asarray(x), xp.asarray([3.0, 4.0], **here),
             xp.full((2,), first, dtype=x.dtype), xp.full(2, first), xp.full((2, 1), 3.0, **here),
             xp.full_like(x, first), xp.full_like(x, 2.0), xp.full_like(x, 2.0, dtype=kind),
-            xp.full_like(x, 2.0, **here), xp.expand_dims(x, axis=0).T, xp.expand_dims(x, axis=0).mT,
+            xp.full_like(x, 2.0, **here), xp.unstack(xp.asarray([3.0, 4.0], **here))[1],
+            xp.expand_dims(x, axis=0).T, xp.expand_dims(x, axis=0).mT,
         )  # fmt: skip
 
     first, ones = X[0], np.ones(3)
     want = (X, X, np.array([3.0, 4.0]), np.full(2, first), np.full(2, first), np.full((2, 1), 3.0), first * ones,
-            2 * ones, 2 * ones, 2 * ones, X[:, None], X[:, None])  # fmt: skip
+            2 * ones, 2 * ones, 2 * ones, np.array(4.0), X[:, None], X[:, None])  # fmt: skip
     with target.scope():
         x = target.send(X)
         values, pull = backend.vjp(made, (x,))
