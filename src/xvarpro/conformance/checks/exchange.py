@@ -455,9 +455,9 @@ def what_is_no_array(target: Target, case: None) -> Iterator[Measured]:
     hollow = {what: (x, True) for what, x in testing.hooks(target.backend).hollow().items()}
     with target.scope():
         sound = {f"entries of {n}": (target.send(np.ones(n)), False) for n in (0, 3)}
-    for what, (x, is_hollow) in (hollow | sound).items():
+    for what, (y, is_hollow) in (hollow | sound).items():
         try:
-            exchange.check_dense(x, "x")
+            exchange.check_dense(y, "x")
             said = ""
         except ExchangeError as error:
             said = str(error)

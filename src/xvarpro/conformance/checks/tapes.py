@@ -6,7 +6,7 @@ import gc
 import operator
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,10 +88,10 @@ def arguments_of_a_tape(target: Target, case: None) -> Iterator[Measured]:
         x = target.send(X)
         short = target.backend.asarray(X, dtype=other, device=target.place)
         pull = backend.vjp(lambda x: (x * x, 2.0 * x), (x,))[1]
-        whole = target.send(np.arange(3))
+        whole, number = target.send(np.arange(3)), cast(Array, 1.0)
         for what, run, words in (
             ("one cotangent", lambda: pull((x,)), "ValueError 2 outputs, got 1"),
-            ("a number", lambda: pull((x, 1.0)), "TypeError must be an array, got float"),
+            ("a number", lambda: pull((x, number)), "TypeError must be an array, got float"),
             ("another shape", lambda: pull((x, x[:2])), "ValueError output, (3,), got (2,)"),
             ("another dtype", lambda: pull((short, x)), f"TypeError {target.dtype}"),
             ("integers", lambda: backend.vjp(lambda x: (x,), (whole,)), "TypeError floating-point arrays"),
@@ -140,11 +140,11 @@ def arrays_of_a_tape(target: Target, case: None) -> Iterator[Measured]:
             yield Measured(f"device {i}", str(device(y)), str(device(x)))
         yield Measured("gradient", target.host(gradient), np.array([4.0 + 2 + 2 + 3, 4.0, 4.0]))
         for kind in (tuple, list):
-            found = backend.vjp(lambda x, kind=kind: kind([x, x]), (x,))[0]  # type: ignore[arg-type]
+            found = backend.vjp(lambda x, kind=kind: kind([x, x]), (x,))[0]
             yield Measured(f"results in a {kind.__name__}", type(found).__name__, kind.__name__)
-        alone, pull_alone = backend.vjp(lambda x: x * x, (x,))  # type: ignore[arg-type]
-        yield Measured("a result alone", target.host(alone), X * X)
-        yield Measured("its gradient", target.host(pull_alone(x)[0]), 2 * X * X)  # type: ignore[arg-type]
+        alone: tuple[Any, Any] = backend.vjp(lambda x: x * x, (x,))
+        yield Measured("a result alone", target.host(alone[0]), X * X)
+        yield Measured("its gradient", target.host(alone[1](x)[0]), 2 * X * X)
 
 
 @check("derivatives", against="definition")
