@@ -280,7 +280,8 @@ def test_one_call_of_the_lmo_certifies_a_projection(case, dtype):
     C, shape = case
     far = 9 if dtype == "float64" else 3
     for scale in (10.0**-far, 1.0, 10.0**far):
-        for x in (scale * starts(shape, 6)).astype(dtype):
+        found = (scale * starts(shape, 6)).astype(dtype)
+        for x in (*found, -np.abs(found[1]), np.abs(found[2])):
             p = C.project(x)
             assert p.dtype == dtype
             y = C.lmo(p - x)
