@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import xvarpro as xv
+from xvarpro.backends.exchange import find_device
 from xvarpro.core import trees
 from xvarpro.objective.interface import Objective
 
@@ -45,9 +46,13 @@ def host_tree(tree):
 
 
 def send(backend, x, dtype=None):
-    """A NumPy array on `backend`, in its own dtype unless told otherwise."""
+    """A NumPy array on `backend`, in its own dtype unless told otherwise; on the second device of array-api-strict.
+
+    What is made on the default device there meets an error in the next operation.
+    """
     x = np.array(x)
-    return backend.asarray(x, dtype=dtype or x.dtype.name)
+    second = find_device(backend, "device1") if backend.name == "array-api-strict" else None
+    return backend.asarray(x, dtype=dtype or x.dtype.name, device=second)
 
 
 def interpreted(backend):

@@ -15,7 +15,7 @@ from xvarpro.lower.interface import Adjoint
 from xvarpro.objective.least_squares import LowerSolution
 
 from . import test_levels, test_reduced
-from .support import BACKENDS, error, rng, send
+from .support import BACKENDS, error, rng
 
 KINDS = test_reduced.CASES | {kind: (problem, test_levels.START) for kind, problem in test_levels.PROBLEMS.items()}
 # every kind compiles a program of its own there
@@ -59,7 +59,7 @@ def test_cotangents_are_the_vjp_of_the_lagrangian(kind, name):
     if prepared.structure.complex_w:
         held = [x + 1j * draw.normal(size=x.shape) for x in held]
     with prepared.backend.scope("float64"):
-        w, v = (send(prepared.backend, x) for x in held)
+        w, v = map(prepared.backend.asarray, held)
     got, want = (prepared.call(way, prepared.theta, w, v) for way in (by_hand, of_lagrangian))
     assert error(got, want) <= 1e-12
 

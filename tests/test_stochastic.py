@@ -23,7 +23,6 @@ from .support import (
     dictionary_start,
     error,
     rng,
-    send,
     vector,
 )
 
@@ -97,7 +96,7 @@ def test_batches_have_the_objective_and_its_gradient_for_a_mean(name, backend):
     prepared = prepare(problem, start, backend=backend)
     assert prepared.assemble(prepared.problem).samples == samples
     value, gradient, w = prepared.call(of_all, prepared.theta)
-    batches = [send(backend, np.array(pair, np.int32)) for pair in combinations(range(samples), 2)]
+    batches = [backend.asarray(np.array(pair, np.int32)) for pair in combinations(range(samples), 2)]
     found = [prepared.call(of_batch, prepared.theta, batch) for batch in batches]
     assert np.mean([vector(v)[0] for v, _, _ in found]) == pytest.approx(vector(value)[0], rel=1e-12)
     mean = np.mean([vector(g) for _, g, _ in found], axis=0)
