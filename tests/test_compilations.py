@@ -14,8 +14,8 @@ from xvarpro.core import trees
 jax = pytest.importorskip("jax")
 
 
-def design(theta, _):
-    return theta
+def design(theta, data):
+    return data * theta
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def solved():
     start = draw.normal(size=(8, 3))
     start /= np.abs(start).sum()
 
-    def solve(caplog, lam=1e-3, radius=1.0, tol=1e-8, scale=1.0, **options):
+    def solve(caplog, lam=1e-3, radius=1.0, tol=1e-8, scale=1.0, unit=1.0, **options):
         y = scale * np.random.default_rng(1).normal(size=(8, 5))
-        problem = xv.separable(design, y, lam=lam)
+        problem = xv.separable(design, y, data=np.full((8, 1), unit), lam=lam)
         caplog.clear()
         with jax.log_compiles(), caplog.at_level(logging.WARNING, logger="jax"):
             fit = xv.solve(problem, start, over=xv.sets.L1Ball(radius), tol=tol, backend="jax", max_iter=5, **options)
@@ -38,10 +38,10 @@ def solved():
 
 
 def test_other_numbers_compile_nothing(solved, caplog):
-    """Of the same structure: another ridge, radius, tolerance or target. An end by its limit asks for no other look."""
+    """Of the same structure: another ridge, radius, tolerance, target or data. An end by its limit asks for no look."""
     _, first = solved(caplog)
     assert first > 0
-    for other in ({"lam": 2e-2}, {"radius": 1.5}, {"tol": 1e-9}, {"scale": 1.1}):
+    for other in ({"lam": 2e-2}, {"radius": 1.5}, {"tol": 1e-9}, {"scale": 1.1}, {"unit": 2.0}):
         assert solved(caplog, **other)[1] == 0, other
 
 

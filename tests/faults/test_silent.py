@@ -138,6 +138,33 @@ def test_a_failed_factorisation_stays_a_status_whatever_is_switched_on(backend):
     assert found.status.name == "RANK_DEFICIENT"
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_outside_of_a_model_may_change_between_solves(backend):
+    """A compiled function would keep those that it met first."""
+    outside = {"rate": 1.0, "offset": np.zeros(1)}
+
+    def model(theta, data):
+        xp = xv.array_namespace(theta)
+        t = data["t"] + xp.asarray(outside["offset"], dtype=theta.dtype)
+        return xp.exp(-outside["rate"] * xp.expand_dims(t, axis=-1) * xp.expand_dims(theta, axis=-2))
+
+    many = xv.separable(model, np.stack([Y, Y]), data={"t": xv.Each(np.stack([T, T]))}, lam=1e-9)
+    found = []
+    for changed in ({}, {"rate": 1.0 + 1e-9}, {"rate": 2.0}, {"offset": np.full(1, 0.25)}):
+        outside.update(changed)
+        found.append((
+            solved(model=model, backend=backend).theta[1],
+            xv.value_and_gradient(stated(model=model), START, backend=backend)[0],
+            xv.solve_many(many, np.stack([START, START]), over=BOX, backend=backend, max_iter=30).theta[0, 1],
+        ))  # fmt: skip
+    first, near, half, shifted = np.array(found)
+    assert (near != first).all()
+    np.testing.assert_allclose(near, first, rtol=1e-6)
+    np.testing.assert_allclose(half[[0, 2]], first[[0, 2]] / 2, rtol=1e-6)
+    np.testing.assert_allclose(shifted[[0, 2]], half[[0, 2]], rtol=1e-6)  # the weights take up the offset
+    assert abs(half[1] - first[1]) > 1e-6
+
+
 def test_a_model_that_casts_by_itself_is_refused():
     def half(theta, data):
         with torch.autocast("cpu", torch.bfloat16):

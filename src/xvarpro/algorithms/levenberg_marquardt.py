@@ -79,7 +79,7 @@ class Single:
     def local(self, x: Array) -> Local:
         xp = namespace_of(x)
         point, grad, J = gauss_newton(self.f, self.regions.split(x[0, :]))
-        return Local(*(xp.expand_dims(a, axis=0) for a in (point.value, grad, J @ J.T, xp.isnan(point.value))))
+        return Local(*(a[None, ...] for a in (point.value, grad, J @ J.T, xp.isnan(point.value))))
 
 
 class MarquardtState(NamedTuple):
@@ -135,7 +135,7 @@ class LevenbergMarquardt(Algorithm):
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
         xp = namespace_of(*theta)
-        point = self.first(Single(f, Regions(region, theta)), xp.expand_dims(raveled(theta), axis=0))
+        point = self.first(Single(f, Regions(region, theta)), raveled(theta)[None, :])
         zero = xp.zeros_like(point.local.value[0])
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero), zero)
         return MarquardtState(_reported(blank, point), point)
@@ -180,12 +180,11 @@ class LevenbergMarquardt(Algorithm):
         level = xp.abs(local.value - point.local.value) <= noise
         accepted, model = self._updated(point, local, step, promised, level, decrease < point.decrease)
         accepted = accepted & xp.isfinite(gap_A + gap_B)
-        after = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
-        refused = point._replace(model=model, rejected=point.rejected + 1)
+        found = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
-        after = select(accepted, after, refused)
+        after = select(accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         return after, accepted, ~accepted & (still | (after.rejected > REJECTIONS))
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
@@ -194,7 +193,7 @@ class LevenbergMarquardt(Algorithm):
         xp = namespace_of(x)
         diagonal = xp.linalg.diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
-        least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, xp.ones_like(diagonal))
+        least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, 1)
         _, decrease = minimise_model(f.backend, f.regions, x, local.grad, local.curvature + _diagonal(least))
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
@@ -206,7 +205,7 @@ class LevenbergMarquardt(Algorithm):
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = positive_or_one(largest)
-        added = xp.expand_dims(model.damping, axis=1) * xp.where(model.scale > 0, model.scale, held)
+        added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
         B = select(model.quasi, model.Q, point.local.curvature)
         trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
@@ -226,8 +225,7 @@ class LevenbergMarquardt(Algorithm):
         better = brought >= 1e-4 * promised
         accepted = xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
         ratio = brought / positive_or_one(promised)
-        shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, xp.full_like(ratio, 0.1)), 2 * xp.ones_like(ratio))
-        shrink = xp.where(better, shrink, xp.full_like(ratio, 0.1))
+        shrink = xp.where(better, xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, 0.1), 2), 0.1)
         root = xp.sqrt(positive_or_one(model.scale))
         change = new.grad - old.grad
         by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
@@ -240,11 +238,10 @@ class LevenbergMarquardt(Algorithm):
             4 * xp.ones_like(ratio),
         )
         # a refused step of the quasi-Newton model is tried again with the other one, before it is damped
-        one = xp.ones_like(ratio)
         refused = model._replace(
             quasi=xp.zeros_like(model.quasi),
-            damping=xp.where(model.quasi, one, model.growth) * model.damping,
-            growth=xp.where(model.quasi, one, 4 * one) * model.growth,
+            damping=xp.where(model.quasi, 1, model.growth) * model.damping,
+            growth=xp.where(model.quasi, model.growth, 4 * model.growth),
         )
         return accepted, select(accepted, after, refused)
 
@@ -263,8 +260,7 @@ def _reported(iterate: Iterate, point: Point) -> Iterate:
 
 def _diagonal(x: Array) -> Array:
     """Diagonal matrices (b, p, p) of vectors (b, p)."""
-    xp = namespace_of(x)
-    return xp.expand_dims(x, axis=2) * xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
+    return x[:, :, None] * _eye(x)
 
 
 def _bfgs(B: Array, s: Array, y: Array, root: Array) -> Array:
@@ -275,7 +271,7 @@ def _bfgs(B: Array, s: Array, y: Array, root: Array) -> Array:
     steps, changes = s * root, y / root
     size = xp.sqrt(xp.vecdot(steps, steps) * xp.vecdot(changes, changes))
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
-    safe = [xp.where(good, x, xp.ones_like(x)) for x in (sy, sBs)]
+    safe = [xp.where(good, x, 1) for x in (sy, sBs)]
     change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
     return select(good, B + change, B)
 
@@ -335,9 +331,9 @@ def _in_faces(
             d = select(xp.vecdot(out, D * out) <= rounding, within, d)
         Bd = _times(B, d)
         down, bend = -xp.vecdot(walk.slope, d), xp.vecdot(d, Bd)
-        t = xp.where(bend > 0, down / positive_or_one(bend), xp.ones_like(down))
-        t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), xp.zeros_like(t))
-        by = xp.expand_dims(t, axis=1)
+        t = xp.where(bend > 0, down / positive_or_one(bend), 1)
+        t = xp.where(walk.going & (down > 0), xp.minimum(t, 1), 0)
+        by = t[:, None]
         gained = walk.decrease + t * (down - 0.5 * t * bend)
         return walk._replace(x=walk.x + by * d, slope=walk.slope + by * Bd, decrease=gained), d, down, bend
 
@@ -351,9 +347,9 @@ def _in_faces(
             step = -_times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
             # up to the first bound that it meets, which makes the face smaller
             share, before = regions.reach(step, walk.x), walk.decrease
-            walk, *_ = onward(walk, regions.nearest(walk.x + xp.expand_dims(share, axis=1) * step, walk.slope), P)
+            walk, *_ = onward(walk, regions.nearest(walk.x + share[:, None] * step, walk.slope), P)
             cut = (share < 1) & (walk.decrease > before)
-        target = regions.nearest(walk.x - xp.expand_dims(walk.length, axis=1) * walk.slope / D, walk.slope)
+        target = regions.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
         target = select(cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
@@ -373,12 +369,11 @@ def _in_faces(
 
 
 def _times(B: Array, x: Array) -> Array:
-    return (B @ namespace_of(x).expand_dims(x, axis=2))[..., 0]
+    return (B @ x[:, :, None])[..., 0]
 
 
 def _outer(a: Array) -> Array:
-    xp = namespace_of(a)
-    return xp.expand_dims(a, axis=2) * xp.expand_dims(a, axis=1)
+    return a[:, :, None] * a[:, None, :]
 
 
 def _eye(B: Array) -> Array:

@@ -145,19 +145,22 @@ class Backend(ABC):
         before `n` steps, to be called again.
         """
 
-    def eval_shape(self, fun: Callable[..., Any], *args: Array, twice: bool = False) -> Any:
-        """Call `fun` for its errors and for the shapes and dtypes of its results, without computing if possible.
+    def program(
+        self, fun: Function, primals: tuple[Array, ...], constants: tuple[Array, ...] = (), pure: bool = True
+    ) -> tuple[Any, str]:
+        """Shapes and dtypes of what `fun` returns, a tuple of arrays, and a name for what is compiled of it, or "".
 
-        With `twice`, which is for functions that return tuples of arrays, a second call has to give the same, but for
-        rounding in sums of another order.
+        It is called as for a derivative, for its errors, and without computing if possible. A compiled function keeps
+        the numbers that it finds outside of its arguments: where these have changed, the name is another. With `pure` a
+        second call has to give the same, but for rounding in sums of another order.
 
         Raises
         ------
         ModelError
             It is no pure function: the second call differs, or writes to what is not its own.
         """
-        found = fun(*args)
-        for x, y in zip(found, fun(*args), strict=True) if twice else ():
+        found, _ = self.vjp(fun, primals, constants)
+        for x, y in zip(found, self.vjp(fun, primals, constants)[0], strict=True) if pure else ():
             if x.shape != y.shape:
                 raise impure(f"two calls returned shapes {tuple(x.shape)} and {tuple(y.shape)}")
             if self.xp.isdtype(x.dtype, "integral") or 0 in x.shape:
@@ -167,7 +170,7 @@ class Backend(ABC):
             off, size = self.to_floats([off, size])
             if off > rounding * size:
                 raise impure(f"two calls returned values that differ by {off:.2g}")
-        return found
+        return found, ""
 
     # -- numerics ----------------------------------------------------------------------------------------------------
 

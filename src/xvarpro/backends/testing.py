@@ -48,7 +48,7 @@ class SuiteHooks:
         return {}
 
     def impure(self) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
-        """Functions that are not pure in ways that no values show, and that `eval_shape` refuses, called twice."""
+        """Functions that are not pure in ways that no values show, and that `program` refuses."""
         return {}
 
     def cubes(self) -> dict[str, Callable[[Array], Array]]:

@@ -197,9 +197,11 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
         return tuple(y if inner else y.detach() for y in outputs), pullback
 
-    def eval_shape(self, fun: Callable[..., Any], *args: Tensor, twice: bool = False) -> Any:
-        with _Watch() if twice else nullcontext() as watch:
-            found = super().eval_shape(fun, *args, twice=twice)
+    def program(
+        self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = (), pure: bool = True
+    ) -> tuple[Any, str]:
+        with _Watch() if pure else nullcontext() as watch:
+            found = super().program(fun, primals, constants, pure)
         if watch and watch.written:
             raise impure(watch.written)
         return found

@@ -182,7 +182,7 @@ class _Run:
         def end(operands: Leaves) -> Callable[[Array], tuple[Array, Array]]:
             return partial(_end, filled(operands)[0])
 
-        key = (skeleton, prepared.layout.treedef, prepared.found)
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key)) for make in (start, advance, end)
         )

@@ -75,6 +75,7 @@ class Prepared:
     y_units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
     theta_units: tuple[float, ...]  # powers of two by which the leaves of theta are those of the caller
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
+    program: str = ""  # of the model functions, see `Backend.program`
     fingerprints: Mapping[str, str] = field(default_factory=dict)  # of the problem, before the solve
 
     def to_caller(self, x: Array) -> Tree:
@@ -153,9 +154,9 @@ def prepare(
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         regions = Regions(region, tuple(one))
         prepared = Prepared(moved, to, work, regions.join(theta), regions, layout, True, tally, y_units, units)
-        vector, found = _check_model(prepared)
+        vector, found, program = _check_model(prepared)
         _check_independence(prepared)
-    return replace(prepared, vector=vector, found=tuple(found.items()), fingerprints=stamps)
+    return replace(prepared, vector=vector, found=tuple(found.items()), program=program, fingerprints=stamps)
 
 
 def _first_infeasible(regions: Regions, x: Array) -> int:
@@ -252,10 +253,11 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
     return replace(problem, **fields, mu=problem.mu * float(units[0]) ** 2), units
 
 
-def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any]]:
-    """Trace the user's functions once and check what they return.
+def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any], str]:
+    """Check what the user's functions return, and that they return the same when they are called again.
 
-    Returns whether targets have no axis of right-hand sides, and shape and dtype of what each function returns.
+    Returns whether targets have no axis of right-hand sides, shape and dtype of what each function returns, and the
+    name of their program.
     """
     backend, x = prepared.backend, prepared.theta
     f = prepared.assemble(prepared.problem, prepared.regions)
@@ -272,11 +274,11 @@ def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any]]:
                 check_array(y, f"the model function {name}", x, prepared.dtype)
                 shapes[name] = tuple(y.shape)
                 found[name] = tuple(y.shape[1:]), y.dtype
-        return (x,)
+        return trees.partition(outputs)[0]
 
     with model_failures(backend, ADVICE):
-        backend.eval_shape(lambda x: backend.vjp(probe, (x,), f.constants)[0], x)
-    return _check_shapes(problem, shapes, x.shape[0]), found
+        _, program = backend.program(probe, (x,), f.constants)
+    return _check_shapes(problem, shapes, x.shape[0]), found, program
 
 
 def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
@@ -306,17 +308,9 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
 
 
 def _check_independence(prepared: Prepared) -> None:
-    """Check that every second problem is the same alone and in a batch whose other problems have moved.
-
-    Before that, that the functions return the same when they are called again.
-    """
+    """Check that every second problem is the same alone and in a batch whose other problems have moved."""
     backend, b = prepared.backend, min(prepared.theta.shape[0], 2 * PROBED)
     xp, x = backend.xp, prepared.theta[:b, :]
-
-    def outputs(x: Array) -> Leaves:
-        return trees.partition(_outputs(prepared, x, slice(0, b)))[0]
-
-    backend.eval_shape(outputs, x, twice=True)
     if b < 2:
         return
     regions = prepared.regions

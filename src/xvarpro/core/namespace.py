@@ -25,11 +25,8 @@ def namespace_of(*arrays: Any) -> Any:
     >>> xv.array_namespace(np.ones(2)).__name__
     'array_api_compat.numpy'
     """
-    kinds = {type(x) for x in arrays}
-    if len(kinds) != 1:
-        return array_api_compat.array_namespace(*arrays)
-    (kind,) = kinds
-    if kind in _known:
+    kind = type(arrays[0]) if arrays else object
+    if kind in _known and (len(arrays) == 1 or all(type(x) is kind for x in arrays)):
         return _known[kind]
     found = array_api_compat.array_namespace(*arrays)
     # kept for the types of frameworks only: each traced array may belong to another namespace
@@ -123,4 +120,4 @@ def adjoint(A: Any) -> Any:
 def positive_or_one(x: Any) -> Any:
     """`x` where it is > 0, else 1, also for NaN: a divisor whose numerator is 0, NaN or not used there."""
     xp = namespace_of(x)
-    return xp.where(x > 0, x, xp.ones_like(x))
+    return xp.where(x > 0, x, 1)

@@ -40,12 +40,12 @@ def _gram_schmidt(A: Array) -> tuple[Array, Array]:
     for j in range(n):
         a = rest[:, 0, :]
         length = xp.sqrt(squares(a))
-        q = a / xp.expand_dims(length, axis=1)
+        q = a / length[:, None]
         rest = rest[:, 1:, :]
         along = products(rest, q)
-        rest = rest - xp.expand_dims(along, axis=2) * xp.expand_dims(q, axis=1)
+        rest = rest - along[:, :, None] * q[:, None, :]
         before = xp.zeros((A.shape[0], j), dtype=A.dtype, device=device(A))
-        own = xp.astype(xp.expand_dims(length, axis=1), A.dtype)
+        own = xp.astype(length[:, None], A.dtype)
         triangle.append(xp.concat([before, own, along], axis=1))
         rows.append(q)
     return xp.stack(rows, axis=1), xp.stack(triangle, axis=1)
@@ -59,8 +59,7 @@ def squares(A: Array) -> Array:
 
 def products(A: Array, q: Array) -> Array:
     """``q^H a`` for all rows a of `A`: shapes (b, n, m) and (b, m), result (b, n)."""
-    xp = namespace_of(A)
-    return (A @ xp.expand_dims(conj(q), axis=2))[..., 0]
+    return (A @ conj(q)[:, :, None])[..., 0]
 
 
 def deficient(f: Factor, rows: int) -> Array:
@@ -114,8 +113,8 @@ def solve(K: Array, c: Array) -> Array:
     """
     xp = namespace_of(K)
     p = K.shape[-1]
-    root = xp.expand_dims(positive_or_one(xp.sqrt(xp.linalg.diagonal(K))), axis=2)
-    A = xp.concat([K / root / root.mT, xp.expand_dims(c, axis=2) / root], axis=2)
+    root = positive_or_one(xp.sqrt(xp.linalg.diagonal(K)))[:, :, None]
+    A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
     place = xp.arange(p, device=device(K))[:, None]
     for j in range(p):
         row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import optree
@@ -88,8 +89,15 @@ class Struct(ABC):  # noqa: B024 - what is abstract is its subclasses' to say
         register(cls, _flatten, _unflattener(cls), namespace=NAMESPACE)
 
 
+@cache
+def _names(cls: Any) -> tuple[str, ...]:
+    """Of its fields; a class has them only after its registration."""
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+
 def _flatten(obj: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
-    names = tuple(field.name for field in dataclasses.fields(obj))
+    cls: Any = type(obj)
+    names = _names(cls)
     return tuple(getattr(obj, name) for name in names), None, names
 
 
@@ -97,8 +105,8 @@ def _unflattener(cls: type) -> Callable[[None, tuple[Any, ...]], Any]:
     def unflatten(_: None, children: tuple[Any, ...]) -> Any:
         # __init__ validates what a user typed; the children here may be tracers or placeholders
         obj: Any = object.__new__(cls)
-        for field, child in zip(dataclasses.fields(cls), children, strict=True):
-            object.__setattr__(obj, field.name, child)
+        for name, child in zip(_names(cls), children, strict=True):
+            object.__setattr__(obj, name, child)
         return obj
 
     return unflatten

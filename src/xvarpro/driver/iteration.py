@@ -139,7 +139,7 @@ class Program:
             point, grad, direction = certified(f, region, it.theta)
             left = promised_decrease(f, region, it.theta, grad, direction.d)
             xp = namespace_of(left)
-            code = xp.where(left <= noise(it.value, floor), xp.full_like(it.status, Status.ROUNDING.code), it.status)
+            code = xp.where(left <= noise(it.value, floor), Status.ROUNDING.code, it.status)
             it = at(it, point, direction, 1, 1)._replace(status=code)
             return now._replace(state=now.state._replace(iterate=it))
 
@@ -183,12 +183,12 @@ class Program:
             state = self.end(operands)(state)
         last, code = state.iterate, state.iterate.status
         xp = namespace_of(code)
-        code = xp.where(code == Status.RUNNING.code, xp.full_like(code, Status.MAX_ITER.code), code)
+        code = xp.where(code == Status.RUNNING.code, Status.MAX_ITER.code, code)
         if state.best:
             behind = state.ahead(floor)
             last = trees.select(behind, state.best, last)
             stalled = behind & (code == Status.CONVERGED.code)
-            code = xp.where(stalled, xp.full_like(code, Status.STALLED.code), code)
+            code = xp.where(stalled, Status.STALLED.code, code)
         w = f.with_lower_tolerance(0.0).solve_lower(last.theta)
         return last._replace(status=code), w
 
@@ -222,7 +222,7 @@ def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves,
     For few parameters that of Levenberg-Marquardt, else what parabolas promise in both blocks.
     """
     if affordable(f, theta):
-        x = namespace_of(*theta).expand_dims(trees.raveled(theta), axis=0)
+        x = trees.raveled(theta)[None, :]
         found: Array = LevenbergMarquardt().first(Single(f, Regions(region, theta)), x).decrease[0]
         return found
     return _by_block(f, region, theta, grad, d)
@@ -259,7 +259,7 @@ def negligible_decrease(value: Array, tol: Array, floor: Array) -> Array:
     rounding = ROUNDING * xp.finfo(value.dtype).eps
     least = xp.maximum((tol * tol) * xp.abs(value), rounding**2 * floor)
     # a residual that is 0 to rounding has no slope that means anything
-    return xp.where(xp.abs(value) <= (10 * rounding) ** 2 * floor, xp.full_like(least, xp.inf), least)
+    return xp.where(xp.abs(value) <= (10 * rounding) ** 2 * floor, xp.inf, least)
 
 
 def noise(value: Array, floor: Array) -> Array:
@@ -279,15 +279,15 @@ def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) ->
         done = (it.gap_A + it.slack <= small) & (it.bend * _followed(it, algorithm) ** 2 <= least)
     else:
         done = it.decrease <= least
-    code = xp.where(done, xp.full_like(it.status, Status.CONVERGED.code), it.status)
+    code = xp.where(done, Status.CONVERGED.code, it.status)
     if not isinstance(it.decrease, tuple):
         flat = (code == Status.NO_DESCENT.code) & (it.decrease <= noise(it.value, floor))
-        code = xp.where(flat, xp.full_like(code, Status.ROUNDING.code), code)
+        code = xp.where(flat, Status.ROUNDING.code, code)
     if isinstance(it.lower, LowerError):
         code, error = _inexact_status(it, it.lower, code, small)
         it = it._replace(lower=error)
     finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
-    code = xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
+    code = xp.where(finite, code, Status.NON_FINITE.code)
     return state._replace(iterate=it._replace(status=code))
 
 
@@ -302,8 +302,8 @@ def _inexact_status(it: Iterate, error: LowerError, code: Array, small: Array) -
     gap = xp.maximum(it.gap_A + it.gap_B, small)
     retried = (code == Status.NO_DESCENT.code) & error.reached & (error.slack > 1e-3 * gap)
     failed = ~error.reached & (error.slack > gap) & (code != Status.CONVERGED.code)
-    code = xp.where(retried, xp.full_like(code, Status.RUNNING.code), code)
-    code = xp.where(failed, xp.full_like(code, Status.LOWER_LEVEL.code), code)
+    code = xp.where(retried, Status.RUNNING.code, code)
+    code = xp.where(failed, Status.LOWER_LEVEL.code, code)
     tighter = error.residual * xp.minimum(error.slack, gap) / gap
     return code, error._replace(residual=xp.where(retried, tighter, error.residual))
 

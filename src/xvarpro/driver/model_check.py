@@ -106,16 +106,14 @@ def check_model(
         return outputs
 
     with model_failures(backend):
-        outputs = backend.eval_shape(
-            lambda *theta: backend.vjp(probe, theta, reduced.constants)[0], *theta, twice=solving
-        )
+        outputs, program = backend.program(probe, theta, reduced.constants, solving)
         lam = negative_ridge(problem, trees.unflatten(treedef, theta)) if solving else 0.0
         if lam:
             raise ModelError(
                 f"the ridge lam must return a number >= 0; got {lam:.3g} at theta0. Return the exponential of a "
                 "parameter, or bound theta"
             )
-    return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs))
+    return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs), program=program)
 
 
 def negative_ridge(problem: Problem, theta: Tree) -> float:

@@ -56,12 +56,11 @@ def pivots(R: Array) -> Array:
     before it, whatever its units; 0 for a column of zeros.
     """
     xp = namespace_of(R)
-    diagonal = xp.eye(R.shape[-1], dtype=xp.int32, device=device(R)) > 0
-    d = xp.sum(xp.where(diagonal, R, xp.zeros_like(R)), axis=-2, keepdims=True)
+    d = xp.linalg.diagonal(R)
+    none = d == 0
     # in units of the diagonal no square vanishes; one that overflows belongs to a pivot of 0
-    square = xp.sum(xp.abs(R / xp.where(d == 0, xp.ones_like(d), d)) ** 2, axis=-2)
-    none = d[..., 0, :] == 0
-    return xp.where(none, xp.zeros_like(square), 1 / xp.sqrt(xp.where(none, xp.ones_like(square), square)))
+    square = xp.sum(xp.abs(R / xp.where(none, 1, d)[..., None, :]) ** 2, axis=-2)
+    return xp.where(none, 0, 1 / xp.sqrt(xp.where(none, 1, square)))
 
 
 def deficient(backend: Backend, R: Array, rows: int) -> Array:
@@ -100,12 +99,12 @@ def factored(backend: Backend, system: System, A: Array) -> QRFactor:
     if system.ridged:
         return QRFactor(Q, R)
     xp = namespace_of(R)
-    return QRFactor(Q, xp.where(deficient(backend, R, Q.shape[-2]), xp.full_like(R, xp.nan), R))
+    return QRFactor(Q, xp.where(deficient(backend, R, Q.shape[-2]), xp.nan, R))
 
 
 def as_column(y: Array, R: Array) -> Array:
     """What one matrix R is applied to, (m, k), as it is; for a stack of k matrices one column each, (k, m, 1)."""
-    return y if R.ndim == 2 else namespace_of(y).expand_dims(y.mT, axis=2)
+    return y if R.ndim == 2 else y.mT[:, :, None]
 
 
 def as_columns(x: Array) -> Array:

@@ -37,7 +37,7 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
         _, _, J = gauss_newton(reduced, theta)
         v = raveled(g)
         free = raveled(region.block(tuple(xp.ones_like(x) for x in theta), free=True))
-        J = J * xp.expand_dims(xp.where(v != 0, xp.ones_like(v), free), axis=1)
+        J = J * xp.where(v != 0, 1, free)[:, None]
         H = J @ J.T
         held = xp.linalg.diagonal(H)
         # what the residual does not depend on, and what is held, promises nothing
@@ -47,7 +47,7 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
     length = dot(g, g)
     bend = _bend(f, theta, grad, scaled(-1.0, g))
     found = 0.5 * length * length / positive_or_one(bend)
-    return xp.where(length > 0, xp.where(bend > 0, found, xp.full_like(found, xp.inf)), 0 * found)
+    return xp.where(length > 0, xp.where(bend > 0, found, xp.inf), 0 * found)
 
 
 def set_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
@@ -60,7 +60,7 @@ def set_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: L
     if region.without_projection:
         return found
     xp, dd = namespace_of(found), dot(d, d)
-    length = xp.where(bend > 0, dd / positive_or_one(bend), xp.ones_like(dd))
+    length = xp.where(bend > 0, dd / positive_or_one(bend), 1)
     step = sub(region.project(axpy(-length, region.block(grad, free=False), theta)), theta)
     return xp.maximum(found, _within_one(f, theta, grad, step)[0])
 
@@ -69,7 +69,7 @@ def _within_one(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[A
     """The largest decrease of the parabola along `d` for steps of at most 1, and its second derivative."""
     slope, bend = -dot(grad, d), _bend(f, theta, grad, d)
     xp = namespace_of(slope)
-    alpha = xp.where(bend > slope, slope / positive_or_one(bend), xp.ones_like(bend))
+    alpha = xp.where(bend > slope, slope / positive_or_one(bend), 1)
     return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend
 
 

@@ -83,9 +83,10 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
             j, slopes, rows = state
             here = places == j
             slope, row = along(xp.astype(here, flat.dtype))
-            return j + 1, xp.where(here, slope, slopes), xp.where(xp.expand_dims(here, axis=1), row, rows)
+            return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None], row, rows)
 
-        N = f.backend.eval_shape(along, flat)[1].shape[0]
+        (m, k), ridged = upper.y.shape, upper.system.ridged
+        N = (m + ridged * w.shape[0]) * k * (1 + is_complex(upper.y))
         blank = 0 * places[0], xp.zeros_like(flat), xp.zeros((p, N), dtype=flat.dtype, device=device(flat))
         _, slopes, rows = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
     else:

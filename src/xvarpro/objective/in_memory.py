@@ -28,7 +28,7 @@ class ModelOutputs(NamedTuple):
 
 
 class ModelStructure(NamedTuple):
-    """Shapes, dtypes and tree structure of the model's outputs, without values."""
+    """Shapes, dtypes and tree structure of the model's outputs, without values, and what a backend compiles of it."""
 
     skeleton: Skeleton
     arrays: tuple[tuple[tuple[int, ...], Any], ...]  # shape and dtype of each
@@ -37,10 +37,10 @@ class ModelStructure(NamedTuple):
     w_shape: tuple[int, int]
     complex_w: bool
     exact: bool  # whether the lower level is solved directly
+    program: str = ""  # of the user's functions, see `Backend.program`
 
-    def check(self, outputs: ModelOutputs) -> None:
-        """Check that other outputs, at another theta, have this structure."""
-        arrays, skeleton = partition(outputs)
+    def check(self, arrays: Leaves, skeleton: Skeleton) -> None:
+        """Check that the outputs at another theta, taken apart by `partition`, have this structure."""
         found = tuple((tuple(x.shape), x.dtype) for x in arrays)
         check_same("the model functions", (found, skeleton.treedef), (self.arrays, self.skeleton.treedef))
 
@@ -91,19 +91,24 @@ class InMemory(Objective):
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> ModelOutputs:
         """Call the user's functions; `theta` and `constants` may be traced."""
+        arrays, skeleton = self.parts(theta, constants)
+        return skeleton.fill(arrays)
+
+    def parts(self, theta: Leaves, constants: Leaves) -> tuple[Leaves, Skeleton]:
+        """As `evaluate`, taken apart."""
         problem, tree = self.problem, unflatten(self.treedef, theta)
         data, (low, high) = self._held.fill(constants)
         with model_failures(self.backend, values=linalg_errors()):
             R = problem.R(tree) if problem.R is not None and problem.mu else None
             upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
-            outputs = ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R)
+            outputs = partition(ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R))
         if self.structure is not None:
-            self.structure.check(outputs)
+            self.structure.check(*outputs)
         return outputs
 
     def outputs(self, *theta: Array) -> Leaves:
         """The arrays of `evaluate`."""
-        return partition(self.evaluate(theta, self.constants))[0]
+        return self.parts(theta, self.constants)[0]
 
     def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
         """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""
@@ -223,5 +228,5 @@ class _Flat:
 
     def __call__(self, *arrays: Array) -> Leaves:
         n = len(arrays) - len(self.f.constants)
-        outputs, self.structure = partition(self.f.evaluate(arrays[:n], arrays[n:]))
+        outputs, self.structure = self.f.parts(arrays[:n], arrays[n:])
         return outputs

@@ -169,4 +169,4 @@ def outers(M: Operator, *pairs: tuple[Array, Array]) -> Operator:
 
 def as_matrix(y: Array) -> Array:
     """A target of shape (m,) as (m, 1)."""
-    return y if y.ndim == 2 else namespace_of(y).expand_dims(y, axis=1)
+    return y if y.ndim == 2 else y[:, None]

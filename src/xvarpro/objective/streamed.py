@@ -267,7 +267,7 @@ class Streamed(Objective):
 
             return do
 
-        run = self.compiler.call(make, (fun, accumulation, n, skeleton, treedef))
+        run = self.compiler.call(make, (fun, accumulation, n, skeleton, treedef, self.structure.program))
         state, count = run(held, state, *args)
         # read here: a framework that computes asynchronously would let chunks pile up
         return state, round(self.backend.to_floats([count])[0])

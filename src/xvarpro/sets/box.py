@@ -34,7 +34,7 @@ class _Entrywise(Set):
 
     def tangent(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)
-        return xp.where(self._held(x), xp.zeros_like(d), d)
+        return xp.where(self._held(x), 0, d)
 
     slide = slide_by_projection
 
@@ -115,7 +115,7 @@ class Box(_Entrywise):
     def _sizes(self, like: Array) -> Array:
         """The larger of the finite bounds of every entry; 0 without any."""
         xp = namespace_of(like)
-        sizes = (xp.where(xp.isfinite(b), xp.abs(b), xp.zeros_like(b)) for b in self._bounds(like))
+        sizes = (xp.where(xp.isfinite(b), xp.abs(b), 0) for b in self._bounds(like))
         return xp.maximum(*sizes)
 
     def lmo(self, g: Array) -> Array:
@@ -124,8 +124,7 @@ class Box(_Entrywise):
                 "Box: a linear function has a minimum between finite bounds only, "
                 f"got lower={self.lower!r}, upper={self.upper!r}. Give finite bounds, or use a method that projects"
             )
-        lower, upper = self._bounds(g)
-        return namespace_of(g).where(g < 0, upper, lower)
+        return namespace_of(g).where(g < 0, as_like(self.upper, g), as_like(self.lower, g))
 
     def ahead(self, g: Array, x: Array) -> tuple[Array, Array]:
         xp, zero = namespace_of(g), namespace_of(g).zeros_like(g)
@@ -136,8 +135,7 @@ class Box(_Entrywise):
 
     def project(self, x: Array) -> Array:
         xp = namespace_of(x)
-        lower, upper = self._bounds(x)
-        return xp.minimum(xp.maximum(x, lower), upper)
+        return xp.minimum(xp.maximum(x, as_like(self.lower, x)), as_like(self.upper, x))
 
     def diameter(self, like: Array) -> float:
         width = np.broadcast_to(backends.to_numpy(self.upper) - backends.to_numpy(self.lower), like.shape)
@@ -147,11 +145,11 @@ class Box(_Entrywise):
         xp = namespace_of(x)
         lower, upper = self._bounds(x)
         finite = xp.isfinite(x)
-        x = xp.where(finite, x, xp.zeros_like(x))
+        x = xp.where(finite, x, 0)
         # an entry with an infinite bound has no width: it is measured by itself
         width = xp.where(xp.isfinite(upper - lower), upper - lower, xp.abs(x))
         outside = xp.abs(x - self.project(x)) / or_one(xp.maximum(width, self._sizes(x)))
-        relative = xp.where(finite, outside, xp.full_like(x, xp.inf))
+        relative = xp.where(finite, outside, xp.inf)
         return xp.max(relative) if 0 not in x.shape else xp.sum(relative)
 
     def center(self, like: Array) -> Array:

@@ -78,7 +78,7 @@ class Regions(Struct):
         """The matrices that project directions on the smallest face of each point, shape (b, p, p)."""
         xp = namespace_of(x)
         b, p = x.shape
-        eye = xp.expand_dims(xp.eye(p, dtype=x.dtype, device=device(x)), axis=1)
+        eye = xp.eye(p, dtype=x.dtype, device=device(x))[:, None, :]
         out = list(self.split(xp.broadcast_to(eye, (p, b, p))))
         at = self.split(xp.broadcast_to(x, (p, b, p)))
         for i, C in self.region.constrained:
@@ -99,9 +99,9 @@ class Regions(Struct):
             else:  # bounds of each entry: what the projection leaves of it
                 end = at + way
                 inside = (way == 0) | (C.project(end) == end)
-                kept = xp.where(inside, xp.ones_like(way), (C.project(end) - at) / or_one(way))
+                kept = xp.where(inside, 1, (C.project(end) - at) / or_one(way))
                 share = xp.minimum(share, xp.min(xp.reshape(kept, (x.shape[0], -1)), axis=1))
-        return xp.maximum(share, xp.zeros_like(share))
+        return xp.maximum(share, 0)
 
     def toward(self, x: Array, grad: Array) -> Direction:
         """Algorithm 2 for every problem, and the gaps that certify it."""

@@ -73,19 +73,19 @@ def largest(x: Array, axis: int | None = None) -> Array:
     """The largest entry, NaN where one is NaN: `max` of 4,096 or more loses it in XLA on a CPU."""
     xp = namespace_of(x)
     top = xp.max(x, axis=axis)
-    return xp.where(xp.any(xp.isnan(x), axis=axis), xp.full_like(top, xp.nan), top)
+    return xp.where(xp.any(xp.isnan(x), axis=axis), xp.nan, top)
 
 
 def or_one(size: Array) -> Array:
     """A size, 1 where it is 0: a divisor. NaN stays NaN."""
     xp = namespace_of(size)
-    return xp.where(size == 0, xp.ones_like(size), size)
+    return xp.where(size == 0, 1, size)
 
 
 def positive_part(x: Array) -> Array:
     """``max(x, 0)``, entry by entry."""
     xp = namespace_of(x)
-    return xp.maximum(x, xp.zeros_like(x))
+    return xp.maximum(x, 0)
 
 
 def excess(size: Array, radius: float) -> Array:
@@ -119,7 +119,7 @@ def phase(x: Array) -> Array:
     size = xp.maximum(xp.abs(xp.real(x)), xp.abs(xp.imag(x)))
     unit = x / or_one(size)
     length = xp.abs(unit)
-    return xp.where(length == 0, xp.ones_like(x), unit / or_one(length))
+    return xp.where(length == 0, 1, unit / or_one(length))
 
 
 def real_dtype(x: Array) -> Any:

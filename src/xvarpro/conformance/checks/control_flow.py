@@ -306,15 +306,28 @@ def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
 
 
 @check("control flow", against="closed form")
-def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
-    """`eval_shape` gives shapes, dtypes and the errors of the function; `uncompiled` computes the same values."""
+def programs(target: Target, case: None) -> Iterator[Measured]:
+    """`program` gives shapes, the errors of the function and a name; `uncompiled` computes the same values."""
     backend = target.backend
     with target.scope():
         x = target.send(np.arange(6.0).reshape(2, 3))
-        shaped = backend.eval_shape(lambda x: x @ backend.xp.matrix_transpose(x), x)
+        kept = {"number": 1.0, "array": np.ones(3)}
+
+        def square(x: Array, scale: Array) -> tuple[Array, ...]:
+            xp = array_namespace(x)
+            row = xp.asarray(kept["array"], dtype=x.dtype, device=device(x))
+            return ((kept["number"] * x * row) @ xp.matrix_transpose(x * scale),)
+
+        (shaped,), name = backend.program(square, (x,), (x[0, 1],))
         yield Measured("shape", tuple(shaped.shape), (2, 2))
+        yield Measured("name", bool(name), backend.compiled)
+        yield Measured("name for other arguments", backend.program(square, (x + 1,), (x[0, 2],))[1], name)
+        for what, other in {"number": 1.0 + 4 * target.eps, "array": np.array([1.0, 1.0, 2.0])}.items():
+            kept[what], before = other, name
+            name = backend.program(square, (x,), (x[0, 1],))[1]
+            yield Measured(f"same name for another {what} outside", name == before, not backend.compiled)
         try:
-            backend.eval_shape(_refuses, x)
+            backend.program(_refuses, (x,))
             raised = ""
         except ArithmeticError as error:
             raised = str(error)
@@ -327,7 +340,7 @@ def shapes_without_computing(target: Target, case: None) -> Iterator[Measured]:
             yield Measured(f"uncompiled, output {i}", got, want, 4 * target.eps)
 
 
-def _refuses(x: Array) -> Array:
+def _refuses(x: Array) -> tuple[Array, ...]:
     raise ArithmeticError("refused")
 
 
@@ -373,19 +386,19 @@ def impure_models(target: Target, case: None) -> Iterator[Measured]:
     backend = target.backend
     with target.scope():
         x = target.send(np.array([0.5, -1.25, 2.0]))
-        shapes = [tuple(y.shape) for y in backend.eval_shape(pure, x, twice=True)]
+        shapes = [tuple(y.shape) for y in backend.program(pure, (x,))[0]]
         yield Measured("shapes of a pure one", shapes, [(3,), (0,), (3,), (3,)])
         for what, fun in (impure_functions(backend.xp) | testing.hooks(backend).impure()).items():
             said = "nothing"
             try:
-                backend.eval_shape(fun, x, twice=True)
+                backend.program(fun, (x,))
             except ModelError as error:
                 said = str(error)
             yield Measured(what, "must be a pure function" in said or said, True)
         if backend.compiled:
             return  # what is compiled is the first of two programs
         turns = iter((0.0, 400.0))  # the rounding of a sum in another order
-        found = backend.eval_shape(lambda x: (x * (1.0 + next(turns) * target.eps),), x, twice=True)
+        found, _ = backend.program(lambda x: (x * (1.0 + next(turns) * target.eps),), (x,))
         yield Measured("a rounding apart", tuple(found[0].shape), (3,))
 
 

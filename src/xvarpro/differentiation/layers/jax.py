@@ -96,7 +96,7 @@ def solve(
                 blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
                 prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
                 objective: Any = prepared.assemble(prepared.problem)
-                own.eval_shape(objective.outputs, *prepared.theta, twice=True)
+                own.program(objective.outputs, prepared.theta)
             inner = own.embedded()
             method = chosen(prepared, algorithm)
             built[key] = _Layer(replace(prepared, backend=inner, compiler=inner), held, method, tol, max_iter)
