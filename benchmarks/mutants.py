@@ -161,8 +161,9 @@ def _arithmetic(node: ast.BinOp) -> Iterator[tuple[str, ast.AST]]:
     words = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str)
     if type(node.op) in ARITHMETIC and not words:
         yield "arithmetic", _changed(node, op=ARITHMETIC[type(node.op)]())
+    # a multiple of 0 is 0, and of an estimate of rounding the first digit is a choice
     zero = any(isinstance(x, ast.Constant) and x.value == 0 for x in (node.left, node.right))
-    if isinstance(node.op, ast.Mult | ast.MatMult | ast.Div) and not zero:  # a multiple of 0 is 0
+    if isinstance(node.op, ast.Mult | ast.MatMult | ast.Div) and not zero and "eps" not in ast.unparse(node):
         yield "factor", ast.BinOp(node, ast.Mult(), ast.Constant(SMALL))
     if isinstance(node.op, ast.Add | ast.Sub) and not words:
         yield "term", node.left

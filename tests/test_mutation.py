@@ -51,6 +51,8 @@ def test_every_kind_of_fault_is_planted_where_it_says():
         ("conjugate dropped", "z = adjoint(z)", "z = z.mT"),
         ("argument returned", "return g(x, z)", "return x"),
     } <= set(found)
+    for same in ("0 * x", "4 * xp.finfo(x.dtype).eps * x"):
+        assert "factor" not in {m.kind for m in mutants(f"def f(x):\n    return {same}")}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="mutants live in forked processes")
