@@ -169,6 +169,22 @@ def test_what_a_free_block_promises_is_the_parabola_along_its_gradient():
     assert float(free_decrease(down, region, theta, (g,))) == np.inf
 
 
+@pytest.mark.parametrize(("size", "far"), [(3.0, 3.0), (1e-4, 1e-4), (0.0, 1.0)])
+def test_a_second_derivative_is_a_difference_of_gradients_next_to_theta(size, far):
+    f, (x,) = many()
+    x = size * x / np.linalg.norm(x)
+    (g,) = f.gradient(f.point((x,)))
+    honest, seen = f.value_and_gradient, []
+
+    def watched(theta):
+        seen.append(np.linalg.norm(theta[0] - x))
+        return honest(theta)
+
+    f.value_and_gradient = watched
+    free_decrease(f, resolve(None, x), (x,), (g,))
+    assert seen == pytest.approx([EPS ** (1 / 3) * far], rel=1e-6)
+
+
 @pytest.mark.parametrize("low", [1.0, -50.0])
 @pytest.mark.parametrize("over", [L2Ball(2.0), Simplex(3.0), Box(-1.0, 1.0)], ids=repr)
 def test_what_a_set_promises_is_the_better_of_two_parabolas(over, low):
