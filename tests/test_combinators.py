@@ -225,6 +225,18 @@ def test_counting(backend):
     assert sets.Counted(sets.L1Ball()) == C
 
 
+def test_what_is_counted_is_the_set_itself():
+    """Its faces too: at a vertex, on a face and inside."""
+    inner, g, d = sets.Simplex(2.0), np.array([1.0, -2.0, 0.5]), np.array([0.5, 0.25, -0.75])
+    C = sets.Counted(inner)
+    assert (C.has_faces, C.has_projection, C.polytope, C.event_ndim) == (True, True, True, 1)
+    for x in np.array([[2.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.5, 0.5, 1.0]]):
+        way = inner.tangent(d, x)
+        for method, *given in (("away", g, x), ("tangent", d, x), ("reach", way, x), ("slide", d, x)):
+            np.testing.assert_array_equal(getattr(C, method)(*given), getattr(inner, method)(*given))
+        assert float(C.violation(x + 0.1)) == float(inner.violation(x + 0.1)) > 0
+
+
 def test_counts_of_a_solve():
     C = sets.Counted(sets.L1Ball())
     problem = xv.separable(lambda theta, data: theta, rng(0).normal(size=(6, 9)), lam=0.1)

@@ -194,6 +194,19 @@ def test_block_masks_the_other_block():
         assert not (a.any() and b.any())
 
 
+def test_an_error_of_the_gradient_moves_the_gap_by_at_most_the_width_of_the_set():
+    """The diameter; of half a line the way to its end and the ball of radius 1; of a free leaf the ball's radius."""
+    theta = {"a": np.array([3.0, 4.0]), "b": np.full(4, 0.25), "c": np.zeros(3)}
+    over = {"a": Box(0.0, np.inf), "b": Simplex(), "c": Free(radius=0.5)}
+    region = resolve(over, theta).measured(leaves(theta))
+    errors = (np.array([0.3, 0.4]), np.full(4, 0.5), np.array([2.0, 0.0, 0.0]))
+    parts = 0.5 * (1 + 5.0), 1.0 * np.sqrt(2), 2.0 * 0.5
+    for n in range(3):
+        alone = tuple(e if i == n else 0 * e for i, e in enumerate(errors))
+        assert float(region.hidden(leaves(theta), alone)) == pytest.approx(parts[n], rel=1e-14)
+    assert float(region.hidden(leaves(theta), errors)) == pytest.approx(sum(parts), rel=1e-14)
+
+
 # -- a batch of problems -----------------------------------------------------------------------------------------------
 
 LOOSE = xv.sets.NuclearBall(2.0, xv.sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5))

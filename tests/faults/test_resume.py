@@ -23,6 +23,7 @@ from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.status import Status
+from xvarpro.driver.checkpoint import _array
 from xvarpro.errors import ProblemError
 
 # a full step to a vertex of a ball kills atoms: honest, and not what is asked here
@@ -175,6 +176,19 @@ def test_a_time_limit_is_that_of_the_call(written):
         differences(xv.solve(problem, again, tol=1e-9, max_iter=20), xv.solve(problem, theta0, **given, max_iter=20))
         == []
     )
+
+
+def test_a_result_and_a_file_both_say_where_to_go_on(written):
+    path, given = written
+    part = xv.solve(decay_problem(), np.array([0.5, 6.0]), **given)
+    with pytest.raises(ProblemError, match="both say where to go on: leave one out"):
+        xv.solve(decay_problem(), part, tol=1e-9, resume=path)
+
+
+@pytest.mark.parametrize("strides", [[0, 8], [8, 0], [10**30, 8], [8]])
+def test_strides_that_no_array_of_the_shape_has_are_refused(strides):
+    with pytest.raises(ProblemError, match="in a checkpoint cannot have the strides"):
+        _array(np.arange(4.0).reshape(2, 2), "array", strides, None)
 
 
 def test_a_result_of_a_file_has_no_place_to_go_on_from(written, tmp_path):
