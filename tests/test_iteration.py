@@ -1,0 +1,177 @@
+"""When a solve ends, and how exactly an inexact lower level is solved on the way: the documented rules, in numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from xvarpro.algorithms import FrankWolfe, SpectralProjectedGradient
+from xvarpro.algorithms.interface import Counts, Iterate
+from xvarpro.core.status import Status
+from xvarpro.driver.iteration import (
+    Tracked,
+    _for_step,
+    negligible_decrease,
+    negligible_gap,
+    noise,
+    with_status,
+)
+from xvarpro.driver.units import near_one
+from xvarpro.objective.interface import LowerError
+
+EPS = np.finfo(np.float64).eps
+RUNNING, ENDED, NO_DESCENT = (s.code for s in (Status.RUNNING, Status.STALLED, Status.NO_DESCENT))
+
+
+class State(NamedTuple):
+    iterate: Any
+
+
+def iterate(value=2.0, gap_A=0.0, gap_B=0.0, status=RUNNING, bend=0.0, **others):
+    numbers = (np.asarray(x) for x in (value, gap_A, gap_B, 0.0, 0.0))
+    zero = np.asarray(0.0)
+    given = {k: np.asarray(x) if isinstance(x, float) else x for k, x in others.items()}
+    counts = Counts(zero, zero, zero, zero)
+    return Iterate((np.zeros(2),), *numbers, np.asarray(status, np.int32), counts, np.asarray(bend), **given)
+
+
+def ended(algorithm=None, tol=1e-3, floor=8.0, **fields):
+    state = with_status(State(iterate(**fields)), algorithm or FrankWolfe(), np.asarray(tol), np.asarray(floor))
+    return int(state.iterate.status), state.iterate
+
+
+def test_a_gap_is_negligible_below_the_tolerance_or_rounding():
+    assert negligible_gap(np.asarray(-2.0), np.asarray(1e-3), np.asarray(8.0)) == 2e-3
+    assert negligible_gap(np.asarray(2.0), np.asarray(0.0), np.asarray(8.0)) == 80 * EPS
+    assert negligible_gap(np.asarray(2, np.float32), np.float32(0), np.float32(8)) == np.float32(80) * 2**-23
+
+
+def test_a_decrease_is_negligible_below_the_squared_tolerance_or_rounding():
+    one = np.asarray(1.0)
+    assert negligible_decrease(-2 * one, 1e-3 * one, 8 * one) == pytest.approx(2e-6, rel=1e-15)
+    assert negligible_decrease(2 * one, 0 * one, 8 * one) == pytest.approx(100 * EPS**2 * 8, rel=1e-15)
+    # a residual that is rounding has no slope that means anything: 100 eps of |y|
+    edge = (100 * EPS) ** 2 * 8
+    assert negligible_decrease(0.99 * edge * one, 0 * one, 8 * one) == np.inf
+    assert negligible_decrease(1.01 * edge * one, 0 * one, 8 * one) < np.inf
+
+
+def test_noise_of_an_objective_is_that_of_its_residual():
+    assert noise(np.asarray(-4.0), np.asarray(9.0)) == pytest.approx(4 * EPS * (4 + 6), rel=1e-15)
+
+
+CERTIFICATES = {
+    "gap below": ({"gap_A": 1.9e-3}, Status.CONVERGED),
+    "gap above": ({"gap_A": 2.1e-3}, Status.RUNNING),
+    "what oracles may hide counts": ({"gap_A": 1.9e-3, "slack": 0.2e-3}, Status.RUNNING),
+    "a free gap alone is none of the sets'": ({"gap_B": 1.0}, Status.CONVERGED),
+    "what a model promises of the free block": ({"gap_B": 1.0, "bend": 1.9e-6}, Status.CONVERGED),
+    "it promises more": ({"gap_B": 1.0, "bend": 2.1e-6}, Status.RUNNING),
+    "the square of the gap": ({"gap_B": 10.0, "bend": 0.21e-6}, Status.RUNNING),
+    "of the sets the method has no model": ({"gap_A": 1e-3, "bend": 1e3}, Status.CONVERGED),
+    "an end stays": ({"gap_A": 1.0, "status": ENDED}, Status.STALLED),
+    "an end at a minimum is one": ({"gap_A": 1e-3, "status": NO_DESCENT}, Status.CONVERGED),
+    "no number": ({"value": np.nan}, Status.NON_FINITE),
+    "no finite gap": ({"gap_A": np.inf}, Status.NON_FINITE),
+    "no finite free gap": ({"gap_B": np.nan}, Status.NON_FINITE),
+    "a decrease is what counts": ({"gap_A": 1.0, "decrease": 1.9e-6}, Status.CONVERGED),
+    "a decrease above": ({"gap_A": 0.0, "decrease": 2.1e-6}, Status.RUNNING),
+    "no descent, and rounding is left": (
+        {"decrease": 1e-15, "status": NO_DESCENT, "tol": 0.0}, Status.ROUNDING
+    ),
+    "no descent, and more is left": ({"decrease": 1e-3, "status": NO_DESCENT, "tol": 0.0}, Status.NO_DESCENT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_the_status_is_read_off_the_certificate(name):
+    fields, status = CERTIFICATES[name]
+    assert ended(**fields)[0] == status.code
+
+
+def test_methods_that_project_answer_for_both_gaps():
+    fields = {"gap_A": 1e-3, "gap_B": 1e-3}
+    projecting = SpectralProjectedGradient()
+    assert ended(projecting, **fields, bend=0.49)[0] == Status.CONVERGED.code
+    assert ended(projecting, **fields, bend=0.51)[0] == Status.RUNNING.code
+    assert ended(FrankWolfe(), **fields, bend=1.9)[0] == Status.CONVERGED.code
+    assert ended(FrankWolfe(), **fields, bend=2.1)[0] == Status.RUNNING.code
+
+
+def error(residual=1e-4, slack=0.0, reached=True):
+    return LowerError(np.asarray(residual), np.asarray(1.0), np.asarray(slack), np.asarray(reached))
+
+
+INEXACT = {
+    "no descent, within the error: again": ({"slack": 1.1e-3}, NO_DESCENT, Status.RUNNING),
+    "no descent, without it": ({"slack": 0.9e-3}, NO_DESCENT, Status.NO_DESCENT),
+    "out of reach, but small": ({"slack": 0.9, "reached": False}, RUNNING, Status.RUNNING),
+    "out of reach": ({"slack": 1.1, "reached": False}, RUNNING, Status.LOWER_LEVEL),
+    "out of reach, no descent": ({"slack": 1.1, "reached": False}, NO_DESCENT, Status.LOWER_LEVEL),
+    "reached": ({"slack": 1.1}, RUNNING, Status.RUNNING),
+}
+
+
+@pytest.mark.parametrize("name", INEXACT)
+def test_an_inexact_lower_level_is_part_of_the_status(name):
+    fields, before, after = INEXACT[name]
+    code, it = ended(gap_A=0.75, gap_B=0.25, status=before, lower=error(**fields))
+    assert code == after.code
+    again = before == NO_DESCENT and after is Status.RUNNING
+    assert it.lower.residual == pytest.approx(1e-4 * (1.1e-3 if again else 1.0), rel=1e-14)
+
+
+def test_what_has_converged_has_not_failed():
+    code, _ = ended(gap_A=1e-3, lower=error(slack=3e-3, reached=False))
+    assert code == Status.CONVERGED.code
+
+
+class Asked:
+    exact = False
+
+    def with_lower_tolerance(self, tol):
+        return float(tol)
+
+
+@pytest.mark.parametrize(
+    ("fields", "slack", "want"),
+    [
+        ({"gap_A": 0.75, "gap_B": 0.25}, 2.0, 1e-4 / 2.0),  # the error is proportional to the residual
+        ({"gap_A": -0.75, "gap_B": 0.25}, 2.0, 0.25e-4 / 2.0),
+        ({"gap_A": 1e-9}, 2.0, 2e-3 * 1e-4 / 2.0),  # no tighter than the end asks for
+        ({"gap_A": 0.5}, 0.0, 0.5),  # nothing is known of the error yet
+    ],
+)
+def test_the_tolerance_of_the_lower_level_follows_the_gap(fields, slack, want):
+    state = State(iterate(**fields, lower=error(slack=slack)))
+    assert _for_step(Asked(), state, np.asarray(1e-3), np.asarray(8.0)) == pytest.approx(want, rel=1e-14)
+
+
+def test_an_exact_lower_level_has_no_tolerance():
+    f = Asked()
+    f.exact = True
+    assert _for_step(f, State(iterate(lower=error())), np.asarray(1e-3), np.asarray(8.0)) is f
+    assert _for_step(Asked(), State(iterate()), np.asarray(1e-3), np.asarray(8.0)).exact is False
+
+
+@pytest.mark.parametrize(
+    ("value", "ahead"), [(2.0, False), (2 + 20 * EPS, False), (2 + 28 * EPS, True), (np.nan, True)]
+)
+def test_the_best_iterate_is_ahead_by_more_than_rounding(value, ahead):
+    assert bool(Tracked(State(iterate(value)), iterate(2.0)).ahead(np.asarray(8.0))) is ahead
+
+
+def test_powers_of_two_bring_numbers_near_one():
+    sizes = np.array([1.0, 1024.0, 1 / 1024, 1500.0, 1e-5, 0.0, np.nan, np.inf, 1e300, 1e-300])
+    found = near_one(sizes, "float64")
+    assert (found[[0, 1, 2, 5, 6, 7]] == 1).all()
+    for i in (3, 4, 8, 9):
+        assert 0.5 <= sizes[i] * found[i] < 1
+        assert np.frexp(found[i])[0] == 0.5
+    # whose own inverse the precision holds as well
+    ends = near_one(np.array([5e-324, 1.7e308]), "float64")
+    assert ends.tolist() == [2.0**1022, 2.0**-1022]
+    assert near_one(np.array([1e-45, 3e38]), "float32").tolist() == [2.0**126, 2.0**-126]
+    assert near_one(np.array([3.0, 5.0, 0.3]), "float64", within=4.0).tolist() == [1.0, 0.125, 1.0]
