@@ -13,9 +13,9 @@ from typing import Any
 import array_api_compat.torch as xp
 import numpy as np
 import torch
+from optree import tree_leaves
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
