@@ -1,4 +1,4 @@
-"""The array API over mpmath's numbers, from definitions: references of values and derivatives, with 50 digits.
+"""The array API over mpmath's numbers, from definitions: references of values and derivatives, with 100 digits.
 
 Arrays are NumPy's, of dtype object; what NumPy does with them is to move entries, and to apply Python's operators.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from xvarpro.conformance.suite import Inapplicable
 
-DIGITS = 50
+DIGITS = 100
 STEP = 1e-15  # of differences, which keep 20 digits of a second derivative
 
 QR = namedtuple("QR", "Q R")

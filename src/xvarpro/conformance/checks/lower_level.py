@@ -13,10 +13,11 @@ import numpy as np
 from xvarpro import lower, operators
 from xvarpro.backends import Backend
 from xvarpro.conformance.checks.operators import cases as designs
+from xvarpro.conformance.digits import rounded
 from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.references import designs as written
 from xvarpro.conformance.references import lower as reduced
-from xvarpro.conformance.references.digits import digits, precise, rounded
+from xvarpro.conformance.references.digits import digits
 from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
@@ -428,17 +429,16 @@ def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
 def in_set(level: Level) -> tuple[np.ndarray, np.ndarray, int]:
     """``w``, ``M v`` for v on the face of w, and the number of weights at a bound with multiplier 0."""
     w, v, kinks = [], [], 0
-    with precise():
-        A, y, c = (np.asarray(digits(x)) for x in (level.A[0], level.y, level.c))
-        H = A.T @ A + level.lam * np.eye(A.shape[1])
-        for j in range(level.k):
-            found = reduced.weights(H, A.T @ y[:, j], level.W, j)
-            w.append(found.w)
-            v.append(reduced.along(H, c[:, j], found.basis))
-            if isinstance(level.W, lower.Nonnegative):
-                slope = H @ found.w - A.T @ y[:, j]
-                kinks += sum(x == 0 and g == 0 for x, g in zip(found.w, slope, strict=True))
-        return rounded(np.stack(w, axis=1)), rounded(A @ np.stack(v, axis=1)), kinks
+    A, y, c = (np.asarray(digits(x)) for x in (level.A[0], level.y, level.c))
+    H = A.T @ A + level.lam * np.eye(A.shape[1])
+    for j in range(level.k):
+        found = reduced.weights(H, A.T @ y[:, j], level.W, j)
+        w.append(found.w)
+        v.append(reduced.along(H, c[:, j], found.basis))
+        if isinstance(level.W, lower.Nonnegative):
+            slope = H @ found.w - A.T @ y[:, j]
+            kinks += sum(x == 0 and g == 0 for x, g in zip(found.w, slope, strict=True))
+    return rounded(np.stack(w, axis=1)), rounded(A @ np.stack(v, axis=1)), kinks
 
 
 @check("lower level")

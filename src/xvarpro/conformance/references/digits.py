@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-DIGITS = 100
-
-
-def mpmath() -> ModuleType:
-    """mpmath, which comes with ``pip install 'xvarpro[cli]'``."""
-    try:
-        import mpmath
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "the conformance suite computes its references with mpmath: pip install mpmath"
-        ) from error
-    found: ModuleType = mpmath
-    return found
-
-
-@contextmanager
-def precise() -> Iterator[None]:
-    """A hundred digits inside."""
-    with mpmath().workdps(DIGITS):
-        yield
+from xvarpro.conformance.digits import numbers
 
 
 class Digits(np.ndarray):
@@ -37,7 +16,7 @@ class Digits(np.ndarray):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         plain = [np.asarray(x, dtype=object) for x in inputs]
         if method == "__call__" and ufunc.__name__ in _FUNCTIONS:
-            found: Any = np.frompyfunc(getattr(mpmath(), _FUNCTIONS[ufunc.__name__]), 1, 1)(*plain)
+            found: Any = np.frompyfunc(getattr(numbers(), _FUNCTIONS[ufunc.__name__]), 1, 1)(*plain)
         else:
             found = getattr(ufunc, method)(*plain, **keywords)
         return found if np.asarray(found).dtype == bool else _digits(found)
@@ -61,27 +40,20 @@ def _digits(x: Any) -> Digits:
 def digits(x: np.ndarray) -> Any:
     """The numbers of an array as they are; what is no float stays."""
     x = np.asarray(x)
-    number = {"f": mpmath().mpf, "c": mpmath().mpc}.get(x.dtype.kind)
+    number = {"f": numbers().mpf, "c": numbers().mpc}.get(x.dtype.kind)
     return x if number is None else _digits(np.frompyfunc(number, 1, 1)(x.astype(object)))
-
-
-def rounded(x: Any) -> np.ndarray:
-    """The nearest numbers of double precision."""
-    x = np.asarray(x, dtype=object)
-    complex_ = any(isinstance(a, mpmath().mpc) for a in x.flat)
-    return np.vectorize(complex if complex_ else float, otypes=[complex if complex_ else float])(x)
 
 
 def real(x: Any) -> Any:
     """Real parts."""
-    return _digits(np.frompyfunc(mpmath().re, 1, 1)(np.asarray(x, dtype=object)))
+    return _digits(np.frompyfunc(numbers().re, 1, 1)(np.asarray(x, dtype=object)))
 
 
 # -- decompositions, of which a model may be a function ----------------------------------------------------------------
 
 
 def _matrix(A: Any) -> Any:
-    return mpmath().matrix(np.asarray(A).tolist())
+    return numbers().matrix(np.asarray(A).tolist())
 
 
 def _back(A: Any) -> Digits:
@@ -89,12 +61,12 @@ def _back(A: Any) -> Digits:
 
 
 def _qr(A: Any, mode: str = "reduced") -> tuple[Digits, Digits]:
-    Q, R = mpmath().qr(_matrix(A), mode="skinny")
+    Q, R = numbers().qr(_matrix(A), mode="skinny")
     return _back(Q), _back(R)
 
 
 def _svd(A: Any, full_matrices: bool = True) -> tuple[Digits, Digits, Digits]:
-    U, s, V = mpmath().svd(_matrix(A))
+    U, s, V = numbers().svd(_matrix(A))
     return _back(U), _digits(list(s)), _back(V)
 
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import ColumnChunks, Level, Problem, RowChunks, lower
+from xvarpro.conformance.digits import numbers, rounded
 from xvarpro.conformance.rational import solution
 from xvarpro.conformance.references import designs
-from xvarpro.conformance.references.digits import digits, mpmath, precise, real, rounded
+from xvarpro.conformance.references.digits import digits, real
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 
@@ -89,7 +90,7 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
         y = np.where(heavy > 0, y, 0.0)  # what is missing may be NaN
     Omega = np.eye(A.shape[-1]) if level.Omega is None else designs.dense(level.Omega)
     lam: Any = level.lam(theta, data) if callable(level.lam) else level.lam
-    number = lam.item() if isinstance(lam, np.ndarray) else mpmath().mpf(lam)
+    number = lam.item() if isinstance(lam, np.ndarray) else numbers().mpf(lam)
     y, heavy, Omega = (np.asarray(digits(x)) for x in (y, heavy, Omega))
     return Written([A] * y.shape[1] if A.ndim == 2 else list(A), y, heavy, number, Omega)
 
@@ -220,7 +221,7 @@ class At:
     def gram(self, j: int) -> Vector:
         H = self.low.gram(j)
         if isinstance(self.problem.lower.solver, lower.SVD):
-            H = H + mpmath().mpf(10) ** -LEAST * np.eye(len(H))
+            H = H + numbers().mpf(10) ** -LEAST * np.eye(len(H))
         return H
 
     def solved(self, low: Written) -> list[Weights]:
@@ -245,7 +246,7 @@ class At:
     def value(self) -> Any:
         value, problem = self.high.value(self.w), self.problem
         if problem.R is not None and problem.mu:
-            value = value + mpmath().mpf(problem.mu) / 2 * np.asarray(problem.R(self.theta)).item()
+            value = value + numbers().mpf(problem.mu) / 2 * np.asarray(problem.R(self.theta)).item()
         return value
 
 
@@ -287,55 +288,47 @@ class Exact:
     @cached_property
     def value(self) -> np.ndarray:
         """0-d."""
-        with precise():
-            return rounded(self._start.value)
+        return rounded(self._start.value)
 
     @cached_property
     def w(self) -> np.ndarray:
         """Shape (n, k)."""
-        with precise():
-            return rounded(self._start.w)
+        return rounded(self._start.w)
 
     @cached_property
     def condition(self) -> float:
         """Of the lower level."""
-        with precise():
-            return self._start.low.condition
+        return self._start.low.condition
 
     @cached_property
     def slopes(self) -> np.ndarray:
         """``D^T grad f``, (d,)."""
-        with precise():
-            return rounded([(x.value - self._start.value) / _step() for x in self._ahead])
+        return rounded([(x.value - self._start.value) / _step() for x in self._ahead])
 
     @cached_property
     def bends(self) -> np.ndarray:
         """Slopes of the sum of all real parts of w, (d,)."""
-        with precise():
-            return rounded([np.sum(real(x.w - self._start.w)) / _step() for x in self._ahead])
+        return rounded([np.sum(real(x.w - self._start.w)) / _step() for x in self._ahead])
 
     @cached_property
     def curvature(self) -> np.ndarray:
         """``D^T H u``, (d,)."""
-        with precise():
-            start, side, h = self._start, self._at(self.u), _step()
-            beyond = [self._at(self.u, d).value - side.value for d in self.D.T]
-            ahead = [x.value - start.value for x in self._ahead]
-            return rounded([(x - y) / h**2 for x, y in zip(beyond, ahead, strict=True)])
+        start, side, h = self._start, self._at(self.u), _step()
+        beyond = [self._at(self.u, d).value - side.value for d in self.D.T]
+        ahead = [x.value - start.value for x in self._ahead]
+        return rounded([(x - y) / h**2 for x, y in zip(beyond, ahead, strict=True)])
 
     @cached_property
     def data_slope(self) -> np.ndarray:
         """Of ``<u, grad f>`` along e, 0-d."""
-        with precise():
-            start, side = self._start, self._at(self.u)
-            moved = self._at(self.u, data=True).value - self._at(data=True).value
-            return rounded((moved - (side.value - start.value)) / _step() ** 2)
+        start, side = self._start, self._at(self.u)
+        moved = self._at(self.u, data=True).value - self._at(data=True).value
+        return rounded((moved - (side.value - start.value)) / _step() ** 2)
 
     @cached_property
     def jacobian(self) -> np.ndarray:
         """Slopes of the upper residual and of its ridge's rows, (d, N): Kaufman's where there is one level."""
-        with precise():
-            return np.stack([rounded(self._row(x)) for x in self._ahead])
+        return np.stack([rounded(self._row(x)) for x in self._ahead])
 
     @cached_property
     def _start(self) -> At:
@@ -366,13 +359,13 @@ class Exact:
         else:
             dw = (ahead.w - start.w) / h
             dr = (ahead.high.residual(ahead.w) - start.high.residual(start.w)) / h
-        root = np.frompyfunc(mpmath().sqrt, 1, 1)
+        root = np.frompyfunc(numbers().sqrt, 1, 1)
         rows = root(start.high.heavy) * dr, root(start.high.lam) * (start.high.Omega @ dw)
         return np.concatenate([x.ravel() for x in rows])
 
 
 def _step() -> Any:
-    return mpmath().mpf(10) ** -STEP
+    return numbers().mpf(10) ** -STEP
 
 
 def _moved(x: np.ndarray, *directions: np.ndarray) -> Any:
