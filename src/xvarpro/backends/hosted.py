@@ -29,10 +29,8 @@ class HostedBackend(TapedBackend):
         return {"cpu": "cpu"}
 
     def index_add(self, x: Array, key: Any, v: Array) -> Array:
-        parts = key if isinstance(key, tuple) else (key,)
-        host = tuple(self.to_numpy(part) if hasattr(part, "dtype") else part for part in parts)
         out = np.array(self.to_numpy(x))
-        np.add.at(out, host, self.to_numpy(v))
+        np.add.at(out, self.to_numpy(key), self.to_numpy(v))
         return self._from_numpy(out, x)
 
     def householder_qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:

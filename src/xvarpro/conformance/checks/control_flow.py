@@ -350,13 +350,13 @@ def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]
 
     def number(x: Array) -> tuple[Array, ...]:
         counts["number"] += 1
-        return (x * counts["number"],)
+        return (x[:1] * counts["number"],)
 
     def entry(x: Array) -> tuple[Array, ...]:
         counts["entry"] += 1
         same, last = [0.25, 0.5, 1.0], [0.0, 0.0, 4e4 * xp.finfo(x.dtype).eps * counts["entry"]]
         first, term = (xp.asarray(y, dtype=x.dtype, device=device(x)) for y in (same, last))
-        return (x * first - term,)
+        return (x * first + 1024.0 * term,)
 
     def shape(x: Array) -> tuple[Array, ...]:
         counts["shape"] += 1
@@ -385,7 +385,7 @@ def impure_models(target: Target, case: None) -> Iterator[Measured]:
     """Called twice, a function whose second call differs from its first is refused, and a pure one is not."""
     backend = target.backend
     with target.scope():
-        x = target.send(np.array([0.5, -1.25, 2.0]))
+        x = target.send(np.array([0.5, -1.25, 2.0]) * 1024.0)
         shapes = [tuple(y.shape) for y in backend.program(pure, (x,))[0]]
         yield Measured("shapes of a pure one", shapes, [(3,), (0,), (3,), (3,)])
         for what, fun in (impure_functions(backend.xp) | testing.hooks(backend).impure()).items():
@@ -398,7 +398,8 @@ def impure_models(target: Target, case: None) -> Iterator[Measured]:
         if backend.compiled:
             return  # what is compiled is the first of two programs
         turns = iter((0.0, 400.0))  # the rounding of a sum in another order
-        found, _ = backend.program(lambda x: (x * (1.0 + next(turns) * target.eps),), (x,))
+        some = target.send(np.array([-1024.0, 0.0, -2048.0]))
+        found, _ = backend.program(lambda x: (x * (1.0 + next(turns) * target.eps),), (some,))
         yield Measured("a rounding apart", tuple(found[0].shape), (3,))
 
 

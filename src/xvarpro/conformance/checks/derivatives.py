@@ -422,8 +422,8 @@ def second_order(backend: Backend) -> Callable[..., Any]:
 
     def fun(x: Array, c: Array, v: Array) -> tuple[Array, ...]:
         (gradient,), product = hessian_product(backend, total, (x,), (c,))
-        slope = directional_derivative(backend, root, x)
-        return gradient, *product((v,)), *product((2.0 * v,)), slope(v), slope(1e-3 * v)
+        slope, at_zero = (directional_derivative(backend, root, y) for y in (x, 0.0 * x))
+        return gradient, *product((v,)), *product((2.0 * v,)), slope(v), slope(1e-3 * v), at_zero(v)
 
     return fun
 
@@ -431,7 +431,7 @@ def second_order(backend: Backend) -> Callable[..., Any]:
 @check("derivatives", against="closed form")
 def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     """Hessian products and derivatives along a direction, of loops too, are those of the formula, call after call."""
-    x, c, v = np.array([0.0, -1.25, -2.0]), np.array([0.5, -1.0, 0.25]), np.array([1.0, -0.5, 0.75])
+    x, c, v = np.array([0.0, -1.25, -2.0]), np.array([0.5, -1.0, 0.25]), np.array([0.0, -0.75, -1.0])
     got = target.compute(second_order(target.backend), x, c, v)
     e = np.exp(c * x)
     curved = e * (c * c * x * x + 4 * c * x + 2) * v
@@ -439,5 +439,7 @@ def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     want = e * (c * x * x + 2 * x), curved, 2 * curved
     yield from _each("gradient and Hessian products", got[:3], want, 30 * target.eps, size(want))
     error = 10 * directional_error(target.backend, target.eps)
+    yield Measured("promise of slopes", error <= 10 * target.eps**0.6, True)
+    yield Measured("slope at zero", got[5], np.zeros(3), error, 1.0)
     yield Measured("slope", got[3], slope, error)
     yield Measured("slope along a thousandth", got[4], 1e-3 * slope, error)

@@ -130,7 +130,7 @@ TRIANGULAR = {
     for lower in (False, True)
     for adjoint in (False, True)
     for wide in (False, True)
-    for lead in ((), (3,))
+    for lead in ((), (2, 3))
 }  # fmt: skip
 
 
