@@ -295,7 +295,7 @@ def cheapest(cases: list[Case], name: str) -> list[Case]:
     for case in sorted(cases, key=lambda c: c.seconds):
         groups[case.group].append(case)
     turns = [(turn, case.seconds, case) for group in groups.values() for turn, case in enumerate(group)]
-    return [case for *_, case in sorted(turns, key=lambda t: (name not in t[2].group[-1], *t))]
+    return [case for *_, case in sorted(turns, key=lambda t: (name not in t[2].group[-1] + t[2].name, *t))]
 
 
 def digest(*paths: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.backends import Backend, testing
+from xvarpro.backends import Backend, TapedBackend, testing
 from xvarpro.backends import get as backend_of_name
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
 from xvarpro.conformance import digits
@@ -439,7 +439,8 @@ def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     want = e * (c * x * x + 2 * x), curved, 2 * curved
     yield from _each("gradient and Hessian products", got[:3], want, 30 * target.eps, size(want))
     error = 10 * directional_error(target.backend, target.eps)
-    yield Measured("promise of slopes", error <= 10 * target.eps**0.6, True)
+    order = 0.6 if isinstance(target.backend, TapedBackend) else 1.0  # of differences, where loops are not recorded
+    yield Measured("promise of slopes", error <= 10 * target.eps**order, True)
     yield Measured("slope at zero", got[5], np.zeros(3), error, 1.0)
     yield Measured("slope", got[3], slope, error)
     yield Measured("slope along a thousandth", got[4], 1e-3 * slope, error)
