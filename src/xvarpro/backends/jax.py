@@ -119,7 +119,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "short products": partial(jax.default_matmul_precision, "bfloat16"),
             "rank promotion": partial(jax.numpy_rank_promotion, "raise"),
             "inf checks": partial(jax.debug_infs, True),
-            "transfers": partial(jax.transfer_guard, "disallow"),
+            "transfers": partial(jax.transfer_guard_host_to_device, "disallow"),
         }
 
     def cubes(self) -> dict[str, Any]:
