@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.errors import ModelError, ProblemError, UnsupportedError
+from xvarpro.errors import ModelError, ProblemError
 
 Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
 Linear: TypeAlias = Callable[[Leaves], Leaves]  # a pull-back, or the map of tangents
@@ -113,13 +113,6 @@ class Backend(ABC):
 
         Differentiable with respect to `data` and `w` where the framework differentiates.
         """
-
-    def special(self, x: Array, name: str, n: int) -> Array:
-        """The n-th derivative of a function of `xv.special` at an array."""
-        raise UnsupportedError(
-            f"xv.special.{name} needs a backend with a method `special`; {self.name} has none. Derive it from "
-            "xvarpro.backends.HostedBackend, or define special(x, name, n)"
-        )
 
     # -- control flow and compilation --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any
 from xvarpro.backends.registry import of
 from xvarpro.core.namespace import is_array, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.errors import ModelError
+from xvarpro.errors import ModelError, UnsupportedError
 
 SLOPE = 2.0 / math.sqrt(math.pi)  # of erf at 0
 # where the derivatives of erfcx change from a recurrence to a continued fraction: up to here the recurrence loses one
@@ -32,6 +32,11 @@ def evaluate(x: Array, name: str, n: int = 0) -> Array:
     backend: Any = of(x)
     if backend is None:
         return xp._smooth(x, partial(evaluate, name=name), n)
+    if not hasattr(backend, "special"):
+        raise UnsupportedError(
+            f"xv.special.{name} needs a backend with a method `special`; {backend.name} has none. Derive it from "
+            "xvarpro.backends.HostedBackend, or define special(x, name, n)"
+        )
     return backend.special(x, name, n)
 
 

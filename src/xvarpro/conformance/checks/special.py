@@ -16,7 +16,7 @@ from xvarpro.conformance.checks.factorisations import without
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.errors import BackendNotInstalledError, ModelError, UnsupportedError
+from xvarpro.errors import BackendNotInstalledError, ModelError
 
 ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.0, 2.001, 9.0]])
 POINTS = {"erf": ENTIRE, "erfc": ENTIRE, "erfcx": np.append(ENTIRE, 400.0), "gammaln": np.logspace(-2, 2, 23)}
@@ -82,12 +82,6 @@ def special_functions(target: Target, name: str) -> Iterator[Measured]:
             except ModelError as error:
                 said = str(error)
         yield Measured(f"error for {what}", f"xv.special.{name} needs a real floating array" in said, True)
-    try:
-        Backend.special(target.backend, np.ones(1), name, 0)
-        said = ""
-    except UnsupportedError as error:
-        said = str(error)
-    yield Measured("error of a backend without", f"xv.special.{name} needs a backend with" in said, True)
     if not target.backend.compiled:
         yield Measured("without SciPy", _without_scipy(target, name), "the same or what to install")
     wanted, sizes = exact(name)
