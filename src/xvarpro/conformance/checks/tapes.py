@@ -62,6 +62,7 @@ REFUSED: dict[str, tuple[Callable[[Traced, Any], object], str, str]] = {
     "take without an axis": (lambda x, xp: xp.take(_matrix(x, xp), xp.asarray([0])), "ValueError", "needs an axis"),
     "a complete QR": (lambda x, xp: xp.linalg.qr(_matrix(x, xp), mode="complete"), "NoRuleError", "mode='reduced'"),
     "a full SVD": (lambda x, xp: xp.linalg.svd(_matrix(x, xp)), "NoRuleError", "full_matrices=True"),
+    "of a stack": (lambda x, xp: xp.linalg.svd(xp.stack([_matrix(x, xp)] * 2)), "NoRuleError", "full_matrices=True"),
     "an unknown norm": (lambda x, xp: xp.linalg.matrix_norm(_matrix(x, xp), ord=3), "NoRuleError", "ord=3"),
     "a number as a result": (lambda x, xp: 1.0, "TypeError", "expected an array, got float"),
 }
