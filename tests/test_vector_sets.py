@@ -489,3 +489,41 @@ def test_a_product_runs_where_its_factors_run(wrap):
     oracle = sets.Oracle(lambda g: 0 * g, compiled=False)
     assert not wrap(oracle).compiles
     assert wrap(sets.L2Ball()).compiles
+
+
+# -- where a start may be taken from -----------------------------------------------------------------------------------
+
+CENTERS = [
+    (sets.Simplex(3.0), [1.0, 1.0, 1.0]),
+    (sets.CappedSimplex(2.0), [0.5, 0.5, 0.5]),
+    (sets.WeightedSimplex(np.array([1.0, 2.0, 4.0]), np.array([-1.0, 0.0, 0.5]), 5.0), [0.0, 0.5, 0.75]),
+    (sets.ContinuousKnapsack(np.array([1.0, 2.0, 3.0]), 2.0), [0.25, 0.25, 0.25]),
+    (sets.Hypersimplex(2, 3.0), [2.0, 2.0, 2.0]),
+    (sets.Hypersimplex(3, 3.0), [3.0, 3.0, 3.0]),
+    (sets.UnitHypersimplex(1, 3.0), [0.75, 0.75, 0.75]),
+    (sets.UnitHypersimplex(3, 3.0), [1.5, 1.5, 1.5]),
+    (sets.OrderedBox(-1.0, 3.0), [0.0, 1.0, 2.0]),
+    (sets.Permutahedron(np.array([6.0, 1.0, 2.0])), [3.0, 3.0, 3.0]),
+    (sets.ConvexHull(np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 5.0]])), [0.5, 1.0, 2.5]),
+    (sets.NonnegativeL2Ball(np.sqrt(12.0)), [1.0, 1.0, 1.0]),
+    (sets.L2Ball(2.0, np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0]),
+    (sets.WeightedL1Ball(2.0, np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0]),
+    (sets.Ellipsoid(2.0, np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0]),
+    # half a line: as far inside as its end is from 0, and 1/2
+    (sets.Box(np.array([-1.0, -np.inf, 2.0]), np.array([2.0, 5.0, np.inf])), [0.5, 2.0, 3.5]),
+    (sets.ShiftScale(sets.CappedSimplex(), 2.0, np.array([1.0, 0.0, -1.0])), [1.5, 0.5, -0.5]),
+    (sets.LinearImage(sets.Simplex(), np.diag([3.0, 6.0, 9.0]), 1.0), [2.0, 3.0, 4.0]),
+    (sets.MinkowskiSum((sets.Simplex(3.0), sets.CappedSimplex(2.0))), [1.5, 1.5, 1.5]),
+    (sets.HullOfUnion((sets.Simplex(3.0), sets.CappedSimplex(2.0))), [0.75, 0.75, 0.75]),
+    (sets.Product((sets.Simplex(3.0), sets.Box(0.0, 1.0)), (2, 1)), [1.5, 1.5, 0.5]),
+]
+
+
+def test_centers():
+    """Of a polytope the mean of its vertices, where these are few; else a point with room on all sides."""
+    for C, want in CENTERS:
+        found = C.center(np.ones(3))
+        assert found == pytest.approx(want, rel=1e-14), C
+        single = trees.map_arrays(lambda x: x.astype(np.float32), C).center(np.ones((2, 3), np.float32))
+        assert (single.dtype, single.shape) == (np.float32, (2, 3)), C
+        assert single == pytest.approx(np.broadcast_to(found, (2, 3)), rel=1e-6), C
