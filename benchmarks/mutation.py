@@ -441,7 +441,10 @@ def record_tests(path: str, say: Say) -> None:
     say(recorder.said())
 
 
-PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
+# a process that a test leaves running would end pytest with an error, and what all its tests executed would be lost
+PYTEST = (
+    "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:unraisableexception", "--hypothesis-seed=0",
+)  # fmt: skip
 
 
 def _suite(backend: str, where: str) -> tuple[Any, list[Any]]:
