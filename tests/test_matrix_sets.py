@@ -13,6 +13,7 @@ import xvarpro as xv
 from xvarpro import sets
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
+from xvarpro.sets.transport import _flow
 
 from .support import host, inner, rng, send
 
@@ -195,6 +196,17 @@ def test_transport_reaches_the_least_cost(shape, backend):
             assert np.count_nonzero(v) <= m + n - 1
             assert inner(g / scale, v) == pytest.approx(plans(a, b, g / scale), abs=1e-8)
             assert 0 <= float(slack) <= 1e-9 * scale * a.sum() * np.abs(g / scale).max()
+
+
+def test_a_plan_is_exact_on_the_support_that_a_solver_found():
+    """A forest: what is sent follows from the sums alone, whatever the solver left of it; a cycle is left as it is."""
+    plan = np.array([[0.25, 0.125, 0.0], [0.0, 0.125, 0.0], [0.0, 0.25, 0.25]])
+    a, b = plan.sum(axis=1), plan.sum(axis=0)
+    np.testing.assert_array_equal(_flow(plan * (1 + 1e-3 * rng(0).normal(size=(3, 3))), a, b), plan)
+    apart = np.diag([0.5, 0.0, 0.25])
+    np.testing.assert_array_equal(_flow(2 * apart, apart.sum(axis=1), apart.sum(axis=0)), apart)
+    cycle = np.full((2, 2), 0.3)
+    np.testing.assert_array_equal(_flow(cycle, np.full(2, 0.5), np.full(2, 0.5)), cycle)
 
 
 def test_uniform_transport_is_birkhoff():
