@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from xvarpro.driver.iteration import (
     noise,
     with_status,
 )
+from xvarpro.driver.record import Schedule
 from xvarpro.driver.units import near_one
 from xvarpro.objective.interface import LowerError
 
@@ -161,6 +163,23 @@ def test_an_exact_lower_level_has_no_tolerance():
 )
 def test_the_best_iterate_is_ahead_by_more_than_rounding(value, ahead):
     assert bool(Tracked(State(iterate(value)), iterate(2.0)).ahead(np.asarray(8.0))) is ahead
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_checkpoint_is_written_every_so_many_iterations(start):
+    """From where this run began; and at once, so that a file that cannot be written is known."""
+    written, at = [], [start]
+    schedule = Schedule(lambda: written.append(at[0]), 5, start)
+    assert schedule.left(start) == 5
+    for done in range(start + 1, start + 13):
+        at[0] = done
+        schedule.after(done)
+    assert written == [start, start + 5, start + 10]
+    assert schedule.left(start + 12) == 3
+    assert Schedule(None, 5, 0).left(3) == Schedule(written.clear, 5.0, 0).left(3) == sys.maxsize
+    Schedule(lambda: written.append(-1), 1e-9, 0).after(1)
+    Schedule(lambda: written.append(-2), 1e9, 0).after(10**12)
+    assert written == [-1, -1, -2]
 
 
 def test_powers_of_two_bring_numbers_near_one():

@@ -258,6 +258,9 @@ def test_trace_has_one_entry_per_iterate(backend):
     assert fit.trace.seconds[-1] == fit.seconds
     assert (fit.trace.gap == fit.trace.gap_A + fit.trace.gap_B).all()
     assert fit.gap == fit.gap_A + fit.gap_B
+    free = solve(over=None, backend=backend.name, max_iter=2, tol=0.0)
+    assert (free.trace.gap == free.trace.gap_B).all()
+    assert free.gap == free.gap_B > 0
 
 
 def test_counts_are_those_of_the_last_iterate(backend):
@@ -589,6 +592,10 @@ def test_round_trip_through_a_file(tree, backend, tmp_path):
     for name, column in vars(fit.trace).items():
         assert (getattr(back.trace, name) == column).all(), name
     assert str(back) == str(fit)
+    there = xv.Result.load(tmp_path / "fit.npz", like=fit.theta)
+    for x, y in zip(trees.leaves((there.theta, there.w)), trees.leaves((fit.theta, fit.w)), strict=True):
+        assert (type(x), x.dtype, device(x)) == (type(y), y.dtype, device(y))
+        assert (host(x) == host(y)).all()
 
 
 def test_files_hold_no_pickle(tmp_path):
