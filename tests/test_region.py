@@ -8,7 +8,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
-from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, Simplex, norms
+from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, NuclearBall, Simplex, norms
 from xvarpro.sets.region import event, resolve
 from xvarpro.sets.regions import Regions
 
@@ -209,7 +209,6 @@ def test_an_error_of_the_gradient_moves_the_gap_by_at_most_the_width_of_the_set(
 
 # -- a batch of problems -----------------------------------------------------------------------------------------------
 
-LOOSE = xv.sets.NuclearBall(2.0, xv.sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5))
 TOGETHER = {
     "bounds, a simplex, free": {"s": Box(np.array([-np.inf, 0.0, -1.0]), 0.5), "net": [Simplex(6.0), None], "D": None},
     "columns, a capped simplex, a box": {
@@ -217,7 +216,11 @@ TOGETHER = {
         "net": [Box(-1.0, 1.0), Box(0.0, 2.0)],
         "D": Columns(L1Ball()),
     },
-    "matrices, two free balls": {"s": Free(radius=2.0), "net": [LOOSE, Free(radius=0.5)], "D": Box(-0.25, 0.25)},
+    "matrices, two free balls": {
+        "s": Free(radius=2.0),
+        "net": [xv.sets.NuclearBall(2.0), Free(radius=0.5)],
+        "D": Box(-0.25, 0.25),
+    },
 }
 BATCH = 5
 
@@ -253,6 +256,21 @@ def test_a_batch_of_problems_is_one_after_the_other(name):
         bounds = not dict(region.constrained).get(i, Box()).event_ndim
         size = np.abs(a).reshape(BATCH, -1)
         assert (even[i].reshape(BATCH, -1) == (size if bounds else size.max(axis=1, keepdims=True))).all()
+
+
+def test_what_an_oracle_hides_is_part_of_the_gap():
+    """Of one problem as slack; of a batch in the gap itself."""
+    C = NuclearBall(2.0, xv.sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5))
+    x, g = np.zeros((2, 12, 13)), rng(5).normal(size=(2, 12, 13))
+    region = resolve({"a": C, "b": C}, {"a": x[0], "b": x[1]})
+    one = region.blmo(tuple(x), tuple(g))
+    hidden = [float(C.certified(a)[1]) for a in g]
+    assert min(hidden) > 0
+    assert float(one.slack) == pytest.approx(sum(hidden), rel=1e-12)
+    found = Regions(region, tuple(x)).toward(np.zeros((1, 312)), g.reshape(1, 312))
+    assert found.gap_A[0] == pytest.approx(float(one.gap_A) + sum(hidden), rel=1e-12)
+    exact = 2.0 * sum(np.linalg.norm(a, 2) for a in g)
+    assert float(one.gap_A) < exact <= found.gap_A[0]
 
 
 @pytest.mark.parametrize("name", list(TOGETHER)[:2])
