@@ -225,7 +225,9 @@ class LevenbergMarquardt(Algorithm):
         better = brought >= 1e-4 * promised
         accepted = xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
         ratio = brought / positive_or_one(promised)
-        shrink = xp.where(better, xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, 0.1), 2), 0.1)
+        least = xp.full_like(ratio, 0.1)
+        shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, least), xp.full_like(ratio, 2.0))
+        shrink = xp.where(better, shrink, least)
         root = xp.sqrt(positive_or_one(model.scale))
         change = new.grad - old.grad
         by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
@@ -332,7 +334,7 @@ def _in_faces(
         Bd = _times(B, d)
         down, bend = -xp.vecdot(walk.slope, d), xp.vecdot(d, Bd)
         t = xp.where(bend > 0, down / positive_or_one(bend), 1)
-        t = xp.where(walk.going & (down > 0), xp.minimum(t, 1), 0)
+        t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), 0)
         by = t[:, None]
         gained = walk.decrease + t * (down - 0.5 * t * bend)
         return walk._replace(x=walk.x + by * d, slope=walk.slope + by * Bd, decrease=gained), d, down, bend

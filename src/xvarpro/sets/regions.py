@@ -101,7 +101,7 @@ class Regions(Struct):
                 inside = (way == 0) | (C.project(end) == end)
                 kept = xp.where(inside, 1, (C.project(end) - at) / or_one(way))
                 share = xp.minimum(share, xp.min(xp.reshape(kept, (x.shape[0], -1)), axis=1))
-        return xp.maximum(share, 0)
+        return xp.maximum(share, xp.zeros_like(share))
 
     def toward(self, x: Array, grad: Array) -> Direction:
         """Algorithm 2 for every problem, and the gaps that certify it."""

@@ -85,7 +85,7 @@ def or_one(size: Array) -> Array:
 def positive_part(x: Array) -> Array:
     """``max(x, 0)``, entry by entry."""
     xp = namespace_of(x)
-    return xp.maximum(x, 0)
+    return xp.maximum(x, xp.zeros_like(x))
 
 
 def excess(size: Array, radius: float) -> Array:
