@@ -13,6 +13,7 @@ import xvarpro as xv
 from xvarpro import sets
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
+from xvarpro.sets.lanczos import _by_cholesky
 from xvarpro.sets.transport import _flow
 
 from .support import host, inner, rng, send
@@ -196,6 +197,16 @@ def test_transport_reaches_the_least_cost(shape, backend):
             assert np.count_nonzero(v) <= m + n - 1
             assert inner(g / scale, v) == pytest.approx(plans(a, b, g / scale), abs=1e-8)
             assert 0 <= float(slack) <= 1e-9 * scale * a.sum() * np.abs(g / scale).max()
+
+
+@pytest.mark.parametrize(("step", "want"), [(0.25, 4.0), (0.75, 3.75), (1.0, 4.0), (3.0, 6.0), (9.0, 10.0)])
+def test_a_bound_of_the_eigenvalues_is_the_first_that_cholesky_accepts(step, want):
+    """Of ``lowest + step 4^k``, or the ceiling; a step of 0 begins at rounding."""
+    A = np.diag([1.0, 3.5, 2.0])
+    with xv.backends.get("numpy").scope("float64"):
+        found, least = (_by_cholesky(A, *map(np.asarray, (3.0, s, 10.0))) for s in (step, 0.0))
+    assert float(found) == want
+    assert 3.5 < float(least) <= 3.0 + 4 * 0.5
 
 
 def test_a_plan_is_exact_on_the_support_that_a_solver_found():

@@ -10,6 +10,7 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.driver.saddle import STEPS, curvature
 from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY, affordable, free_decrease, set_decrease
+from xvarpro.objective.gauss_newton import gauss_newton
 from xvarpro.objective.in_memory import InMemory
 from xvarpro.objective.least_squares import weighted
 from xvarpro.operators import Dense, Weighted
@@ -167,6 +168,21 @@ def test_what_a_free_block_promises_is_the_parabola_along_its_gradient():
     (g,) = down.gradient(down.point(theta))
     assert g @ down.H @ g < 0
     assert float(free_decrease(down, region, theta, (g,))) == np.inf
+
+
+def test_what_few_free_parameters_promise_is_the_gauss_newton_model():
+    """Also where the gradient of one of them is 0; one that a bound stops is held, and the others move without it."""
+    f, theta = objective(xv.separable(decays, ONE, data={"t": T}))
+    assert affordable(f, theta)
+    _, _, J = gauss_newton(f, theta)
+    H = J @ J.T
+    for g in (np.array([1.0, 0.5]), np.array([1.0, 0.0])):
+        found = float(free_decrease(f, resolve(None, theta[0]), theta, (g,)))
+        assert found == pytest.approx(0.5 * g @ np.linalg.solve(H, g), rel=1e-10)
+    half = Box(np.array([-np.inf, 2.0]), np.inf)
+    stopped = np.array([1.0, 0.5])  # up from a lower bound
+    found = float(free_decrease(f, resolve(half, theta[0]), theta, (stopped,)))
+    assert found == pytest.approx(0.5 / H[0, 0], rel=1e-10)
 
 
 @pytest.mark.parametrize(("size", "far"), [(3.0, 3.0), (1e-4, 1e-4), (0.0, 1.0)])

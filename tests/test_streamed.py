@@ -75,6 +75,8 @@ def bilevel(lower=None, upper=None, kept="", **keywords):
 lower_many, upper_many = pair(decays, T_L, MANY_L, lam=0.1), pair(decays, T_U, MANY_U, rows=4)
 lower_moving, upper_moving = pair(decays, T_L, moving, lam=0.1), pair(decays, T_U, moving, rows=4)
 
+COMPLEX = {"data": (1 + 0.5j) * T_L, "y": Y_L + 1j * MANY_L[:, 0], "lam": 0.1, "Omega": OMEGA + 0.5j * OMEGA[::-1]}
+
 # name -> ((in memory, in chunks), theta); the last chunk of each is shorter
 CASES = {
     "separable": (separable(), RATES),
@@ -118,6 +120,14 @@ def test_value_and_gradient_are_those_of_all_rows(backend, case):
     (whole, part), theta = CASES[case]
     value, gradient = xv.value_and_gradient(part, theta, backend=backend.name)
     want, want_gradient = xv.value_and_gradient(whole, theta, backend=backend.name)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("solver", [None, xv.lower.Cholesky()])
+def test_a_complex_level_in_chunks_is_that_of_all_rows(solver):
+    whole, part = separable(**COMPLEX, solver=solver)
+    (value, gradient), (want, want_gradient) = (xv.value_and_gradient(p, RATES) for p in (part, whole))
     assert error(value, want) <= 1e-12
     assert error(gradient, want_gradient) <= 1e-12
 

@@ -118,7 +118,7 @@ class ShortStep(StepRule):
         xp = namespace_of(L)
         fitted = (gap / positive_or_one(2 * decrease)) * (gap / positive_or_one(dd))
         least = self.shrink * L
-        known = (decrease > 0) & (dd > 0) & (fitted > least)
+        known = (decrease > 0) & (fitted > least)
         return xp.where(known, xp.minimum(fitted, L), least)
 
 
