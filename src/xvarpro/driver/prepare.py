@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -48,11 +48,11 @@ class Prepared:
     compressed: bool
     structure: ModelStructure
     tally: exchange.Tally
-    y_unit: float = 1.0  # power of two by which the targets of `problem` were multiplied
-    theta_units: tuple[float, ...] = ()  # powers of two by which the leaves of theta were multiplied
-    progress: bool | None = None
-    theta0: Tree = None  # before a solve: the start in NumPy's arrays, in the caller's units
-    fingerprints: Mapping[str, str] = field(default_factory=dict)  # and those of problem and theta0
+    y_unit: float  # power of two by which the targets of `problem` were multiplied
+    theta_units: tuple[float, ...]  # powers of two by which the leaves of theta were multiplied
+    progress: bool | None
+    theta0: Tree  # before a solve: the start in NumPy's arrays, in the caller's units
+    fingerprints: Mapping[str, str]  # and those of problem and theta0
 
     @property
     def assemble(self) -> Callable[..., Objective]:
