@@ -16,7 +16,7 @@ from xvarpro.conformance.checks.factorisations import without
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, held
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.errors import BackendNotInstalledError, ModelError
+from xvarpro.errors import BackendNotInstalledError, ModelError, UnsupportedError
 
 ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.0, 2.001, 9.0]])
 POINTS = {"erf": ENTIRE, "erfc": ENTIRE, "erfcx": np.append(ENTIRE, 400.0), "gammaln": np.logspace(-2, 2, 23)}
@@ -74,6 +74,10 @@ def special_functions(target: Target, name: str) -> Iterator[Measured]:
         found: Any = target.typed(computed(target.backend, name), held(POINTS[name]))
     except BackendNotInstalledError as error:
         raise Inapplicable(str(error)) from error
+    except UnsupportedError as error:
+        if hasattr(target.backend, "special"):
+            raise TypeError("a backend with a method `special` is not asked") from error
+        raise
     for what, x in (("integers", np.arange(3)), ("complex numbers", np.ones(2) + 0j)):
         with target.scope():
             try:
