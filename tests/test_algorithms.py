@@ -11,7 +11,7 @@ import pytest
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
-from xvarpro.algorithms.common import curvature
+from xvarpro.algorithms.common import curvature, feasible_search
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
@@ -352,6 +352,17 @@ def test_a_polish_waits_until_the_face_has_settled():
         first, alone = (list(states(a, f, region, theta, 5)) for a in (algorithm, algorithm.first_order))
         for a, b in zip(first, alone, strict=True):
             assert vector(a.theta).tolist() == vector(b.theta).tolist(), name
+
+
+@pytest.mark.parametrize(("slope", "taken"), [(-1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (np.nan, 0.0)])
+def test_a_search_goes_down_alone(slope, taken):
+    """A constant objective on a slope of nothing: what is not known to descend is no step."""
+    f, x = Quadratic(np.zeros((2, 2)), np.array([1.0, 0.0])), np.zeros(2)
+    d = (np.array([1.0, 0.0]),)
+    with f.backend.scope("float64"):
+        numbers = map(np.asarray, (slope, 0.0, 0.0))
+        alpha, point, n = feasible_search(f, (x,), d, *numbers, 1e-4, 40)
+    assert (float(alpha), float(point.value), int(n)) == (taken, -taken, 1)
 
 
 def bfgs(S, Y, first):

@@ -11,6 +11,8 @@ import pytest
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.core.status import Status
+from xvarpro.driver import run
+from xvarpro.driver.saddle import Curvature
 from xvarpro.sets import Box, L2Ball, Simplex
 
 from .support import SIGNAL, Quarter, T, decay_problem, decays, host, rng
@@ -338,3 +340,33 @@ def test_the_page_on_stopping_names_every_status():
     page = (Path(__file__).parents[1] / "docs" / "stopping.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([A-Z_]+)`", page.partition("## ")[0]))
     assert named == {status.name for status in Status if status is not Status.RUNNING}
+
+
+def test_curvature_is_looked_at_where_a_few_gradients_show_all_of_it(monkeypatch):
+    """Not of many parameters, of rows in chunks or of a lower level that is solved by iteration."""
+    looked = []
+
+    def watched(probe, scale, eps):
+        looked.append(scale.size)
+        return Curvature([], 0.0, 0.0)
+
+    monkeypatch.setattr(run, "curvature", watched)
+    t = np.linspace(0.0, 2.0, 90)
+    y = np.exp(-np.outer(t, [1.0, 4.0])) @ np.ones(2)
+
+    def two(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(t, axis=1) * theta[:2])
+
+    few, many = np.array([0.5, 6.0]), np.concatenate([[0.5, 6.0], np.zeros(80)])
+    rows = xv.RowChunks.cut(t, y, 40)
+    spectral = {"algorithm": xv.algorithms.SpectralProjectedGradient(), "tol": 1e-6, "max_iter": 300}
+    for problem, theta0 in (
+        (xv.separable(two, y, data=t), many),
+        (xv.separable(two, rows), few),
+        (xv.separable(two, y, data=t, solver=xv.lower.LSMR()), few),
+    ):
+        assert xv.solve(problem, theta0, **spectral).success
+        assert looked == []
+    assert xv.solve(xv.separable(two, y, data=t), few, **spectral).success
+    assert looked == [2]
