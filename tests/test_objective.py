@@ -65,6 +65,20 @@ def test_scale_shape_and_rounding_are_those_of_the_upper_target(kind):
     assert float(f.rounding(np.asarray(-4.0))) == pytest.approx(4 * EPS * (4 + 2 * 3), rel=1e-14)
 
 
+def test_the_scale_of_rows_in_chunks_is_that_of_its_theta():
+    """It is read off the latest point where that is at the same theta."""
+    rows = xv.RowChunks.cut({"t": T}, moving, 5)
+    f, theta = objective(xv.separable(decays, rows, lam=0.1))
+    for rate in (0.7, 2.1):
+        here = (np.array([rate, 2.0]),)
+        want = 0.5 * np.sum(np.sin(rate * T) ** 2)
+        assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
+        f.point(theta)
+        assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
+        f.point(here)
+        assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
+
+
 def test_shape_of_a_target_that_is_a_function_needs_a_prepared_problem():
     f, _ = objective(KINDS["a function"][0])
     with pytest.raises(ProblemError, match="target_shape needs a prepared problem"):
