@@ -18,8 +18,10 @@ from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
 from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.backends.testing import Fixture, SuiteHooks
-from xvarpro.core.namespace import adjoint
+from xvarpro.core.namespace import adjoint, adopt
 from xvarpro.errors import BackendNotInstalledError
+
+adopt(ndarray, xp, "cpu")
 
 
 class NumPyBackend(SuiteHooks, TapedBackend):

@@ -23,11 +23,13 @@ from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, impure
 from xvarpro.backends.special import derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
+from xvarpro.core.namespace import adopt
 from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
 _KINDS = ("cpu", "cuda")  # of devices
 _started = os.getpid()
+adopt(Tensor, xp, None)
 
 
 class TorchBackend(SuiteHooks, EagerBackend):

@@ -91,8 +91,8 @@ def as_like(parameter: Array | complex, like: Array) -> Array:
 
     A real one stays real, a complex one complex.
     """
-    xp, owner, backend = namespace_of(like), backends.of(parameter), backends.owner(like)
-    if owner is not None and owner is not backend:
+    xp, owner = namespace_of(like), backends.of(parameter)
+    if owner is not None and owner is not backends.owner(like):
         parameter = backends.to_numpy(parameter)
     dtype = real_dtype(like)
     if isinstance(parameter, complex) or (owner is not None and is_complex(parameter)):
