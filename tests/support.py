@@ -46,7 +46,7 @@ def host_tree(tree):
 
 
 def send(backend, x, dtype=None):
-    """A NumPy array on `backend`, in its own dtype unless told otherwise; on the second device of array-api-strict.
+    """A NumPy array on `backend`, in its own dtype or `dtype`; on the second device of array-api-strict.
 
     What is made on the default device there meets an error in the next operation.
     """

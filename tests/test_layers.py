@@ -256,6 +256,21 @@ def test_a_flax_model_holds_it(layer):
     assert np.abs(want).max() > 1e-3
 
 
+def test_jax_sees_numbers_outside_of_a_model_that_change():
+    outside = {"rate": 1.0}
+    t = np.linspace(0.0, 1.0, 20)
+    problem = xv.separable(
+        lambda theta, data: xv.array_namespace(theta).exp(-outside["rate"] * data["t"][:, None] * theta),
+        lambda theta, data: data["y"],
+    )
+    method = xv.algorithms.SpectralProjectedGradient()
+    made = xv.layers.jax.solve(problem, np.array([2.0]), algorithm=method, tol=1e-7)
+    for rate in (1.0, 2.0, 1.0):
+        outside["rate"] = rate
+        theta = made({"t": t, "y": np.exp(-3.0 * t)}).theta
+        assert float(theta[0]) == pytest.approx(3.0 / rate, rel=1e-5)
+
+
 def test_jax_says_where_there_is_no_gradient(monkeypatch):
     """Inside of a compiled function the warning comes from a callback."""
     said = []

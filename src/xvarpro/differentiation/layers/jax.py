@@ -89,13 +89,14 @@ def solve(
         arrays, held = trees.partition(data)
         arrays = tuple(_strong(exchange.move(x, own)) for x in arrays)
         _check(held.fill(arrays), kind, own)
-        key = held, tuple((x.shape, x.dtype) for x in arrays)
+        with jax.ensure_compile_time_eval():
+            # zeros in place of traced data: preparation checks values. Numbers outside of the model may have changed
+            blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
+            prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
+        key = held, tuple((x.shape, x.dtype) for x in arrays), prepared.structure.program
         if key not in built:
+            objective: Any = prepared.assemble(prepared.problem)
             with jax.ensure_compile_time_eval():
-                # zeros in place of traced data: preparation checks values
-                blank = held.fill(np.zeros(x.shape, x.dtype) for x in arrays)
-                prepared = implicit.ready(replace(problem, data=blank), initial, over=over)
-                objective: Any = prepared.assemble(prepared.problem)
                 own.program(objective.outputs, prepared.theta)
             inner = own.embedded()
             method = chosen(prepared, algorithm)
