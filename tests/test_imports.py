@@ -41,7 +41,7 @@ LAYERS = [
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("interface", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "testing"),
+    ("plugin", "columns", "factorisations", "forks", "selection", "testing"),
     ("registry",),
     ("",),
     ("exchange", "eager", "special"),

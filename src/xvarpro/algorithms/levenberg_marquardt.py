@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol, final
 from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
+from xvarpro.backends.selection import select
 from xvarpro.core import checks, small
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import raveled, select, unraveled
+from xvarpro.core.trees import raveled, unraveled
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.objective.interface import Objective
@@ -178,13 +179,13 @@ class LevenbergMarquardt(Algorithm):
         local, step = f.local(trial), trial - point.theta
         gap_A, gap_B, decrease = self._certificate(f, trial, local)
         level = xp.abs(local.value - point.local.value) <= noise
-        accepted, model = self._updated(point, local, step, promised, level, decrease < point.decrease)
+        accepted, model = self._updated(f.backend, point, local, step, promised, level, decrease < point.decrease)
         accepted = accepted & xp.isfinite(gap_A + gap_B)
         found = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
-        after = select(accepted, found, point._replace(model=model, rejected=point.rejected + 1))
+        after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         return after, accepted, ~accepted & (still | (after.rejected > REJECTIONS))
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
@@ -206,14 +207,14 @@ class LevenbergMarquardt(Algorithm):
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = positive_or_one(largest)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = select(model.quasi, model.Q, point.local.curvature)
+        B = select(f.backend, model.quasi, model.Q, point.local.curvature)
         trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         return trial, decrease + 0.5 * _dots(step, added * step)
 
     def _updated(
-        self, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
+        self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
     ) -> tuple[Array, Model]:
         """Which trials are accepted, (b,), and the models after that.
 
@@ -233,7 +234,7 @@ class LevenbergMarquardt(Algorithm):
         by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
         quasi = _dots(by_secant, by_secant) < SWITCH * _dots(by_gauss, by_gauss)
         after = Model(
-            _bfgs(select(quasi, model.Q, new.curvature), step, change, root),
+            _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
@@ -245,7 +246,7 @@ class LevenbergMarquardt(Algorithm):
             damping=xp.where(model.quasi, 1, model.growth) * model.damping,
             growth=xp.where(model.quasi, model.growth, 4 * model.growth),
         )
-        return accepted, select(accepted, after, refused)
+        return accepted, select(backend, accepted, after, refused)
 
 
 def _reported(iterate: Iterate, point: Point) -> Iterate:
@@ -265,7 +266,7 @@ def _diagonal(x: Array) -> Array:
     return x[:, :, None] * _eye(x)
 
 
-def _bfgs(B: Array, s: Array, y: Array, root: Array) -> Array:
+def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
     """The BFGS update of `B`, as it is where the pair has no curvature; entries of s are measured by 1 / `root`."""
     xp = namespace_of(B)
     Bs = _times(B, s)
@@ -275,7 +276,7 @@ def _bfgs(B: Array, s: Array, y: Array, root: Array) -> Array:
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
     safe = [xp.where(good, x, 1) for x in (sy, sBs)]
     change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
-    return select(good, B + change, B)
+    return select(backend, good, B + change, B)
 
 
 class _Walk(NamedTuple):
@@ -300,9 +301,11 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     if not regions.region.constrained:
         return newton
     met = xp.any(regions.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
-    return backend.when(
-        xp.any(met), lambda newton: select(met, _in_faces(backend, regions, theta, grad, B, met), newton), newton
-    )
+
+    def bounded(newton: tuple[Array, Array]) -> tuple[Array, Array]:
+        return select(backend, met, _in_faces(backend, regions, theta, grad, B, met), newton)
+
+    return backend.when(xp.any(met), bounded, newton)
 
 
 def _in_faces(
@@ -330,7 +333,7 @@ def _in_faces(
             within = _times(P, d)
             out = d - within
             rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * _dots(walk.x, D * walk.x)
-            d = select(_dots(out, D * out) <= rounding, within, d)
+            d = select(backend, _dots(out, D * out) <= rounding, within, d)
         Bd = _times(B, d)
         down, bend = -_dots(walk.slope, d), _dots(d, Bd)
         t = xp.where(bend > 0, down / positive_or_one(bend), 1)
@@ -353,7 +356,7 @@ def _in_faces(
             cut = (share < 1) & (walk.decrease > before)
         target = regions.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
-        target = select(cut, walk.x, target)
+        target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(d, D * d) / positive_or_one(bend), walk.length)
         going = walk.going & (cut | (down > enough * after.decrease))

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, final
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.frank_wolfe import FrankWolfe
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
+from xvarpro.backends import Backend
+from xvarpro.backends.selection import select
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import inner, select
+from xvarpro.core.trees import inner
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region, event
@@ -189,9 +191,9 @@ class Reseeded(Algorithm):
 
         def again(trial: Trial) -> Trial:
             Z = self._columns(seeds * xp.astype(rank < trial.q, D.dtype))
-            there, lmos = _placed(region, theta, at, Z, length, trial.q / (live + trial.q))
+            there, lmos = _placed(f.backend, region, theta, at, Z, length, trial.q / (live + trial.q))
             value = f.point(there).value
-            value, there = select(value < trial.value, (value, there), (trial.value, trial.theta))
+            value, there = select(f.backend, value < trial.value, (value, there), (trial.value, trial.theta))
             return Trial(xp.floor(trial.q / 2), value, there, add(trial.counts, values=1, lmos=lmos))
 
         q = xp.minimum(xp.sum(dead), xp.full_like(live, most))
@@ -200,7 +202,9 @@ class Reseeded(Algorithm):
         return f.backend.while_loop(lambda trial: trial.q >= 1, again, first)
 
 
-def _placed(region: Region, theta: Leaves, at: int, Z: Array, length: Array, share: Array) -> tuple[Leaves, Array]:
+def _placed(
+    backend: Backend, region: Region, theta: Leaves, at: int, Z: Array, length: Array, share: Array
+) -> tuple[Leaves, Array]:
     """Theta with the seeds Z in it, feasible, and the calls of the LMO."""
     xp = namespace_of(Z)
     allowed = xp.maximum(region.violation(theta), xp.full_like(share, 16 * xp.finfo(Z.dtype).eps))
@@ -216,9 +220,9 @@ def _placed(region: Region, theta: Leaves, at: int, Z: Array, length: Array, sha
     size = C.diameter(event(C, Z))
     multiple = (size / (1 + region.violation(put(size * Z)))) * Z
     vertex = theta[at] + region.blmo(theta, put(-Z)).d[at]
-    found = select(region.violation(put(multiple)) <= allowed, multiple, vertex)
+    found = select(backend, region.violation(put(multiple)) <= allowed, multiple, vertex)
     room = (region.violation(added) <= allowed) & (length > 0)
-    there = select(room, added, put(theta[at] + share * (found - theta[at])))
+    there = select(backend, room, added, put(theta[at] + share * (found - theta[at])))
     return there, xp.ones_like(share)
 
 

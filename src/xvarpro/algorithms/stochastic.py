@@ -14,10 +14,11 @@ import numpy as np
 
 from xvarpro.algorithms.common import add, at, certified, start
 from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.backends.selection import select
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
-from xvarpro.core.trees import axpy, select, sub
+from xvarpro.core.trees import axpy, sub
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Region
@@ -256,5 +257,5 @@ class StochasticFrankWolfe(Algorithm):
         # written so that NaN is reported, not passed over
         better = ~(point.value > iterate.value)
         found = at(iterate, point, direction, 1, 1)
-        best = select(better, found, iterate._replace(counts=found.counts))
+        best = select(f.backend, better, found, iterate._replace(counts=found.counts))
         return best, self.estimator.anchor(theta, grad, memory)

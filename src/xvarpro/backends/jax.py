@@ -73,7 +73,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
         return np.asarray(x)
 
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
-        return [float(x) for x in jax.device_get(list(scalars))]
+        for x in scalars:
+            x.copy_to_host_async()  # all at once; `jax.device_get` would do the same, and look for nested trees
+        return [float(np.asarray(x)) for x in scalars]
 
     def devices(self) -> dict[str, Any]:
         found = [*jax.devices(), *(jax.devices("cpu") if jax.default_backend() != "cpu" else [])]

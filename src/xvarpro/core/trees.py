@@ -265,20 +265,6 @@ def map_leaves(fun: Callable[..., Any], *trees: Any) -> Any:
     return optree.tree_map(fun, *trees, namespace=NAMESPACE)
 
 
-def select(condition: Array, a: Any, b: Any) -> Any:
-    """``a`` where `condition` holds, else ``b``, in every array of two nested tuples of one structure.
-
-    `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
-    """
-
-    def where(x: Array, y: Array) -> Array:
-        xp = _namespace.namespace_of(x)
-        ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
-        return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
-
-    return map_leaves(where, a, b)
-
-
 def rounding(value: Array) -> Array:
     """What two computed objectives near `value` may differ by without meaning anything."""
     xp = _namespace.namespace_of(value)

@@ -11,6 +11,7 @@ from xvarpro.algorithms.common import at, certified
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Single
 from xvarpro.backends import Backend
+from xvarpro.backends.selection import select
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.status import Status
@@ -186,7 +187,7 @@ class Program:
         code = xp.where(code == Status.RUNNING.code, Status.MAX_ITER.code, code)
         if state.best:
             behind = state.ahead(floor)
-            last = trees.select(behind, state.best, last)
+            last = select(backend, behind, state.best, last)
             stalled = behind & (code == Status.CONVERGED.code)
             code = xp.where(stalled, Status.STALLED.code, code)
         w = f.with_lower_tolerance(0.0).solve_lower(last.theta)
@@ -273,20 +274,20 @@ def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) ->
     """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
     xp = namespace_of(it.value)
-    small = negligible_gap(it.value, tol, floor)
     least = negligible_decrease(it.value, tol, floor)
+    code = it.status
     if isinstance(it.decrease, tuple):
-        done = (it.gap_A + it.slack <= small) & (it.bend * _followed(it, algorithm) ** 2 <= least)
+        small = it.gap_A + it.slack <= negligible_gap(it.value, tol, floor)
+        done = small & (it.bend * _followed(it, algorithm) ** 2 <= least)
     else:
         done = it.decrease <= least
-    code = xp.where(done, Status.CONVERGED.code, it.status)
-    if not isinstance(it.decrease, tuple):
         flat = (code == Status.NO_DESCENT.code) & (it.decrease <= noise(it.value, floor))
         code = xp.where(flat, Status.ROUNDING.code, code)
+    code = xp.where(done, Status.CONVERGED.code, code)
     if isinstance(it.lower, LowerError):
-        code, error = _inexact_status(it, it.lower, code, small)
+        code, error = _inexact_status(it, it.lower, code, negligible_gap(it.value, tol, floor))
         it = it._replace(lower=error)
-    finite = xp.isfinite(it.value) & xp.isfinite(it.gap_A) & xp.isfinite(it.gap_B)
+    finite = xp.isfinite(it.value + it.gap_A + it.gap_B)
     code = xp.where(finite, code, Status.NON_FINITE.code)
     return state._replace(iterate=it._replace(status=code))
 
