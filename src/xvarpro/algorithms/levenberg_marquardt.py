@@ -190,7 +190,7 @@ class LevenbergMarquardt(Algorithm):
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
-        direction = f.regions.toward(x, local.grad)
+        gap_A, gap_B = f.regions.gaps(x, local.grad)
         xp = namespace_of(x)
         diagonal = xp.linalg.diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
@@ -198,7 +198,7 @@ class LevenbergMarquardt(Algorithm):
         _, decrease = minimise_model(f.backend, f.regions, x, local.grad, local.curvature + _diagonal(least))
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
-        return direction.gap_A, direction.gap_B, decrease
+        return gap_A, gap_B, decrease
 
     def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""

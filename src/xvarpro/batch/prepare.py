@@ -315,7 +315,7 @@ def _check_independence(prepared: Prepared) -> None:
         return
     regions = prepared.regions
     probe = xp.broadcast_to(xp.sin(1 + xp.arange(x.shape[1], dtype=x.dtype, device=device_of(x))), x.shape)
-    ways = [regions.toward(x, sign * probe).d for sign in (1.0, -1.0)]
+    ways = [regions.nearest(x - sign * probe, sign * probe) - x for sign in (1.0, -1.0)]
     odd = backend.asarray(np.arange(b) % 2 == 1, device=device_of(x))[:, None]
     together = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
     alone = _host(prepared, x[::2, :], slice(0, b, 2))

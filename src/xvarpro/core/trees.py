@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -68,7 +69,13 @@ def unflatten(treedef: Any, leaves: Iterable[Any]) -> Tree:
 
 def paths(tree: Tree, root: str = "theta") -> list[str]:
     """How a user would write each leaf: ``theta['s']``, ``theta[0]``."""
-    return [a.codify(root) for a in optree.tree_accessors(tree, namespace=NAMESPACE)]
+    treedef = optree.tree_structure(tree, namespace=NAMESPACE)
+    return list((_paths if _hashes(treedef) else _paths.__wrapped__)(treedef, root))
+
+
+@lru_cache
+def _paths(treedef: Any, root: str) -> tuple[str, ...]:
+    return tuple(place.codify(root) for place in treedef.accessors())
 
 
 def named(tree: Tree, root: str = "theta", lists: bool = False) -> tuple[list[Any], list[str], Any]:
@@ -151,15 +158,20 @@ def partition(obj: Any) -> tuple[Leaves, Skeleton]:
 def with_numbers(obj: Any, make: Callable[[float], Array]) -> Any:
     """`obj` with the positive numbers that classes count among their `Struct.numbers` made arrays."""
     found, treedef = optree.tree_flatten(obj, none_is_leaf=True, namespace=NAMESPACE)
-    places = optree.tree_accessors(obj, none_is_leaf=True, namespace=NAMESPACE)
+    pairs = zip(found, _counted(treedef), strict=True)
+    new = [make(x) if counted and isinstance(x, int | float) and x > 0 else x for x, counted in pairs]
+    return optree.tree_unflatten(treedef, new)
+
+
+@lru_cache
+def _counted(treedef: Any) -> tuple[bool, ...]:
+    """Whether each leaf is among the `Struct.numbers` of its class."""
 
     def counted(place: Any) -> bool:
         names = [getattr(step.type, "numbers", ()) for step in place]
         return bool(names) and None not in names and place[-1].entry in names[-1]
 
-    pairs = zip(found, places, strict=True)
-    new = [make(x) if isinstance(x, int | float) and x > 0 and counted(place) else x for x, place in pairs]
-    return optree.tree_unflatten(treedef, new)
+    return tuple(map(counted, treedef.accessors()))
 
 
 def _hashes(x: Any) -> bool:

@@ -101,7 +101,7 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
 def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
     if isinstance(M, Circulant | CirculantPerColumn | StackedCirculant):
         return FourierDivision() if Omega is None or as_circulant(Omega, M) is not None else None
-    if Omega is not None:
+    if Omega is not None or isinstance(M, Dense):
         return None
     ridged = System(M, lam, None).ridged
     if isinstance(M, BlockDiagonal) and M.explicit:

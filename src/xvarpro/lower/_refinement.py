@@ -148,12 +148,10 @@ def affordable(R: Array, m: int, b: Array) -> bool:
 def _steps(R: Array) -> Array:
     """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
     xp = namespace_of(R)
-    share = pivots(R)
-    large, small = xp.max(share), xp.min(share)
-    one, zero = xp.ones_like(large), xp.zeros_like(large)
-    eps = xp.finfo(R.dtype).eps
-    worse = xp.where(large * eps**0.5 > small, one + 1, zero)
-    return xp.where(large > (HARD if eps < 1e-12 else HARD_SINGLE) * small, one, zero) + worse
+    share, eps = pivots(R), xp.finfo(R.dtype).eps
+    condition = xp.max(share) / xp.min(share)
+    one = xp.astype(condition > (HARD if eps < 1e-12 else HARD_SINGLE), xp.int32)
+    return one + 2 * xp.astype(condition > eps**-0.5, xp.int32)
 
 
 def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets, a: Array, b: Array) -> Pair:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
@@ -12,14 +12,6 @@ from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
 from xvarpro.sets.vectors import largest, or_one
-
-
-class Direction(NamedTuple):
-    """``d = BLMO(theta, grad) - theta`` of every problem, (b, p), and the parts of its gap, (b,)."""
-
-    d: Array
-    gap_A: Array
-    gap_B: Array
 
 
 @final
@@ -103,30 +95,23 @@ class Regions(Struct):
                 share = xp.minimum(share, xp.min(xp.reshape(kept, (x.shape[0], -1)), axis=1))
         return xp.maximum(share, xp.zeros_like(share))
 
-    def toward(self, x: Array, grad: Array) -> Direction:
-        """Algorithm 2 for every problem, and the gaps that certify it."""
+    def gaps(self, x: Array, grad: Array) -> tuple[Array, Array]:
+        """Both parts of the gap of Algorithm 2 for every problem, (b,)."""
         xp = namespace_of(x)
-        leaves, g = list(self.split(x)), self.split(grad)
+        leaves, g = self.split(x), self.split(grad)
         gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
         for i, C in self.region.constrained:
             if not C.bounded:
                 way, rest = C.ahead(g[i], leaves[i])
-                length = xp.sqrt(_each(rest * rest))
-                leaves[i] = way - rest / self._spread(or_one(length), i)
-                gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + length
+                gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + xp.sqrt(_each(rest * rest))
                 continue
             v, hidden = C.certified(self._event(C, g[i], i))
-            leaves[i] = xp.reshape(v, leaves[i].shape) - leaves[i]
-            gap_A = gap_A - _each(g[i] * leaves[i])
+            gap_A = gap_A - _each(g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
             if hidden is not None:
                 gap_A = gap_A + _each(hidden)
         for group, ball in self.region.free:
-            length = xp.sqrt(sum((_each(g[i] * g[i]) for i in group), start=xp.zeros_like(gap_B)))
-            gap_B = gap_B + ball.radius * length
-            scale = ball.radius / or_one(length)
-            for i in group:
-                leaves[i] = -self._spread(scale, i) * g[i]
-        return Direction(self.join(tuple(leaves)), gap_A, gap_B)
+            gap_B = gap_B + ball.radius * xp.sqrt(trees.sum_(_each(g[i] * g[i]) for i in group))
+        return gap_A, gap_B
 
     def violation(self, x: Array) -> Array:
         """Largest relative violation of any set by any problem, 0-d."""
