@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import jax
 import numpy as np
@@ -98,6 +99,23 @@ def all_of(backend):
         for setting in SETTINGS[backend].values():
             stack.enter_context(setting())
         yield
+
+
+@pytest.mark.parametrize("kept", ["ieee", "tf32"])
+def test_short_products_that_a_program_switches_on_are_off_in_a_solve(kept, monkeypatch):
+    """By the switch of PyTorch 2.9, after which the older one cannot be read."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    products, seen = torch.backends.cuda.matmul, []
+    use = partial(setattr, products, "fp32_precision")
+
+    def model(theta, data):
+        seen.append(products.fp32_precision)
+        return M(theta, data)
+
+    with switched(partial(use, kept), partial(use, products.fp32_precision)):
+        solved(model=model, backend="torch")
+        assert products.fp32_precision == kept
+    assert set(seen) == {"ieee"}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -113,7 +113,7 @@ class TorchBackend(SuiteHooks, EagerBackend):
             "grad mode": torch.is_grad_enabled(),
             "inference mode": torch.is_inference_mode_enabled(),
             "autocast": [torch.is_autocast_enabled(kind) for kind in _KINDS],
-            "float32 matmul precision": torch.get_float32_matmul_precision(),
+            "float32 matmul precision": _product_precision(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "threads": torch.get_num_threads(),
             "random": hash(torch.get_rng_state().numpy().tobytes()),
@@ -369,12 +369,21 @@ _algorithms = Switch(
     lambda: torch.set_deterministic_debug_mode("error"),
     torch.set_deterministic_debug_mode,
 )
-# no TF32 in CUDA matrix products
-_full_precision = Switch(
-    torch.get_float32_matmul_precision,
-    lambda: torch.set_float32_matmul_precision("highest"),
-    torch.set_float32_matmul_precision,
-)
+# no TF32 in CUDA matrix products; once a program sets the switch of PyTorch 2.9, the older one cannot be read
+if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+    _product_precision = partial(getattr, torch.backends.cuda.matmul, "fp32_precision")
+    _full_precision = Switch(
+        _product_precision,
+        partial(setattr, torch.backends.cuda.matmul, "fp32_precision", "ieee"),
+        partial(setattr, torch.backends.cuda.matmul, "fp32_precision"),
+    )
+else:
+    _product_precision = torch.get_float32_matmul_precision
+    _full_precision = Switch(
+        _product_precision,
+        partial(torch.set_float32_matmul_precision, "highest"),
+        torch.set_float32_matmul_precision,
+    )
 
 
 @contextmanager
