@@ -7,7 +7,6 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.driver.prepare import prepare
-from xvarpro.driver.saddle import STEPS, curvature
 from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY, affordable, free_decrease, set_decrease
 from xvarpro.objective.gauss_newton import gauss_newton
@@ -126,38 +125,6 @@ def test_a_design_that_is_an_array_stays_one_under_weights_of_rows():
             assert M.matvec(np.ones((2, 5)))[:, j] == pytest.approx(np.sqrt(column) * A.sum(axis=1), rel=1e-14)
     each = weighted(Dense(rng(5).normal(size=(5, 9, 2))), np.sqrt(rows))
     assert type(each) is Weighted
-
-
-# -- the least curvature -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 4, STEPS])
-def test_the_curvature_of_a_quadratic_is_known_from_its_gradients(size):
-    """In units of each entry: what is left, the slope, and where it bends down the steps that follow it."""
-    draw = rng(size)
-    A, g, scale = draw.normal(size=(size, size)), draw.normal(size=size), draw.uniform(0.5, 2.0, size)
-    H = A @ A.T + np.eye(size)
-    found = curvature(lambda s: g + H @ s, scale, EPS)
-    assert found.steps == []
-    assert found.slope == pytest.approx(np.linalg.norm(scale * g), rel=1e-12)
-    assert found.left == pytest.approx(0.5 * g @ np.linalg.solve(H, g), rel=1e-8)
-    vectors = np.linalg.eigh(-H * np.outer(scale, scale))[1]
-    found = curvature(lambda s: g - H @ s, scale, EPS)
-    assert found.left == np.inf
-    down = scale * vectors[:, 0]
-    want = [sign * 0.25**j * 0.5 for j in range(5) for sign in (1, -1)]
-    assert [d @ down / (down @ down) for d in found.steps] in (
-        pytest.approx(want, rel=1e-8),
-        pytest.approx([-x for x in want], rel=1e-8),
-    )
-
-
-def test_a_curvature_that_is_not_known_whole_promises_nothing():
-    n = STEPS + 1
-    H, g = np.diag(np.linspace(1.0, 2.0, n)), np.ones(n)
-    assert curvature(lambda s: g + H @ s, np.ones(n), EPS)[::2] == ([], np.inf)
-    assert curvature(lambda s: np.array([1.0 + s[0], 1.0]), np.ones(2), EPS)[::2] == ([], np.inf)
-    assert curvature(lambda s: g + np.nan * s, np.ones(n), EPS) == ([], np.inf, np.inf)
 
 
 # -- parabolas ---------------------------------------------------------------------------------------------------------

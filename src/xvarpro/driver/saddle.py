@@ -43,16 +43,16 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
         v = v / np.linalg.norm(v)
         basis = np.vstack([basis, v])
         rows.append(scale * (probe(h * scale * v) - start) / h)
+        if not np.isfinite(rows[-1]).all():
+            return Curvature([], np.inf, np.inf)
         # once is enough: what is left is longer than h, and its part along the basis is rounding, eps / h of it
         v = rows[-1] - basis.T @ (basis @ rows[-1])
         if not np.linalg.norm(v) > h * np.linalg.norm(rows):
             break
     H = basis @ np.transpose(rows)
-    if not np.isfinite(H).all():
-        return Curvature([], np.inf, np.inf)
     slope = float(np.linalg.norm(scale * start))
     bends, vectors = np.linalg.eigh(0.5 * (H + H.T))
-    noise = h * np.abs(bends).max()
+    noise = h * bends[-1]  # where the largest in size is below 0 it is far below any noise
     if bends[0] < -noise:
         down = scale * (vectors[:, 0] @ basis)
         return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], slope, np.inf)
