@@ -1,0 +1,337 @@
+"""What a solve looks at where its method has ended: known objectives, and methods that say what they are told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.algorithms.common import arrived, start
+from xvarpro.algorithms.interface import Iterate
+from xvarpro.core.status import Status
+from xvarpro.driver import run
+from xvarpro.sets import Box
+
+EPS = np.finfo(np.float64).eps
+NEAR = 1e-7  # relative, on either side of a threshold
+
+
+class State(NamedTuple):
+    iterate: Iterate
+
+
+@dataclass(frozen=True)
+class Told(xv.algorithms.Algorithm):
+    """Goes by `step` in every iteration; what a model promises after the first one, and its matrix, are given."""
+
+    step: Any = 0.0
+    decrease: Any = 1e3  # None for a method without a model
+    slack: float = 0.0
+    matrix: Any = None
+    status: Status = Status.NO_DESCENT
+    monotone: bool = True
+
+    def init(self, f, region, theta):
+        iterate, *_ = start(f, region, theta)
+        return State(iterate if self.decrease is None else iterate._replace(decrease=0 * iterate.value + 1e3))
+
+    def advance(self, f, region, state):
+        it = state.iterate
+        it, *_ = arrived(f, region, it, f.point(tuple(x + self.step for x in it.theta)), 1)
+        if self.decrease is not None:
+            it = it._replace(decrease=0 * it.value + self.decrease)
+        return State(it._replace(slack=it.slack + self.slack, status=0 * it.status + self.status.code))
+
+    def gauss_newton(self, state):
+        return self.matrix
+
+
+def solved(R, theta0, method=None, over=None, y=1.0, **options):
+    """``f(theta) = y^2 + R(theta)``: the residual of a constant to a target without a mean is the target."""
+
+    def ones(theta, data):
+        return 0 * xv.array_namespace(theta).reshape(theta[:1], (1, 1)) + data
+
+    dtype = options.get("dtype", "float64")
+    problem = xv.separable(ones, y * np.array([1.0, -1.0], dtype=dtype), data=np.ones((2, 1), dtype=dtype), R=R, mu=2.0)
+    return xv.solve(problem, np.asarray(theta0, dtype=dtype), over, algorithm=method or Told(), **options)
+
+
+def bowl(value, bends, away):
+    """A quadratic function with its minimum at (1, 1, ...) and `value` where it is asked: a start, and less ``1``."""
+    bends, theta0 = np.atleast_1d(bends), 1.0 + np.atleast_1d(away)
+
+    def R(theta):
+        xp = xv.array_namespace(theta)
+        H, d = (np.asarray(x, dtype=theta.dtype) for x in (bends, theta0 - 1.0))
+        return value - 1.0 + 0.5 * xp.sum(H * ((theta - 1.0) ** 2 - d**2))
+
+    return R, theta0
+
+
+# -- an end without descent, at a minimum ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 3.0, -0.25])
+def test_what_is_left_within_the_tolerance_is_convergence(value):
+    """``tol^2 |f|``, as for every method, whatever its own model promises."""
+    tol, bend = 1e-2, 0.25 * abs(value)
+    away = np.sqrt(2 * tol**2 * abs(value) / bend)
+    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+        assert solved(*bowl(value, bend, factor * away), tol=tol).status is status
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 3.0, -0.25])
+def test_descent_has_come_to_its_end_where_the_slope_is_below_the_tolerance(value):
+    """It is measured by the size of theta, which is 1 and the distance."""
+    tol, bend = 1e-2, 4.0 * abs(value)
+    away = 0.5 * (np.sqrt(1 + 4 * tol * abs(value) / bend) - 1)
+    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+        assert solved(*bowl(value, bend, factor * away), tol=tol).status is status
+
+
+def test_what_is_left_within_rounding_is_rounding():
+    slope = np.sqrt(EPS)
+    for tol, bend, factor, status in (
+        (0.0, 0.25, 1 - 1e-6, Status.ROUNDING),
+        (0.0, 0.25, 1 + 1e-6, Status.NO_DESCENT),
+        (1e-7, 0.25, 1 + 1e-6, Status.CONVERGED),
+        (0.0, 0.01, 0.9, Status.NO_DESCENT),
+    ):
+        assert solved(*bowl(1.0, bend, factor * slope / bend), tol=tol).status is status
+
+
+def test_what_is_left_is_nothing_to_a_gap_that_is_open():
+    tol, bend, width = 1e-2, 0.25, 10.0
+    away = 0.5 * (np.sqrt(width**2 + 4 * tol / bend) - width)  # to the far bound it is the width more
+    over = Box(1.0 - width, 1.0 + width)
+    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+        assert solved(*bowl(1.0, bend, factor * away), over=over, tol=tol).status is status
+
+
+def test_what_oracles_may_hide_of_a_gap_is_open():
+    for slack, status in ((0.9e-2, Status.CONVERGED), (1.1e-2, Status.NO_DESCENT)):
+        assert solved(*bowl(1.0, 0.25, 1e-3), Told(slack=slack), tol=1e-2).status is status
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_gap_of_rounding_is_closed(dtype):
+    """Four units in the last place from the minimum: a gap of an epsilon."""
+    R, theta0 = bowl(1.0, 0.25, 4 * float(np.finfo(dtype).eps))
+    assert solved(R, theta0, over=Box(0.0, 2.0), tol=0.0, dtype=dtype).status is Status.ROUNDING
+
+
+def test_a_look_is_taken_in_the_precision_and_on_the_device_of_the_solve():
+    seen = set()
+
+    def R(theta):
+        seen.add((str(theta.dtype), str(theta.device)))
+        return 0.5 * (theta[0] - 1.0) ** 2
+
+    fit = solved(R, [1.001], tol=1e-2, backend="array-api-strict", device="device1", dtype="float32")
+    assert fit.status is Status.CONVERGED
+    assert seen == {("array_api_strict.float32", "array_api_strict.Device('device1')")}
+
+
+@pytest.mark.parametrize(("size", "looks"), [(64, True), (65, False)])
+def test_few_parameters_are_looked_at(size, looks):
+    fit = solved(*bowl(1.0, np.ones(size), np.full(size, 1e-4)), tol=1e-2)
+    assert (fit.counts.gradients > 2) is looks
+
+
+class Clock:
+    """Goes on by a second whenever the objective is computed, which is told after the start."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(run, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def of(self, R):
+        def slow(theta):
+            self.now += 1.0
+            return R(theta)
+
+        return slow
+
+
+@pytest.mark.parametrize(("bend", "limit"), [(2.0, 2.5), (-1e-3, 2.5), (-1e-3, 6.5)])
+def test_a_look_ends_at_the_time_limit(bend, limit, monkeypatch):
+    """In the gradients around a minimum, and in the steps from a saddle."""
+    clock = Clock(monkeypatch)
+    R, theta0 = bowl(1.0, [1.0, bend], [1e-4, 0.0])
+    whole = solved(clock.of(R), theta0, tol=1e-2).counts.gradients
+    fit = solved(clock.of(R), theta0, tol=1e-2, time_limit=limit)
+    assert fit.status is Status.NO_DESCENT
+    assert fit.counts.gradients < min(whole, limit + 3)
+
+
+def test_entries_are_measured_by_where_they_began():
+    """The slope of what has gone to almost nothing is not nothing."""
+    for began, status in ((0.9, Status.CONVERGED), (1.1, Status.NO_DESCENT)):
+
+        def R(theta):
+            return 0.5 * xv.array_namespace(theta).sum((theta - 0.01) ** 2)
+
+        fit = solved(R, [began], Told(step=1e-4 - began), tol=1e-2 * (1 - 1e-4 / 0.01))
+        assert fit.theta == pytest.approx([1e-4], rel=1e-6)
+        assert fit.status is status
+
+
+def test_entries_that_are_zero_are_measured_by_the_others():
+    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+        slope = factor * np.array([0.002, 0.004, 0.001])
+        sizes = np.array([3.0, 0.6, 1.2])  # in the place of 0 the mean of all
+
+        def R(theta, slope=slope):
+            xp = xv.array_namespace(theta)
+            change = theta - np.array([-3.0, 0.6, 0.0])
+            return xp.sum(slope * change) + 0.5 * xp.sum(change**2)
+
+        fit = solved(R, [-3.0, 0.6, 0.0], tol=np.linalg.norm(sizes * slope / factor))
+        assert fit.status is status
+
+
+def test_where_all_entries_are_zero_they_are_measured_by_1():
+    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+
+        def R(theta, slope=factor * 0.01):
+            return slope * xv.array_namespace(theta).sum(theta + 50 * theta**2)
+
+        assert solved(R, [0.0], tol=0.01).status is status
+
+
+def test_the_work_of_a_look_is_counted():
+    fit = solved(*bowl(1.0, [1.0, 2.0], [1e-3, 1e-3]), tol=1e-2)
+    assert fit.status is Status.CONVERGED
+    c = fit.counts
+    assert (c.values, c.gradients, c.lmos, c.projections) == (1 + 1 + 3, 1 + 1 + 3, 2, 0)
+    c = solved(*bowl(1.0, [1.0, -1e-3], [0.0, 0.0]), tol=1e-2).counts
+    assert (c.values, c.gradients, c.lmos) == (1 + 1 + 3 + 10, 1 + 1 + 3 + 10, 2 + 10)
+
+
+# -- saddles -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 3.0])
+def test_a_saddle_is_left_for_a_point_that_is_lower_by_more_than_the_tolerance(value):
+    """Steps of half of theta: an eighth of the curvature."""
+    bend = 0.1
+    for factor, iterations in ((1 - NEAR, 3), (1 + NEAR, 1)):
+        tol = factor * bend / 8 / abs(value)
+        fit = solved(*bowl(value, -bend, 0.0), tol=tol, max_iter=100)
+        assert fit.n_iter == iterations
+        if iterations == 3:
+            assert fit.trace.value == pytest.approx([value] * 2 + [value - bend / 8] * 2, rel=1e-7)
+            # two starts with an iteration each, and two looks of two gradients
+            c = fit.counts
+            assert (c.values, c.gradients, c.lmos) == (8, 8, 4)
+
+
+def stairs(theta):
+    """Falls by 0.1 from a maximum at each power of 1.5 to the next, where it is as steep: a step of half of theta."""
+    xp = xv.array_namespace(theta)
+    u = xp.log(theta) / np.log(1.5)
+    return 0.1 * xp.sum(xp.sin(2 * np.pi * u) / (2 * np.pi) - u + xp.cos(2 * np.pi * u) / 50)
+
+
+def test_a_solve_starts_again_ten_times():
+    began = time.perf_counter()
+    fit = solved(stairs, [1.0], tol=1e-3, max_iter=100)
+    assert (np.diff(fit.trace.seconds) > 0).all()
+    assert fit.seconds == fit.trace.seconds[-1] <= time.perf_counter() - began
+    assert fit.n_iter == 1 + 2 * 10
+    assert fit.trace.value[1::2] == pytest.approx(1.002 - 0.1 * np.arange(11), rel=1e-6)
+    assert fit.status is Status.NO_DESCENT
+
+
+def test_a_saddle_is_left_where_target_and_objective_are_zero():
+    def R(theta):
+        return theta[0] ** 4 - theta[0] ** 2
+
+    fit = solved(R, [0.0], xv.algorithms.LevenbergMarquardt(), y=0.0)
+    assert fit.status is Status.CONVERGED
+    assert fit.value == pytest.approx(-0.25, rel=1e-9)
+
+
+# -- what the method's own matrix shows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("least", "residual", "looks"),
+    [(0.3, 0.3 + NEAR, True), (0.3, 0.3 - NEAR, False), (1.6e-8, 0.0, False), (1.3e-8, 0.0, True)],
+)
+def test_a_minimum_is_taken_from_the_methods_own_matrix(least, residual, looks):
+    """Its least eigenvalue, columns of length 1, is compared with the residual relative to the target."""
+    size = np.array([2.0, 100.0])
+    matrix = np.array([[1.0, 1.0 - least], [1.0 - least, 1.0]]) * np.outer(size, size)
+    method = Told(step=1.0, decrease=0.0, matrix=matrix, status=Status.RUNNING)
+
+    def R(theta):
+        return residual**2 - 1.0 + 0.1 * xv.array_namespace(theta).sum((theta - 2.0) ** 2)
+
+    fit = solved(R, [1.0, 1.0], method)
+    assert fit.status is Status.CONVERGED
+    assert fit.n_iter == 1
+    assert (fit.counts.gradients > 2) is looks
+
+
+def test_a_matrix_that_does_not_know_a_direction_shows_nothing():
+    method = Told(step=1.0, decrease=0.0, matrix=np.diag([1.0, 0.0]), status=Status.RUNNING)
+
+    def R(theta):
+        return xv.array_namespace(theta).sum(np.array([0.1, 0.2]) * (theta - 2.0) ** 2)
+
+    fit = solved(R, [1.0, 1.0], method)
+    assert fit.status is Status.CONVERGED
+    assert fit.counts.gradients == 2 + 3
+
+
+def test_a_start_is_looked_at_whatever_the_matrix_shows():
+    """There a symmetry of the start may hide what the objective can lose."""
+    fit = solved(*bowl(1.0, [1.0, -1.0], [0.0, 0.0]), Told(decrease=0.0, matrix=np.eye(2)), tol=1e2, max_iter=5)
+    assert fit.n_iter == 0
+    assert fit.counts.gradients > 1
+
+
+# -- methods without a model -------------------------------------------------------------------------------------------
+
+
+def test_a_method_that_finds_no_descent_starts_again_once():
+    """From where it was, since it may be worn out."""
+    fit = solved(*bowl(1.0, 1.0, 0.5), method=Told(decrease=None), tol=1e-6)
+    assert fit.status is Status.NO_DESCENT
+    assert fit.n_iter == 3
+
+
+def test_an_end_at_rounding_is_no_reason_to_start_again():
+    fit = solved(*bowl(1.0, 1.0, 1e-9), method=Told(decrease=None), tol=0.0)
+    assert fit.status is Status.ROUNDING
+    assert fit.n_iter == 1
+
+
+def test_a_method_starts_again_where_it_has_come_lower():
+    fit = solved(*bowl(1.0, 1.0, 0.5), method=Told(decrease=None, step=-0.1), tol=1e-6)
+    assert fit.theta == pytest.approx([1.0])
+    assert fit.status is Status.CONVERGED
+    assert fit.n_iter == 5 + 4  # steps and starts
+
+
+def test_rounding_is_not_lower():
+    def R(theta):
+        return 0.5 * theta[0] ** 2 - 1e-15 * theta[1]
+
+    fit = solved(R, [1.5, 1.0], method=Told(decrease=None, step=np.array([0.0, 1.0])), tol=1e-6)
+    assert fit.status is Status.NO_DESCENT
+    assert fit.n_iter == 3
+    assert (np.diff(fit.trace.value)[[0, 2]] < 0).all()
+
+
+def test_a_method_that_climbs_starts_again_from_the_best_iterate():
+    fit = solved(*bowl(1.0, 1.0, 0.5), method=Told(decrease=None, step=0.1, monotone=False), tol=1e-6)
+    assert fit.theta.tolist() == [1.5]
+    assert fit.trace.value == pytest.approx([1.0, 1.055, 1.0, 1.055], rel=1e-12)
