@@ -605,9 +605,10 @@ def test_files_hold_no_pickle(tmp_path):
         assert all(file[name].dtype.kind in "fiU" for name in file)
 
 
-def test_keys_that_a_file_cannot_hold(tmp_path):
+@pytest.mark.parametrize("keys", [(1,), (1, "s"), ("s", 1)])
+def test_keys_that_a_file_cannot_hold(keys, tmp_path):
     problem = xv.separable(flat_decays, SIGNAL, data={"t": T})
-    fit = xv.solve(problem, {1: START}, over={1: BOX}, max_iter=1)
+    fit = xv.solve(problem, dict.fromkeys(keys, START), over=dict.fromkeys(keys, BOX), max_iter=1)
     with pytest.raises(xv.errors.ProblemError, match="string keys"):
         fit.save(tmp_path / "fit.npz")
     assert not (tmp_path / "fit.npz").exists()
