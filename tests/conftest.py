@@ -99,11 +99,11 @@ ASKED_BY_THE_SUITE = ("test_lower", "test_matrix_sets", "test_operators", "test_
 # Of many combinations of the same things one in so many runs, always the same ones; all of them with `-m thorough`.
 # Rows of a table of messages are no combinations: every one runs.
 ONE_IN = {
-    "test_accuracy": 2, "test_active_set": 4, "test_algorithms": 3, "test_combinators": 2,
+    "test_accuracy": 2, "test_active_set": 4, "test_algorithms": 3,
     "test_constrained_weights": 3, "test_doubts": 2,
     "test_faces": 2, "test_fourier": 3, "test_in_face": 4, "test_krylov": 2,
-    "test_many": 2, "test_matrix_sets": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
-    "test_sets": 2, "test_stochastic": 2, "test_streamed": 2, "test_vector_sets": 2,
+    "test_many": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
+    "test_sets": 2, "test_stochastic": 2, "test_streamed": 2,
 }  # fmt: skip
 MANY = 6
 MESSAGES = {"match", "message", "said"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -211,6 +212,64 @@ def test_an_inexact_oracle_stays_certified():
         assert np.sum(G * v) - slack <= least * (1 - 1e-14)
         assert np.sum(G * v) >= least - 1e-12
     assert sets.Product((sets.Simplex(), sets.L1Ball())).certified(np.ones(4))[1] is None
+
+
+@dataclass(frozen=True)
+class Settled(sets.Set):
+    """A simplex whose oracle goes no further than the centre, and says how much that leaves."""
+
+    def lmo(self, g):
+        return self.center(g)
+
+    def certified(self, g):
+        return self.center(g), g.mean(axis=-1) - g.min(axis=-1)
+
+    def center(self, like):
+        return sets.Simplex().center(like)
+
+    def diameter(self, like):
+        return sets.Simplex().diameter(like)
+
+    def violation(self, x):
+        return sets.Simplex().violation(x)
+
+
+SETTLED = [
+    (
+        sets.Product((Settled(), sets.L1Ball(2.0), Settled()), (3, 2, 1)),
+        sets.Product((sets.Simplex(), sets.L1Ball(2.0), sets.Simplex()), (3, 2, 1)),
+        (6,),
+    ),
+    (sets.Columns(Settled()), sets.Columns(sets.Simplex()), (4, 3)),
+    (sets.Rows(Settled()), sets.Rows(sets.Simplex()), (4, 3)),
+    (sets.Groups(Settled(), ((0, 3), (2, 4), (1,))), sets.Groups(sets.Simplex(), ((0, 3), (2, 4), (1,))), (5,)),
+    (sets.ShiftScale(Settled(), 2.0, 1.0), sets.ShiftScale(sets.Simplex(), 2.0, 1.0), (4,)),
+    (sets.LinearImage(Settled(), FALLS, SHIFT), sets.LinearImage(sets.Simplex(), FALLS, SHIFT), (4,)),
+    (
+        sets.MinkowskiSum((Settled(), sets.L1Ball(), sets.ShiftScale(Settled(), 2.0))),
+        sets.MinkowskiSum((sets.Simplex(), sets.L1Ball(), sets.Simplex(2.0))),
+        (4,),
+    ),
+    (
+        sets.HullOfUnion((Settled(), sets.ShiftScale(Settled(), 2.0, -0.25), sets.L1Ball(0.5))),
+        sets.HullOfUnion((sets.Simplex(), sets.ShiftScale(sets.Simplex(), 2.0, -0.25), sets.L1Ball(0.5))),
+        (4,),
+    ),
+]
+
+
+def test_what_the_parts_leave_adds_up():
+    """For each point of a batch; and the support is no less for it."""
+    for C, exact, shape in SETTLED:
+        g = rng(8).normal(size=(2, 3, *shape))
+        v, slack = C.certified(g)
+        reached = np.sum(g * v, axis=tuple(range(2, g.ndim)))
+        least = -exact.support(-g)
+        assert slack.shape == (2, 3)
+        assert (reached - least > 1e-3).any()
+        assert reached - slack == pytest.approx(least, abs=1e-13), C
+        assert C.support(g) == pytest.approx(exact.support(g), abs=1e-13), C
+        np.testing.assert_array_equal(C.lmo(g), v)
 
 
 def test_counting(backend):

@@ -14,6 +14,7 @@ from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import region
+from xvarpro.sets.vectors import norm
 
 from .support import host, inner, rng, send
 
@@ -411,6 +412,7 @@ def test_ties_go_to_the_first_index(backend):
     assert lmo(sets.OrderedBox(), [0.0, 0.0, -1.0, 0.0]) == [1.0, 1.0, 1.0, 1.0]
     assert lmo(sets.WeightedSimplex(2.0), [-1.0, -1.0, 0.0, -1.0]) == [0.5, 0.0, 0.0, 0.0]
     assert lmo(sets.WeightedL1Ball(2.0), ones) == [-2.0, 0.0, 0.0, 0.0]
+    assert lmo(sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0])), zeros) == [0.0, 0.0, 0.0, -2.0]
     assert lmo(sets.GroupL1InfBall(2), ones) == [-1.0, -1.0, 0.0, 0.0]
     assert lmo(sets.GroupL12Ball(((3,), (1,), (2, 0))), [0.0, 1.0, 0.0, 1.0]) == [0.0, 0.0, 0.0, -1.0]
     assert lmo(sets.ConvexHull(np.array([[1.0, 0, 0, 1], [1.0, 0, 1, 0]])), ones) == [1.0, 0.0, 0.0, 1.0]
@@ -463,6 +465,20 @@ def test_violation_does_not_see_units(kind, r):
         (sets.Groups(groups=GROUPS), "Groups: groups hold 4 entries, theta's leaf of shape (2, 3) has 6"),
         (sets.Groups(sets.Hypersimplex(3), 2), "Hypersimplex: k must be at most 2"),
         (sets.GroupL12Ball(GROUPS), "GroupL12Ball: groups hold 4"),
+        (sets.Columns(sets.Hypersimplex(3)), "Hypersimplex: k must be at most 2"),
+        (sets.Rows(sets.Hypersimplex(4)), "Hypersimplex: k must be at most 3"),
+        (sets.Product((sets.Simplex(), sets.Hypersimplex(3)), (4, 2)), "Hypersimplex: k must be at most 2"),
+        (sets.Product((sets.Simplex(), sets.Simplex()), (4, 1)), "sizes must add up to the axis of length 6"),
+        (sets.ShiftScale(sets.Hypersimplex(7)), "Hypersimplex: k must be at most 6"),
+        (sets.ShiftScale(sets.L2Ball(), 1.0, np.ones((2, 3))), "ShiftScale: shift must broadcast to a point of shape"),
+        (sets.LinearImage(sets.Hypersimplex(3), np.ones((6, 2))), "Hypersimplex: k must be at most 2"),
+        (sets.LinearImage(sets.L2Ball(), None, np.ones(5)), "LinearImage: shift must broadcast to a point of shape"),
+        (sets.MinkowskiSum((sets.L2Ball(), sets.Hypersimplex(7))), "Hypersimplex: k must be at most 6"),
+        (sets.HullOfUnion((sets.L2Ball(), sets.Hypersimplex(7))), "Hypersimplex: k must be at most 6"),
+        (sets.GroupL1InfBall(GROUPS), "GroupL1InfBall: groups hold 4"),
+        (sets.WeightedSimplex(1.0, LOW, 12.0), "WeightedSimplex: lower has 4 entries"),
+        (sets.WeightedL1Ball(1.0, LOW), "WeightedL1Ball: offset has 4 entries"),
+        (sets.Ellipsoid(1.0, LOW), "Ellipsoid: offset has 4 entries"),
     ],
 )
 def test_a_leaf_that_does_not_fit_is_refused(C, message):
@@ -472,8 +488,35 @@ def test_a_leaf_that_does_not_fit_is_refused(C, message):
 
 
 def test_rows_need_a_matrix():
-    with pytest.raises(ProblemError, match="Rows constrains a matrix"):
-        sets.Rows().check((3,))
+    for C in (sets.Rows(), sets.Columns(), sets.NuclearBall(), sets.Transport()):
+        with pytest.raises(ProblemError, match=f"{type(C).__name__} constrains a matrix"):
+            C.check((3,))
+        C.check((3, 1))
+    for C in (sets.Spectraplex(), sets.Birkhoff(), sets.Fantope()):
+        for shape in ((3,), (2, 3), (3, 3, 4), (4, 4, 3)):
+            with pytest.raises(ProblemError, match=f"{type(C).__name__} constrains a square matrix"):
+                C.check(shape)
+        C.check((2, 3, 3))
+
+
+def test_what_is_just_allowed():
+    """A set of one point, all entries of a vertex, totals that are equal to a part in a million."""
+    for C in (sets.Box(1.0, 1.0), sets.OrderedBox(2.0, 2.0), sets.WeightedSimplex(np.ones(2), 1.0, 2.0)):
+        assert C.diameter(np.zeros(2)) == 0
+    sets.Hypersimplex(6).check((2, 3))
+    sets.Fantope(3).check((3, 3))
+    sets.Columns(sets.Hypersimplex(2)).check((2, 3))
+    sets.Rows(sets.Hypersimplex(3)).check((2, 3))
+    sets.Groups(sets.Hypersimplex(2), 2).check((6,))
+    sets.WeightedSimplex(1.0, 0.5, 3.0).check((6,))
+    sets.Transport(np.array([1.0, 1.0]), np.array([2.0 + 1e-6]))
+    with pytest.raises(ProblemError, match="equal totals"):
+        sets.Transport(np.array([1.0, 1.0]), np.array([2.0 + 4e-6]))
+    sets.Ellipsoid(np.diag([1.0, 1e-14]))
+    with pytest.raises(ProblemError, match="positive definite"):
+        sets.Ellipsoid(np.diag([1.0, 1e-16]))
+    assert sets.Oracle(sets.L2Ball(0.0).lmo, 0.0).diameter(np.zeros(2)) == 0
+    assert sets.bounds(0.0, 0.0) == sets.LinfBall(0.0)
 
 
 def test_lists_are_vectors():
@@ -489,6 +532,148 @@ def test_a_product_runs_where_its_factors_run(wrap):
     oracle = sets.Oracle(lambda g: 0 * g, compiled=False)
     assert not wrap(oracle).compiles
     assert wrap(sets.L2Ball()).compiles
+
+
+# -- how far outside ---------------------------------------------------------------------------------------------------
+
+BELOW, ABOVE = sets.WeightedSimplex(1.0, -10.0, -19.0), sets.WeightedSimplex(1.0, 10.0, 21.0)
+CAPPED = sets.WeightedSimplex(np.array([1.0, 2.0]), np.array([-1.0, 0.5]), 4.0)
+THIN = np.array([0.0, 2.0])
+VIOLATIONS = [
+    # an entry without a width is measured by itself
+    (sets.Box(0.0, np.inf), [-2.0, 5.0], 1.0),
+    (sets.Box(-np.inf, 3.0), [7.0], 4 / 7),
+    (sets.Box(-np.inf, 3.0), [3.5], 0.5 / 3.5),
+    (sets.Box(-1.0, 2.0), [4.0, 0.0], 2 / 3),
+    (sets.Box(10.0, 11.0), [10.0, 12.0], 1 / 11),
+    (sets.Box(-20.0, -19.0), [-22.0], 0.1),
+    (sets.Box(0.0, 0.0), [-3.0], 3.0),
+    (sets.Box(np.array([0.0, -1.0]), np.array([4.0, 1.0])), [6.0, 2.5], 0.75),
+    (sets.LinfBall(2.0), [3.0, -5.0], 1.5),
+    (sets.Simplex(2.0), [3.0, -0.5, 0.0], 0.25),
+    (sets.Simplex(2.0), [1.5, -1.0, 1.5], 0.5),
+    (sets.Simplex(2.0), [0.5, 0.5], 0.5),
+    (sets.Simplex(0.0), [3.0, 0.0], 3.0),
+    (sets.CappedSimplex(2.0), [3.0, 0.0], 0.5),
+    (sets.CappedSimplex(2.0), [-1.0, 1.0], 0.5),
+    (sets.L1Ball(2.0), [3.0, -2.0], 1.5),
+    (sets.L2Ball(1.0, np.array([3.0, 4.0])), [3.0, 7.0], 0.4),
+    (sets.L2Ball(10.0, np.array([3.0, 4.0])), [3.0, 19.0], 0.5),
+    (sets.NonnegativeL2Ball(2.0), [-1.0, 0.0], 0.5),
+    (sets.NonnegativeL2Ball(2.0), [3.0, 4.0], 1.5),
+    (sets.LpBall(3.0, 2.0), [-4.0, 0.0], 1.0),
+    (sets.KSparsePolytope(2, 0.5), [1.0, 0.0, 0.0], 1.0),
+    (sets.KSparsePolytope(2, 0.5), [0.5, -0.5, 0.5, 0.0], 0.5),
+    (sets.Hypersimplex(2, 0.5), [1.5, -0.5, 0.0], 2.0),
+    (sets.Hypersimplex(2, 0.5), [0.75, -0.75, 1.0], 1.5),
+    (sets.Hypersimplex(2, 0.5), [0.25, 0.25, 0.0], 0.5),
+    (sets.UnitHypersimplex(2, 0.5), [0.5, 0.5, 0.5], 0.5),
+    (sets.UnitHypersimplex(2, 0.5), [-0.25, 0.0, 0.0], 0.5),
+    (sets.UnitHypersimplex(2, 0.5), [0.75, 0.0, 0.0], 0.5),
+    (sets.KNormBall(2, 3.0), [2.0, 2.5, -2.0], 0.5),
+    (sets.OWLBall(np.array([3.0, 1.0]), 2.0), [1.0, -2.0], 2.5),
+    (sets.Permutahedron(np.array([1.0, 3.0])), [4.0, 0.0], 0.25),
+    (sets.Permutahedron(np.array([1.0, -3.0])), [-1.0, -3.0], 0.5),
+    (sets.OrderedBox(-1.0, 3.0), [2.0, 1.0], 1 / 3),
+    (sets.OrderedBox(-1.0, 3.0), [-4.0, 0.0], 1.0),
+    (sets.OrderedBox(-4.0, 1.0), [0.0, 2.0], 0.25),
+    (sets.TotalVariationBall(2.0), [3.0, -3.0], 2.0),
+    (sets.TotalVariationBall(2.0), [-1.0, -1.0], 0.5),
+    # relative to how far an entry may rise, or to its lower bound; and the sum to its room, or to that of the bounds
+    (CAPPED, [-3.0, 0.5], 0.5),
+    (CAPPED, [5.0, 0.5], 0.5),
+    (CAPPED, [1.0, 2.75], 0.625),
+    (BELOW, [-12.0, -10.0], 0.2),
+    (BELOW, [-5.0, -10.0], 0.2),
+    (ABOVE, [8.0, 10.0], 0.2),
+    (ABOVE, [15.0, 10.0], 0.2),
+    (sets.WeightedL1Ball(np.array([1.0, 2.0])), [3.0, -2.0], 3.0),
+    (sets.WeightedL1Ball(np.array([1.0, 2.0]), np.array([3.0, -4.0])), [3.0, 0.0], 0.2),
+    # an entry without width: relative to the largest width, or offset
+    (sets.WeightedL1Ball(THIN, np.array([-3.0, 1.0])), [-1.0, 1.0], 2 / 3),
+    (sets.WeightedL1Ball(2 * THIN, np.array([-3.0, 1.0])), [-1.0, 1.0], 0.5),
+    (sets.WeightedL1Ball(THIN), [0.5, 1.0], 0.25),
+    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [2.0, 0.0], 1.0),
+    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [-0.5, 0.0], 0.5),
+    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [0.75, 1.0], 0.375),
+    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 0.0), [0.25, 0.0], 0.25),
+    (sets.Ellipsoid(np.array([1.0, 4.0]), 0.0, 2.0), [4.0, 0.0], 1.0),
+    (sets.Ellipsoid(np.array([1.0, 4.0]), 0.0, 2.0), [0.0, -3.0], 2.0),
+    (sets.Ellipsoid(np.array([1.0, 4.0]), np.array([3.0, 4.0]), 2.0), [9.0, 4.0], 0.4),
+    (sets.Ellipsoid(np.array([1.0, 4.0]), np.array([0.0, 1.0]), 4.0), [0.0, 5.0], 1.0),
+    (sets.GroupL12Ball(2, 2.0), [3.0, 4.0, 0.0, 1.0], 2.0),
+    (sets.GroupL1InfBall(2, 2.0), [3.0, -4.0, 0.0, 1.0], 1.5),
+    (sets.ConvexHull(np.array([[3.0, 4.0], [3.0, 0.0]])), [5.0, 2.0], 0.4),
+    (sets.Product((sets.Simplex(2.0), sets.Box(0.0, 1.0)), (2, 1)), [1.0, 0.0, 3.0], 2.0),
+    (sets.Product((sets.Simplex(2.0), sets.Box(0.0, 1.0)), (2, 1)), [7.0, 0.0, 3.0], 2.5),
+    (sets.ShiftScale(sets.L1Ball(), 2.0, 1.0), [6.0, 1.0], 1.5),
+    (sets.Oracle(sets.L2Ball(2.0).lmo, 4.0), [3.0, 4.0], 0.75),
+    (sets.Oracle(sets.L2Ball(2.0).lmo), [3.0, 4.0], 3.0),
+    (sets.LinearImage(sets.L2Ball(), np.diag([1.0, 4.0])), [5.0, 0.0], 0.5),
+    (sets.MinkowskiSum((sets.L2Ball(), sets.L2Ball(3.0))), [0.0, -8.0], 0.5),
+    (sets.HullOfUnion((sets.L2Ball(), sets.L2Ball(0.5, np.array([0.0, 3.0])))), [0.0, 5.0], 0.25),
+]
+
+
+def test_violations_by_hand():
+    """Of a point alone, and next to points that are inside or further out."""
+    for C, x, want in VIOLATIONS:
+        x = np.array(x)
+        close = 2e-3 if type(C) in (sets.Oracle, sets.LinearImage, sets.MinkowskiSum, sets.HullOfUnion) else 1e-14
+        assert float(C.violation(x)) == pytest.approx(want, rel=close), (C, x)
+        if C.event_ndim:
+            center = C.center(x)
+            both = C.violation(np.stack([center, x, center + 2 * (x - center)]))
+            assert both[:2] == pytest.approx([0.0, want], rel=close, abs=1e-15), (C, x)
+            assert both[2] > want
+            assert not C.contains(x)
+
+
+def on_the_boundary(x):
+    """Sets whose size is that of the point x >= 0, to the last bit."""
+    n = x.size
+    yield sets.L1Ball(float(np.abs(x).sum()))
+    yield sets.CappedSimplex(float(x.sum()))
+    yield sets.LinfBall(float(np.abs(x).max()))
+    yield sets.L2Ball(float(norm(x)[0]))
+    yield sets.NonnegativeL2Ball(float(norm(x)[0]))
+    yield sets.Ellipsoid(1.0, 0.0, float(norm(x)[0]))
+    yield sets.LpBall(3.0, float(sets.LpBall(3.0)._size(x)))
+    yield sets.GroupL12Ball(1, float(np.abs(x).sum()))
+    yield sets.GroupL1InfBall(1, float(np.abs(x).sum()))
+    yield sets.OWLBall(np.linspace(2.0, 1.0, n), float(sets.OWLBall(np.linspace(2.0, 1.0, n))._size(x)))
+    yield sets.ContinuousKnapsack(np.ones(n), float(x.sum()))
+    yield sets.WeightedSimplex(np.ones(n), 0.0, float(x.sum()))
+
+
+def test_a_point_of_the_boundary_stays_to_the_last_bit():
+    for seed in range(5):
+        x = rng(seed).dirichlet(np.ones(5))
+        for C in on_the_boundary(x):
+            np.testing.assert_array_equal(C.project(x), x, err_msg=repr(C))
+
+
+def test_parts_of_a_complex_number_may_be_of_any_size():
+    g = np.array([1e-310 - 1j, -1j, -1 + 1e-310j, 3e-300 - 4e-300j, -3e-300 - 4e-300j, -1e300 + 1e-300j, 0j])
+    want = -2 * np.array([-1j, -1j, -1, 0.6 - 0.8j, -0.6 - 0.8j, -1, 1])
+    assert sets.LinfBall(2.0).lmo(g) == pytest.approx(want, abs=1e-12)
+
+
+def test_a_nearly_symmetric_matrix_counts_as_the_mean_of_both_triangles():
+    A = np.array([[2.0, 0.5], [0.5 + 1e-7, 1.0]])
+    C, same = sets.Ellipsoid(A, radius=2.0), sets.Ellipsoid((A + A.T) / 2, radius=2.0)
+    for g in gradients(5, (2,)):
+        assert C.support(g) == pytest.approx(same.support(g), rel=1e-14)
+    with pytest.raises(ProblemError, match="must be symmetric"):
+        sets.Ellipsoid(A + np.array([[0.0, 0.0], [1e-5, 0.0]]))
+
+
+def test_a_mean_that_is_far_away_does_not_count():
+    """A step of which single precision holds four digits: partial sums of thousands of entries still see it."""
+    n, k = 4096, 1000
+    g = (1e3 + np.where(np.arange(n) < k, 1.0, 0.0)).astype(np.float32)
+    v = sets.TotalVariationBall().lmo(g)
+    assert np.flatnonzero(np.diff(v)).tolist() == [k - 1]
 
 
 # -- where a start may be taken from -----------------------------------------------------------------------------------
