@@ -68,6 +68,4 @@ def _height(left: Array, right: Array, eps: float) -> Array:
         return xp.sum(value, axis=-1, keepdims=True), -xp.sum(count, axis=-1, keepdims=True)
 
     close = eps * xp.maximum(xp.abs(low), xp.abs(high))
-    height = root(surplus, low, high, low + 0.5 * (high - low), close=close, near=close)
-    # a NaN on either side must not pass for order
-    return height + 0 * bottom + 0 * peak
+    return root(surplus, low, high, low + 0.5 * (high - low), close=close, near=close)

@@ -1,0 +1,251 @@
+"""Searches behind projections and violations: what they promise, and what those who call them promise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from xvarpro import sets
+from xvarpro.sets import _isotonic, _thresholds, ellipsoid, groups, lp, ordered_weighted
+from xvarpro.sets._root_finding import root
+
+from .support import rng
+
+EPS = np.finfo(np.float64).eps
+N = 6
+RAMP = np.linspace(0.5, 2.0, N)
+GROUPS = ((0, 3), (2, 4, 5), (1,))
+SPD = np.diag(RAMP) + 0.1 * np.ones((N, N))
+SEARCHED = [
+    sets.WeightedSimplex(RAMP, -RAMP[::-1], 1.5),
+    sets.WeightedL1Ball(RAMP, 0.25),
+    sets.ContinuousKnapsack(RAMP, 1.7),
+    sets.Hypersimplex(2, 0.75),
+    sets.UnitHypersimplex(2, 0.75),
+    sets.KSparsePolytope(3, 0.5),
+    sets.OWLBall(RAMP[::-1], 1.5),
+    sets.KNormBall(2, 1.5),
+    sets.Permutahedron(RAMP**2),
+    sets.OrderedBox(-1.0, 2.0),
+    sets.GroupL1InfBall(GROUPS, 1.5),
+    sets.LpBall(1.25, 1.5),
+    sets.LpBall(3.0, 0.5),
+    sets.Ellipsoid(RAMP, 0.5, 1.5),
+    sets.Ellipsoid(SPD, 0.0, 0.5),
+]
+
+
+def points():
+    """Around the set and further away, some rounded, so that entries tie."""
+    x = 3 * rng(1).normal(size=(6, N))
+    x[::3] = np.round(x[::3])
+    return x * np.array([[0.5], [1.0], [1.0], [1.0], [5.0], [50.0]])
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Hands every search to a function, which runs it."""
+
+    def install(look):
+        for module in (_thresholds, _isotonic, lp, ellipsoid, ordered_weighted, groups):
+            monkeypatch.setattr(module, "root", look)
+
+    return install
+
+
+def searched(fun, low, high, start):
+    """The bracket holds a root and the start; slopes are those of differences, where these are the same on both sides."""
+    live = high - low > 1e-3 * np.maximum(np.abs(low), np.abs(high))  # in a shorter one values are rounding
+    below, above = (fun(t)[0] for t in (low, high))
+    size = np.maximum(np.abs(below), np.abs(above))
+    assert (below >= -1e-12 * size)[live].all()
+    assert (above <= 1e-12 * size)[live].all()
+    assert ((low <= start) & (start <= high))[live].all()
+    compared = 0
+    for share in (0.137, 0.5123, 0.861):
+        width = np.where(live, high - low, 0.0)
+        t, h = low + share * width, 1e-6 * width
+        _, slope = fun(t)
+        left, right = ((fun(x)[0] - fun(y)[0]) / np.where(live, h, 1.0) for x, y in ((t, t - h), (t + h, t)))
+        smooth = live & (np.abs(left - right) <= 1e-4 * np.abs(left + right))
+        assert slope[smooth] == pytest.approx(0.5 * (left + right)[smooth], rel=2e-4)
+        compared += int(smooth.sum())
+    return compared
+
+
+def test_functions_that_are_searched_fall_through_the_bracket_as_fast_as_they_say(watched):
+    """A wrong slope costs bisections, and a bracket without the root the projection."""
+    compared = []
+
+    def look(fun, low, high, start, **keywords):
+        if len(compared) < 60 and (low < high).any():
+            compared.append(searched(fun, low, high, start))
+        return root(fun, low, high, start, **keywords)
+
+    watched(look)
+    for C in SEARCHED:
+        del compared[:]
+        C.project(points())
+        assert sum(compared) > 5, C
+
+
+def test_searches_take_few_steps(watched):
+    steps = []
+
+    def look(fun, low, high, start, **keywords):
+        calls = []
+
+        def counted(t):
+            calls.append(t)
+            return fun(t)
+
+        found = root(counted, low, high, start, **keywords)
+        steps.append(len(calls))
+        return found
+
+    watched(look)
+    for C in SEARCHED:
+        del steps[:]
+        for x in points():
+            C.project(x)
+        assert np.mean(steps) <= 6, C
+
+
+# -- the search itself -------------------------------------------------------------------------------------------------
+
+
+def found(value, slope, low, high, start, **keywords):
+    """The root of a function of a number, and the evaluations that it took."""
+    calls = []
+
+    def fun(t):
+        calls.append(t)
+        return value(t), slope(t)
+
+    keywords = {"close": 0.0, "near": np.zeros_like(low), **keywords}
+    return root(fun, low, high, start, **keywords), len(calls)
+
+
+def vector(*x):
+    return np.array(x, dtype=np.float64)
+
+
+def test_a_root_of_any_function_is_found():
+    """Flat, steep, with slopes that are wrong by any factor, or none at all."""
+    low, high, start = vector(-1.0, -2.0, 0.0), vector(3.0, 1.0, 4.0), vector(2.5, -2.0, 4.0)
+    at = vector(1.0, 0.25, math.pi)
+    for value, slope in (
+        (lambda t: at - t, lambda t: -np.ones_like(t)),
+        (lambda t: (at - t) ** 5, lambda t: -5 * (at - t) ** 4),
+        (lambda t: np.cbrt(at - t), lambda t: -np.cbrt(at - t) / (3 * np.where(t == at, 1, at - t))),
+        (lambda t: np.tanh(50 * (at - t)), lambda t: -50 / np.cosh(50 * (at - t)) ** 2),
+        (lambda t: at - t, lambda t: -1e-3 * np.ones_like(t)),
+        (lambda t: at - t, lambda t: -1e3 * np.ones_like(t)),
+        (lambda t: at - t, lambda t: np.ones_like(t)),
+        (lambda t: np.sign(at - t), lambda t: 0 * t),
+    ):
+        t, steps = found(value, slope, low, high, start)
+        flat = abs(value(at + 1e-4)).max() < 1e-9
+        assert t == pytest.approx(at, rel=2e-3 if flat else 4 * EPS)
+        assert steps <= 4 * 52
+
+
+def test_a_line_takes_one_step_and_a_line_with_a_bend_ends_exactly():
+    at = vector(0.3)
+    t, steps = found(lambda t: at - t, lambda t: -np.ones_like(t), vector(0.0), vector(1.0), vector(0.9))
+    assert (t, steps) == (at, 2)
+    bent = (lambda t: np.where(t < 0.5, 4 - 7 * t, 1 - t), lambda t: np.where(t < 0.5, -7.0, -1.0))
+    t, steps = found(*bent, vector(0.0), vector(2.0), vector(0.0))
+    assert t == 1
+    assert steps <= 4
+
+
+def test_a_search_ends_where_it_is_told_to():
+    """With a step of at most `close`, or a value of at most `near`; an entry that has ended does not move."""
+    low, high, start = vector(0.0, 0.0), vector(1.0, 1.0), vector(0.5, 0.5)
+    at = vector(0.5, 0.3)
+    step = (lambda t: np.sign(at - t), lambda t: 0 * t)
+    t, steps = found(*step, low, high, start, close=1e-3)
+    assert t[0] == 0.5
+    assert 1e-5 < abs(t[1] - 0.3) <= 1e-3
+    assert steps <= 11
+    t, steps = found(lambda t: at - t, lambda t: 0 * t, low, high, start, near=np.array([0.0, 0.06]))
+    assert (t[0], t[1], steps) == (0.5, 0.25, 2)
+    t, steps = found(lambda t: at - t, lambda t: -1 + 0 * t, low, low, start)
+    assert (t.tolist(), steps) == ([0.5, 0.5], 0)
+
+
+def test_what_is_no_number_ends_its_own_search_only():
+    at = vector(np.nan, 0.3)
+    t, steps = found(lambda t: at - t, lambda t: 0 * t, vector(0.0, 0.0), vector(1.0, 1.0), vector(0.5, 0.5))
+    assert t[1] == pytest.approx(0.3, rel=4 * EPS)
+    assert steps <= 60
+
+
+def test_a_search_that_cannot_settle_ends():
+    """At 0 there is no rounding of t; the evaluations are four for each digit of the precision."""
+    _, steps = found(lambda t: np.sign(-t), lambda t: 0 * t, vector(-1.0), vector(2.0), vector(0.1))
+    assert steps == 4 * 52
+
+
+# -- isotonic regression -----------------------------------------------------------------------------------------------
+
+
+def pooled(x):
+    """Pooling adjacent violators, entry by entry."""
+    blocks = []
+    for v in x:
+        blocks.append([v, 1])
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (a, m), (b, n) = blocks[-2:]
+            blocks[-2:] = [[(m * a + n * b) / (m + n), m + n]]
+    return np.concatenate([np.full(n, v) for v, n in blocks])
+
+
+def test_isotonic_regression_pools_adjacent_violators():
+    """Carried arrays are averaged over the same blocks, and left alone elsewhere."""
+    for n in (1, 2, 3, 4, 5, 7, 8, 13, 33):
+        x, carried = rng(n).normal(size=(2, 3, 4, n))
+        x = x + np.linspace(0.0, 1.0, 4)[:, None] * np.arange(n)  # from disorder to order
+        y, mean = _isotonic.isotonic(x, carried)
+        down, same = _isotonic.antitonic(-x, carried)
+        for i in np.ndindex(3, 4):
+            want = pooled(x[i])
+            assert y[i] == pytest.approx(want, abs=1e-13)
+            block = np.cumsum(np.r_[0, np.diff(want) > 1e-9])
+            means = np.array([carried[i][block == b].mean() for b in block])
+            assert mean[i] == pytest.approx(means, abs=1e-13)
+        np.testing.assert_array_equal(down, -y)
+        np.testing.assert_array_equal(same, mean)
+
+
+def test_isotonic_regression_keeps_what_is_no_number():
+    for k in range(5):
+        x = rng(0).normal(size=(2, 5))
+        x[1, k] = np.nan
+        y = sets.OrderedBox(-2.0, 2.0).project(x)
+        assert np.isnan(y[1]).any()
+        np.testing.assert_array_equal(y[0], sets.OrderedBox(-2.0, 2.0).project(x[0]))
+
+
+# -- the nearest point from the oracle ---------------------------------------------------------------------------------
+
+
+def test_a_distance_takes_few_calls_of_the_oracle():
+    """Far away, near the boundary and inside; a batch as many as its worst point, and each as alone."""
+    for inner in (sets.L2Ball(2.0), sets.L1Ball(2.0), sets.Box(-1.0, 1.0)):
+        counted = sets.Counted(inner)
+        C = sets.MinkowskiSum((counted, sets.Simplex()))
+        x = np.concatenate([s * rng(2).normal(size=(4, 4)) for s in (0.05, 3.0, 1e3, 1e9)])
+        alone = []
+        for point in x:
+            before = counted.calls.lmo
+            alone.append((float(C.violation(point)), counted.calls.lmo - before))
+        before = counted.calls.lmo
+        together = C.violation(x)
+        calls = counted.calls.lmo - before
+        assert together == pytest.approx([value for value, _ in alone], rel=2e-3, abs=1e-15)
+        assert calls <= max(n for _, n in alone) + 1 <= 20
+        assert np.median([n for _, n in alone]) <= 6
