@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from xvarpro.algorithms import FrankWolfe, SpectralProjectedGradient
+import xvarpro as xv
+from xvarpro.algorithms import FrankWolfe, SpectralProjectedGradient, StochasticFrankWolfe
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.core.status import Status
 from xvarpro.driver.iteration import (
+    Program,
     Tracked,
     _for_step,
     negligible_decrease,
@@ -19,9 +21,14 @@ from xvarpro.driver.iteration import (
     noise,
     with_status,
 )
+from xvarpro.driver.prepare import prepare
 from xvarpro.driver.record import Schedule
+from xvarpro.driver.solve import chosen
 from xvarpro.driver.units import near_one
 from xvarpro.objective.interface import LowerError
+from xvarpro.sets import Box
+
+from .support import decay_problem
 
 EPS = np.finfo(np.float64).eps
 RUNNING, ENDED, NO_DESCENT = (s.code for s in (Status.RUNNING, Status.STALLED, Status.NO_DESCENT))
@@ -194,3 +201,70 @@ def test_powers_of_two_bring_numbers_near_one():
     assert ends.tolist() == [2.0**1022, 2.0**-1022]
     assert near_one(np.array([1e-45, 3e38]), "float32").tolist() == [2.0**126, 2.0**-126]
     assert near_one(np.array([3.0, 5.0, 0.3]), "float64", within=4.0).tolist() == [1.0, 0.125, 1.0]
+
+
+# -- a solve in one loop -----------------------------------------------------------------------------------------------
+
+
+def in_one_loop(problem, theta0, over=None, algorithm=None, tol=1e-6, max_iter=1000):
+    """What a compiled layer runs, on NumPy."""
+    prepared = prepare(problem, theta0, over=over, solving=True)
+    program, rest = Program.of(prepared, chosen(prepared, algorithm))
+    with prepared.backend.scope(prepared.dtype):
+        it, w = program.whole(prepared.backend, np.asarray(tol), rest, prepared.theta, max_iter)
+    return it, w, Status.of(int(it.status))
+
+
+ONE_LOOP = {
+    "default": {},
+    "in a box": {"over": Box(0.0, 10.0)},
+    "free, by gradients": {"algorithm": SpectralProjectedGradient()},
+    "in a box, by gradients": {"algorithm": SpectralProjectedGradient(), "over": Box(0.0, 10.0)},
+    "by vertices": {"algorithm": FrankWolfe(), "over": Box(0.0, 10.0), "tol": 1e-2},
+    "by samples": {
+        "algorithm": StochasticFrankWolfe(), "over": Box(0.0, 10.0), "tol": 1e-2, "max_iter": 20,
+    },
+    "too few": {"max_iter": 3},
+    "too few, by gradients": {"algorithm": SpectralProjectedGradient(), "over": Box(0.0, 10.0), "max_iter": 4},
+    "no iteration": {"max_iter": 0},
+    "no iteration, by gradients": {"max_iter": 0, "algorithm": SpectralProjectedGradient()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_LOOP)
+def test_a_solve_in_one_loop_is_the_solve(name):
+    problem, theta0 = decay_problem(noise=0.02, lam=1e-3), np.array([0.5, 8.0])
+    fit = xv.solve(problem, theta0, **ONE_LOOP[name])
+    it, w, status = in_one_loop(problem, theta0, **ONE_LOOP[name])
+    assert it.theta[0] == pytest.approx(fit.theta, rel=1e-12)
+    assert float(it.value) == pytest.approx(fit.value, rel=1e-12)
+    assert (float(it.gap_A), float(it.gap_B)) == pytest.approx((fit.gap_A, fit.gap_B), rel=1e-6)
+    assert w[:, 0] == pytest.approx(fit.w, rel=1e-12)
+    assert status is fit.status
+
+
+def test_a_solve_in_one_loop_returns_the_best_iterate():
+    """Where the last one is higher, and what it has converged to is not the best."""
+    t = np.linspace(0.0, 6.0, 60)
+
+    def waves(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.cos(xp.expand_dims(t, axis=1) * theta)
+
+    problem = xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data=t, lam=1e-3)
+    theta0, given = np.array([1.0, 7.0]), {"algorithm": SpectralProjectedGradient(), "tol": 0.0}
+    whole = xv.solve(problem, theta0, **given, max_iter=60).trace.value
+    last = int(np.flatnonzero(np.diff(whole) > 1e-3 * whole[:-1])[0]) + 1
+    it, w, status = in_one_loop(problem, theta0, **given, max_iter=last)
+    best = xv.solve(problem, theta0, **given, max_iter=last)
+    assert status is Status.MAX_ITER
+    assert float(it.value) == pytest.approx(whole[: last + 1].min(), rel=1e-12)
+    assert it.theta[0] == pytest.approx(best.theta, rel=1e-12)
+    assert w[:, 0] == pytest.approx(best.w, rel=1e-12)
+
+
+def test_weights_of_a_solve_in_one_loop_are_solved_for_tightly():
+    theta0, given = np.array([0.5, 8.0]), {"algorithm": SpectralProjectedGradient(), "tol": 1e-3, "max_iter": 50}
+    it, w, _ = in_one_loop(decay_problem(noise=0.02, lam=1e-3, solver=xv.lower.LSMR()), theta0, **given)
+    exact = xv.solve(decay_problem(noise=0.02, lam=1e-3), it.theta[0], max_iter=0)
+    assert w[:, 0] == pytest.approx(exact.w, rel=1e-9)

@@ -15,6 +15,8 @@ from xvarpro.algorithms.common import arrived, start
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.core.status import Status
 from xvarpro.driver import run
+from xvarpro.driver.iteration import Program
+from xvarpro.driver.prepare import prepare
 from xvarpro.sets import Box
 
 EPS = np.finfo(np.float64).eps
@@ -51,14 +53,19 @@ class Told(xv.algorithms.Algorithm):
         return self.matrix
 
 
-def solved(R, theta0, method=None, over=None, y=1.0, **options):
+def fitted(R, y=1.0, dtype="float64"):
     """``f(theta) = y^2 + R(theta)``: the residual of a constant to a target without a mean is the target."""
 
     def ones(theta, data):
         return 0 * xv.array_namespace(theta).reshape(theta[:1], (1, 1)) + data
 
+    y = y * np.array([1.0, -1.0], dtype=dtype)
+    return xv.separable(ones, y, data=np.ones((2, 1), dtype=dtype), R=R, mu=2.0)
+
+
+def solved(R, theta0, method=None, over=None, y=1.0, **options):
     dtype = options.get("dtype", "float64")
-    problem = xv.separable(ones, y * np.array([1.0, -1.0], dtype=dtype), data=np.ones((2, 1), dtype=dtype), R=R, mu=2.0)
+    problem = fitted(R, y, dtype)
     return xv.solve(problem, np.asarray(theta0, dtype=dtype), over, algorithm=method or Told(), **options)
 
 
@@ -124,6 +131,10 @@ def test_a_gap_of_rounding_is_closed(dtype):
     """Four units in the last place from the minimum: a gap of an epsilon."""
     R, theta0 = bowl(1.0, 0.25, 4 * float(np.finfo(dtype).eps))
     assert solved(R, theta0, over=Box(0.0, 2.0), tol=0.0, dtype=dtype).status is Status.ROUNDING
+    # relative to the objective at the start, where that is more than the target
+    for value, status in ((-16.0, Status.ROUNDING), (-4.0, Status.NO_DESCENT)):
+        R, theta0 = bowl(value, 20.0, 4 * float(np.finfo(dtype).eps))
+        assert solved(R, theta0, over=Box(0.0, 2.0), tol=0.0, dtype=dtype).status is status
 
 
 def test_a_look_is_taken_in_the_precision_and_on_the_device_of_the_solve():
@@ -335,3 +346,41 @@ def test_a_method_that_climbs_starts_again_from_the_best_iterate():
     fit = solved(*bowl(1.0, 1.0, 0.5), method=Told(decrease=None, step=0.1, monotone=False), tol=1e-6)
     assert fit.theta.tolist() == [1.5]
     assert fit.trace.value == pytest.approx([1.0, 1.055, 1.0, 1.055], rel=1e-12)
+
+
+def test_a_certificate_without_a_model_is_checked_against_what_one_promises():
+    """Half of the squared slope, where the residual says nothing of the curvature."""
+    tol = 1e-2
+    for factor, status, iterations in ((1 - NEAR, Status.CONVERGED, 0), (1 + NEAR, Status.NO_DESCENT, 3)):
+        fit = solved(*bowl(1.0, 0.25, factor * np.sqrt(2.0) * tol / 0.25), method=Told(decrease=None), tol=tol)
+        assert fit.status is status
+        assert fit.n_iter == iterations
+
+
+def test_an_end_without_descent_is_checked_against_rounding():
+    least = 4 * EPS * 2
+    for factor, status in ((1 - 1e-6, Status.ROUNDING), (1 + 1e-6, Status.NO_DESCENT)):
+        away = factor * np.sqrt(2 * least)
+        assert solved(*bowl(1.0, 1.0, away), method=Told(decrease=None), tol=0.0).status is status
+
+
+def test_the_work_of_checks_is_counted():
+    """The start, its check, and gradients around it; then with an iteration that finds no descent, and its check."""
+    c = solved(*bowl(1.0, [1.0, 2.0], [1e-3, 1e-3]), method=Told(decrease=None), tol=1e-2).counts
+    assert (c.values, c.gradients, c.lmos) == (1 + 1 + 3, 1 + 1 + 3, 1 + 1)
+    c = solved(*bowl(1.0, [1.0, 2.0], [1e-9, 1e-9]), method=Told(decrease=None), tol=0.0).counts
+    assert (c.values, c.gradients, c.lmos) == (4 + 3, 4 + 3, 4)
+
+
+def test_what_converges_above_the_best_iterate_has_stalled():
+    """By steps, and in one loop as a layer runs it."""
+    R, theta0 = bowl(1.0, 1.0, 0.5)
+    method = Told(step=0.1, decrease=0.0, monotone=False, status=Status.RUNNING)
+    fit = solved(R, theta0, method)
+    assert fit.status is Status.STALLED
+    assert fit.theta.tolist() == theta0.tolist()
+    prepared = prepare(fitted(R), theta0, solving=True)
+    program, rest = Program.of(prepared, method)
+    it, _ = program.whole(prepared.backend, np.asarray(1e-6), rest, prepared.theta, 10)
+    assert Status.of(int(it.status)) is Status.STALLED
+    assert it.theta[0].tolist() == theta0.tolist()

@@ -12,13 +12,14 @@ import textwrap
 import time
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from tests.conftest import float64
-from tests.support import T, decay_problem, decays, host, rng, send
+from tests.support import T, decay_problem, decays, host, product, rng, send
 from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
@@ -183,6 +184,61 @@ def test_a_result_and_a_file_both_say_where_to_go_on(written):
     part = xv.solve(decay_problem(), np.array([0.5, 6.0]), **given)
     with pytest.raises(ProblemError, match="both say where to go on: leave one out"):
         xv.solve(decay_problem(), part, tol=1e-9, resume=path)
+
+
+@pytest.mark.parametrize("size", [1.0, 10.0, 2.0**20])
+def test_the_objective_at_the_start_may_differ_by_rounding(size, tmp_path):
+    """By 1e4 machine epsilons of it, or of what it is a difference of: another machine rounds another way."""
+    path, eps = tmp_path / "state.npz", np.finfo(np.float64).eps
+
+    def problem(value):
+        def M(theta, data):
+            return data + 0 * theta
+
+        def R(theta):
+            return value - size**2 + 0 * theta[0]
+
+        return xv.separable(M, size * np.array([1.0, -1.0]), data=np.ones((2, 1)), R=R, mu=2.0)
+
+    for value in (3 * size**2, 1e-6 * size**2, -3 * size**2):
+        xv.solve(problem(value), np.ones(1), checkpoint=path)
+        scale = max(abs(value), size**2)
+        for factor in (-0.8e4, 0.8e4):
+            assert xv.solve(problem(value + factor * eps * scale), np.ones(1), resume=path).success
+        for factor in (-1.3e4, 1.3e4):
+            with pytest.raises(ProblemError, match="objective at theta0 is"):
+                xv.solve(problem(value + factor * eps * scale), np.ones(1), resume=path)
+
+
+def test_an_objective_without_a_value_goes_on_as_one(tmp_path):
+    path = tmp_path / "state.npz"
+
+    def problem(value):
+        return xv.separable(product, np.ones(2), R=lambda theta: value + 0 * theta[0, 0], mu=2.0)
+
+    start = np.ones((2, 1))
+    xv.solve(problem(np.nan), start, checkpoint=path)
+    assert xv.solve(problem(np.nan), start, resume=path).status is Status.NON_FINITE
+    with pytest.raises(ProblemError, match="objective at theta0 is 1 and was nan"):
+        xv.solve(problem(1.0), start, resume=path)
+    xv.solve(problem(1.0), start, checkpoint=path)
+    with pytest.raises(ProblemError, match="objective at theta0 is nan and was 1"):
+        xv.solve(problem(np.nan), start, resume=path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_come_back_with_the_layout_that_they_had(dtype):
+    """And with their first byte where the widest instructions read it at once: some sums follow the address."""
+    at = SimpleNamespace(prepared=SimpleNamespace(backend=xv.backends.get("numpy"), device=None))
+    x = rng(0).normal(size=(3, 4, 5)).astype(dtype)
+    x[0, 0, 0] = np.nan
+    for made in (x, x.T, x[::-1, :, ::-2], x[:, ::3, :].transpose(1, 2, 0), x[:0, :, :], x[1, 1, 1:2], x[1, 1, 1, ...]):
+        found = _array(np.ascontiguousarray(made).reshape(made.shape), "array", list(made.strides), at)
+        assert np.array_equal(found, made, equal_nan=True)
+        assert found.dtype == made.dtype
+        assert found.size == 0 or found.strides == made.strides
+        lowest = np.lib.array_utils.byte_bounds(found)[0]
+        assert found.size == 0 or lowest % 64 == 0
 
 
 @pytest.mark.parametrize("strides", [[0, 8], [8, 0], [10**30, 8], [8]])

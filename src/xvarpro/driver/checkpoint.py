@@ -104,7 +104,8 @@ class Checkpoint:
             )
         then, now = self.table[0, 2], run.record.row[0]
         rounding = 1e4 * float(np.finfo(run.prepared.dtype).eps)
-        if not math.isclose(then, now, rel_tol=rounding, abs_tol=rounding * run.scale) and not math.isnan(then + now):
+        close = math.isclose(then, now, rel_tol=rounding, abs_tol=rounding * run.scale)
+        if not close and not (math.isnan(then) and math.isnan(now)):
             raise ProblemError(
                 f"a solve goes on with the model functions that it had, but the objective at theta0 is {now:.10g} and "
                 f"was {then:.10g}. Start a new solve from the theta of its result"
