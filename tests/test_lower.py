@@ -259,6 +259,22 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
 
 
+def test_cholesky_of_a_complex_design_is_as_good_within_its_reach(backend):
+    cond, draw, solver = REACHED["float64"], rng(2), lower.Cholesky()
+    A, y, c = (draw.normal(size=s) + 1j * draw.normal(size=s) for s in ((60, 5), (60, 2), (5, 2)))
+    U, _, Vh = np.linalg.svd(A, full_matrices=False)
+    A = (U * np.logspace(0, -np.log10(cond), 5)) @ Vh
+    wants = (np.linalg.lstsq(A, y)[0], np.linalg.pinv(A).conj().T @ c)
+    with backend.scope("float64"):
+        system, (y, c) = System(Dense(send(backend, A)), 0.0, None), (send(backend, x) for x in (y, c))
+        factor = solver.factor(backend, system)
+        w = solver.argmin(backend, system, factor, y)
+        w, r = solver.refine(backend, system, factor, y, w, system.M.residual(w, y))
+        q = solver.adjoint(backend, system, factor, c, y, w, r).q
+    for got, want in zip((w, q), wants, strict=True):
+        assert np.linalg.norm(host(got) - want) <= 10 * EPS["float64"] * cond * np.linalg.norm(want)
+
+
 @pytest.mark.parametrize("lam", [0.0, 1e-20])
 @pytest.mark.parametrize("dtype", REACHED)
 def test_cholesky_gives_nothing_beyond_its_reach(dtype, lam, backend):

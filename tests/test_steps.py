@@ -285,6 +285,13 @@ def test_a_long_first_trial_does_not_lose_an_honest_slope(ratio):
     assert gap / (4 * curvature) < alpha <= gap / curvature
 
 
+@pytest.mark.parametrize(("rise", "accepted"), [(0.49, 0.25), (0.51, 0.0)])
+def test_a_slope_explains_a_rise_of_twice_its_parabola_at_most(rise, accepted):
+    """``a^2 / 2 - a / 4`` is 1/4 at the first trial; its minimum is at 1/4."""
+    line = Line(lambda a: 1 + rise * (a == 1), 0.25, slope=lambda a: a - 0.25)
+    assert line.search(ShortStep(shrink=1.0), memory=0.25)[0] == accepted
+
+
 # -- the minimiser along the direction ---------------------------------------------------------------------------------
 
 
