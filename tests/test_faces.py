@@ -180,6 +180,42 @@ def test_slide_ends_where_the_walk_from_face_to_face_does(case):
         assert C.tangent(end - x, x) == pytest.approx(end - x, abs=1e-11 * size), "it left the face"
 
 
+def test_the_walk_takes_batches_and_keeps_precision():
+    """Every point of a batch walks as alone: vectors, matrices, and an elementwise set as one point."""
+    for C, shape in ((Simplex(2.0), (N,)), (L1Ball(), (N,)), (Columns(Simplex()), (N, 3)), (Box(), (N,))):
+        draw = rng(3)
+        x = np.stack([C.lmo(draw.normal(size=shape)) * 0.5 + C.lmo(draw.normal(size=shape)) * 0.5 for _ in range(6)])
+        d = draw.normal(size=x.shape) * np.array([1e-3, 0.1, 0.3, 1.0, 3.0, 0.0]).reshape(-1, *(1,) * len(shape))
+        alone = np.stack([Set.slide(C, a, b) for a, b in zip(d, x, strict=True)])
+        assert alone == pytest.approx(np.stack([C.slide(a, b) for a, b in zip(d, x, strict=True)]), abs=1e-12)
+        if C.event_ndim:
+            np.testing.assert_allclose(Set.slide(C, d, x), alone, atol=1e-15)
+            if len(shape) == 1:
+                both = Set.slide(C, d.reshape(2, 3, N), x.reshape(2, 3, N))
+                np.testing.assert_allclose(both.reshape(6, N), alone, atol=1e-15)
+        single = Set.slide(C, d[3].astype(np.float32), x[3].astype(np.float32))
+        assert single.dtype == np.float32
+        assert single == pytest.approx(alone[3], abs=1e-5)
+
+
+def test_a_face_far_from_zero_is_seen_through_rounding():
+    """Entries within a rounding of bounds of 10^8 are at the bound, and the sum is at its own."""
+    a = np.array([1.0, 2.0, 0.5, 1.0])
+    for far in (1e8, -1e8):
+        low = np.full(4, far)
+        C = WeightedSimplex(a, low, float(a @ low) + 8.0)
+        ulp = np.spacing(1e8)
+        d = np.array([1.0, 2.0, -1.0, 3.0])
+        inside = low + np.array([0.0, 1.0, ulp, 2.0])
+        assert C.tangent(d, inside).tolist() == [0.0, 2.0, 0.0, 3.0]
+        assert C.away(d, inside).tolist() == (low + np.array([0.0, 0.0, 0.0, 8.0])).tolist()
+        full = low + np.array([0.0, 3.0, ulp, 2.0])  # 2 * 3 + 2 = 8, to the rounding of the sum
+        along = C.tangent(d, full)
+        assert along == pytest.approx([0.0, 2.0 - 7 / 5 * 2, 0.0, 3.0 - 7 / 5], rel=1e-12)
+        assert C.away(-d, full).tolist() == (low + np.array([0.0, 4.0, 0.0, 0.0])).tolist()
+        assert C.away(-d, inside).tolist() == low.tolist()
+
+
 @pytest.mark.parametrize(
     ("C", "shape"),
     [

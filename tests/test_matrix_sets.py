@@ -152,6 +152,42 @@ def test_diagonal_semidefinite_matrices_are_vectors():
             assert of_matrices.project(np.diag(x)) == pytest.approx(np.diag(of_vectors.project(x)), abs=1e-13)
 
 
+def test_violations_of_matrices_by_hand():
+    diag = np.diag
+    for C, x, want in (
+        (sets.NuclearBall(2.0), diag([3.0, -1.0]), 1.0),
+        (sets.SpectralBall(2.0), diag([3.0, -5.0]), 1.5),
+        (sets.SchattenBall(2.0, 5.0), diag([6.0, 8.0]), 1.0),
+        (sets.Spectraplex(2.0), diag([3.0, -0.5]), 0.25),
+        (sets.Spectraplex(2.0), diag([2.0, 1.0]), 0.5),
+        (sets.Spectraplex(2.0), np.array([[1.0, 0.8], [0.0, 1.0]]), 0.2),
+        (sets.Spectraplex(0.0), diag([0.5, 0.0]), 0.5),
+        (sets.UnitSpectrahedron(2.0), diag([3.0, 0.0]), 0.5),
+        (sets.UnitSpectrahedron(2.0), diag([1.0, -1.0]), 0.5),
+        (sets.UnitSpectrahedron(4.0), np.array([[1.0, 0.8j], [0.0, 1.0]]), 0.1),
+        (sets.Fantope(1), diag([1.5, -0.5]), 0.5),
+        (sets.Fantope(1), np.array([[0.5, 0.2], [0.0, 0.5]]), 0.1),
+        (sets.Birkhoff(), np.array([[1.0, 0.5], [0.0, 1.0]]), 0.5),
+        (sets.Birkhoff(), np.array([[1.25, -0.25], [-0.25, 1.25]]), 0.25),
+        (sets.Transport(np.array([2.0, 2.0]), np.array([1.0, 3.0])), np.array([[1.0, 1.0], [0.0, 2.5]]), 0.5 / 3),
+        (sets.Transport(np.array([1.0, 3.0]), np.array([2.0, 2.0])), np.array([[1.0, 0.0], [1.5, 2.0]]), 0.5 / 3),
+        (sets.Transport(), np.array([[0.75, -0.25], [-0.25, 0.75]]), 0.5),
+        (sets.Columns(sets.L1Ball(2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 0.5),
+        (sets.Columns(sets.Box(0.0, 2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 0.5),
+        (sets.Rows(sets.L1Ball(2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 1.0),
+        (sets.MinkowskiSum((sets.SpectralBall(), sets.Box(-1.0, 1.0))), diag([4.0, 4.0]), None),
+    ):
+        far = float(C.violation(x)) if want is None else want
+        assert float(C.violation(x)) == pytest.approx(far, rel=1e-13), C
+        assert far > 0
+        center = C.center(x)
+        both = C.violation(np.stack([np.stack([center, x]), np.stack([center + 2 * (x - center), center])]))
+        assert both.shape == (2, 2)
+        assert both[0, 1] == pytest.approx(far, rel=1e-13 if want else 2e-3), C
+        assert both[[0, 1], [0, 1]].max() <= 4 * EPS, C
+        assert both[1, 0] > far, C
+
+
 def test_asymmetry_is_a_violation():
     for C in (sets.Spectraplex(), sets.UnitSpectrahedron(), sets.Fantope()):
         x = C.center(np.zeros((3, 3)))
@@ -355,6 +391,89 @@ def test_the_iterative_oracle_compiles():
             assert inner(G, host(v)) - float(slack) <= -np.linalg.svd(G)[1][0] + 4 * EPS
             if name == "geometric":  # in a cluster the vector is not determined
                 assert np.abs(host(v) - C.lmo(G)).max() <= 1e-6
+
+
+def krylov(A, width, depth, restarts):
+    """Largest Ritz values of the Krylov spaces of a start and of the Ritz vectors that follow."""
+    block, found = rng(0).normal(size=(len(A), width)), []
+    for _ in range(restarts):
+        blocks = [np.linalg.qr(block)[0]]
+        for _ in range(depth - 1):
+            blocks.append(np.linalg.qr(A @ blocks[-1])[0])
+        K = np.linalg.qr(np.hstack(blocks))[0]
+        w, Y = np.linalg.eigh(K.conj().T @ A @ K)
+        block = K @ Y[:, -width:]
+        found.append(w[-1])
+    return found
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+def test_each_restart_goes_on_from_the_best_vectors_of_the_last(kind):
+    G = with_spectrum(np.linspace(2.0, 1.0, 30), (40, 30), 3, kind)
+    A = G.conj().T @ G
+    for width, depth in ((2, 3), (3, 2), (4, 3)):
+        want = krylov(A, width, depth, 4)
+        assert np.diff(want).min() > 1e-6
+        for n in range(1, 5):
+            solver = sets.Lanczos(width, depth, n, 1e-9)
+            assert float(solver.eigen(A).value) == pytest.approx(want[n - 1], rel=1e-9)
+            assert float(solver.singular(G).value) == pytest.approx(np.sqrt(want[n - 1]), rel=1e-9)
+            assert float(solver.singular(G.conj().T).value) == pytest.approx(np.sqrt(want[n - 1]), rel=1e-9)
+
+
+def test_a_coarse_tolerance_is_what_the_bound_begins_with():
+    """A quarter above the Ritz value is above every eigenvalue; with less it is the first of 4 times the step."""
+    A = np.diag(np.r_[1.0, 0.5 * np.ones(39)])
+    assert float(sets.Lanczos(tol=0.25).eigen(A).bound) == pytest.approx(1.25, rel=1e-6)
+    assert float(sets.Lanczos(tol=0.25).singular(A).bound) == pytest.approx(np.sqrt(1.25), rel=1e-6)
+    for shift in (1.0, -3.0):
+        found = sets.Lanczos(tol=1e-3).eigen(A + shift * np.eye(40))
+        size = max(1 + shift, abs(0.5 + shift))  # the step is relative to the largest value in size
+        assert float(found.bound - found.value) == pytest.approx(1e-3 * size, rel=0.1)
+
+
+def test_iterative_oracles_take_batches_and_what_is_not_finite():
+    """Each matrix of a batch as alone; NaN for one that is not finite, and only there."""
+    solver = sets.Lanczos(restarts=3)
+    for C, shape in ((sets.NuclearBall(1.5, solver), (30, 26)), (sets.Spectraplex(1.5, solver), (28, 28)),
+                     (sets.UnitSpectrahedron(1.5, solver), (28, 28))):  # fmt: skip
+        g = rng(6).normal(size=(2, 3, *shape))
+        v, slack = C.certified(g)
+        alone = [C.certified(x) for x in g.reshape(6, *shape)]
+        assert (v.shape, slack.shape) == (g.shape, (2, 3))
+        np.testing.assert_allclose(v.reshape(6, *shape), np.stack([x for x, _ in alone]), atol=1e-13)
+        np.testing.assert_allclose(slack.ravel(), [s for _, s in alone], atol=1e-13)
+        np.testing.assert_allclose(C.support(g).ravel(), [C.support(x) for x in g.reshape(6, *shape)], rtol=1e-13)
+        for bad in (np.nan, np.inf):
+            lost = g[0].copy()
+            lost[1, 2, 3] = bad
+            w, slack = C.certified(lost)
+            assert np.isnan(w[1]).all()
+            assert np.isnan(slack[1])
+            assert np.isnan(C.support(lost)[1])
+            np.testing.assert_array_equal(w[::2], v[0, ::2])
+        for dtype in (np.float32, np.float64):
+            none = np.zeros((0, 2, *shape), dtype)
+            v, slack = C.certified(none)
+            assert (v.shape, v.dtype, slack.shape, slack.dtype) == (none.shape, dtype, (0, 2), dtype)
+    for shape in ((40, 30), (30, 40)):
+        found = solver.singular(np.zeros((0, 3, *shape), np.complex64))
+        assert (found.vector.shape, found.image.shape) == ((0, 3, shape[1]), (0, 3, shape[0]))
+        assert (found.value.shape, found.bound.shape, found.value.dtype) == ((0, 3), (0, 3), np.float32)
+        assert found.vector.dtype == found.image.dtype == np.complex64
+
+
+def test_an_iteration_that_does_not_converge_gives_no_number(monkeypatch):
+    def fails(*_, **__):
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    x = np.eye(3, dtype=np.complex64)
+    C = sets.Spectraplex()
+    monkeypatch.setattr(np.linalg, "eigh", fails)
+    p = C.project(np.stack([x, x]))
+    assert (p.dtype, p.shape) == (np.complex64, (2, 3, 3))
+    assert np.isnan(p).all()
+    assert C.violation(x).dtype == np.float32
 
 
 # -- in a solve --------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def watched(monkeypatch):
 
 
 def searched(fun, low, high, start):
-    """The bracket holds a root and the start; slopes are those of differences, where these are the same on both sides."""
+    """The bracket holds a root and the start; slopes are those of differences, where both sides agree."""
     live = high - low > 1e-3 * np.maximum(np.abs(low), np.abs(high))  # in a shorter one values are rounding
     below, above = (fun(t)[0] for t in (low, high))
     size = np.maximum(np.abs(below), np.abs(above))
@@ -111,6 +111,17 @@ def test_searches_take_few_steps(watched):
         for x in points():
             C.project(x)
         assert np.mean(steps) <= 6, C
+
+
+def test_what_is_far_away_comes_back_with_the_rounding_of_the_set():
+    """Not with that of where it was; and small sets and large ones alike."""
+    for C in SEARCHED:
+        for scale in (1e5, 1e9):
+            x = scale * rng(4).normal(size=(5, N))
+            p = C.project(x)
+            assert (C.violation(p) <= 1e-14).all(), C
+            again = C.project(p)
+            assert again == pytest.approx(p, abs=1e-13), C
 
 
 # -- the search itself -------------------------------------------------------------------------------------------------

@@ -577,6 +577,9 @@ VIOLATIONS = [
     (sets.OrderedBox(-1.0, 3.0), [2.0, 1.0], 1 / 3),
     (sets.OrderedBox(-1.0, 3.0), [-4.0, 0.0], 1.0),
     (sets.OrderedBox(-4.0, 1.0), [0.0, 2.0], 0.25),
+    (sets.OrderedBox(-4.0, -2.0), [-3.0, 0.0], 0.5),
+    (sets.OrderedBox(2.0, 4.0), [1.0, 3.0], 0.25),
+    (sets.OrderedBox(0.0, 0.0), [0.0, 3.0], 3.0),
     (sets.TotalVariationBall(2.0), [3.0, -3.0], 2.0),
     (sets.TotalVariationBall(2.0), [-1.0, -1.0], 0.5),
     # relative to how far an entry may rise, or to its lower bound; and the sum to its room, or to that of the bounds
@@ -674,6 +677,98 @@ def test_a_mean_that_is_far_away_does_not_count():
     g = (1e3 + np.where(np.arange(n) < k, 1.0, 0.0)).astype(np.float32)
     v = sets.TotalVariationBall().lmo(g)
     assert np.flatnonzero(np.diff(v)).tolist() == [k - 1]
+
+
+def test_complex_points_of_a_set_stay_to_the_last_bit():
+    z = complex_gradients(8)
+    z = z / np.abs(z).sum(axis=1, keepdims=True)
+    for C in (
+        sets.L1Ball(1.25), sets.LinfBall(), sets.L2Ball(), sets.WeightedL1Ball(2.0), sets.LpBall(3.0),
+        sets.GroupL12Ball(2, 1.25), sets.Groups(), sets.ShiftScale(sets.L2Ball(), 2.0),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(C.project(z), z, err_msg=repr(C))
+
+
+def test_complex_entries_without_width_stay_at_the_offset():
+    C = sets.WeightedL1Ball(np.array([1.0, 0.0, 2.0]), np.array([0.5, -1.0, 0.0]))
+    z = np.array([0.5 + 3j, 4.0 - 2j, 0.0])
+    assert C.project(z) == pytest.approx([0.5 + 1j, -1.0, 0.0], abs=1e-15)
+    assert C.lmo(np.array([1j, 9.0, 0.0])) == pytest.approx([0.5 - 1j, -1.0, 0.0], abs=1e-15)
+    assert float(C.violation(z)) == pytest.approx(abs(5 - 2j) / 2)
+    assert float(C.violation(np.array([0.5 + 3j, -1.0, 0.0]))) == pytest.approx(2.0)
+    assert float(C.violation(np.array([0.5, -1.0 + 1j, 0.0]))) == pytest.approx(0.5)
+
+
+def test_a_complex_shift_has_the_precision_of_the_points():
+    A = np.array([[1.0, 1j], [2.0, 0.0], [0.0, 1 - 1j]])
+    for C, n in (
+        (sets.ShiftScale(sets.L2Ball(), 2.0, 1 / 3 + 2j), 3),
+        (sets.LinearImage(sets.L1Ball(), A, 1 / 3 + 2j), 3),
+    ):
+        g = rng(6).normal(size=n) + 1j * rng(7).normal(size=n)
+        want = C.lmo(g)
+        assert want.dtype == np.complex128
+        if isinstance(C, sets.ShiftScale):
+            assert want == pytest.approx(1 / 3 + 2j - 2 * g / np.linalg.norm(g), abs=1e-15)
+        found = C.lmo(g.astype(np.complex64))
+        assert found.dtype == np.complex64
+        assert found == pytest.approx(want, rel=1e-6)
+
+
+def test_points_of_no_entries():
+    x = np.zeros((2, 0))
+    for found in (
+        sets.L2Ball().lmo(x),
+        sets.L2Ball().project(x),
+        sets.LpBall().lmo(x),
+        sets.NonnegativeL2Ball().lmo(x),
+    ):
+        assert found.shape == (2, 0)
+    assert norm(x).tolist() == [[0.0], [0.0]]
+
+
+def test_bounds_and_what_is_not_finite():
+    for C in (sets.Box(), sets.Box(0.0, np.inf), sets.Box(-np.inf, np.inf)):
+        for bad in (np.nan, np.inf, -np.inf):
+            assert float(C.violation(np.array([bad, 0.5]))) == np.inf
+
+
+DIAMETERS = [
+    (sets.LinearImage(sets.L2Ball(), np.diag([1.0, 4.0])), (2,), 8.0),
+    (sets.LinearImage(sets.L2Ball(1.5)), (2,), 3.0),
+    (sets.LinearImage(sets.L1Ball(2.0), np.array([[3.0, 4.0]])), (1,), 20.0),
+    (sets.MinkowskiSum((sets.L2Ball(), sets.L1Ball(3.0), sets.Box(0.0, 4.0))), (2,), 8.0 + 4 * np.sqrt(2)),
+    # of the largest, or of two that are far from each other
+    (sets.HullOfUnion((sets.L2Ball(3.0), sets.ShiftScale(sets.L2Ball(), 1.0, np.array([3.0, 4.0])))), (2,), 13.0),
+    (sets.HullOfUnion((sets.ShiftScale(sets.L2Ball(), 1.0, np.array([3.0, 4.0])), sets.L2Ball(3.0))), (2,), 13.0),
+    (
+        sets.HullOfUnion(
+            (sets.L2Ball(), sets.ShiftScale(sets.L2Ball(), 1.0, 12.0), sets.ShiftScale(sets.L2Ball(), 2.0, -3.0))
+        ),
+        (4,),
+        36.0,
+    ),
+    (sets.Product((sets.Simplex(3.0), sets.Box(0.0, 4.0)), (3, 1)), (4,), np.sqrt(18.0 + 16.0)),
+    (sets.Product((sets.L2Ball(1.5), sets.L2Ball(2.0)), (1, 2)), (3,), 5.0),
+    (sets.Columns(sets.L2Ball(1.5)), (2, 4), 6.0),
+    (sets.Rows(sets.L2Ball(1.5)), (4, 2), 6.0),
+    (sets.Groups(sets.L1Ball(1.5), 2), (7,), 6.0),
+    (sets.Groups(sets.LinfBall(0.5), ((0, 1, 2, 3), (4,), (5, 6, 7, 8))), (9,), 3.0),
+    (sets.ShiftScale(sets.L2Ball(1.5), 2.0, 7.0), (3,), 6.0),
+    # twice the capacity, the lightest first: 1, 1/2 of the second
+    (sets.ContinuousKnapsack(np.array([4.0, 1.0, 2.0]), 1.0), (3,), np.sqrt(1.5)),
+    (sets.ContinuousKnapsack(np.array([4.0, 1.0, 2.0]), 3.0), (3,), np.sqrt(2.75)),
+    (sets.Transport(), (2, 3), np.sqrt(2 / 3)),
+    (sets.Transport(np.array([3.0, 4.0]), np.array([2.0, 5.0])), (2, 2), 5 * np.sqrt(2)),
+    (sets.Transport(), (1, 3), 0.0),
+    (sets.Birkhoff(), (2, 2), 2.0),
+    (sets.Box(np.array([0.0, 1.0]), np.array([3.0, 5.0])), (2,), 5.0),
+]
+
+
+def test_diameters_by_hand():
+    for C, shape, want in DIAMETERS:
+        assert C.diameter(np.zeros(shape)) == pytest.approx(want, rel=1e-14), C
 
 
 # -- where a start may be taken from -----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class OrderedBox(Set):
         worst = positive_part(ends)
         if x.shape[-1] > 1:
             worst = xp.maximum(worst, xp.max(x[..., :-1] - x[..., 1:], axis=-1))
-        return worst / (max(abs(self.lower), abs(self.upper)) or 1.0)
+        return worst / (max(-self.lower, self.upper) or 1.0)
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
