@@ -98,6 +98,21 @@ def inverted(theta, data):
     return xp.linalg.inv(data["A"] - theta[0] * xp.eye(2, dtype=theta.dtype))
 
 
+def test_derivatives_are_recorded_where_they_are_wanted_alone():
+    """Trial points of a search want values: the model meets arrays of the framework there."""
+    seen = []
+
+    def model(theta, data):
+        seen.append(type(theta) is np.ndarray)
+        return decays(theta, data)
+
+    f, theta = objective(xv.separable(model, ONE, data={"t": T}))
+    del seen[:]
+    f.point(theta)
+    f.point(theta, ahead=True)
+    assert seen == [True, False]
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_model_that_inverts_a_singular_matrix_has_no_value_there(ahead):
     data = {"A": np.diag([1.0, 3.0])}
