@@ -177,6 +177,49 @@ def test_a_complex_image(backend):
     assert np.real(np.vdot(g, v)) == pytest.approx(-np.abs(A.conj().T @ g).max(), rel=1e-13)
 
 
+def test_complex_distances_are_those_of_real_and_imaginary_parts():
+    """Of points of a batch too: an image and a sum of discs."""
+    C = sets.MinkowskiSum((sets.L2Ball(), sets.ShiftScale(sets.L2Ball(), 2.0, 1 - 1j)))  # the ball of 3 around 1 - i
+    z = np.array([[1 - 1j, 1 - 1j], [7 - 1j, 1 - 1j], [1 - 1j, 1 + 7j], [1 - 7j, 1 - 9j]])
+    want = np.array([0.0, 3.0, 5.0, 7.0]) / 6
+    assert C.violation(z) == pytest.approx(want, rel=2e-3, abs=1e-9)
+    assert C.violation(z.reshape(2, 2, 2)) == pytest.approx(want.reshape(2, 2), rel=2e-3, abs=1e-9)
+    assert [float(C.violation(x)) for x in z] == pytest.approx(want, rel=2e-3, abs=1e-9)
+    disc = sets.LinearImage(sets.L2Ball(), np.array([[1j, 0.0], [0.0, 1.0]]))
+    assert float(disc.violation(np.array([3 + 0j, 4j]))) == pytest.approx(2.0, rel=2e-3)
+
+
+def test_sets_of_one_point_and_of_bounds_make_sets_of_their_kind():
+    mixed = sets.MinkowskiSum((sets.Box(-1.0, 1.0), sets.SpectralBall(0.5)))
+    assert (mixed.event_ndim, sets.HullOfUnion((sets.SpectralBall(), sets.Box())).event_ndim) == (2, 2)
+    assert sets.MinkowskiSum((sets.Box(), sets.Box())).event_ndim == 1
+    g = rng(3).normal(size=(2, 3, 3))
+    assert mixed.lmo(g) == pytest.approx(-np.sign(g) + sets.SpectralBall(0.5).lmo(g), abs=1e-14)
+    assert mixed.support(g).shape == (2,)
+    shifted = sets.ShiftScale(sets.L2Ball(), 1.0, np.float64(2.0))
+    assert type(shifted.shift) is float
+    assert shifted == sets.ShiftScale(sets.L2Ball(), 1.0, 2.0)
+    assert sets.Transport([0.5, 0.5], [1.0]).a.shape == (2,)
+
+
+def test_products_of_bounds_take_batches_of_any_shape():
+    """One violation and one reach for each point, and none for none."""
+    C = sets.Product((sets.Simplex(), sets.Box(0.0, 1.0)), (2, 2))
+    x = np.array([[0.5, 0.5, 0.0, 1.0], [0.5, 0.5, 3.0, 0.5], [2.0, 0.5, 0.0, 0.0], [0.5, 0.5, -0.5, 1.0]])
+    want = np.array([0.0, 2.0, 1.5, 0.5])
+    d = np.array([[-1.0, 1.0, 0.25, 0.0]] * 4)
+    assert C.violation(x) == pytest.approx(want)
+    assert C.violation(x.reshape(2, 2, 4)) == pytest.approx(want.reshape(2, 2))
+    start = np.array([[0.5, 0.5, 0.0, 1.0], [0.5, 0.5, 0.9375, 0.5], [0.25, 0.75, 0.0, 0.0], [1.0, 0.0, 0.5, 1.0]])
+    assert C.reach(d, start) == pytest.approx([0.5, 0.25, 0.25, 1.0])
+    assert C.reach(d.reshape(2, 2, 4), start.reshape(2, 2, 4)) == pytest.approx(np.array([[0.5, 0.25], [0.25, 1.0]]))
+    for shape in ((0, 4), (3, 0, 4)):
+        assert C.violation(np.zeros(shape)).shape == shape[:-1]
+        assert C.reach(np.zeros(shape), np.zeros(shape)).shape == shape[:-1]
+    columns = sets.Columns(sets.Box(0.0, 1.0))
+    assert columns.violation(np.stack([np.zeros((2, 3)), np.full((2, 3), 3.0)])).tolist() == [0.0, 2.0]
+
+
 def test_faces_pass_through():
     """Product and ShiftScale keep what their sets know of faces."""
     C = sets.Product((sets.Simplex(), sets.Box(0.0, 1.0)), (3, 1))

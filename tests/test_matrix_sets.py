@@ -188,6 +188,14 @@ def test_violations_of_matrices_by_hand():
         assert both[1, 0] > far, C
 
 
+def test_a_complex_hermitian_matrix_is_no_violation():
+    x = np.array([[1.0, 0.5j], [-0.5j, 1.0]])
+    for C in (sets.Spectraplex(2.0), sets.UnitSpectrahedron(2.0), sets.UnitSpectrahedron(3.0)):
+        assert float(C.violation(x)) <= 4 * EPS
+        assert C.project(x) == pytest.approx(x, abs=1e-14)
+    assert float(sets.Spectraplex(2.0).violation(x.real + 0.5j)) == pytest.approx(0.25)
+
+
 def test_asymmetry_is_a_violation():
     for C in (sets.Spectraplex(), sets.UnitSpectrahedron(), sets.Fantope()):
         x = C.center(np.zeros((3, 3)))
