@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ import xvarpro as xv
 from xvarpro.algorithms import FrankWolfe, SpectralProjectedGradient, StochasticFrankWolfe
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.core.status import Status
+from xvarpro.driver import record
+from xvarpro.driver.checkpoint import Checkpoint
 from xvarpro.driver.iteration import (
     Program,
     Tracked,
@@ -22,7 +25,8 @@ from xvarpro.driver.iteration import (
     with_status,
 )
 from xvarpro.driver.prepare import prepare
-from xvarpro.driver.record import Schedule
+from xvarpro.driver.record import Record, Schedule
+from xvarpro.driver.run import Run
 from xvarpro.driver.solve import chosen
 from xvarpro.driver.units import near_one
 from xvarpro.objective.interface import LowerError
@@ -187,6 +191,75 @@ def test_a_checkpoint_is_written_every_so_many_iterations(start):
     Schedule(lambda: written.append(-1), 1e-9, 0).after(1)
     Schedule(lambda: written.append(-2), 1e9, 0).after(10**12)
     assert written == [-1, -1, -2]
+
+
+def test_a_checkpoint_is_written_every_so_many_seconds(monkeypatch):
+    """From when the last one was written."""
+    now, written = [100.0], []
+    monkeypatch.setattr(record, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    schedule = Schedule(lambda: written.append(now[0]), 10.0, 0)
+    for at in (109.0, 112.0, 121.0, 123.0, 140.0, 149.0):
+        now[0] = at
+        schedule.after(1)
+    assert written == [100.0, 112.0, 123.0, 140.0]
+
+
+def test_a_record_keeps_every_so_many_rows_and_the_last():
+    first = np.arange(12.0)
+    kept = Record(np.array([first * 0]), 3)
+    for n in range(1, 8):
+        kept.add(n * first[2:], seconds=0.5 * n)
+        if n == 4:
+            mark = kept.mark()
+    assert (kept.done, kept.seconds, kept.row) == (7, 3.5, (7 * first[2:]).tolist())
+    assert kept.table()[:, 0].tolist() == [0, 3, 6, 7]
+    assert kept.table()[:, 2].tolist() == [0, 6, 12, 14]
+    assert kept.table(mark)[:, 0].tolist() == [0, 3, 4]
+    kept.replace(-first[2:])
+    assert kept.table()[-1].tolist() == [7, 3.5, *-first[2:]]
+    kept.rewind(mark)
+    assert kept.done == 4
+    kept.add(9 * first[2:], seconds=9.0)
+    assert kept.table()[:, :2].tolist() == [[0, 0], [3, 1.5], [5, 9.0]]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "done", "pace", "limit", "steps"),
+    [
+        (1.0, 10, 0.0, np.inf, 2),  # a fifth of a second's worth
+        (1.0, 10, 0.05, np.inf, 2),
+        (1.0, 1000, 0.05, np.inf, 4),  # later ones take longer
+        (1.0, 10, 0.5, np.inf, 1),
+        (1.0, 1000, 0.0, 1.1, 100),
+        (1.0, 1000, 0.0, 1.0, 1),
+        (0.0, 0, 0.0, np.inf, 1),
+        (0.0, 3, 0.0, np.inf, 200_000_000),
+    ],
+)
+def test_a_compiled_loop_returns_within_a_fifth_of_a_second(elapsed, done, pace, limit, steps):
+    for compiled, want in ((True, steps), (False, 1)):
+        it = SimpleNamespace(prepared=SimpleNamespace(backend=SimpleNamespace(compiled=compiled)), _pace=pace)
+        assert Run._batch(it, elapsed, done, limit) == pytest.approx(want, abs=1 if want > 100 else 0)
+
+
+def test_iterations_of_one_call_of_a_loop_share_its_time(monkeypatch, tmp_path):
+    """The limits of a solve and the times of its checkpoints are those of single iterations."""
+    problem, theta0 = decay_problem(noise=0.02, lam=1e-3), np.array([0.5, 8.0])
+    given = {"over": Box(0.0, 10.0), "algorithm": FrankWolfe(), "tol": 0.0, "max_iter": 17}
+    one = xv.solve(problem, theta0, **given).trace
+    monkeypatch.setattr(Run, "_batch", lambda self, elapsed, done, limit: 5)
+    many = xv.solve(problem, theta0, **given).trace
+    assert many.iteration.tolist() == list(range(18))
+    for name in ("value", "gap_A", "alpha_A", "gradients"):
+        assert (getattr(many, name) == getattr(one, name)).all()
+    spent = np.diff(many.seconds)
+    assert (spent > 0).all()
+    for i in range(0, 15, 5):
+        assert spent[i : i + 5] == pytest.approx(spent[i], rel=1e-6)
+    written = []
+    monkeypatch.setattr(Checkpoint, "save", lambda self, path: written.append(int(self.table[-1, 0])))
+    xv.solve(problem, theta0, **given, checkpoint=tmp_path / "x.npz", checkpoint_every=3)
+    assert written == [0, 3, 6, 9, 12, 15, 17]
 
 
 def test_powers_of_two_bring_numbers_near_one():

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -273,6 +274,77 @@ def test_everything_that_is_exported_goes_through_json_by_its_public_name(obj):
         assert type(back) is type(obj)
         assert equal(back, obj)
         assert not private(json.loads(text))
+
+
+def through_json(obj, arrays=None):
+    arrays = {} if arrays is None else arrays
+    return stored.decode(json.loads(json.dumps(stored.encode(obj, "x", arrays), allow_nan=False)), "x", arrays)
+
+
+def test_values_go_through_json_as_what_they_are():
+    values = [1, 2.5, "x", None, True, np.bool_(False), np.int64(7), np.float32(0.5), Fraction(1, 4), -np.inf, np.inf]
+    back = through_json({"a": values, "b": tuple(values), "c": {}})
+    want = [1, 2.5, "x", None, True, False, 7, 0.5, 0.25, -np.inf, np.inf]
+    assert back == {"a": want, "b": tuple(want), "c": {}}
+    assert [type(x) for x in back["a"]] == [type(x) for x in want]
+    assert np.isnan(through_json(np.nan))
+
+
+def test_arrays_of_several_trees_share_a_file():
+    """Numbered by the tree that they are of."""
+    arrays = {"y_0": np.zeros(1)}
+    for name in ("x", "xy", "y"):
+        text = stored.encode([np.full(2, len(name)), {"a": np.full(3, len(name))}], name, arrays)
+        first, rest = stored.decode(text, name, arrays)
+        assert first.tolist() == [len(name)] * 2
+        assert rest["a"].tolist() == [len(name)] * 3
+    assert sorted(arrays) == ["x_0", "x_1", "xy_0", "xy_1", "y_0", "y_1", "y_2"]
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+class Sorted(list):
+    pass
+
+
+@pytest.mark.parametrize("obj", [{"a": 1, 2: 3}, {1: 2}, Pair(1, 2), Sorted([1]), {1, 2}, len, 1j], ids=repr)
+def test_what_json_cannot_hold_is_named(obj):
+    lost = stored.Opaque(repr(obj))
+    assert through_json(obj) == lost
+    assert through_json(lost) == lost
+    assert through_json([1, (lost,)]) == [1, (lost,)]
+    assert stored.opaque([1, (lost, stored.Opaque("more"))]) == lost
+    assert stored.opaque([1, (2,)]) is None
+
+
+@pytest.mark.parametrize(
+    "text", [True, None, 1.5, "x", [], {"value": []}, {"float": 1}, {"tuple": 1}, {"x": 1}], ids=repr
+)
+def test_what_no_tree_is_stored_as_is_refused(text):
+    with pytest.raises(ProblemError, match="is no value, array, container or class"):
+        stored.decode(text, "x", {})
+
+
+def test_a_set_around_something_that_is_lost_is_lost():
+    box = {"struct": "sets.Box", "fields": {"lower": {"value": 0.0}, "upper": {"opaque": "of a bound"}}}
+    assert stored.decode(box, "x", {}) == stored.Opaque("Box with of a bound")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(True, int), (True, float), (1.0, int), ("1", float), (None, str), (1, bool)], ids=repr
+)
+def test_fields_of_another_type_are_refused(value, kind):
+    assert stored.checked({"a": 3, "b": "x", "c": True}, {"a": float, "b": str, "c": bool}, "it") == {
+        "a": 3.0, "b": "x", "c": True
+    }  # fmt: skip
+    with pytest.raises(ProblemError, match=f"a of it must be of type {kind.__name__}"):
+        stored.checked({"a": value}, {"a": kind}, "it")
+    for wrong in ({}, {"a": 1, "b": 2}, [], None):
+        with pytest.raises(ProblemError, match="it must have the fields a; got"):
+            stored.checked(wrong, {"a": int}, "it")
 
 
 def test_a_saved_file_holds_no_private_module_path(tmp_path):

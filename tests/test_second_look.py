@@ -37,6 +37,7 @@ class Told(xv.algorithms.Algorithm):
     matrix: Any = None
     status: Status = Status.NO_DESCENT
     monotone: bool = True
+    forgets: bool = False  # what a model has promised, so that every certificate is in doubt
 
     def init(self, f, region, theta):
         iterate, *_ = start(f, region, theta)
@@ -47,6 +48,8 @@ class Told(xv.algorithms.Algorithm):
         it, *_ = arrived(f, region, it, f.point(tuple(x + self.step for x in it.theta)), 1)
         if self.decrease is not None:
             it = it._replace(decrease=0 * it.value + self.decrease)
+        if self.forgets:
+            it = it._replace(bend=0 * it.bend)
         return State(it._replace(slack=it.slack + self.slack, status=0 * it.status + self.status.code))
 
     def gauss_newton(self, state):
@@ -370,6 +373,46 @@ def test_the_work_of_checks_is_counted():
     assert (c.values, c.gradients, c.lmos) == (1 + 1 + 3, 1 + 1 + 3, 1 + 1)
     c = solved(*bowl(1.0, [1.0, 2.0], [1e-9, 1e-9]), method=Told(decrease=None), tol=0.0).counts
     assert (c.values, c.gradients, c.lmos) == (4 + 3, 4 + 3, 4)
+
+
+def asks(*iterations):
+    """A callback that asks for the end at some iterations, and what it has seen."""
+    seen = []
+
+    def callback(info):
+        seen.append(info.iteration)
+        return info.iteration in iterations
+
+    return callback, seen
+
+
+def test_a_callback_that_asks_once_is_heard_where_a_certificate_is_in_doubt():
+    method = Told(step=-0.01, decrease=None, forgets=True, status=Status.RUNNING)
+    callback, seen = asks(3)
+    fit = solved(*bowl(1.0, 1.0, 0.5), method=method, tol=1e-6, callback=callback)
+    assert fit.status is Status.STOPPED
+    assert seen == [1, 2, 3]
+
+
+def test_a_callback_is_heard_at_a_point_to_start_again_from():
+    callback, seen = asks(2)
+    fit = solved(*bowl(1.0, -0.1, 0.0), tol=1e-6, callback=callback)
+    assert fit.status is Status.STOPPED
+    assert seen == [1, 2]
+    assert fit.theta != [1.0]
+
+
+def test_a_saddle_where_a_callback_has_stopped_is_no_success():
+    method = Told(step=1.0, decrease=0.0, status=Status.RUNNING)
+    for bend, status in ((-0.1, Status.STOPPED), (0.1, Status.CONVERGED)):
+
+        def R(theta, bend=bend):
+            return 0.05 * theta[1] ** 2 + 0.5 * bend * (theta[0] - 2.0) ** 2
+
+        callback, seen = asks(1)
+        fit = solved(R, [1.0, -1.0], method, callback=callback)
+        assert fit.status is status
+        assert seen == [1]
 
 
 def test_what_converges_above_the_best_iterate_has_stalled():

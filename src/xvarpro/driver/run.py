@@ -116,8 +116,9 @@ class Run:
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
         self.work = [0.0] * len(RECORD[WORK:])
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
-        self.cut = False  # whether there were no iterations left for a lower point that is known
+        self.cut = False  # whether the solve had to end although a lower point is known
         self.unseen = False  # whether the last iterate is a start that no callback has seen
+        self.stopped = False  # whether a callback has asked for the end
         self.record = Record(np.array([[0.0, 0.0, *self.row()]]), trace_every)
         self._earlier = 0.0  # seconds before this call of solve
         self._pace = 0.0  # seconds per iteration, in the last call of the loop
@@ -176,9 +177,10 @@ class Run:
         if self.unseen:
             self.unseen = False
             self._mark()
-            if callback is not None and stops(callback(self._iteration_info())):
-                return Status.STOPPED if self.status is Status.RUNNING else self.status
+            self._tell(callback)
         while self.status is Status.RUNNING:
+            if self.stopped:
+                return Status.STOPPED
             done, elapsed = self.record.done, self.record.seconds
             if done >= max_iter:
                 return Status.MAX_ITER
@@ -198,9 +200,11 @@ class Run:
             value, gap_A, gap_B = self.record.row[:3]
             bar.update(len(rows), value, gap_A + gap_B)
             schedule.after(self.record.done)
-            if callback is not None and stops(callback(self._iteration_info())):
-                return Status.STOPPED if self.status is Status.RUNNING else self.status
+            self._tell(callback)
         return self.status
+
+    def _tell(self, callback: Callable[[IterationInfo], bool | None] | None) -> None:
+        self.stopped = callback is not None and stops(callback(self._iteration_info()))
 
     def recheck(self) -> None:
         """Look at the certificate of the last iterate again, where it is in doubt."""
@@ -223,12 +227,12 @@ class Run:
             self.state = self._assess(self.operands, self.state)
             self.record.replace(self.row())
         if self.status is Status.RUNNING:
-            return True
+            return True  # to end at once where a callback has asked for it
         state = self._restart() if self.restarts < RESTARTS else None
         self.record.replace(self.row())  # with the work of looking for it
         if state is None:
             return False
-        if self.record.done >= max_iter:
+        if self.stopped or self.record.done >= max_iter:
             self.cut = True
             return False
         self.restarts += 1
@@ -362,7 +366,8 @@ class Run:
         status = status if self.status is Status.RUNNING else self.status
         # a certificate is of the last iterate
         if status.success and (self.cut or self.best()[0] is not self.state.iterate):
-            return Status.MAX_ITER if self.cut else Status.STALLED
+            limit = Status.STOPPED if self.stopped else Status.MAX_ITER
+            return limit if self.cut else Status.STALLED
         return status
 
     def row(self, iterate: Iterate | None = None) -> list[float]:
