@@ -366,6 +366,11 @@ def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
         (lambda meta, a: a.update(trace_iteration=np.ones(0)), "trace has 0 entries"),
         (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
         (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
+        (lambda meta, a: meta.update(status="CONVERGED", gap_A=float("nan")), "CONVERGED must be finite"),
+        (lambda meta, a: meta.update(status="ROUNDING", gap_B=float("inf")), "ROUNDING must be finite"),
+        (lambda meta, a: meta.update(n_iter=11), "trace has 13 entries after 11 iterations"),
+        (lambda meta, a: meta.update(n_iter=10**19), "1000000000000000000..., a whole number of more than 64 bits"),
+        (lambda meta, a: a.update(w=np.array(1.0)), r"w has shape \(\)"),
         (lambda meta, a: meta["counts"].update(x=1), "counts must have the fields values"),
         (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
         (lambda meta, a: meta.update(n_iter=10**400), "whole number of more than 64 bits"),
@@ -391,6 +396,13 @@ def test_made_up_content_is_refused_with_the_reason(change, message, fit, tmp_pa
     np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
     with pytest.raises(ProblemError, match=f"fit.npz is not a file that Result.save wrote.*{message}"):
         xv.Result.load(path)
+
+
+def test_whole_numbers_of_64_bits_are_loaded(fit, tmp_path):
+    path = tmp_path / "fit.npz"
+    fit.save(path)
+    remade(path, lambda meta: meta["recipe"].update(max_iter=2**63 - 1))
+    assert xv.Result.load(path).recipe.max_iter == 2**63 - 1
 
 
 def test_a_long_trace_is_loaded(fit, tmp_path):

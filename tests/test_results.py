@@ -1,0 +1,131 @@
+"""What a result says of its solve, and what it takes from files."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.backends import exchange
+from xvarpro.core.status import Status
+from xvarpro.driver.prepare import violation
+from xvarpro.errors import ProblemError
+from xvarpro.sets import Box, Free
+from xvarpro.sets.region import resolve
+
+from .support import SIGNAL, T, decay_problem, decays, rng
+
+START = np.array([0.5, 8.0])
+MANY = SIGNAL[:, None] * np.linspace(1.0, 2.0, 60) + 0.01 * rng(3).normal(size=(40, 60))
+
+
+def two_blocks(theta, data):
+    return decays(theta["rate"], data) * theta["size"]
+
+
+def test_numbers_of_a_result_are_those_of_its_trace():
+    problem = xv.separable(two_blocks, SIGNAL + 0.05 * T, data={"t": T}, lam=1e-3)
+    theta0 = {"rate": START, "size": np.array([2.0, 0.3])}
+    began = time.perf_counter()
+    fit = xv.solve(problem, theta0, over={"rate": Box(0.0, 9.0)}, algorithm=xv.algorithms.FrankWolfe(), max_iter=5)
+    wall = time.perf_counter() - began
+    trace = fit.trace
+    assert fit.n_iter == trace.iteration[-1] == 5
+    assert (fit.value, fit.gap_A, fit.gap_B) == (trace.value[-1], trace.gap_A[-1], trace.gap_B[-1])
+    assert min(fit.gap_A, fit.gap_B) > 0
+    assert fit.gap == fit.gap_A + fit.gap_B
+    assert (trace.gap == trace.gap_A + trace.gap_B).all()
+    for name in ("values", "gradients", "lmos", "projections"):
+        assert getattr(fit.counts, name) == getattr(trace, name)[-1]
+    assert fit.counts.factorisations == fit.counts.values
+    assert fit.seconds == trace.seconds[-1]
+    assert min(fit.seconds, fit.setup_seconds) > 0
+    assert fit.seconds + fit.setup_seconds < wall
+    assert not fit.success
+    assert fit.message == f"{Status.MAX_ITER.sentence} {Status.MAX_ITER.advice}"
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 1e9])
+@pytest.mark.parametrize("later", [False, True])
+def test_w_of_a_compressed_target_with_weights_is_that_of_the_target(size, later, monkeypatch):
+    if later:
+        monkeypatch.setattr("xvarpro.driver.outcome.ORDINARY", 0)
+    weights, y = rng(4).uniform(0.5, 2.0, 40), size * MANY
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}, weights=weights), START, max_iter=4)
+    assert fit.provenance["compressed"]
+    root = np.sqrt(weights)[:, None]
+    M = decays(fit.theta, {"t": T})
+    w = np.linalg.lstsq(root * M, root * y)[0]
+    assert fit.w == pytest.approx(w, rel=1e-7)
+    assert fit.value == pytest.approx(0.5 * np.sum((root * (M @ w - y)) ** 2), rel=1e-9)
+    y *= 2.0
+    assert fit.w == pytest.approx(w, rel=1e-7)  # once it is there it stays
+
+
+@pytest.mark.parametrize(("columns", "compressed"), [(40, False), (41, True)])
+def test_targets_with_more_columns_than_rows_are_compressed(columns, compressed):
+    fit = xv.solve(xv.separable(decays, MANY[:, :columns], data={"t": T}), START, max_iter=1)
+    assert fit.provenance["compressed"] is compressed
+    both = xv.bilevel(
+        lower=xv.Level(decays, MANY[:, :columns]), upper=xv.Level(decays, MANY[:, :columns]), data={"t": T}
+    )
+    assert xv.solve(both, START, max_iter=1).provenance["compressed"] is False
+
+
+def test_the_error_of_an_iterative_solver_is_part_of_the_result():
+    fit = xv.solve(decay_problem(noise=0.01, lam=1e-3, solver=xv.lower.LSMR()), START, max_iter=3)
+    exact = xv.solve(decay_problem(noise=0.01, lam=1e-3), START, max_iter=3)
+    assert 0 < fit.verified.lower_residual < 1
+    assert fit.verified.gradient_error > 0
+    assert (exact.verified.lower_residual, exact.verified.gradient_error) == (0.0, 0.0)
+    assert "lower residual" in repr(fit)
+    assert "lower residual" not in repr(exact)
+
+
+def test_a_result_of_another_process_has_no_place_to_go_on_from():
+    fit = xv.solve(decay_problem(), START, max_iter=2)
+    with pytest.raises(ProblemError, match="comes from a file or another process"):
+        xv.solve(decay_problem(), pickle.loads(pickle.dumps(fit)))
+
+
+def test_a_result_goes_on_where_it_was_computed():
+    given = {"backend": "array-api-strict", "device": "device1"}
+    fit = xv.solve(decay_problem(noise=0.01), START, max_iter=2, over=Box(0.0, 9.0), **given)
+    on = xv.solve(decay_problem(noise=0.01), fit, max_iter=4)
+    assert "device1" in fit.provenance["device"]
+    assert on.provenance["device"] == fit.provenance["device"]
+    assert on.n_iter == 4
+    other = xv.solve(decay_problem(noise=0.01), fit, max_iter=4, device="cpu")
+    assert other.provenance["device"] != fit.provenance["device"]
+
+
+def test_a_callback_that_does_not_say_what_it_takes_is_called():
+    fit = xv.solve(decay_problem(noise=0.01), START, callback=bool)
+    assert fit.status is Status.STOPPED
+    assert fit.n_iter == 1
+
+
+def test_a_leaf_without_entries_is_one():
+    theta0 = {"rate": START, "size": np.array([1.0, 1.0]), "none": np.zeros((0, 3))}
+    fit = xv.solve(xv.separable(two_blocks, SIGNAL, data={"t": T}, lam=1e-6), theta0, max_iter=2)
+    assert fit.theta["none"].shape == (0, 3)
+    with pytest.raises(ProblemError, match="theta0 must hold at least one number"):
+        xv.solve(decay_problem(), np.zeros(0))
+
+
+def test_violations_are_the_same_by_every_way_to_them(monkeypatch):
+    """On the processor by NumPy, on an accelerator in one program."""
+    compiled = xv.backends.get("jax")
+    over, theta0 = {"a": Box(0.0, 1.0), "b": Free()}, {"a": np.array([0.5, 1.3]), "b": np.ones(2)}
+    region = resolve(over, theta0)
+    theta = tuple(theta0.values())
+    want = float(violation(xv.backends.get("numpy"), region, theta))
+    assert want == pytest.approx(0.3, rel=0.5)
+    with compiled.scope("float64"):
+        there = tuple(compiled.asarray(x) for x in theta)
+        assert float(violation(compiled, region, there)) == pytest.approx(want, rel=1e-12)
+        monkeypatch.setattr(exchange, "readable", lambda *x: x)
+        assert float(violation(compiled, region, there)) == pytest.approx(want, rel=1e-12)
