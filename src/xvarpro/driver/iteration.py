@@ -133,7 +133,6 @@ class Program:
     def assess(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
         """ROUNDING in the place of an end without descent, where all that is left to gain is rounding."""
         f, region, _, _, floor = self._filled(operands)
-        f = f.with_lower_tolerance(0.0)
 
         def run(now: Tracked) -> Tracked:
             it = now.iterate
@@ -190,10 +189,10 @@ class Program:
             last = select(backend, behind, state.best, last)
             stalled = behind & (code == Status.CONVERGED.code)
             code = xp.where(stalled, Status.STALLED.code, code)
-        w = f.with_lower_tolerance(0.0).solve_lower(last.theta)
-        return last._replace(status=code), w
+        return last._replace(status=code), f.solve_lower(last.theta)
 
     def _filled(self, operands: Leaves) -> tuple[Objective, Region, Algorithm, Array, Array]:
+        """Objective, whose lower level is solved as tightly as it can be, region, algorithm, tolerance and floor."""
         tol, floor, *rest = operands
         problem, region, algorithm = self.skeleton.fill(rest)
         return self.assemble(problem, energy=floor), region, algorithm, tol, floor
