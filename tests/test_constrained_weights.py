@@ -367,7 +367,8 @@ def test_kinks_are_weights_at_a_bound_without_a_multiplier(backend):
     A, y, *_ = level(3, k=20)
     assert int(Within(backend, lower.Nonnegative(), A).diagnose(y).kinks) == 0
     w = np.maximum(rng(0).normal(size=(N, 20)), 0)
-    assert int(Within(backend, lower.Nonnegative(), A).diagnose(A @ w).kinks) == (w == 0).sum()
+    for unit in (1e-9, 1.0, 1e9):
+        assert int(Within(backend, lower.Nonnegative(), A).diagnose(A @ w * unit).kinks) == (w == 0).sum()
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------

@@ -202,6 +202,15 @@ def test_units_of_the_columns_change_no_bit(solver, hard, ridge, backend):
     assert plain.condition == other.condition
 
 
+@pytest.mark.parametrize("solver", [lower.Refined(), lower.Cholesky()], ids=repr)
+def test_a_target_of_zeros_is_refined_to_zeros(solver, backend):
+    A, y = rng(0).normal(size=(9, 4)), np.zeros((9, 2))
+    A[:, 1], y[:, 0] = A[:, 0] + 1e-5 * A[:, 1], 1.0
+    w = host(Solved(backend, solver, A, 0.25e-12).refined(y)[0])
+    assert np.isfinite(w[:, 0]).all()
+    assert (w[:, 1] == 0).all()
+
+
 @pytest.mark.parametrize("lam", [1e-6, 0.3])
 def test_ridge_restores_rank(lam, solver, backend):
     assert not Solved(backend, solver, dependent("equal columns"), lam).deficient

@@ -175,6 +175,8 @@ def test_what_few_free_parameters_promise_is_the_gauss_newton_model():
     for g in (np.array([1.0, 0.5]), np.array([1.0, 0.0])):
         found = float(free_decrease(f, resolve(None, theta[0]), theta, (g,)))
         assert found == pytest.approx(0.5 * g @ np.linalg.solve(H, g), rel=1e-10)
+    short, at = objective(xv.separable(decays, ONE.astype("f4"), data={"t": T.astype("f4")}), RATES.astype("f4"))
+    assert free_decrease(short, resolve(None, at[0]), at, at).dtype == np.float32
     half = Box(np.array([-np.inf, 2.0]), np.inf)
     stopped = np.array([1.0, 0.5])  # up from a lower bound
     found = float(free_decrease(f, resolve(half, theta[0]), theta, (stopped,)))
