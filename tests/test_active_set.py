@@ -216,6 +216,20 @@ def test_the_iterate_is_the_mean_of_its_atoms(name, correction):
         sound(state, here.over)
 
 
+def test_a_point_that_has_drifted_is_summed_again_before_it_moves(correction):
+    here = case("simplex")
+    *_, state = run(ActiveSetFrankWolfe(correction), here.f, here.over, here.vertex, 5)
+    theta, carrier = state.iterate.theta[0], state.carrier
+    drifted = state._replace(
+        iterate=state.iterate._replace(theta=(theta + 1e-9 * here.best,)),
+        carrier=carrier._replace(drift=np.float64(1e9)),
+    )
+    region = resolve(here.over, theta)
+    with here.f.backend.scope("float64"):
+        after = ActiveSetFrankWolfe(correction).advance(here.f, region, drifted)
+    assert np.abs(summed(after)[0] - after.iterate.theta[0]).max() <= 50 * EPS
+
+
 @pytest.mark.parametrize("capacity", [3, 30])
 def test_a_thousand_steps_leave_no_trace_of_rounding(correction, capacity):
     """A target that turns: the method never settles, and the sums never drift."""

@@ -13,7 +13,10 @@ import xvarpro as xv
 from xvarpro import lower
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
+from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
+from xvarpro.lower.weight_sets._pivoting import Inverter
+from xvarpro.lower.weight_sets.interface import taken
 from xvarpro.operators import Dense, Operator
 
 from .support import central_differences, error, host, interpreted, rng, send, send_tree, vector
@@ -25,6 +28,7 @@ SETS = [
 EXAMPLES = [(W, n) for cls in SETS for n in (1, 4) for W in cls.examples(n)]
 AFFINE = (lower.Affine, lower.Equality, lower.Fixed, lower.Shared)
 NUMPY = xv.backends.get("numpy")
+EPS = np.finfo(np.float64).eps
 M, N, K = 9, 4, 3
 
 
@@ -572,3 +576,41 @@ def test_nothing_that_was_given_is_written_to(W, n):
     within.adjoint(c, y, within.argmin(y), y)
     assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))
     assert vector(y).size == y.size
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_equations_are_independent_in_any_units():
+    C = np.array([[1.0, 1.0, 0.0], [1e-20, -1e-20, 0.0]])
+    w0 = lower.Equality(C, np.array([2.0, 0.0])).resolved().w0[:, 0]
+    assert np.abs(w0 - [1.0, 1.0, 0.0]).max() <= 1e-14
+
+
+def test_an_equation_without_coefficients_follows_from_the_others_or_contradicts():
+    C = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    with pytest.raises(ProblemError, match="follow from others"):
+        lower.Equality(C, np.array([1.0, 0.0]))
+    with pytest.raises(ProblemError, match="contradict"):
+        lower.Equality(C, np.array([1.0, 1.0]))
+
+
+def test_right_hand_sides_that_are_left_keep_what_is_theirs():
+    x = rng().normal(size=(3, 4))
+    assert (taken(x, np.array([3, 1]), 2.0) == 2 * x[:, [3, 1]]).all()
+    assert (taken(x[:, :1], np.array([3, 1]), 2.0) == 2 * x[:, :1]).all()
+
+
+def test_inverses_from_the_gram_matrix_are_refined():
+    """As accurate as a QR factorisation, where the Gram matrix alone is off by the square of the condition."""
+    n, cond, draw = 6, 1e4, rng(0)
+    U, V = (np.linalg.qr(draw.normal(size=(n, n)))[0] for _ in range(2))
+    R = np.linalg.qr((U * np.geomspace(1.0, 1 / cond, n)) @ V)[1]
+    free = np.array([[True, True, False, True, True, True], [True] * n]).T
+    found = Inverter(NUMPY, R)(free)
+    u, c = draw.normal(size=(n, 2)), draw.normal(size=(n, 2)) * free
+    for j in range(2):
+        inverse = np.linalg.pinv(R[:, free[:, j]])
+        x, t = inverse @ u[:, j], inverse.T @ c[free[:, j], j]
+        assert np.linalg.norm(found.solve(u)[free[:, j], j] - x) <= 20 * EPS * cond * np.linalg.norm(x)
+        assert np.linalg.norm(found.adjoint(c)[:, j] - t) <= 20 * EPS * cond * np.linalg.norm(t)

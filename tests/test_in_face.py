@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -147,3 +149,19 @@ def test_rounding_decides_nothing(correction):
         for _ in range(5):
             apart = reference.theta0 * (1 + 1e-8 * draw.normal(size=reference.theta0.shape))
             np.testing.assert_allclose(values(apart), want, rtol=1e-4)
+
+
+def test_curvature_is_measured_by_what_a_step_lost():
+    """``2 (expected - drop) / |step|^2``, of 1.5 expected along a step of length 1/2."""
+    number, state = np.float64, SimpleNamespace(carrier=np.float64(1.0))
+    move = SimpleNamespace(gap=number(3.0), d=(np.array([1.0, 0.0]),))
+    for alpha, drop, carrier in [
+        (0.5, 0.5, 8.0),
+        (0.5, 1.4999, 0.5),  # at least half of the last one
+        (0.0, 0.5, 1.0),
+        (0.5, 0.0, 1.0),  # what rounding has eaten says nothing
+        (0.5, -0.1, 1.0),
+        (0.5, 1.5 * (1 - 2.0**-30), 1.0),
+    ]:
+        found, dropped, adds = InFaceFrankWolfe().settle(None, None, state, move, number(alpha), number(drop))
+        assert (float(found), bool(dropped), float(adds)) == (pytest.approx(carrier), False, 0.0)

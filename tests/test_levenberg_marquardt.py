@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from xvarpro import algorithms
 from xvarpro.algorithms.levenberg_marquardt import _bfgs, minimise_model
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.driver.prepare import prepare
-from xvarpro.objective.gauss_newton import gauss_newton
+from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
-from .support import error, rng, send
+from .support import error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
@@ -418,3 +419,58 @@ def test_a_model_with_a_derivative_in_reverse_alone_has_tangents(method):
     problem = xv.separable(M, np.exp(-t) + np.exp(-4 * t), data=t)
     fit = xv.solve(problem, np.array([0.5, 3.0]), backend="jax", algorithm=method)
     np.testing.assert_allclose(fit.theta, [1.0, 4.0], rtol=1e-6)
+
+
+class Told:
+    """A batch of objectives whose values and gradients at trials are given."""
+
+    backend, problem = xv.backends.get("numpy"), SimpleNamespace(mu=1.0)
+
+    def __init__(self, x, answers):
+        self.answers, self.regions = iter(answers), Regions(resolve(None, x[0]), (x[0],))
+
+    def local(self, x):
+        value, grad = next(self.answers)
+        curvature = np.broadcast_to(np.eye(x.shape[1]), (*x.shape, x.shape[1]))
+        return Local(np.array(value), np.array(grad), curvature, np.zeros(len(x), bool))
+
+
+def trials(x, *answers):
+    f, method = Told(x, answers), algorithms.LevenbergMarquardt()
+    point = method.first(f, x)
+    assert point.rejected.dtype == np.int32
+    return method.next(f, point, 0 * point.local.value)
+
+
+def test_problems_of_a_batch_come_to_rest_by_themselves():
+    """A refused step below the rounding of theta ends a problem, and that one alone."""
+    grad = [[1e-30, 0.0], [1.0, 0.0]]
+    _, accepted, ended = trials(np.ones((2, 2)), ([1.0, 1.0], grad), ([2.0, 2.0], grad))
+    assert accepted.tolist() == [False, False]
+    assert ended.tolist() == [True, False]
+
+
+def test_a_trial_without_a_gradient_is_refused():
+    grad = [[1.0, 0.0], [1.0, 0.0]]
+    after, accepted, ended = trials(np.ones((2, 2)), ([1.0, 1.0], grad), ([0.6, 0.6], [[np.nan, 0.0], [0.1, 0.0]]))
+    assert accepted.tolist() == [False, True]
+    assert ended.tolist() == [False, False]
+    assert (after.theta[0] == 1).all()
+    assert after.rejected.tolist() == [1, 0]
+
+
+def peaks(theta, t):
+    return xv.array_namespace(theta).exp(-((t[:, None] - theta) ** 2))
+
+
+def test_many_tangents_of_a_compiled_program_are_those_of_few():
+    """More than a program has the text of each of: one in a loop."""
+    jax = xv.backends.get("jax")
+    t, centres = np.linspace(0.0, 36.0, 150), 2.0 * np.arange(18) + 0.8
+    y = np.sin(t) + t / 10
+    _, gradient, J = model_at(xv.separable(peaks, y, data=t), centres)
+    prepared = prepare(xv.separable(peaks, y, data=t), centres, backend="jax")
+    with jax.scope("float64"):
+        found = gauss_newton(prepared.assemble(prepared.problem), prepared.theta)
+    assert error(host(found[1]), gradient) <= 1e-10
+    assert error(host(found[2]), J) <= 1e-10

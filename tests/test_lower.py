@@ -10,8 +10,11 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import lower
+from xvarpro.lower._diagonal import Division
+from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.interface import LowerSolver, System
-from xvarpro.operators import Dense
+from xvarpro.lower.normal import norms, products
+from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
 from .support import error, host, interpreted, rng, send
 
@@ -336,3 +339,30 @@ def test_one_factorisation_serves_a_point(solver, levels):
         problem = xv.bilevel(lower=level, upper=upper, data=rng(0).normal(size=(9, 4)))
     xv.value_and_gradient(problem, np.ones(1), backend=Counting())
     assert len(made) == 1
+
+
+def test_products_of_columns_are_a_row():
+    a, b = rng(0).normal(size=(5, 3)), rng(1).normal(size=(5, 3))
+    for x, y in ((a, b), (a + 1j * b, b - 2j * a)):
+        assert products(x, y).shape == norms((x, y)).shape == (1, 3)
+        assert error(products(x, y)[0], [np.vdot(x[:, j], y[:, j]).real for j in range(3)]) <= 1e-14
+        assert error(norms((x, y))[0], np.linalg.norm(np.vstack([x, y]), axis=0)) <= 1e-14
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_condition_has_the_precision_of_the_design(dtype):
+    U, V, d = rng(0).normal(size=(5, 2)), rng(1).normal(size=(5, 2)), 1 + rng(2).random(5)
+    y, system = np.ones((5, 1), dtype), System(LowRankPlusDiagonal(*(x.astype(dtype) for x in (U, d, V))), 0.1, None)
+    backend, solver = xv.backends.get("numpy"), LowRankQR()
+    found = solver.diagnose(backend, system, solver.factor(backend, system), y)
+    assert found.condition.dtype == dtype
+    A = np.vstack([np.diag(d) + U @ V.T, 0.1**0.5 * np.eye(5)]) / np.sqrt(d**2 + 0.1)
+    assert found.condition == pytest.approx(np.linalg.cond(A), rel=1e-5)
+
+
+@pytest.mark.parametrize(("d", "deficient"), [([0.5, -1e-200], False), ([0.5, 0.0], True), ([0.5, np.inf], True)])
+def test_a_diagonal_is_singular_where_an_entry_is_zero_or_not_finite(d, deficient):
+    backend, solver, system = xv.backends.get("numpy"), Division(), System(Diagonal(np.array(d)), 0.0, None)
+    found = solver.diagnose(backend, system, solver.factor(backend, system), np.ones((2, 1)))
+    assert bool(found.deficient) is deficient
+    assert found.condition == pytest.approx(np.inf if deficient else 5e199)

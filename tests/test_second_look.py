@@ -17,6 +17,7 @@ from xvarpro.core.status import Status
 from xvarpro.driver import run
 from xvarpro.driver.iteration import Program
 from xvarpro.driver.prepare import prepare
+from xvarpro.objective.decrease import free_decrease
 from xvarpro.sets import Box
 
 EPS = np.finfo(np.float64).eps
@@ -427,3 +428,17 @@ def test_what_converges_above_the_best_iterate_has_stalled():
     it, _ = program.whole(prepared.backend, np.asarray(1e-6), rest, prepared.theta, 10)
     assert Status.of(int(it.status)) is Status.STALLED
     assert it.theta[0].tolist() == theta0.tolist()
+
+
+@pytest.mark.parametrize(("bend", "promised"), [(0.0, np.inf), (-2.0, np.inf), (2.0, 65.0)])
+def test_what_does_not_bend_up_may_lose_anything(bend, promised):
+    """Of more parameters than a Jacobian is made for: the parabola along the gradient."""
+
+    def R(theta):
+        xp = xv.array_namespace(theta)
+        return xp.sum((2 - bend) * theta + 0.5 * bend * (theta + 1) ** 2)
+
+    prepared = prepare(fitted(R, y=0.0), np.zeros(65))
+    f = prepared.assemble(prepared.problem)
+    grad = f.gradient(f.point(prepared.theta))
+    assert float(free_decrease(f, prepared.region, prepared.theta, grad)) == pytest.approx(promised)

@@ -337,6 +337,13 @@ def test_exact_step_finds_the_bottom_of_a_valley(kind, at):
     assert len(line.tried) <= 50
 
 
+@pytest.mark.parametrize(("at", "limit"), [(0.9, 11), (0.3, 12), (1e-2, 14)])
+def test_parabolas_find_the_bottom_faster_than_golden_sections(at, limit):
+    line = Line(lambda a: np.cosh(3 * (a - at)), 3 * np.sinh(3 * at))
+    line.search(ExactStep())
+    assert len(line.tried) <= limit
+
+
 @pytest.mark.parametrize("at", [1.0, 1.5, 100.0])
 def test_exact_step_stops_at_the_largest_step(at):
     line = Line(lambda a: np.cosh(a - at) / np.cosh(at), np.tanh(at))

@@ -198,6 +198,36 @@ def test_dead_units_are_counted():
     assert (fit.verified.units, fit.verified.dead_units) == (3, 1)
 
 
+def test_a_unit_with_zeros_in_some_rows_is_not_dead():
+    A = rng(0).normal(size=(40, 3))
+    A[::2, 1] = 0
+    problem = xv.separable(lambda theta, A: theta * A, xv.RowChunks.cut(A, A[:, 0], 9), lam=0.1)
+    fit = xv.solve(problem, np.array([1.0]), max_iter=1)
+    assert (fit.verified.units, fit.verified.dead_units) == (3, 0)
+
+
+def test_a_penalty_without_weight_is_not_asked():
+    def penalty(theta):
+        raise AssertionError
+
+    for problem in separable(R=penalty, mu=0.0):
+        value, gradient = xv.value_and_gradient(problem, RATES)
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("make", [separable, bilevel])
+def test_the_size_of_the_objective_is_that_of_all_rows(make):
+    sizes = []
+    for problem in make():
+        prepared = prepare(problem, RATES)
+        objective = prepared.assemble(prepared.problem)
+        objective.point(prepared.theta)
+        sizes.append(float(objective.scale(prepared.theta)) / prepared.y_unit**2)
+    y = Y_L if make is separable else Y_U
+    assert sizes == pytest.approx([0.5 * y @ y] * 2)
+
+
 # -- solves ------------------------------------------------------------------------------------------------------------
 
 T = np.linspace(0.0, 2.0, 90)
