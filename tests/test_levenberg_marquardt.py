@@ -474,3 +474,53 @@ def test_many_tangents_of_a_compiled_program_are_those_of_few():
         found = gauss_newton(prepared.assemble(prepared.problem), prepared.theta)
     assert error(host(found[1]), gradient) <= 1e-10
     assert error(host(found[2]), J) <= 1e-10
+
+
+def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
+    """Nielsen (1999), with a floor; what rounding hides is accepted for less that is left to gain."""
+    grad, shares = np.array([3.0, -4.0]), np.array([1.0, 0.8, 0.5, 0.1, 2e-4, 0.5e-4, 1e-9, -1.0, np.nan, 0.3, 0.3])
+    b, noise = len(shares), np.where(np.arange(len(shares)) < 9, 0.0, 1e3)
+    x, step = np.ones((b, 2)), -grad / (1 + 1e-3)
+    promised = -grad @ step - 0.5 * step @ step
+    new = np.tile(0.1 * grad, (b, 1))
+    new[-1] = 2 * grad
+    f = Told(x, [(100.0 + 0 * shares, np.tile(grad, (b, 1))), (100.0 - shares * promised, new)])
+    method = algorithms.LevenbergMarquardt()
+    first = method.first(f, x)
+    after, accepted, ended = method.next(f, first, noise)
+    taken = [True] * 5 + [False] * 4 + [True, False]
+    assert accepted.tolist() == taken
+    assert not ended.any()
+    shrink = np.maximum(1 - (2 * shares - 1) ** 3, 0.1)
+    damping = np.where(taken, 1e-3 * shrink, 4e-3)
+    assert error(after.model.damping, damping) <= 1e-12
+    assert after.model.growth.tolist() == np.where(taken, 4.0, 16.0).tolist()
+    assert after.rejected.tolist() == np.where(taken, 0, 1).tolist()
+    assert error(after.theta, np.where(np.array(taken)[:, None], x + step, x)) <= 1e-15
+    # a level trial that gains less than a ten-thousandth of what was promised is damped as little as any
+    level = Told(x[:1], [([100.0], [grad]), ([100.0], [0.1 * grad])])
+    after, accepted, _ = method.next(level, method.first(level, x[:1]), np.array([1.0]))
+    assert (accepted.tolist(), after.model.damping.tolist()) == ([True], [pytest.approx(1e-4)])
+
+
+def test_the_better_one_of_two_models_takes_the_next_step():
+    grad, x, method = np.array([3.0, -4.0]), np.ones((2, 2)), algorithms.LevenbergMarquardt()
+    f = Told(x, [([9.0, 9.0], [grad, grad])])
+    point, step = method.first(f, x), np.array([[-1.0, 0.5], [-1.0, 0.5]])
+    Q = 3 * np.broadcast_to(np.eye(2), (2, 2, 2))
+    point = point._replace(model=point.model._replace(Q=Q))
+    # one change of the gradient is what Q says, the other lies four tenths of the way there from the identity
+    change = np.array([3 * step[0], 1.8 * step[1]])
+    new = Local(np.array([8.0, 8.0]), grad + change, point.local.curvature, np.zeros(2, bool))
+    one, none = np.ones(2), np.zeros(2, bool)
+    accepted, model = method._updated(f.backend, point, new, step, one, none, none)
+    assert (accepted.tolist(), model.quasi.tolist()) == ([True, True], [True, False])
+    assert error(model.Q[0], Q[0]) <= 1e-14
+    assert error((model.Q[1] @ step[1])[None], change[1:]) <= 1e-14
+    # refused: the other model first, and only then more damping
+    worse = new._replace(value=np.array([10.0, 10.0]))
+    quasi = point._replace(model=point.model._replace(quasi=np.array([True, False])))
+    accepted, model = method._updated(f.backend, quasi, worse, step, one, none, none)
+    assert (accepted.tolist(), model.quasi.tolist()) == ([False, False], [False, False])
+    assert model.damping.tolist() == [1e-3, 4e-3]
+    assert model.growth.tolist() == [4.0, 16.0]
