@@ -11,9 +11,12 @@ import pytest
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms import FrankWolfe, Separate, Together, cr_varpro
+from xvarpro.algorithms._polish import Way
+from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.common import curvature, feasible_search
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
+from xvarpro.algorithms.spectral import SpectralInFace
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
@@ -441,6 +444,29 @@ def test_a_wrong_gradient_ends_the_search(descending):
     *_, last = states(descending, f, region, theta, 3)
     assert int(last.status) == Status.NO_DESCENT.code
     assert vector(last.theta) == pytest.approx(vector(theta))
+
+
+def test_a_search_that_never_ends_is_cut_off_by_its_own_limit():
+    """Along a way by when its step has become 0, and before that by the trials that are allowed for a way."""
+    f, region, theta = mixed()
+    honest = f.gradient
+    f.gradient = lambda point: tuple(-g for g in honest(point))
+    f.value_and_gradient = lambda theta: (f.point(theta), f.gradient(Point(theta, None)))
+    method = algorithms.AcceleratedProjectedGradient(limit=3)
+    state = method.init(f, region, theta)
+    uphill = tuple(-g for g in state.grad)
+    for taken, trials in ((False, 1 + 3), (True, 1 + 5)):
+        f.values = 0
+        with np.errstate(divide="ignore"):
+            after = method.step(f, region, state, Way(uphill, np.asarray(taken), 1e-4, 5))
+        assert f.values == trials
+        assert int(after.iterate.counts.values) - int(state.iterate.counts.values) == trials
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+def test_momentum_is_that_of_the_gradient_steps(momentum):
+    method = algorithms.InFaceQuasiNewton(momentum=momentum)
+    assert isinstance(method.first_order, AcceleratedInFace if momentum else SpectralInFace)
 
 
 def test_start_at_the_optimum_stays(stepwise):

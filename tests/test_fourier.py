@@ -249,6 +249,12 @@ def test_a_zero_frequency_is_seen_whatever_the_units(grid, scale, dtype, backend
                 assert deficient == (singular and (lam == 0 or scale > 1))
 
 
+def test_a_kernel_of_zeros_is_deficient(backend):
+    there = interpreted(backend)
+    with there.scope("float64"):
+        assert bool(diagnosed(there, Circulant(send(there, np.zeros(8))), 0.0).deficient)
+
+
 def test_a_large_grid_in_float32_is_not_deficient(backend):
     there = interpreted(backend)
     x = (draw(3, 2**16) + 0.0).astype(np.float32)

@@ -184,6 +184,14 @@ def test_condition_of_many_designs_is_the_largest():
     assert found.condition == pytest.approx(1000)
 
 
+def test_w_is_solved_for_to_the_square_where_its_error_is_of_first_order():
+    for tol in (1e-3, np.asarray(1e-3)):
+        for separable, power in ((True, 1), (False, 2)):
+            found = lower.LSMR().with_tolerance(tol, separable)
+            assert found.value_tol == pytest.approx(found.tol**power, rel=1e-12)
+            assert found.tol == pytest.approx(1e-3 * lower.LSMR().share)
+
+
 def test_columns_are_solved_each_to_its_own_tolerance():
     """A column that starts converged, or is smaller by ten orders of magnitude, is as right as the others."""
     level = Level("tall", "ridge")

@@ -445,9 +445,20 @@ def trials(x, *answers):
 def test_problems_of_a_batch_come_to_rest_by_themselves():
     """A refused step below the rounding of theta ends a problem, and that one alone."""
     grad = [[1e-30, 0.0], [1.0, 0.0]]
-    _, accepted, ended = trials(np.ones((2, 2)), ([1.0, 1.0], grad), ([2.0, 2.0], grad))
-    assert accepted.tolist() == [False, False]
-    assert ended.tolist() == [True, False]
+    for x in (np.ones((2, 2)), -np.ones((2, 2))):
+        _, accepted, ended = trials(x, ([1.0, 1.0], grad), ([2.0, 2.0], grad))
+        assert accepted.tolist() == [False, False]
+        assert ended.tolist() == [True, False]
+
+
+def test_an_entry_without_a_curvature_is_held_by_the_largest_of_its_problem():
+    grad, x, method = np.array([[3.0, -4.0], [3.0, -4.0]]), np.ones((2, 2)), algorithms.LevenbergMarquardt()
+    f = Told(x, [([9.0, 9.0], grad)])
+    point, scale = method.first(f, x), np.array([[4e6, 0.0], [0.0, 9e-6]])
+    flat = point.local._replace(curvature=0 * point.local.curvature)
+    trial, _ = method._trial(f, point._replace(local=flat, model=point.model._replace(scale=scale)))
+    step = -grad / (method.damping * np.array([[4e6], [9e-6]]))
+    assert error(trial - x, step) <= 1e-9
 
 
 def test_a_trial_without_a_gradient_is_refused():

@@ -271,6 +271,14 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
 
 
+@pytest.mark.parametrize("cond", [1e5, 1e6])
+def test_a_perfect_fit_is_refined_to_the_last_digit(cond, backend):
+    """The entries have 24 digits in base 2 and the weights are small whole numbers: the target is exact."""
+    A, w = with_condition(cond, (60, 6)).astype(np.float32).astype(float), np.array([[3.0, -2, 1, 5, -4, 7]]).T
+    level = Solved(backend, lower.Cholesky(), A)
+    assert abs(host(level.refined(A @ w)[0]) - w).max() <= 4 * EPS["float64"] * 7
+
+
 def test_cholesky_of_a_complex_design_is_as_good_within_its_reach(backend):
     cond, draw, solver = REACHED["float64"], rng(2), lower.Cholesky()
     A, y, c = (draw.normal(size=s) + 1j * draw.normal(size=s) for s in ((60, 5), (60, 2), (5, 2)))

@@ -13,6 +13,7 @@ import xvarpro as xv
 from xvarpro import lower, operators
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
@@ -190,6 +191,21 @@ def test_structured_solvers_are_taken():
             assert solver == "LSMR"
             continue
         assert solver in own.get(type(M).__name__, "Refined")
+
+
+def test_a_ridge_on_a_square_design_leaves_it_its_rows():
+    sizes = {(3, 4): lower.DualQR(), (4, 4): lower.QR(), (5, 4): lower.QR()}
+    assert {shape: lower.choose(Dense(np.ones(shape)), 1e-3).solver for shape in sizes} == sizes
+
+
+def test_one_part_of_a_design_that_is_not_finite_is_enough():
+    def design(theta, _):
+        return Kronecker(A * theta, A / (1 - theta))
+
+    prepared = prepare(xv.separable(design, np.ones((16, 1)), lam=0.1), np.zeros(1))
+    objective = prepared.assemble(prepared.problem)
+    with np.errstate(all="ignore"):
+        assert [bool(objective.diagnose((x,)).finite) for x in (np.zeros(1), np.ones(1))] == [True, False]
 
 
 A = np.arange(1.0, 13.0).reshape(4, 3)

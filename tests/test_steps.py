@@ -311,6 +311,13 @@ def test_exact_step_on_a_concave_parabola_goes_to_the_end():
     assert line.search(ExactStep())[0] == 1.0
 
 
+def test_a_bottom_at_the_largest_step_is_bracketed_like_any():
+    line = Line(parabola(1.0, 1.0), 1.0)
+    alpha, _ = line.search(ExactStep())
+    assert line.tried[:2] == [1.0, 1 - ExactStep().tol]
+    assert alpha == pytest.approx(1.0, rel=2e-4)
+
+
 VALLEYS = {
     "steep": lambda a, c: np.cosh(3 * (a - c)),
     "flat": lambda a, c: np.abs(a - c) ** 4,

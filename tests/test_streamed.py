@@ -206,6 +206,12 @@ def test_a_unit_with_zeros_in_some_rows_is_not_dead():
     assert (fit.verified.units, fit.verified.dead_units) == (3, 0)
 
 
+def test_a_w_without_a_set_has_no_kinks():
+    for problem in separable():
+        prepared = prepare(problem, RATES)
+        assert int(prepared.assemble(prepared.problem).diagnose(prepared.theta).kinks) == 0
+
+
 def test_a_penalty_without_weight_is_not_asked():
     def penalty(theta):
         raise AssertionError

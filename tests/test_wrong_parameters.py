@@ -217,6 +217,7 @@ WRONG = [
     (lambda: algorithms.InFaceQuasiNewton(gamma=0.5), "gamma must be in (0, 0.5), got 0.5"),
     (lambda: algorithms.ProjectedQuasiNewton(base=algorithms.FrankWolfe()), "base must be SpectralProjectedGradient"),
     (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), "gamma must be in (0, 0.5), got 0.6"),
+    (lambda: algorithms.AcceleratedProjectedGradient(limit=0), "limit must be a whole number >= 1, got 0"),
     (lambda: algorithms.AcceleratedProjectedGradient(shrink=2.0), "0 < shrink <= 1, got 2.0"),
     (lambda: algorithms.cr_varpro(delta=2.0), "delta must be in"),
     (lambda: algorithms.FrankWolfe(steps.ShortStep(L=(1.0, 2.0))), "takes one step for both blocks"),

@@ -35,8 +35,7 @@ class CallerLayout:
         """One array of any shape as the caller's, by default on the device of theta's first leaf."""
         device = self.devices[0] if device is None else device
         with self.backend.scope(self.dtype):
-            dtype = FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
-            moved = exchange.move(x, self.backend, dtype=dtype, device=device)
+            moved = exchange.move(x, self.backend, device=device)
             # memory of another framework may be read-only
             return moved if source is self.backend else self.backend.xp.asarray(moved, copy=True)
 

@@ -65,7 +65,7 @@ class Blockwise(LowerSolver):
         found = [s.diagnose(backend, level, f, t) for (s, level), f, t in parts]
         xp = namespace_of(y)
         deficient, condition, kinks, truncated = (xp.stack(x) for x in zip(*found, strict=True))
-        return Diagnosis(xp.any(deficient), xp.max(condition), xp.sum(kinks, dtype=kinks.dtype), xp.any(truncated))
+        return Diagnosis(xp.any(deficient), xp.max(condition), xp.sum(kinks), xp.any(truncated))
 
     def _levels(self, system: System) -> Iterator[tuple[LowerSolver, System]]:
         blocks = _design(system).blocks

@@ -173,7 +173,7 @@ def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Ar
     """`solve` for every matrix of g, (..., m, n), on the host; NaN where one is not finite."""
     backend = backends.owner(g)
     try:
-        costs = np.asarray(backend.to_numpy(g), dtype=np.float64)
+        costs = backend.to_numpy(g)
     except (TypeError, RuntimeError) as error:
         raise ProblemError(
             f"{type(owner).__name__} calls a solver on the host and cannot be compiled: solve on NumPy, CuPy or PyTorch"
