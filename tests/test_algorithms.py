@@ -463,6 +463,16 @@ def test_a_search_that_never_ends_is_cut_off_by_its_own_limit():
         assert int(after.iterate.counts.values) - int(state.iterate.counts.values) == trials
 
 
+def test_a_model_has_a_whole_memory_when_the_face_has_settled():
+    f, theta = quadratic(), (np.full(6, 0.1),)
+    region = resolve(Box(-1e3, 1e3), theta[0])
+    method = algorithms.ProjectedQuasiNewton(memory=3, settle=5)
+    state = method.init(f, region, theta)
+    while state.calm < 5:
+        state = method.advance(f, region, state)
+    assert (np.abs(state.pairs).max(axis=(1, 2)) > 0).all()
+
+
 @pytest.mark.parametrize("momentum", [False, True])
 def test_momentum_is_that_of_the_gradient_steps(momentum):
     method = algorithms.InFaceQuasiNewton(momentum=momentum)

@@ -378,6 +378,8 @@ def test_bounds_pick_a_set():
     assert sets.bounds([(None, None), (-np.inf, None)]) == sets.Free()
     of_scipy = sets.bounds(scipy.optimize.Bounds([0.0, 0.0], [1.0, 2.0]))
     assert of_scipy.upper.tolist() == [1.0, 2.0]
+    for low, high in (([-np.inf, 0.0], np.inf), (-np.inf, [0.0, np.inf])):
+        assert isinstance(sets.bounds(low, high), sets.Box)
     tree = sets.bounds({"a": 0.0, "b": None}, {"a": np.ones(3), "b": None})
     assert isinstance(tree["a"], sets.Box)
     assert tree["b"] == sets.Free()

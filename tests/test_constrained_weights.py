@@ -595,6 +595,14 @@ def test_an_equation_without_coefficients_follows_from_the_others_or_contradicts
         lower.Equality(C, np.array([1.0, 1.0]))
 
 
+def test_equations_that_nearly_agree_do_not_contradict_whatever_their_signs():
+    """The solution is near (-1000, 1000): its rounding, times the coefficients, is what counts."""
+    C = np.array([[1.0, 1.0], [1.0, 1.001], [2.0, 2.001]])
+    for sign in (1, -1):
+        with pytest.raises(ProblemError, match="follow from others"):
+            lower.Equality(sign * C, sign * np.array([1.0, 2.0, 3.0]))
+
+
 def test_right_hand_sides_that_are_left_keep_what_is_theirs():
     x = rng().normal(size=(3, 4))
     assert (taken(x, np.array([3, 1]), 2.0) == 2 * x[:, [3, 1]]).all()

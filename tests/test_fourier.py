@@ -286,6 +286,14 @@ def test_what_is_not_finite_is_deficient(bad, backend):
         assert bool(diagnosed(there, Circulant(send(there, np.array([1.0, bad, 2.0]))), 0.1).deficient)
 
 
+def test_columns_of_other_sizes_are_preconditioned_each_by_its_own():
+    kernels = np.array([[4.0, 1.0, 0.5, 1.0], [4e-9, 1e-9, 0.0, 2e-9]])
+    M = CirculantPerColumn(kernels)
+    P = circulant_preconditioner(System(M, 0.0, None))
+    x = draw(2, 4, 2)
+    assert error(P.apply(M.rmatvec(M.matvec(x))), x) <= 1e-10
+
+
 def test_what_it_does_not_fit_goes_elsewhere(backend):
     M = Circulant(send(backend, draw(0, 4)))
     assert isinstance(lower.choose(M, 0.1, send(backend, np.eye(4))), lower.Refined)

@@ -253,6 +253,13 @@ def test_lengths_of_columns_are_those_of_each_design():
         assert scale == pytest.approx(1 / (d.T**2 + 0.25), rel=1e-12)
 
 
+def test_lengths_of_complex_columns_have_two_parts():
+    A = scaled_design()[:, :4]
+    for turned in (A, 1j * A, (0.6 + 0.8j) * A):
+        (scale,) = lower.Jacobi().prepare(System(Dense(turned), 0.0, None), A[0, 0])
+        assert scale[:, 0] == pytest.approx(1 / (A**2).sum(0), rel=1e-12)
+
+
 def test_a_design_known_by_its_products_is_solved_by_iteration():
     assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
     assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.Refined()

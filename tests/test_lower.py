@@ -12,8 +12,10 @@ import xvarpro as xv
 from xvarpro import lower
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
+from xvarpro.lower._refinement import _length
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.normal import norms, products
+from xvarpro.lower.stack import deficient_gram
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
 from .support import error, host, interpreted, rng, send
@@ -269,6 +271,16 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     assert error(level.argmin(y), w) <= 10 * EPS[dtype] * cond
     assert error(level.refined(y)[0], w) <= 10 * EPS[dtype] * cond
     assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
+
+
+def test_lengths_of_corrections_are_those_of_vectors():
+    assert float(_length(np.array([[3.0], [4.0]]))) == 5.0
+
+
+def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal():
+    """The triangle of two columns with a factor of i between them, to rounding."""
+    assert bool(deficient_gram(np.array([[1.0, 0.0], [1j, 1e-10]])))
+    assert not bool(deficient_gram(np.array([[1.0, 0.0], [1j, 1.0]])))
 
 
 @pytest.mark.parametrize("cond", [1e5, 1e6])

@@ -499,3 +499,8 @@ def test_a_solve_over_a_nuclear_ball(backend):
     fit = xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=30)
     assert float(sets.NuclearBall(1.0).violation(host(fit.theta))) <= 1e-12
     assert fit.value < xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=1).value
+
+
+def test_centres_of_stacks_are_those_of_matrices():
+    for C in (sets.Spectraplex(), sets.Fantope(2)):
+        assert (C.center(np.zeros((2, 3, 4, 4)))[1, 2] == C.center(np.zeros((4, 4)))).all()

@@ -13,10 +13,12 @@ from xvarpro.algorithms import (
     Reseeded,
     cr_varpro,
 )
+from xvarpro.algorithms.reseed import _placed
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
 from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex
+from xvarpro.sets.region import resolve
 
 from .support import (
     central_differences,
@@ -82,6 +84,14 @@ def test_units_that_no_trial_can_use_stay_dead():
     assert fit.counts.values - plain.counts.values == 3 * (1 + 4)
     assert np.flatnonzero(np.diff(fit.trace.values) != np.diff(plain.trace.values)).tolist() == [9, 29, 69]
     assert fit.counts.gradients == plain.counts.gradients
+
+
+def test_a_seed_is_placed_where_another_leaf_is_off_its_set_by_rounding():
+    """What the start violates already is allowed, and no more."""
+    D, shares = np.zeros((3, 2)), np.array([0.5, 0.5 + 1e-9])
+    region, Z = resolve((Columns(L1), Simplex()), (D, shares)), np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    placed, _ = _placed(xv.backends.get("numpy"), region, (D, shares), 0, Z, np.asarray(0.5), np.asarray(0.1))
+    assert (placed[0] == 0.5 * Z).all()
 
 
 def test_nothing_dead_nothing_done():

@@ -139,6 +139,24 @@ def found(value, slope, low, high, start, **keywords):
     return root(fun, low, high, start, **keywords), len(calls)
 
 
+def test_a_search_stays_in_its_bracket():
+    """A Newton step from either end leaves it."""
+    zero, one = np.zeros(1), np.ones(1)
+
+    def inside(t):
+        assert (t >= 0).all()
+        assert (t <= 1).all()
+        return t
+
+    curves = {
+        0.0: (lambda t: 1 - 0.7 * inside(t) - 5 * t**4, lambda t: -0.7 - 20 * t**3),
+        1.0: (lambda t: -(1 - 0.7 * (1 - inside(t)) - 5 * (1 - t) ** 4), lambda t: -0.7 - 20 * (1 - t) ** 3),
+    }
+    for start, (value, slope) in curves.items():
+        t, _ = found(value, slope, zero, one, start * one)
+        assert abs(value(t)) <= 1e-14
+
+
 def vector(*x):
     return np.array(x, dtype=np.float64)
 

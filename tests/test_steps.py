@@ -285,7 +285,7 @@ def test_a_long_first_trial_does_not_lose_an_honest_slope(ratio):
     assert gap / (4 * curvature) < alpha <= gap / curvature
 
 
-@pytest.mark.parametrize(("rise", "accepted"), [(0.49, 0.25), (0.51, 0.0)])
+@pytest.mark.parametrize(("rise", "accepted"), [(0.49, 0.25), (0.5, 0.25), (0.51, 0.0)])
 def test_a_slope_explains_a_rise_of_twice_its_parabola_at_most(rise, accepted):
     """``a^2 / 2 - a / 4`` is 1/4 at the first trial; its minimum is at 1/4."""
     line = Line(lambda a: 1 + rise * (a == 1), 0.25, slope=lambda a: a - 0.25)
@@ -349,6 +349,25 @@ def test_parabolas_find_the_bottom_faster_than_golden_sections(at, limit):
     line = Line(lambda a: np.cosh(3 * (a - at)), 3 * np.sinh(3 * at))
     line.search(ExactStep())
     assert len(line.tried) <= limit
+
+
+def test_skewed_valleys_are_narrowed_from_both_sides():
+    for at, limit in ((0.9, 14), (0.7, 15), (0.3, 15), (0.1, 16), (0.01, 13)):
+        line = Line(lambda a, at=at: np.exp(4 * (at - a)) + 4 * (a - at), 4 * np.exp(4 * at) - 4)
+        assert line.search(ExactStep())[0] == pytest.approx(at, rel=1e-3)
+        assert len(line.tried) <= limit
+
+
+def test_exact_step_takes_no_step_without_a_slope():
+    """Where the objective is lower all the same: no search is made along a direction that promises nothing."""
+    assert Line(lambda a: 1 - a**2, 0.0).search(ExactStep())[0] == 0.0
+
+
+def test_a_decrease_below_rounding_is_believed_where_it_explains_the_rise():
+    line = Line(lambda a: 1 + 0.5 * a**2 - 1e-9 * a, 1e-9, slope=lambda a: a - 1e-9)
+    alpha, _ = line.search(ExactStep())
+    assert 0 < alpha <= 1e-9 * (1 + 1e-3)
+    assert line.asked
 
 
 @pytest.mark.parametrize("at", [1.0, 1.5, 100.0])

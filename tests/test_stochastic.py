@@ -13,9 +13,11 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
 from xvarpro.sets import L1Ball, Simplex
+from xvarpro.sets.region import resolve
 
 from .support import (
     RATES,
+    Quadratic,
     T,
     decay_problem,
     decays,
@@ -211,6 +213,14 @@ def test_with_every_term_in_a_batch_gradients_are_exact(recursive):
         _, g = xv.value_and_gradient(CONVEX, theta)
         theta = theta + 2 / (k + 8) * (Simplex().lmo(g) - theta)
     assert error(fit.theta, theta) <= 1e-12
+
+
+def test_a_start_at_zero_is_one():
+    """The count of iterations begins at 0 also where the objective does."""
+    f, theta = Quadratic(np.eye(2), np.zeros(2)), (np.zeros(2),)
+    region = resolve(L1Ball(), theta[0])
+    state = StochasticFrankWolfe().init(f, region, theta)
+    assert (float(state.iterate.value), float(state.k)) == (0.0, 0.0)
 
 
 def test_momentum_averages_as_it_says():

@@ -231,7 +231,34 @@ def test_the_size_of_the_objective_is_that_of_all_rows(make):
         objective.point(prepared.theta)
         sizes.append(float(objective.scale(prepared.theta)) / prepared.y_unit**2)
     y = Y_L if make is separable else Y_U
-    assert sizes == pytest.approx([0.5 * y @ y] * 2)
+    assert sizes == pytest.approx([0.5 * y @ y] * 2, rel=1e-12)
+
+
+def test_the_size_is_that_at_the_theta_which_is_asked_for():
+    """Also where one leaf is the array that it was."""
+
+    def M(theta, t):
+        return decays(theta["rates"], t)
+
+    def y(theta, t):
+        return moving(theta["rates"], t) + theta["level"]
+
+    theta = {"rates": RATES, "level": np.ones(1)}
+    _, problem = separable(M, T_L, y)
+    prepared = prepare(problem, theta)
+    objective = prepared.assemble(prepared.problem)
+    level, rates = prepared.theta
+    objective.point((level, rates))
+    size = float(objective.scale((3 * level, rates)))
+    y_there = np.sin(T_L * RATES.sum()) + 3
+    assert size / prepared.y_unit**2 == pytest.approx(0.5 * y_there @ y_there, rel=1e-12)
+
+
+def test_values_below_zero_round_like_those_above():
+    _, problem = separable(R=lambda theta: -energy(theta), mu=1.0)
+    prepared = prepare(problem, RATES)
+    objective = prepared.assemble(prepared.problem)
+    assert objective.rounding(np.asarray(-1e9)) == objective.rounding(np.asarray(1e9)) > 0
 
 
 # -- solves ------------------------------------------------------------------------------------------------------------

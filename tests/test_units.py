@@ -13,6 +13,8 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import algorithms, sets
+from xvarpro.driver.units import theta_near_one
+from xvarpro.sets.region import resolve
 
 from .support import error, host, rng
 
@@ -293,3 +295,21 @@ def test_units_on_every_backend(name, backend):
 @pytest.mark.parametrize("name", ["bound", "one side", "simplex", "penalty"])
 def test_units_in_a_compiled_loop(name):
     check(name, "LM", "jax", "float64", 40)
+
+
+def test_leaves_far_from_one_are_scaled_each_by_a_power_of_two_and_the_model_sees_what_it_was_given():
+    theta = (np.array([3e-120, 5e-120]), np.array([1.5]), np.array([7e150]))
+    seen = []
+
+    def M(theta, data):
+        seen.append(theta)
+        return np.ones((4, 1))
+
+    problem, region = xv.separable(M, np.ones(4)), resolve(None, theta)
+    scaled, _, near, units = theta_near_one(problem, region, theta, xv.backends.get("numpy"), "float64")
+    assert units[1] == 1.0
+    assert all(np.frexp(u)[0] == 0.5 and (np.abs(u * x) < 1e3).all() for u, x in zip(units, theta, strict=True))
+    scaled.lower.M(near, None)
+    for got, near_one, given, unit in zip(*seen, near, theta, units, strict=True):
+        assert got.tolist() == given.tolist()
+        assert near_one.tolist() == (unit * given).tolist()

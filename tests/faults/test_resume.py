@@ -326,6 +326,20 @@ def test_an_interruption_within_an_iteration_leaves_the_iterate_before(tmp_path)
             assert differences(xv.solve(problem, raised.value.result), whole) == []
             interrupted += 1
     assert interrupted >= 10
+    # a run that goes on from a checkpoint never returns to before it
+    calls[:] = 0, 0
+    path, reached, interrupted = tmp_path / "state.npz", 3, 0
+    xv.solve(problem, theta0, **given, max_iter=reached, checkpoint=path)
+    calls[0] = 0
+    xv.solve(problem, theta0, **given, resume=path)
+    for at in range(3, calls[0], 2):
+        calls[:] = 0, at
+        with pytest.raises(KeyboardInterrupt) as raised:
+            xv.solve(problem, theta0, **given, resume=path)
+        if hasattr(raised.value, "result"):
+            assert raised.value.result.n_iter >= reached
+            interrupted += 1
+    assert interrupted >= 3
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
