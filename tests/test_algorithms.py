@@ -18,7 +18,9 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
 from xvarpro.algorithms.spectral import SpectralInFace
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+from xvarpro.core import trees
 from xvarpro.core.status import Status
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, L2Ball, Simplex
 from xvarpro.sets.region import resolve
@@ -409,6 +411,9 @@ def test_the_compact_form_is_that_of_one_update_after_the_other(bad):
     first = S[good[-1]] @ Y[good[-1]] / (Y[good[-1]] @ Y[good[-1]]) if good else 0.3
     found = _inverse_hessian(xv.backends.get("numpy"), S, Y, q, np.asarray(0.3))
     assert found == pytest.approx(bfgs(S[good], Y[good], first) @ q, rel=1e-12)
+    for unit in (1e-9, 1e9):
+        in_units = _inverse_hessian(xv.backends.get("numpy"), unit * S, unit * Y, q, np.asarray(0.3))
+        assert in_units == pytest.approx(found, rel=1e-12)
 
 
 @pytest.mark.parametrize("power", [-40, 40])
@@ -471,6 +476,27 @@ def test_a_model_has_a_whole_memory_when_the_face_has_settled():
     while state.calm < 5:
         state = method.advance(f, region, state)
     assert (np.abs(state.pairs).max(axis=(1, 2)) > 0).all()
+
+
+def test_states_keep_the_precision_of_theta():
+    """Every number that is carried along, from the first to the last."""
+    X = rng(0).normal(size=(12, 9)).astype(np.float32)
+    start = (rng(1).normal(size=(12, 4)) / 100).astype(np.float32)
+    prepared = prepare(xv.separable(lambda theta, _: theta, X, lam=0.1), start, over=L1Ball())
+    f = prepared.assemble(prepared.problem)
+    for name, algorithm in STEPWISE.items():
+        state = algorithm.init(f, prepared.region, prepared.theta)
+        for _ in range(3):
+            found = {str(x.dtype) for x in trees.partition(state)[0] if x.dtype.kind == "f"}
+            assert found == {"float32"}, name
+            state = algorithm.advance(f, prepared.region, state)
+
+
+def test_a_path_to_where_it_starts_asks_for_one_vertex():
+    f, region, theta = mixed()
+    end, calls = SpectralInFace().nearest(f, region, theta, theta)
+    assert vector(end).tolist() == vector(theta).tolist()
+    assert int(calls) == 1
 
 
 @pytest.mark.parametrize("momentum", [False, True])

@@ -104,7 +104,7 @@ def test_a_set_without_faces_is_left_by_no_direction_to_a_vertex():
     d, x = np.array([0.5, 0.0]), np.zeros(2)
     region = resolve({"a": L2Ball(), "b": Simplex()}, {"a": x, "b": np.full(2, 0.5)})
     theta, way = (x, np.full(2, 0.5)), np.array([0.25, -0.25])
-    for first, want in ((d, 1.0), (0 * d, 2.0)):
+    for first, want in ((d, 1.0), (-d, 1.0), (0 * d, 2.0)):
         assert float(_reach(region, (first, way), theta)) == want
 
 

@@ -15,7 +15,7 @@ from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower._refinement import _length
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.normal import norms, products
-from xvarpro.lower.stack import deficient_gram
+from xvarpro.lower.stack import deficient_gram, pivots
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
 from .support import error, host, interpreted, rng, send
@@ -271,6 +271,13 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     assert error(level.argmin(y), w) <= 10 * EPS[dtype] * cond
     assert error(level.refined(y)[0], w) <= 10 * EPS[dtype] * cond
     assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
+
+
+def test_pivots_are_distances_from_the_columns_before_in_any_units():
+    R = np.array([[3.0, 4.0, 1.0], [0.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
+    want = [1.0, 0.6, 0.0]
+    for c in (np.ones(3), np.array([1e-200, 1e200, 1.0])):
+        assert pivots(R * c) == pytest.approx(want, rel=1e-14)
 
 
 def test_lengths_of_corrections_are_those_of_vectors():

@@ -13,6 +13,7 @@ import xvarpro as xv
 from xvarpro import sets
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
+from xvarpro.sets._spectra import svd as _svd
 from xvarpro.sets.lanczos import _by_cholesky
 from xvarpro.sets.transport import _flow
 
@@ -499,6 +500,15 @@ def test_a_solve_over_a_nuclear_ball(backend):
     fit = xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=30)
     assert float(sets.NuclearBall(1.0).violation(host(fit.theta))) <= 1e-12
     assert fit.value < xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=1).value
+
+
+def test_factors_of_a_matrix_that_is_not_finite_are_nan_and_of_no_other():
+    for bad in (np.nan, np.inf):
+        x = rng(0).normal(size=(2, 4, 3))
+        x[0, 1, 2] = bad
+        for part in _svd(x):
+            assert np.isnan(part[0]).all()
+            assert np.isfinite(part[1]).all()
 
 
 def test_centres_of_stacks_are_those_of_matrices():

@@ -94,6 +94,13 @@ def test_a_seed_is_placed_where_another_leaf_is_off_its_set_by_rounding():
     assert (placed[0] == 0.5 * Z).all()
 
 
+def test_a_seed_that_its_set_does_not_reach_is_the_vertex_ahead():
+    D, Z = np.full((3, 2), 1 / 3), np.array([[0.1, 0.0], [0.9, 0.0], [0.3, 0.0]])
+    region = resolve(Columns(Simplex()), D)
+    placed, _ = _placed(xv.backends.get("numpy"), region, (D,), 0, Z, np.asarray(0.5), np.asarray(1.0))
+    assert np.abs(placed[0][:, 0] - [0.0, 1.0, 0.0]).max() <= 1e-15
+
+
 def test_nothing_dead_nothing_done():
     plain, fit = (digits_fit(a, 30) for a in (FrankWolfe(cap=0.1), Reseeded(FrankWolfe(cap=0.1), every=1)))
     assert plain.verified.dead_units == 0

@@ -358,6 +358,12 @@ def test_skewed_valleys_are_narrowed_from_both_sides():
         assert len(line.tried) <= limit
 
 
+def test_of_a_plateau_the_near_end_is_taken():
+    for end in (0.5, 0.9):
+        line = Line(lambda a, end=end: max(1 - a, 1 - end), 1.0)
+        assert line.search(ExactStep())[0] == pytest.approx(end, rel=1e-3)
+
+
 def test_exact_step_takes_no_step_without_a_slope():
     """Where the objective is lower all the same: no search is made along a direction that promises nothing."""
     assert Line(lambda a: 1 - a**2, 0.0).search(ExactStep())[0] == 0.0

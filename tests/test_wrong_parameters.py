@@ -291,6 +291,10 @@ WRONG = [
     (lambda: lower.Bounded(np.nan, 0.0), "none of them NaN"),
     (lambda: lower.Bounded(np.zeros(2), np.ones(3)), "lower has shape (2,) and upper has shape (3,)"),
     (lambda: xv.Level(model, Y, solver=xv.lower.QR(), W=lower.Nonnegative()), "got solver=QR()"),
+    (
+        lambda: xv.Level(model, Y, solver=xv.lower.QR(), W=lower.Bounded(0.0, 1.0)),
+        "Bounded needs a level without solver=",
+    ),
     (lambda: xv.Level(model, Y, W=xv.sets.Box(0.0, 1.0)), "W must be a set of xvarpro.lower"),
     (
         lambda: xv.bilevel(lower=xv.Level(model, Y), upper=xv.Level(model, Y, W=lower.Nonnegative())),

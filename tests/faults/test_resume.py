@@ -305,6 +305,17 @@ def test_an_interruption_leaves_the_best_iterate_and_a_checkpoint(method, error,
     assert differences(xv.solve(problem, fit, tol=1e-14, max_iter=ITERATIONS), whole) == []
 
 
+def test_the_end_of_a_solve_is_in_its_checkpoint(tmp_path):
+    """Also where the next one would have been written much later."""
+    path, theta0 = tmp_path / "state.npz", np.array([0.5, 6.0])
+    for most in (2, 500):
+        fit = xv.solve(decay_problem(), theta0, max_iter=most, checkpoint=path, checkpoint_every=10**6)
+        seen = []
+        again = xv.solve(decay_problem(), theta0, max_iter=most, resume=path, callback=seen.append)
+        assert [info.iteration for info in seen if info.iteration < fit.n_iter] == []
+        assert again.trace.value.tolist() == fit.trace.value.tolist()
+
+
 def test_an_interruption_within_an_iteration_leaves_the_iterate_before(tmp_path):
     """Also where the end of a solve is looked at: the run returns to where it can go on from."""
     theta0, calls, interrupted = np.array([0.5, 6.0]), [0, 0], 0

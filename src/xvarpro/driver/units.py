@@ -22,7 +22,7 @@ from xvarpro.sets.region import Region
 def near_one(sizes: np.ndarray, dtype: str, within: float = 2.0**10) -> np.ndarray:
     """The powers of two that bring numbers near 1; 1 for those within a factor of `within` of it, for 0 and NaN."""
     most = math.frexp(float(np.finfo(dtype).max))[1] - 2
-    far = np.isfinite(sizes) & (sizes > 0) & ((sizes < 1 / within) | (sizes > within))
+    far = np.isfinite(sizes) & ((sizes < 1 / within) | (sizes > within))
     return np.where(far, np.ldexp(1.0, -np.clip(np.frexp(sizes)[1], -most, most)), 1.0)
 
 

@@ -109,9 +109,6 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None)
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
     lam = level.lam(theta, data) if callable(level.lam) else None
-    target = level.y if y is None else y
-    if isinstance(M, Dense) and is_array(target) and is_complex(target) and not is_complex(M.array):
-        M = Dense(complexified(M.array))
     if weights is None:
         return LevelOutputs(M, y, lam)
     root = namespace_of(weights).sqrt(weights)

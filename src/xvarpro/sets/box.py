@@ -301,4 +301,4 @@ def _numbers(x: object) -> np.ndarray:
     found = host_numbers(x)
     if found is None:
         raise ProblemError(f"bounds must be numbers or arrays of numbers, got {x!r}")
-    return np.asarray(found, dtype=np.float64)
+    return found
