@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from inspect import isabstract
 
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from xvarpro import algorithms, lower, operators, sets, steps
+from xvarpro.core.struct import REQUIRED
 from xvarpro.errors import ProblemError
 
 A23, I3, Y = np.ones((2, 3)), np.eye(3), np.ones(15)
@@ -240,7 +242,7 @@ WRONG = [
     (lambda: algorithms.Reseeded(axis=2), "units are columns"),
     # operators
     (lambda: operators.Kronecker(np.ones(3)), "matrices, got A of shape (3,)"),
-    (lambda: operators.Kronecker(A23, size=0), "size >= 1, got 0"),
+    (lambda: operators.Kronecker(A23, size=0), "size must be a whole number >= 1, got 0"),
     (lambda: operators.Kronecker(A23, I3, 2), "B or the size"),
     (lambda: operators.BlockDiagonal(A23), "sequence of arrays or operators, got ndarray"),
     (lambda: operators.BlockDiagonal([A23, 1.0]), "part 1 must be a matrix or an operator, got float"),
@@ -360,3 +362,31 @@ def test_a_wrong_radius_is_named(kind, radius):
     example = next(C for shape in ((4,), (4, 3), (4, 4)) for C in kind.examples(shape))
     with pytest.raises(ProblemError, match=rf"{kind.__name__}.* radius"):
         replace(example, radius=radius)
+
+
+EXPORTED = [getattr(room, name) for room in (algorithms, steps, lower, sets, operators) for name in room.__all__]
+NUMBERS = [
+    (kind, field.name)
+    for kind in EXPORTED
+    if is_dataclass(kind) and not isabstract(kind)
+    for field in fields(kind)
+    if field.init and type(field.default) in (int, float)
+]
+# of complex matrices, and of no entries where the leaf has none
+SHIFTS = {(sets.ShiftScale, "shift"), (sets.LinearImage, "shift")}
+
+
+def test_what_is_no_number_is_refused_everywhere():
+    """Every field that is a number by default: a new class is found by its export."""
+    asked = 0
+    for kind, name in NUMBERS:
+        if kind is sets.Oracle:  # takes a function first
+            continue
+        needs_more = any(field.default is REQUIRED for field in fields(kind))
+        for bad in (np.nan, "1", True, 1j, []):
+            if (kind, name) in SHIFTS and bad in (1j, []):
+                continue
+            with pytest.raises(ProblemError, match=kind.__name__ if needs_more else rf"{kind.__name__}.*\b{name}\b"):
+                kind(**{name: bad})
+            asked += 1
+    assert asked > 400

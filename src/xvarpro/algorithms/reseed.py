@@ -97,7 +97,7 @@ class Reseeded(Algorithm):
         checks.whole(self, "every", 1)
         if self.leaf is not None and (not isinstance(self.leaf, Integral) or isinstance(self.leaf, bool)):
             raise ProblemError(f"Reseeded: leaf must be the position of a leaf or None, got {self.leaf!r}")
-        if self.axis not in (0, 1):
+        if isinstance(self.axis, bool) or self.axis not in (0, 1):
             raise ProblemError(f"Reseeded: axis must be 1 (units are columns) or 0 (rows), got {self.axis!r}")
 
     @property

@@ -58,6 +58,7 @@ class LSMR(LowerSolver):
     def __post_init__(self) -> None:
         name = type(self).__name__
         checks.nonnegative(self, "tol")
+        checks.nonnegative(self, "loosest")
         if not self.tol <= self.loosest < 1:
             raise ProblemError(f"{name} needs tol <= loosest < 1, got {self.tol!r} and {self.loosest!r}")
         checks.between(self, "share", 0, 1)

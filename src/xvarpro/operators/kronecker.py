@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
@@ -46,8 +47,7 @@ class Kronecker(Operator):
         for name, x in (("A", self.A), ("B", self.B)):
             if x is not None and x.ndim != 2:
                 raise ProblemError(f"Kronecker needs matrices, got {name} of shape {tuple(x.shape)}")
-        if not (isinstance(self.size, int) and self.size >= 1):
-            raise ProblemError(f"Kronecker needs a whole number size >= 1, got {self.size!r}")
+        checks.whole(self, "size", 1)
         if self.B is not None and self.size != 1:
             raise ProblemError("Kronecker takes B or the size of an identity in its place, got both")
 
