@@ -15,7 +15,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
-from xvarpro.lower.weight_sets._pivoting import Inverter
+from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, _decided, _State
 from xvarpro.lower.weight_sets.interface import taken
 from xvarpro.operators import Dense, Operator
 
@@ -601,6 +601,19 @@ def test_equations_that_nearly_agree_do_not_contradict_whatever_their_signs():
     for sign in (1, -1):
         with pytest.raises(ProblemError, match="follow from others"):
             lower.Equality(sign * C, sign * np.array([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_entry_beyond_its_bound_by_rounding_is_not_wrong(sign):
+    """By that of the largest one; by more it is."""
+    x, none = sign * np.array([[1.0], [2.0]]), np.zeros((2, 1), bool)
+    for by, wrong in ((1e-16, False), (1e-15, True)):
+        bound = x * np.array([[1.0], [1 - by]])
+        lower_, upper = (-8 + 0 * x, bound) if sign > 0 else (bound, 8 + 0 * x)
+        one = np.ones(1, np.int32)
+        state = _State(Solution(x, ~none, none, 0 * x), ~none, 3 * one, 3 * one, bound, np.inf * x[0], none, 0 * one)
+        after = _decided(Box(np.eye(2), x, lower_, upper), state)
+        assert after.change[:, 0].tolist() == [False, wrong]
 
 
 def test_right_hand_sides_that_are_left_keep_what_is_theirs():

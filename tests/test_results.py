@@ -129,3 +129,11 @@ def test_violations_are_the_same_by_every_way_to_them(monkeypatch):
         assert float(violation(compiled, region, there)) == pytest.approx(want, rel=1e-12)
         monkeypatch.setattr(exchange, "readable", lambda *x: x)
         assert float(violation(compiled, region, there)) == pytest.approx(want, rel=1e-12)
+
+
+def test_results_are_compared_by_what_they_are():
+    """Arrays have no one truth value: a result is itself, in a list and as a key."""
+    fits = [xv.solve(decay_problem(), np.array([0.5, 6.0]), max_iter=1) for _ in range(2)]
+    assert fits[0] != fits[1]
+    assert fits.index(fits[1]) == 1
+    assert len({*fits, *fits}) == 2

@@ -12,7 +12,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ManyResult:
     """Result of `solve_many`: one entry per problem in every array.
 

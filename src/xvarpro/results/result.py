@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -77,7 +77,7 @@ class Counts:
     factorisations: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Result:
     """Outcome of `solve`.
 
@@ -119,10 +119,10 @@ class Result:
     provenance: dict[str, Any]
     seconds: float
     setup_seconds: float
-    recipe: Recipe = field(repr=False, compare=False)
-    _weights: Callable[[], Iterator[Array]] | None = field(default=None, repr=False, compare=False)
-    _w: Array | None = field(default=None, repr=False, compare=False)
-    _continuation: Callable[[], Any] | None = field(default=None, repr=False, compare=False)  # see driver.checkpoint
+    recipe: Recipe
+    _weights: Callable[[], Iterator[Array]] | None = None
+    _w: Array | None = None
+    _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
 
     @property
     def gap(self) -> float:
