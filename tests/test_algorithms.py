@@ -499,6 +499,23 @@ def test_a_path_to_where_it_starts_asks_for_one_vertex():
     assert int(calls) == 1
 
 
+def test_where_an_objective_is_linear_its_slope_stands_for_its_curvature():
+    for unit in (1e-9, 1.0, 1e9):
+        f, theta, d = Quadratic(np.zeros((2, 2)), unit * np.array([3.0, 4.0])), (np.ones(2),), (np.array([0.0, 2.0]),)
+        with np.errstate(divide="ignore"):
+            assert float(curvature(f, theta, f.gradient(f.point(theta)), d)) == pytest.approx(2 * unit)
+
+
+def test_patience_runs_where_nothing_falls():
+    """Whatever the size of the objective."""
+    f, theta = Quadratic(np.eye(2), np.zeros(2), offset=1e3), (np.zeros(2),)
+    region, method = resolve(Box(-1.0, 1.0), theta[0]), algorithms.ProjectedQuasiNewton()
+    state = method.init(f, region, theta)
+    for n in range(1, 4):
+        state = method.advance(f, region, state)
+        assert int(state.stalled) == n
+
+
 @pytest.mark.parametrize("momentum", [False, True])
 def test_momentum_is_that_of_the_gradient_steps(momentum):
     method = algorithms.InFaceQuasiNewton(momentum=momentum)

@@ -124,6 +124,15 @@ def test_what_is_far_away_comes_back_with_the_rounding_of_the_set():
             assert again == pytest.approx(p, abs=1e-13), C
 
 
+def test_in_single_precision_they_come_back_too():
+    for C in SEARCHED:
+        for scale in (1e3, 1e9, 1e12):
+            x = (scale * rng(4).normal(size=(5, N))).astype(np.float32)
+            p = C.project(x)
+            assert p.dtype == np.float32
+            assert (C.violation(p) <= 4e-7).all(), (C, scale)
+
+
 # -- the search itself -------------------------------------------------------------------------------------------------
 
 

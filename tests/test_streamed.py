@@ -206,6 +206,29 @@ def test_a_unit_with_zeros_in_some_rows_is_not_dead():
     assert (fit.verified.units, fit.verified.dead_units) == (3, 0)
 
 
+def test_one_column_that_is_not_finite_is_enough():
+    def design(theta, A):
+        return A / theta
+
+    prepared = prepare(xv.separable(design, xv.RowChunks.cut(np.ones((9, 2)), np.ones(9), 4), lam=0.1), np.ones(2))
+    objective = prepared.assemble(prepared.problem)
+    with np.errstate(all="ignore"):
+        finite = [bool(objective.diagnose((np.array(x),)).finite) for x in ([1.0, 1.0], [1.0, 0.0], [0.0, 1.0])]
+    assert finite == [True, False, False]
+
+
+@pytest.mark.parametrize(("rows", "chunks"), [(24, 1), (7, 4)])
+def test_what_rounds_is_the_number_of_chunks(rows, chunks):
+    """The error of a value grows with the root of how many were folded."""
+    _, problem = separable(rows=rows)
+    prepared = prepare(problem, RATES)
+    objective = prepared.assemble(prepared.problem)
+    objective.energy = np.asarray(1e6)
+    value = objective.point(prepared.theta).value
+    once = np.sqrt(value * 1e6) + value
+    assert objective.rounding(value) == pytest.approx(4 * np.finfo(float).eps * (value + chunks**0.5 * once))
+
+
 def test_a_w_without_a_set_has_no_kinks():
     for problem in separable():
         prepared = prepare(problem, RATES)

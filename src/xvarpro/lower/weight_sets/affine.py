@@ -168,7 +168,7 @@ class Equality(_Constructed):
         if rank < p:
             solution = np.linalg.lstsq(C, np.broadcast_to(d, (p,)) if d.ndim == 0 else d)[0]
             off = np.abs(C @ solution - d).max()
-            scale = np.abs(C).max() * np.abs(solution).max() + np.abs(d).max()
+            scale = np.abs(C).max() * np.abs(solution).max()
             if off > 1e3 * max(p, n) * np.finfo(solution.dtype).eps * scale:
                 raise ProblemError(
                     f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}"
