@@ -670,3 +670,18 @@ def test_on_a_cuda_device(name):
         theta0 = owner.asarray(START, device=xv.backends.exchange.find_device(owner, "cuda:0"))
         fit = solve(theta0=theta0, max_iter=2)
         assert str(device(fit.theta)) == str(device(theta0))
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("owner", ["numpy", "torch"])
+def test_results_can_be_written_to_whoever_computed_them(owner, name):
+    here = xv.backends.get(owner)
+    start = here.asarray(START)
+    fit = solve(theta0=start, backend=name, max_iter=1)
+    again = solve(theta0=start, backend=name, max_iter=1)
+    for x, same in ((fit.theta, again.theta), (fit.w, again.w)):
+        assert type(x) is type(start)
+        before = here.to_numpy(same).copy()
+        x += 1
+        assert (here.to_numpy(x) == before + 1).all()
+    assert (here.to_numpy(start) == START).all()
