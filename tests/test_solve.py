@@ -685,3 +685,14 @@ def test_results_can_be_written_to_whoever_computed_them(owner, name):
         x += 1
         assert (here.to_numpy(x) == before + 1).all()
     assert (here.to_numpy(start) == START).all()
+
+
+def test_a_ridge_that_is_zero_at_theta_is_none():
+    t = np.linspace(0.0, 1.0, 20)
+    problems = [
+        xv.separable(lambda theta, t: decays(theta, {"t": t}), np.exp(-2 * t), data=t, lam=lam)
+        for lam in (0.0, lambda theta, t: 0 * xv.array_namespace(theta).sum(theta))
+    ]
+    values = [xv.value_and_gradient(problem, np.array([1.0, 3.0]))[0] for problem in problems]
+    assert np.isfinite(values).all()
+    assert values[1] == pytest.approx(values[0], rel=1e-9)

@@ -13,7 +13,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import algorithms, sets
-from xvarpro.driver.units import theta_near_one
+from xvarpro.driver.units import targets_near_one, theta_near_one
 from xvarpro.sets.region import resolve
 
 from .support import error, host, rng
@@ -313,3 +313,12 @@ def test_leaves_far_from_one_are_scaled_each_by_a_power_of_two_and_the_model_see
     for got, near_one, given, unit in zip(*seen, near, theta, units, strict=True):
         assert got.tolist() == given.tolist()
         assert near_one.tolist() == (unit * given).tolist()
+
+
+def test_a_penalty_follows_the_square_of_the_unit_of_the_targets():
+    """By powers of two: nothing is rounded."""
+    problem = xv.separable(lambda theta, t: theta * t[:, None], 3e9 * np.ones(3), data=np.ones(3), R=sum, mu=0.1)
+    scaled, unit = targets_near_one(problem, xv.backends.get("numpy"), "float64")
+    assert np.frexp(unit)[0] == 0.5
+    assert scaled.mu == 0.1 * unit**2
+    assert scaled.lower.y.tolist() == (unit * problem.lower.y).tolist()
