@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import exchange, to_numpy
+from xvarpro.backends import Backend, exchange, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
@@ -21,14 +21,17 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import relocated
+from xvarpro.problem.problem import Problem
 from xvarpro.results.files import ArrayFile, reading, write_atomically
 from xvarpro.results.provenance import check as check_provenance
-from xvarpro.results.recipe import Recipe, check_finite
+from xvarpro.results.recipe import Recipe, changed, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
 from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from xvarpro.statistics import Statistics
 
 FORMAT = 4  # of the files
 
@@ -120,6 +123,7 @@ class Result:
     seconds: float
     setup_seconds: float
     recipe: Recipe
+    _problem: Problem | None = None
     _weights: Callable[[], Iterator[Array]] | None = None
     _w: Array | None = None
     _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
@@ -152,13 +156,124 @@ class Result:
         return self._weights() if self._weights else iter(())
 
     @property
+    def fitted(self) -> Array:
+        """``M(theta) w`` for the problem's own data, shape (m,) or (m, k), of the upper level where there are two."""
+        from xvarpro.statistics import prediction
+
+        return prediction.fitted(self._stated(), self.theta, self.w)
+
+    @property
+    def residuals(self) -> Array:
+        """Target minus `fitted`, without weights."""
+        from xvarpro.statistics import prediction
+
+        return prediction.residuals(self._stated(), self.theta, self.w)
+
+    def predict(self, data: Tree) -> Array:
+        """The model at the solution for other data, ``M(theta, data) w``, in theta's framework.
+
+        Parameters
+        ----------
+        data : pytree
+            As the problem's `data`, with other abscissae or samples.
+
+        Returns
+        -------
+        array, shape (m,) or (m, k)
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> t = np.linspace(0.0, 1.0, 9)
+        >>> problem = xv.separable(lambda theta, t: t[:, None] ** theta, 3.0 * t**2, data=t)
+        >>> fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.5, 5.0), tol=1e-9)
+        >>> np.round(fit.predict(np.array([2.0])), 6)
+        array([12.])
+        """
+        from xvarpro.statistics import prediction
+
+        return prediction.predict(self._stated(), self.theta, self.w, data)
+
+    def statistics(self, *, absolute_sigma: bool = False, backend: str | Backend | None = None) -> Statistics:
+        """Standard errors, covariance and goodness of the fit, by linear theory.
+
+        Parameters
+        ----------
+        absolute_sigma : bool
+            Whether the problem's weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual
+            gives the variance.
+        backend : str, optional
+            Where to compute derivatives; theta's own by default.
+
+        Returns
+        -------
+        Statistics
+
+        Raises
+        ------
+        ProblemError
+            See `xvarpro.statistics.linear_theory`, which this calls.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> def M(theta, t):
+        ...     xp = xv.array_namespace(theta)
+        ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+        >>> t = np.linspace(0.0, 1.0, 50)
+        >>> fit = xv.solve(xv.separable(M, np.exp(-3.0 * t) + 0.01 * np.sin(40 * t), data=t), np.array([2.0]))
+        >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
+        (array([0.015]), 48.0)
+        """
+        from xvarpro.statistics import linear_theory
+
+        return linear_theory(
+            self._stated(), self.theta, self.recipe.over, absolute_sigma=absolute_sigma, backend=backend
+        )
+
+    def attach(self, problem: Problem) -> Result:
+        """The result with its problem, which a file or a pickle does not hold: then `statistics` and `predict` work.
+
+        Parameters
+        ----------
+        problem : Problem
+            That of the solve.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        ProblemError
+            Arrays or numbers of the problem are others than those of the solve.
+        """
+        found = replace(self, _problem=problem)
+        found._stated()
+        return found
+
+    def _stated(self) -> Problem:
+        """The problem, unchanged since the solve."""
+        if self._problem is None:
+            raise ProblemError(
+                "fitted values and statistics need the problem, which a file and a pickle do not hold; got a result "
+                "without one. Use result.attach(problem)"
+            )
+        if found := changed(self._problem, self.recipe.fingerprints):
+            raise ProblemError(
+                f"fitted values and statistics need the problem as it was solved; got another {', '.join(found)}. "
+                "Solve again, or pass copies of your arrays to the problem"
+            )
+        return self._problem
+
+    @property
     def message(self) -> str:
         """The status as a sentence, and what to do next."""
         return f"{self.status.sentence} {self.status.advice}"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""
-        return {**vars(self), "_w": self.w, "_weights": None, "_continuation": None}
+        return {**vars(self), "_w": self.w, "_problem": None, "_weights": None, "_continuation": None}
 
     def __repr__(self) -> str:
         v, c = self.verified, self.counts
