@@ -77,6 +77,10 @@ class Statistics:
         Of theta's entries.
     reasons : list of str
         Why numbers here may mislead, in sentences; empty where none is known.
+    at : Linearised
+        The problem to first order, from which all of this comes.
+    influence : Influence
+        How theta and w answer to changes of the target.
     """
 
     theta_stderr: Tree
@@ -92,8 +96,8 @@ class Statistics:
     variance: float
     names: list[str]
     reasons: list[str] = field(default_factory=list)
-    _at: Any = None  # Linearised
-    _influence: Any = None
+    at: Any = None  # Linearised
+    influence: Any = None
 
     @property
     def reduced_chi2(self) -> float:
@@ -107,7 +111,7 @@ class Statistics:
         Rows of w follow one another; of a complex w the real parts come first. An entry that the data do not determine
         has the variance inf.
         """
-        p, (n, k) = len(self._influence.theta), self._influence.undetermined_w.shape
+        p, (n, k) = len(self.influence.theta), self.influence.undetermined_w.shape
         if p + n * k > LARGEST:
             raise ProblemError(
                 f"the covariance of all entries is given for at most {LARGEST} of them; got {p + n * k}. Use "
@@ -152,13 +156,13 @@ class Statistics:
         >>> np.round(life.value, 2), np.round(life.stderr, 3)
         (array([0.33]), array([0.002]))
         """
-        value, slopes = _derivatives(self._at, fun)
+        value, slopes = _derivatives(self.at, fun)
         C = self._covariance(slopes)
         return Propagated(value, np.sqrt(np.diagonal(C)).reshape(value.shape), C)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
-        found = self._influence
+        found = self.influence
         p = len(found.theta)
         K = found.of(slopes[:, :p], slopes[:, p:].reshape(-1, *found.undetermined_w.shape))
         C = self.variance * (K @ K.T)
@@ -224,9 +228,7 @@ def linear_theory(
     at = linearised(problem, theta, over, backend=backend, device=device, dtype=dtype)
     prepared, real = at.prepared, at.in_real_numbers
     influence = Influence(real)
-    r = np.einsum("jmn,nj->mj", np.broadcast_to(real.M, (real.y.shape[1], *real.M.shape[1:])), real.w) - real.y
-    if not np.isfinite(r).all() or not np.isfinite(real.X).all():
-        raise ProblemError("statistics need a finite residual with finite derivatives; got NaN or inf at this theta")
+    r = real.residual
     data, chi2 = int(np.sum(real.root > 0)), float(np.sum(r * r))
     dof = data - influence.parameters
     if dof < 0.5 and not absolute_sigma:
@@ -256,8 +258,8 @@ def linear_theory(
         variance=variance,
         names=names,
         reasons=_reasons(real, influence, names, chi2),
-        _at=at,
-        _influence=influence,
+        at=at,
+        influence=influence,
     )
 
 

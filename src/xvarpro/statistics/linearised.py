@@ -64,6 +64,17 @@ class Linearised(NamedTuple):
     degenerate: bool
 
     @property
+    def residual(self) -> np.ndarray:
+        """``M w - y``, shape (m, k)."""
+        return (self.M @ self.w.T[:, :, None])[:, :, 0].T - self.y
+
+    @property
+    def slope(self) -> np.ndarray:
+        """Gradient of the lower level by w, (n, k)."""
+        back = self.M.conj().mT @ self.residual.T[:, :, None]
+        return back[:, :, 0].T + self.ridge.conj().T @ (self.ridge @ self.w)
+
+    @property
     def in_real_numbers(self) -> Linearised:
         """The same with real numbers only: real parts above imaginary ones, for w too where it is complex."""
         if not np.iscomplexobj(self.y):
@@ -92,6 +103,10 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
             "of a solution by the data for these"
         )
     M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
+    if not all(np.isfinite(x).all() for x in (M, w, X)):
+        raise ProblemError(
+            "statistics need w and the derivatives of the model to be finite; got NaN or inf at this theta"
+        )
     p, (m, k) = X.shape[0], y.shape
     weights = problem.lower.weights
     root = np.ones((m, k)) if weights is None else np.broadcast_to(_host(weights) ** 0.5, (m, k))
