@@ -12,6 +12,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.core.checks import switch
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
@@ -184,12 +185,13 @@ def report(
     ProblemError
         There are more or fewer names than entries, or `correlation` is not in [0, 1].
     """
+    switch("absolute_sigma", absolute_sigma)
     w = backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:
         raise ProblemError(f"correlation must be a number in [0, 1]; got {correlation!r}")
     theta_names = _named("names", names, entry_names(fit.theta), "entry of theta")
     rows = _named("amplitudes", amplitudes, indexed("w", w.shape[:1]), "row of w")
-    w_names = rows if w.ndim == 1 else [f"{name}[{j}]" for name in rows for j in range(w.shape[1])]
+    w_names = indexed("w", w.shape) if amplitudes is None else [x for name in rows for x in indexed(name, w.shape[1:])]
     found, notes = None, []
     try:
         found = linear_theory(fit.stated, fit.theta, fit.recipe.over, absolute_sigma=absolute_sigma)
