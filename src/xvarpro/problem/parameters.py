@@ -63,25 +63,25 @@ class Parameters:
     >>> import numpy as np, xvarpro as xv
     >>> p = xv.Parameters()
     >>> p.add("k1", 0.8, min=0.0, max=10.0)
-    >>> p.add("t0", 0.1, vary=False)
+    >>> p.add("omega", 3.0, vary=False)
     >>> p.add("k2", tie={"k1": 4.0}, offset=1.0)
     >>> p
-    name  value  min   max  vary   tie
-    k1    0.8    0     10   True
-    t0    0.1    -inf  inf  False
-    k2    4.2                      4 k1 + 1
-    >>> def M(parameters, data):
+    name   value  min   max  vary   tie
+    k1     0.8    0     10   True
+    omega  3      -inf  inf  False
+    k2     4.2                      4 k1 + 1
+    >>> def M(parameters, t):
     ...     xp = xv.array_namespace(parameters)
-    ...     k = xp.stack([parameters["k1"], parameters["k2"]])
-    ...     return xp.exp(-xp.expand_dims(data["t"] - parameters["t0"], axis=1) * k)
-    >>> t = np.linspace(0.1, 2.0, 50)
-    >>> y = 2.0 * np.exp(-(t - 0.1)) + np.exp(-5.0 * (t - 0.1))
-    >>> fit = xv.solve(xv.separable(p.model(M), y, data={"t": t}), p.theta0, over=p.over)
+    ...     t, k = xp.expand_dims(t, axis=1), xp.stack([parameters["k1"], parameters["k2"]])
+    ...     return xp.cos(parameters["omega"] * t) * xp.exp(-t * k)
+    >>> t = np.linspace(0.0, 2.0, 50)
+    >>> y = np.cos(3.0 * t) * (2.0 * np.exp(-t) + np.exp(-5.0 * t))
+    >>> fit = xv.solve(xv.separable(p.model(M), y, data=t), p.theta0, over=p.over)
     >>> p.at(fit.theta)
-    name  value  min   max  vary   tie
-    k1    1      0     10   True
-    t0    0.1    -inf  inf  False
-    k2    5                        4 k1 + 1
+    name   value  min   max  vary   tie
+    k1     1      0     10   True
+    omega  3      -inf  inf  False
+    k2     5                        4 k1 + 1
     """
 
     def __init__(self) -> None:
@@ -105,11 +105,11 @@ class Parameters:
         Examples
         --------
         >>> import xvarpro as xv
-        >>> xv.Parameters.from_dict({"k1": (0.5, 0.0, 10.0), "k2": 8.0, "t0": {"value": 0.1, "vary": False}})
-        name  value  min   max  vary
-        k1    0.5    0     10   True
-        k2    8      -inf  inf  True
-        t0    0.1    -inf  inf  False
+        >>> xv.Parameters.from_dict({"k1": (0.5, 0.0, 10.0), "k2": 8.0, "omega": {"value": 3.0, "vary": False}})
+        name   value  min   max  vary
+        k1     0.5    0     10   True
+        k2     8      -inf  inf  True
+        omega  3      -inf  inf  False
         """
         made = cls()
         for name, row in _rows(table):
