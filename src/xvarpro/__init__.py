@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, operators, sets, special
+from xvarpro import algorithms, backends, errors, lower, operators, sets, special, statistics
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
@@ -8,7 +8,7 @@ from xvarpro.batch import Each, ManyResult, solve_many
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
-from xvarpro.driver.evaluate import project, value_and_gradient
+from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gradient
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
@@ -29,6 +29,7 @@ __all__ = [
     "Each",
     "IterationInfo",
     "Level",
+    "LowerFit",
     "ManyResult",
     "Parameters",
     "PrecisionWarning",
@@ -55,8 +56,10 @@ __all__ = [
     "separable",
     "sets",
     "solve",
+    "solve_lower",
     "solve_many",
     "special",
+    "statistics",
     "steps",
     "value_and_gradient",
     "verify",
