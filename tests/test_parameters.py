@@ -240,10 +240,24 @@ def test_factors_of_the_linear_map_are_not_rounded_at_the_size_of_offsets():
     assert p.linear_map().A[1, 0] == 1e-9 / 3
 
 
+def test_standard_errors_reach_tied_parameters():
+    p = parameters()
+    fit = xv.solve(xv.separable(p.model(decays), Y, data=DATA), p.theta0, over=p.over)
+    found = fit.statistics()
+    assert tuple(found.names) == p.names
+    A, _, rows = p.linear_map()
+    C = found.covariance[: len(p.names), : len(p.names)]
+    errors = dict(zip(rows, np.sqrt(np.diagonal(A @ C @ A.T)), strict=True))
+    np.testing.assert_allclose(errors["k3"], 2.0 * found.theta_stderr["k1"], rtol=1e-12)
+    assert errors["omega"] == 0.0
+    through = found.propagate(p.model(lambda q, w: q["k3"]))
+    np.testing.assert_allclose(float(through.stderr), errors["k3"], rtol=1e-9)
+
+
 def test_names_are_in_the_order_of_theta():
     p = mixed()
-    assert p.names == ("B[0,0]", "B[0,2]", "B[1,2]", "a[0]", "a[1]", "a[2]", "z")
-    labels = {"B": ["B[0,0]", "B[0,2]", "B[1,2]"], "a": ["a[0]", "a[1]", "a[2]"], "z": "z"}
+    assert p.names == ("B[0, 0]", "B[0, 2]", "B[1, 2]", "a[0]", "a[1]", "a[2]", "z")
+    labels = {"B": ["B[0, 0]", "B[0, 2]", "B[1, 2]"], "a": ["a[0]", "a[1]", "a[2]"], "z": "z"}
     assert p.names == tuple(trees.leaves({name: labels[name] for name in p.theta0}))
 
 

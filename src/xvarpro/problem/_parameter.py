@@ -238,8 +238,8 @@ def _first(wrong: np.ndarray) -> tuple[int, ...] | None:
 
 
 def entry(name: str, at: Sequence[int]) -> str:
-    """Name of an entry: ``rates[0]``, ``D[1,0]``; that of a number is the parameter's."""
-    return f"{name}[{','.join(map(str, at))}]" if at else name
+    """Name of an entry: ``rates[0]``, ``D[1, 0]``; that of a number is the parameter's."""
+    return f"{name}{list(at) if at else ''}"
 
 
 def one_if_equal(x: np.ndarray) -> float | np.ndarray:
