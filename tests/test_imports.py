@@ -132,6 +132,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         ("sets.free", "sets.norms"),
         ("sets.k_largest", "sets.ordered_weighted"),
         ("sets.region", "sets.free"),
+        ("sets.region", "sets.box"),
         ("sets.regions", "sets.region"),
         ("sets.box", "sets.free"),
         *(("sets.singular_values", f"sets.{name}") for name in ("balls", "box", "lanczos", "lp")),

@@ -14,6 +14,7 @@ from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.problem.column_chunks import ColumnChunks, compress
+from xvarpro.problem.parameters import Parameters
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.reproducibility.comparison import Comparison, compare
@@ -30,6 +31,7 @@ __all__ = [
     "Level",
     "LowerFit",
     "ManyResult",
+    "Parameters",
     "PrecisionWarning",
     "Problem",
     "Result",
