@@ -204,7 +204,8 @@ def test_the_tape_knows_nothing_of_the_rest():
 def test_there_is_no_cycle():
     graph = {}
     for a, b in edges():
-        graph.setdefault(a.removesuffix("__init__"), set()).add(b)
+        if (a, top(b)) not in FORWARDED:
+            graph.setdefault(a.removesuffix("__init__"), set()).add(b)
     done, path = set(), []
 
     def visit(node):
