@@ -26,7 +26,7 @@ LAYERS = [
     ("core",),
     ("backends",),
     ("operators", "sets", "special"),
-    ("lower",),
+    ("lower", "models"),
     ("problem",),
     ("objective",),
     ("algorithms",),

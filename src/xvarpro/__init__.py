@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, operators, sets, special, statistics
+from xvarpro import algorithms, backends, errors, lower, models, operators, sets, special, statistics
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
@@ -51,6 +51,7 @@ __all__ = [
     "layers",
     "lower",
     "many",
+    "models",
     "operators",
     "project",
     "separable",
