@@ -207,7 +207,8 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
 def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
     """The problem with targets near 1, and the powers of two that make them so: one per problem, or one for all.
 
-    With a penalty, whose weight goes with them, they are all the same. See `driver.units`. Targets that are functions are left as they are.
+    With a penalty, whose weight goes with them, they are all the same. See `driver.units`. Targets that are functions
+    are left as they are.
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]

@@ -30,8 +30,9 @@ from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-    from xvarpro.statistics import Report, Statistics
+    from xvarpro.statistics import IntervalMethod, Intervals, Report, Statistics
 
 FORMAT = 4  # of the files
 REPORTED = 100  # entries of theta, and of w, up to which a result prints as its report
@@ -352,6 +353,84 @@ class Result:
         from xvarpro.statistics import report
 
         return report(self, names, amplitudes, absolute_sigma=absolute_sigma, correlation=correlation)
+
+    def interval(
+        self, level: float = 0.95, by: IntervalMethod | None = None, *, absolute_sigma: bool = False
+    ) -> Intervals:
+        """Confidence intervals of theta's entries, and of w's.
+
+        Parameters
+        ----------
+        level : float
+            In (0, 1).
+        by : IntervalMethod, optional
+            ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``.
+        absolute_sigma : bool
+            Whether the problem's weights are 1 / sigma^2 of the data.
+
+        Returns
+        -------
+        Intervals
+
+        Raises
+        ------
+        ProblemError
+            As `statistics`; the method is not for this problem; w is complex.
+        ImportError
+            Quantiles need SciPy.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> x = np.linspace(0.0, 1.0, 20)
+        >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
+        >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
+        >>> found = fit.interval(0.9, xv.statistics.Profile())
+        >>> bool(found.lower[0] < 1.5 < found.upper[0])
+        True
+        """
+        from xvarpro.statistics import interval
+
+        return interval(self, level, by, absolute_sigma=absolute_sigma)
+
+    def plot_fit(
+        self,
+        x: Array | None = None,
+        *,
+        column: int = 0,
+        xlabel: str = "",
+        ylabel: str = "",
+        names: Sequence[str] | None = None,
+        level: float | None = 0.95,
+    ) -> Figure:
+        """Data, fit, confidence band and components, with the residuals below: see `xvarpro.statistics.plot_fit`."""
+        from xvarpro.statistics.plotting import plot_fit
+
+        return plot_fit(self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level)
+
+    def plot_residuals(self, x: Array | None = None, *, column: int = 0, xlabel: str = "") -> Figure:
+        """Residuals along x, their histogram and their normal quantiles."""
+        from xvarpro.statistics.plotting import plot_residuals
+
+        return plot_residuals(self, x, column=column, xlabel=xlabel)
+
+    def plot_correlation(self, names: Sequence[str] | None = None) -> Figure:
+        """Correlations of theta's entries and w's as a table of colours."""
+        from xvarpro.statistics.plotting import plot_correlation
+
+        return plot_correlation(self, names)
+
+    def plot_profile(
+        self, entry: int = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
+    ) -> Figure:
+        """How the objective rises where an entry of theta is held elsewhere, with the ends of its interval."""
+        from xvarpro.statistics.plotting import plot_profile
+
+        return plot_profile(self, entry, level=level, points=points, width=width, xlabel=xlabel)
+
+    def plot_trace(self, ax: Axes | None = None) -> Axes:
+        """Draw objective and gap against iterations: the same as `plot`."""
+        return self.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw objective and gap against iterations, log scale.

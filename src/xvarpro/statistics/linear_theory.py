@@ -21,7 +21,7 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import Linearised, linearised
-from xvarpro.statistics.names import entry_names
+from xvarpro.statistics.names import entry_names, indexed
 
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 
@@ -105,6 +105,11 @@ class Statistics:
         return self.residual_variance
 
     @property
+    def w_names(self) -> list[str]:
+        """Names of w's entries, row by row."""
+        return indexed("w", tuple(self.w_stderr.shape))
+
+    @property
     def covariance(self) -> np.ndarray:
         """Covariance of theta's entries, then w's, shape (p + n k, p + n k), as a NumPy array.
 
@@ -159,6 +164,20 @@ class Statistics:
         value, slopes = _derivatives(self.at, fun)
         C = self._covariance(slopes)
         return Propagated(value, np.sqrt(np.diagonal(C)).reshape(value.shape), C)
+
+    def fitted_stderr(self, column: int = 0) -> np.ndarray:
+        """Standard errors of the fitted values of a right-hand side, (m,), as a NumPy array: for a confidence band.
+
+        NaN where the target has no weight. A band for new observations adds the variance of their noise.
+        """
+        at = self.at.in_real_numbers
+        if callable(self.at.prepared.problem.lower.y):
+            raise ProblemError("fitted values have no standard errors where the target is a function of theta")
+        by_w = np.zeros((*at.y.shape[:1], *at.w.shape))
+        by_w[:, :, column] = at.M[column % len(at.M)]
+        K = self.influence.of(at.X[:, :, column].T, by_w)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.sqrt(self.variance * np.sum(K * K, axis=1)) / at.root[:, column]
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""

@@ -58,6 +58,17 @@ def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
         return _joined(model.targets(), axis) - fitted(problem, theta, w)
 
 
+def components(problem: Problem, theta: Tree, w: Array, column: int = 0) -> Array:
+    """``M_j w_j``, the part of each column of the design in the fit of a right-hand side, shape (m, n)."""
+    model = _Model(problem, theta)
+    with model.scope, model_failures(model.backend):
+        parts = []
+        for data, _ in model.pieces:
+            M = as_operator(model.level.M(model.theta, model.moved(data))).dense()
+            parts.append((M if M.ndim == 2 else M[column, ...]) * as_matrix(model.transfer.plain(w))[:, column])
+        return _joined(iter(parts))
+
+
 class _Model:
     """The level whose residual the objective measures, on theta's own framework."""
 

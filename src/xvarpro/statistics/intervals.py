@@ -1,0 +1,149 @@
+"""Confidence intervals of theta and w, and those of linear theory."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.checks import number
+from xvarpro.errors import ProblemError
+from xvarpro.results.result import Result
+from xvarpro.statistics import constraints
+from xvarpro.statistics.linear_theory import Statistics
+from xvarpro.statistics.names import entry_names, indexed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Intervals:
+    """Confidence intervals, from `Result.interval`: one row per entry of theta, then of w.
+
+    Attributes
+    ----------
+    names : list of str
+    value, lower, upper : NumPy arrays
+        Estimates and the ends of their intervals; inf where the data give no end, NaN where none was found.
+    level : float
+    method : str
+    notes : list of str
+        What to know before they are believed; empty where nothing is.
+    samples : NumPy array or None
+        Estimates of a bootstrap, a row per sample.
+    """
+
+    names: list[str]
+    value: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    level: float
+    method: str
+    notes: list[str]
+    samples: np.ndarray | None = None
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("", "value", "lower", "upper")]
+        columns = (self.value, self.lower, self.upper)
+        rows += [(n, *(f"{x:.6g}" for x in row)) for n, row in zip(self.names, zip(*columns, strict=True), strict=True)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([f"{self.level:.6g} confidence, {self.method}", *lines, *self.notes])
+
+    __repr__ = __str__
+
+    def to_frame(self) -> DataFrame:
+        """As a pandas data frame, indexed by name."""
+        from pandas import DataFrame
+
+        return DataFrame({"value": self.value, "lower": self.lower, "upper": self.upper}, index=self.names)
+
+
+class IntervalMethod(ABC):
+    """A way to confidence intervals."""
+
+    @abstractmethod
+    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
+        """Intervals of a fit at a level in (0, 1)."""
+
+
+@final
+@dataclass(frozen=True)
+class Linear(IntervalMethod):
+    """``estimate +- t stderr``, with t the quantile of Student's distribution, of the normal one if sigma is known.
+
+    Exact for linear models with Gaussian noise, and close to it where the model is nearly linear over an interval.
+    """
+
+    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
+        s = fit.statistics(absolute_sigma=absolute_sigma)
+        value = estimates(fit)
+        width = student(s, level) * standard_errors(s)
+        return Intervals(entries(fit), value, value - width, value + width, level, "linear theory", warnings(s))
+
+
+def interval(
+    fit: Result, level: float = 0.95, by: IntervalMethod | None = None, *, absolute_sigma: bool = False
+) -> Intervals:
+    """Confidence intervals of theta's entries and w's; see `Result.interval`."""
+    if not 0 < number(level) < 1:
+        raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {level!r}")
+    by = Linear() if by is None else by
+    if not isinstance(by, IntervalMethod):
+        raise ProblemError(f"by must be one of xv.statistics.Linear(), Profile(), Bootstrap(); got {by!r}")
+    if np.iscomplexobj(backends.to_numpy(fit.w)):
+        raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
+    return by.intervals(fit, float(level), absolute_sigma)
+
+
+def quantile(p: Any, dof: float = math.inf) -> Any:
+    """Quantiles of Student's distribution, of the normal one for infinite `dof`."""
+    try:
+        from scipy.special import ndtri, stdtrit
+    except ImportError as error:
+        raise ImportError("quantiles need SciPy: pip install 'xvarpro[scipy]'", name="scipy") from error
+    return ndtri(p) if dof == math.inf else stdtrit(dof, p)
+
+
+def student(s: Statistics, level: float) -> float:
+    """The multiple of a standard error that an interval of that level extends to either side."""
+    return float(quantile(0.5 + level / 2, math.inf if s.variance == 1.0 else s.dof))
+
+
+# -- entries of theta, then of w, as vectors ---------------------------------------------------------------------------
+
+
+def estimates(fit: Result) -> np.ndarray:
+    """Values of theta's entries and w's."""
+    return _vector([*trees.leaves(fit.theta), fit.w])
+
+
+def standard_errors(s: Statistics) -> np.ndarray:
+    """Their standard errors."""
+    return _vector([*trees.leaves(s.theta_stderr), s.w_stderr])
+
+
+def entries(fit: Result) -> list[str]:
+    """Their names."""
+    return [*entry_names(fit.theta), *indexed("w", tuple(fit.w.shape))]
+
+
+def warnings(s: Statistics) -> list[str]:
+    """What limits the meaning of intervals: what the statistics say, and constraints that are active."""
+    active = [name for name, limit in zip(s.names, constraints.of_theta(s.at), strict=True) if limit.note]
+    active += [name for name, limit in zip(s.w_names, constraints.of_w(s.at), strict=True) if limit.note]
+    notes = list(s.reasons)
+    if active:
+        more = f" and {len(active) - 6} more" if len(active) > 6 else ""
+        notes.append(f"constraints are active, {', '.join(active[:6])}{more}: these intervals are not calibrated")
+    return notes
+
+
+def _vector(arrays: list[Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(backends.to_numpy(x) if trees.is_array(x) else x) for x in arrays]).astype(float)

@@ -1,0 +1,206 @@
+"""Confidence intervals by the profile of the objective, each entry of theta held in turn, all in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.batch.driver import solve_many
+from xvarpro.batch.lift import lifted
+from xvarpro.core import trees
+from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.problem.each import Each
+from xvarpro.problem.problem import Problem
+from xvarpro.results.result import Result
+from xvarpro.sets import Box
+from xvarpro.statistics import constraints
+from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
+from xvarpro.statistics.linear_theory import Statistics
+from xvarpro.statistics.resampling import like_theta, vector, without_solver
+
+CLOSE = 1e-4  # relative error of a height at the end of an interval
+TRIALS = 40  # points of a profile at most
+
+
+@final
+@dataclass(frozen=True)
+class Profile(IntervalMethod):
+    """Where the objective, minimised with one entry of theta held, exceeds its minimum by as much as noise may explain.
+
+    With S twice the objective, the interval of an entry is where ``(S - S_min) / s^2`` is at most the square of
+    Student's quantile. It asks for no linear model, is the same for every parametrisation, and respects the sets. Both
+    ends of all entries are searched for together, in one batch. Entries must be free or between bounds; weights w have
+    no profile. Source: Bates and Watts, Nonlinear Regression Analysis and Its Applications (1988), chapter 6.
+
+    Examples
+    --------
+    >>> import xvarpro as xv
+    >>> xv.statistics.Profile()
+    Profile()
+    """
+
+    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
+        found = _Profiles(fit, fit.statistics(absolute_sigma=absolute_sigma))
+        ends, notes = found.ends(student(found.statistics, level))
+        lower, upper = ends.reshape(2, -1)
+        notes = [*warnings(found.statistics), *notes]
+        return Intervals(found.statistics.names, found.best, lower, upper, level, "profile of the objective", notes)
+
+
+class Curve(NamedTuple):
+    """The profile of one entry of theta, from `profile`, as NumPy arrays.
+
+    Attributes
+    ----------
+    best, stderr : float
+        The estimate, and its standard error by linear theory.
+    at : array
+        Values at which the entry is held.
+    height : array
+        ``sqrt((S - S_min) / s^2)``, the square root of by how much the objective rises; negative below the estimate. A
+        straight line for a linear model. NaN where a minimisation failed.
+    theta : array, shape (points, p)
+        The entries of theta that minimise it.
+    """
+
+    best: float
+    stderr: float
+    at: np.ndarray
+    height: np.ndarray
+    theta: np.ndarray
+
+
+def profile(fit: Result, entry: int, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False) -> Curve:
+    """The profile of an entry of theta, `width` standard errors to either side of its estimate, within its bounds.
+
+    Parameters
+    ----------
+    fit : Result
+    entry : int
+        In the order of theta's leaves.
+    points : int
+        At which it is computed, all in one batch.
+    width : float
+    absolute_sigma : bool
+        As for `linear_theory`.
+    """
+    found = _Profiles(fit, fit.statistics(absolute_sigma=absolute_sigma))
+    if not 0 <= entry < len(found.best):
+        raise ProblemError(f"entry must be one of 0 to {len(found.best) - 1}, the entries of theta; got {entry!r}")
+    j = np.full(points, entry)
+    at = np.clip(found.best[j] + np.linspace(-width, width, points) * found.step[j], found.lower[j], found.upper[j])
+    height, theta = found.heights(j, at)
+    best, stderr = float(found.best[entry]), float(standard_errors(found.statistics)[entry])
+    return Curve(best, stderr, at, np.sign(at - best) * height, theta)
+
+
+class _Profiles:
+    """Profiles of the entries of theta."""
+
+    def __init__(self, fit: Result, statistics: Statistics) -> None:
+        self.fit, self.statistics = fit, statistics
+        for _, C in statistics.at.prepared.region.constrained:
+            if not isinstance(C, Box):
+                raise ProblemError(
+                    f"a profile holds an entry of theta that is free or between bounds; got one in {C!r}. Use "
+                    "Bootstrap()"
+                )
+        self.best = vector(fit.theta).astype(float)
+        limits = constraints.of_theta(statistics.at)
+        self.lower, self.upper = np.array([(limit.lower, limit.upper) for limit in limits]).T
+        self.step = self._step()
+
+    def _step(self) -> np.ndarray:
+        """By how much to move an entry first: its standard error, or what the residual alone says of it."""
+        s = self.statistics
+        p = len(self.best)
+        size = np.linalg.norm(s.at.X.reshape(p, -1), axis=1)
+        own, alone = standard_errors(s)[:p], s.variance**0.5 / np.where(size > 0, size, np.inf)
+        step = np.where(np.isfinite(own) & (own > 0), own, alone)
+        return np.where(step > 0, step, np.maximum(np.abs(self.best), 1e-3))
+
+    def ends(self, t: float) -> tuple[np.ndarray, list[str]]:
+        """Where the height of each entry is t below the estimate, then above it, (2 p,), and what went wrong."""
+        p = len(self.best)
+        j, sign = np.tile(np.arange(p), 2), np.repeat([-1.0, 1.0], p)
+        best, bound = self.best[j], np.concatenate([self.lower, self.upper])
+        at = _within(best + sign * t * self.step[j], bound, sign)
+        inside, low = best.copy(), np.zeros(2 * p)  # the last point below t, and the first one above
+        outside, high = np.full(2 * p, np.nan), np.ones(2 * p)
+        left, notes = at != best, []
+        for trial in range(TRIALS):
+            if not left.any():
+                break
+            height, _ = self.heights(j, at)  # of all, so that a program is compiled for one size
+            below = left & (height < t)
+            above = left & ~below
+            inside, low = np.where(below, at, inside), np.where(below, height, low)
+            outside, high = (
+                np.where(above, at, outside),
+                np.where(above & (height < 9 * t), height, np.where(above, 9 * t, high)),
+            )
+            left = left & ~(np.abs(height - t) <= CLOSE * t) & ~(below & (at == bound))
+            share = (t - low) / (high - low) if trial % 3 < 2 else 0.5
+            between = inside + (outside - inside) * np.clip(share, 0.02, 0.98)
+            further = best + (inside - best) * np.clip(1.05 * t / np.where(low > 0, low, t), 1.3, 4.0)
+            following = np.where(np.isnan(outside), _within(further, bound, sign), between)
+            at = np.where(left, following, at)
+        at = np.where(left, np.where(np.isnan(outside), sign * np.inf, np.nan), at)
+        if left.any():
+            notes.append("an end at inf: the objective does not rise enough on that side; at NaN: none was found")
+        if self.lowest < -1e-6:
+            notes.append("a lower minimum was found on the way: solve again from other starts")
+        return at, notes
+
+    lowest = 0.0  # rise of the objective that was met, in units of the variance: below 0 there is a better fit
+
+    def heights(self, j: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Heights (b,) with entries j held at values `at`, NaN where that fails, and the minimisers (b, p)."""
+        held = np.arange(len(self.best)) == j[:, None]
+        C = self.statistics.influence.gram
+        ridge = C[j] / np.where(C[j, j] > 0, C[j, j], 1.0)[:, None]  # where linear theory sees the minimum
+        start = np.where(held, at[:, None], self.best + ridge * (at - self.best[j])[:, None])
+        start = np.clip(start, self.lower, self.upper)
+        theta = self.fit.theta
+        marked = [trees.map_leaves(Each, like_theta(theta, x)) for x in (held.astype(float), start)]
+        problem = _held(without_solver(self.fit.stated), *marked)
+        found = solve_many(lifted(problem), like_theta(theta, start), self.fit.recipe.over, progress=False)
+        rise = 2 * (backends.to_numpy(found.value).astype(float) - self.fit.value) / self.statistics.variance
+        ends = [backends.to_numpy(x).reshape(len(j), -1) for x in trees.leaves(found.theta)]
+        self.lowest = min(self.lowest, float(np.min(rise[found.success], initial=0.0)))
+        return np.where(found.success, np.sqrt(np.maximum(rise, 0.0)), np.nan), np.concatenate(ends, axis=1)
+
+
+def _within(x: np.ndarray, bound: np.ndarray, sign: np.ndarray) -> np.ndarray:
+    """`x`, no further than bounds on the side of the sign."""
+    return sign * np.minimum(sign * x, sign * bound)
+
+
+@final
+@dataclass(frozen=True)
+class Held(Struct):
+    """A function of a model with entries of theta held at values of their own, which are part of the data.
+
+    A dataclass and no closure: equal ones are compiled once.
+    """
+
+    fun: Callable[..., Any] = REQUIRED
+
+    def __call__(self, theta: Tree, data: Tree) -> Any:
+        return self.fun(trees.map_leaves(_mixed, theta, data["held"], data["at"]), data["given"])
+
+
+def _held(problem: Problem, held: Tree, at: Tree) -> Problem:
+    level = problem.lower
+    y: Any = level.y
+    level = replace(level, M=Held(level.M), y=Held(y) if callable(y) else y)
+    return replace(problem, lower=level, data={"given": problem.data, "held": held, "at": at})
+
+
+def _mixed(x: Array, held: Array, at: Array) -> Array:
+    return trees.array_namespace(x).where(held > 0, at, x)

@@ -1,0 +1,49 @@
+"""Many fits like one: starts repeated, the problem as a batch takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.namespace import device
+from xvarpro.core.struct import Tree
+from xvarpro.problem.problem import Problem
+
+
+def without_solver(problem: Problem) -> Problem:
+    """The problem with the solver that a batch has for all levels."""
+    return replace(problem, lower=replace(problem.lower, solver=None))
+
+
+def repeated(theta: Tree, b: int) -> Tree:
+    """A theta for each of b problems, in its own framework."""
+    return like_theta(theta, np.broadcast_to(vector(theta), (b, vector(theta).size)))
+
+
+def vector(theta: Tree) -> np.ndarray:
+    """All entries of theta, (p,)."""
+    return np.concatenate([np.ravel(_host(x)) for x in trees.leaves(theta)])
+
+
+def like_theta(theta: Tree, rows: np.ndarray) -> Tree:
+    """Vectors (b, p) as thetas with leaves (b, ...), in theta's framework, dtype and on its device."""
+    leaves, treedef = trees.flatten(theta)
+    parts: Any = trees.unraveled(rows, tuple(_host(x) for x in leaves))
+    return trees.unflatten(treedef, [_sent(part, x) for part, x in zip(parts, leaves, strict=True)])
+
+
+def _sent(x: np.ndarray, like: Any) -> Any:
+    if not trees.is_array(like):
+        return x
+    owner = backends.owner(like)
+    host = np.array(x, dtype=_host(like).dtype)
+    with owner.scope(host.dtype.name):
+        return owner.asarray(host, device=device(like))
+
+
+def _host(x: Any) -> np.ndarray:
+    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)

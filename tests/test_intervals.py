@@ -1,0 +1,190 @@
+"""Confidence intervals: by linear theory, by profiles, by bootstrap, against brute force and solutions one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+
+from .support import RATES, T, decays, rng
+
+Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.02 * rng(1).normal(size=T.size)
+PROBLEM = xv.separable(decays, Y, data={"t": T})
+BOX = xv.sets.Box(0.0, 40.0)
+FIT = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=BOX, tol=1e-9)
+
+
+def test_linear_theory_is_estimate_and_student_times_error():
+    for sigma, dof in ((False, T.size - 4), (True, np.inf)):
+        found, s = FIT.interval(0.9, absolute_sigma=sigma), FIT.statistics(absolute_sigma=sigma)
+        width = scipy.stats.t.ppf(0.95, dof) * np.concatenate([s.theta_stderr, s.w_stderr])
+        value = np.concatenate([FIT.theta, FIT.w])
+        np.testing.assert_allclose(found.lower, value - width, rtol=1e-12)
+        np.testing.assert_allclose(found.upper, value + width, rtol=1e-12)
+        np.testing.assert_array_equal(found.value, value)
+    assert found.names == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+    assert found.notes == []
+
+
+def squares(theta):
+    """Sum of squared residuals at rates, w eliminated, by a dense least-squares solver."""
+    A = np.exp(-np.outer(T, theta))
+    return np.sum((A @ np.linalg.lstsq(A, Y)[0] - Y) ** 2)
+
+
+def brute_end(entry, sign, t):
+    """The end of an interval by nested one-dimensional searches."""
+    best = squares(FIT.theta)
+    variance = best / (T.size - 4)
+
+    def rise(c):
+        def other(x):
+            theta = np.array([x, x])
+            theta[entry] = c
+            return squares(theta)
+
+        around = FIT.theta[1 - entry]
+        low = scipy.optimize.minimize_scalar(other, bounds=(0.3 * around, 3 * around), options={"xatol": 1e-9}).fun
+        return (low - best) / variance - t**2
+
+    width = FIT.statistics().theta_stderr[entry]
+    return scipy.optimize.brentq(rise, FIT.theta[entry] + sign * 0.5 * width, FIT.theta[entry] + sign * 6 * width)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "array-api-strict", "torch"])
+def test_profiles_end_where_the_objective_has_risen(backend):
+    to = xv.backends.get(backend)
+    fit = xv.solve(PROBLEM, to.asarray(FIT.theta), over=BOX, tol=1e-9)
+    found = fit.interval(0.95, xv.statistics.Profile())
+    t = scipy.stats.t.ppf(0.975, T.size - 4)
+    for j in range(2):
+        np.testing.assert_allclose(found.lower[j], brute_end(j, -1, t), rtol=2e-4)
+        np.testing.assert_allclose(found.upper[j], brute_end(j, 1, t), rtol=2e-4)
+    assert found.names == ["theta[0]", "theta[1]"]
+
+
+def test_profiles_in_single_precision_on_jax():
+    import jax.numpy as jnp
+
+    fit = xv.solve(xv.separable(decays, Y.astype("f4"), data={"t": T.astype("f4")}), jnp.asarray(FIT.theta), over=BOX)
+    found, double = fit.interval(0.95, xv.statistics.Profile()), FIT.interval(0.95, xv.statistics.Profile())
+    np.testing.assert_allclose(found.lower, double.lower, rtol=1e-2)
+    np.testing.assert_allclose(found.upper, double.upper, rtol=1e-2)
+
+
+def test_a_linear_model_has_the_same_interval_by_all_methods():
+    A, B, c = rng(2).normal(size=(40, 2)), rng(3).normal(size=(40, 3)), rng(4).normal(size=40)
+    problem = xv.separable(
+        lambda theta, data: data["A"] + 0 * theta[0],
+        lambda theta, data: data["c"] - data["B"] @ theta,
+        data={"A": A, "B": B, "c": c},
+    )
+    fit = xv.solve(problem, np.zeros(3), tol=1e-10)
+    linear, profile = fit.interval(0.95), fit.interval(0.95, xv.statistics.Profile())
+    np.testing.assert_allclose(profile.lower, linear.lower[:3], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(profile.upper, linear.upper[:3], rtol=1e-3, atol=1e-4)
+
+
+def test_profiles_stop_at_bounds_and_say_that_constraints_are_active():
+    over = xv.sets.Box(np.array([0.0, 3.9]), np.array([40.0, 4.3]))
+    fit = xv.solve(PROBLEM, np.array([0.8, 4.0]), over=over, tol=1e-9)
+    free = FIT.interval(0.95, xv.statistics.Profile())
+    assert free.lower[1] < 3.9
+    assert free.upper[1] > 4.3
+    found = fit.interval(0.95, xv.statistics.Profile())
+    np.testing.assert_array_equal([found.lower[1], found.upper[1]], [3.9, 4.3])
+    held = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, np.array([40.0, 3.5])), tol=1e-9)
+    for by in (xv.statistics.Linear(), xv.statistics.Profile()):
+        found = held.interval(0.95, by)
+        assert found.upper[1] == 3.5
+        assert any("not calibrated" in note for note in found.notes)
+    assert found.lower[1] < 3.5
+
+
+def test_a_profile_that_never_rises_has_no_end():
+    t = np.linspace(0.0, 1.0, 30)  # a rate that is hardly seen: beyond some size all rates fit alike
+    y = 1.0 + 0.5 * np.exp(-200.0 * t) + 0.2 * rng(5).normal(size=30)
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.stack([xp.exp(-data * theta[0]), xp.ones_like(data)], axis=1)
+
+    fit = xv.solve(xv.separable(M, y, data=t), np.array([100.0]), over=xv.sets.Box(0.0, np.inf))
+    found = fit.interval(0.95, xv.statistics.Profile())
+    assert not np.isfinite(found.upper[0])
+    assert any("does not rise enough" in note for note in found.notes)
+
+
+def test_the_profile_is_the_minimum_over_the_others():
+    curve = xv.statistics.profile(FIT, 1, points=5, width=2.0)
+    s = FIT.statistics()
+    np.testing.assert_allclose(curve.at, FIT.theta[1] + np.linspace(-2, 2, 5) * s.theta_stderr[1])
+    best = squares(FIT.theta)
+    for at, height, theta in zip(curve.at, curve.height, curve.theta, strict=True):
+        found = scipy.optimize.minimize_scalar(lambda x: squares([x, at]), bounds=(0.3, 2.0), options={"xatol": 1e-9})  # noqa: B023
+        np.testing.assert_allclose(theta[0], found.x, rtol=1e-4)
+        rise = np.sqrt(max(found.fun - best, 0.0) / s.residual_variance)
+        np.testing.assert_allclose(height, np.sign(at - FIT.theta[1]) * rise, atol=1e-3)
+
+
+@pytest.mark.parametrize("parametric", [False, True])
+@pytest.mark.parametrize("case", ["vector", "columns", "nested theta"])
+def test_a_bootstrap_spreads_as_linear_theory_says(parametric, case):
+    if case == "columns":
+        y = np.exp(-np.outer(T, RATES)) @ rng(6).normal(size=(2, 3)) + 0.005 * rng(7).normal(size=(T.size, 3))
+        fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX, tol=1e-9)
+    elif case == "nested theta":
+        problem = xv.separable(lambda th, data: decays(th["rates"], data), Y, data={"t": T})
+        fit = xv.solve(problem, {"rates": RATES}, over={"rates": BOX}, tol=1e-9)
+    else:
+        fit = FIT
+    found = fit.interval(0.95, xv.statistics.Bootstrap(400, parametric=parametric, seed=3))
+    linear = fit.interval(0.95)
+    widths = (found.upper - found.lower) / (linear.upper - linear.lower)
+    assert np.all(np.abs(widths - 1) < 0.25)
+    assert found.samples.shape == (400, found.value.size)
+    np.testing.assert_allclose(found.samples.std(axis=0), (linear.upper - linear.value) / 2.0, rtol=0.2)
+    again = fit.interval(0.95, xv.statistics.Bootstrap(400, parametric=parametric, seed=3))
+    np.testing.assert_array_equal(again.samples, found.samples)
+
+
+def test_samples_of_a_bootstrap_are_solutions_for_their_data():
+    by = xv.statistics.Bootstrap(3, seed=5)
+    found = FIT.interval(0.5, by)
+    draws = by._drawn(FIT, FIT.statistics(), Y)
+    for y, sample in zip(draws, found.samples, strict=True):
+        alone = xv.solve(xv.separable(decays, y, data={"t": T}), FIT.theta, over=BOX, tol=1e-9)
+        np.testing.assert_allclose(sample, np.concatenate([alone.theta, alone.w]), rtol=1e-4)
+    # residuals drawn with replacement, as large as the noise
+    scaled = FIT.residuals * np.sqrt(T.size / (T.size - 4))
+    assert np.all(np.min(np.abs((draws - FIT.fitted)[..., None] - scaled), axis=-1) < 1e-12)
+
+
+def test_intervals_print_and_have_data_frames():
+    found = FIT.interval(0.9)
+    assert str(found).startswith("0.9 confidence, linear theory\n")
+    assert f"{found.lower[1]:.6g}" in str(found)
+    np.testing.assert_array_equal(found.to_frame().loc["w[0]", ["lower", "upper"]], [found.lower[2], found.upper[2]])
+
+
+def test_what_intervals_are_not_for():
+    with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\)"):
+        FIT.interval(95)
+    with pytest.raises(ProblemError, match=r"by must be one of"):
+        FIT.interval(0.95, "profile")
+    with pytest.raises(ProblemError, match="free or between bounds"):
+        xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.Simplex(3.0)).interval(0.95, xv.statistics.Profile())
+    with pytest.raises(ProblemError, match="need a real w"):
+        xv.solve(xv.separable(decays, 1j * Y, data={"t": T}), RATES, over=BOX).interval()
+    problem = xv.separable(decays, lambda theta, data: data["y"] + 0 * theta[0], data={"t": T, "y": Y})
+    with pytest.raises(ProblemError, match="target that is an array"):
+        xv.solve(problem, RATES, over=BOX).interval(0.95, xv.statistics.Bootstrap(2))
+    with pytest.raises(ProblemError, match="entry must be one of 0 to 1"):
+        xv.statistics.profile(FIT, 2)
+    for wrong in ({"samples": 1}, {"seed": -1}, {"parametric": "no"}):
+        with pytest.raises(ProblemError):
+            xv.statistics.Bootstrap(**wrong)
