@@ -135,6 +135,28 @@ def test_what_has_no_standard_errors_says_why():
     assert "no standard errors" in str(failed)
 
 
+def test_fixed_and_tied_parameters_are_listed_with_the_errors_of_those_they_follow():
+    p = xv.Parameters()
+    p.add("k", 0.8, min=0.0, max=20.0)
+    p.add("fast", tie={"k": 4.0}, offset=0.5)
+    p.add("shift", 0.0, vary=False)
+
+    def M(parameters, data):
+        xp = xv.array_namespace(parameters)
+        rates = xp.stack([parameters["k"], parameters["fast"]])
+        return xp.exp(-(xp.expand_dims(data["t"], axis=1) - parameters["shift"]) * rates)
+
+    fit = xv.solve(xv.separable(p.model(M), Y, data={"t": T}), p.theta0, over=p.over)
+    found = fit.report(p)
+    own, *others = found.parameters
+    assert [row.name for row in others] == ["fast", "shift"]
+    assert [row.limit.note for row in others] == ["tied", "fixed"]
+    np.testing.assert_allclose(others[0].value, 4 * own.value + 0.5)
+    np.testing.assert_allclose(others[0].stderr, 4 * own.stderr)
+    assert others[1].value == others[1].stderr == 0.0
+    assert line(str(found), "fast").split()[-1] == "tied"
+
+
 def test_an_undetermined_entry_is_called_so():
     def M(theta, data):
         xp = xv.array_namespace(theta)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from xvarpro.problem.parameters import Parameters
     from xvarpro.statistics import IntervalMethod, Intervals, Report, Statistics
 
 FORMAT = 4  # of the files
@@ -311,7 +312,7 @@ class Result:
 
     def report(
         self,
-        names: Sequence[str] | None = None,
+        names: Sequence[str] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         *,
         absolute_sigma: bool = False,
@@ -321,8 +322,9 @@ class Result:
 
         Parameters
         ----------
-        names : sequence of str, optional
-            For the entries of theta, in the order of its leaves; by default their keys and indices.
+        names : sequence of str or Parameters, optional
+            For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add
+            those that are fixed or tied, with their errors.
         amplitudes : sequence of str, optional
             For the rows of w.
         absolute_sigma : bool

@@ -2,10 +2,10 @@
 
 from xvarpro.statistics.bootstrap import Bootstrap
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, Linear, interval
-from xvarpro.statistics.linear_theory import Propagated, Statistics, linear_theory
 from xvarpro.statistics.prediction import fitted, predict, residuals
-from xvarpro.statistics.profile import Curve, Profile, profile
-from xvarpro.statistics.report import Report, report
+from xvarpro.statistics.profiles import Curve, Profile, profile
+from xvarpro.statistics.reports import Report, report
+from xvarpro.statistics.standard_errors import Propagated, Statistics, linear_theory
 
 __all__ = [
     "Bootstrap",

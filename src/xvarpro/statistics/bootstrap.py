@@ -15,8 +15,8 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.each import Each
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, entries, estimates, warnings
-from xvarpro.statistics.linear_theory import Statistics
 from xvarpro.statistics.resampling import repeated, without_solver
+from xvarpro.statistics.standard_errors import Statistics
 
 
 @final

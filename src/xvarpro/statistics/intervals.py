@@ -15,8 +15,8 @@ from xvarpro.core.checks import number
 from xvarpro.errors import ProblemError
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
-from xvarpro.statistics.linear_theory import Statistics
 from xvarpro.statistics.names import entry_names, indexed
+from xvarpro.statistics.standard_errors import Statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,7 +15,7 @@ from xvarpro.results.plotting import COLOURS, Figure, tidy
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.prediction import components
-from xvarpro.statistics.profile import profile
+from xvarpro.statistics.profiles import profile
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each

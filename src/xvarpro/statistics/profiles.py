@@ -20,8 +20,8 @@ from xvarpro.results.result import Result
 from xvarpro.sets import Box
 from xvarpro.statistics import constraints
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
-from xvarpro.statistics.linear_theory import Statistics
 from xvarpro.statistics.resampling import like_theta, vector, without_solver
+from xvarpro.statistics.standard_errors import Statistics
 
 CLOSE = 1e-4  # relative error of a height at the end of an interval
 TRIALS = 40  # points of a profile at most

@@ -14,11 +14,12 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
-from xvarpro.statistics.linear_theory import Statistics, linear_theory
 from xvarpro.statistics.names import entry_names, indexed
+from xvarpro.statistics.standard_errors import Statistics, linear_theory
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,7 +59,8 @@ class Row(NamedTuple):
     def _bounds(self) -> str:
         low, high, note, multiplier = self.limit
         bounds = "" if low == -np.inf and high == np.inf else f"[{low:g}, {high:g}]"
-        return " ".join(x for x in (bounds, f"{note}, multiplier {multiplier:.3g}" if note else "") if x)
+        active = f"{note}, multiplier {multiplier:.3g}" if multiplier else note
+        return " ".join(x for x in (bounds, active) if x)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,7 +158,7 @@ class Report:
 
 def report(
     fit: Result,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
     absolute_sigma: bool = False,
@@ -167,8 +169,9 @@ def report(
     Parameters
     ----------
     fit : Result
-    names : sequence of str, optional
-        For the entries of theta, in the order of its leaves; by default their keys and indices.
+    names : sequence of str or Parameters, optional
+        For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add those
+        that are fixed or tied.
     amplitudes : sequence of str, optional
         For the rows of w.
     absolute_sigma : bool
@@ -189,7 +192,8 @@ def report(
     w = backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:
         raise ProblemError(f"correlation must be a number in [0, 1]; got {correlation!r}")
-    theta_names = _named("names", names, entry_names(fit.theta), "entry of theta")
+    given = names.names if isinstance(names, Parameters) else names
+    theta_names = _named("names", given, entry_names(fit.theta), "entry of theta")
     rows = _named("amplitudes", amplitudes, indexed("w", w.shape[:1]), "row of w")
     w_names = indexed("w", w.shape) if amplitudes is None else [x for name in rows for x in indexed(name, w.shape[1:])]
     found, notes = None, []
@@ -211,7 +215,20 @@ def report(
     ]
     p = len(values)
     pairs = _pairs(found, [*theta_names, *w_names], correlation) if found and not np.iscomplexobj(w) else []
-    return Report(fit, table[:p], table[p:], found, pairs, notes)
+    others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []
+    return Report(fit, [*table[:p], *others], table[p:], found, pairs, notes)
+
+
+def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> list[Row]:
+    """Parameters that are fixed or tied, with the errors that the others give them."""
+    A, b, names = parameters.linear_map()
+    value, rows = A @ z + b, []
+    for i, name in enumerate(names):
+        if name not in parameters.names:
+            note = "tied" if A[i].any() else "fixed"
+            error = None if found is None else float(np.sqrt(found.variance * (A[i] @ found.influence.gram @ A[i])))
+            rows.append(Row(name, float(value[i]), error, Limit(note=note)))
+    return rows
 
 
 def _pairs(found: Statistics, names: list[str], least: float) -> list[tuple[str, str, float]]:
