@@ -241,7 +241,7 @@ def linear_theory(
     >>> problem = xv.separable(lambda theta, A: theta * A, y, data=np.stack([x, x**0], axis=1))
     >>> found = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
     >>> np.round(found.w_stderr, 4)
-    array([0.0837, 0.1565])
+    array([0.0775, 0.1449])
     """
     switch("absolute_sigma", absolute_sigma)
     at = linearised(problem, theta, over, backend=backend, device=device, dtype=dtype)
