@@ -34,6 +34,7 @@ LAYERS = [
     ("driver",),
     ("differentiation", "reproducibility"),
     ("batch",),
+    ("statistics",),
     (ROOT_MODULE,),
     ("conformance",),
     ("cli",),

@@ -20,6 +20,8 @@ from xvarpro.reproducibility.comparison import Comparison, compare
 from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.result import Result
 from xvarpro.results.trace import Trace
+from xvarpro.statistics import losses
+from xvarpro.statistics.robust import RobustResult, solve_robust
 
 __all__ = [
     "ColumnChunks",
@@ -32,6 +34,7 @@ __all__ = [
     "PrecisionWarning",
     "Problem",
     "Result",
+    "RobustResult",
     "RowChunks",
     "Status",
     "Trace",
@@ -46,6 +49,7 @@ __all__ = [
     "errors",
     "implicit",
     "layers",
+    "losses",
     "lower",
     "many",
     "operators",
@@ -54,6 +58,7 @@ __all__ = [
     "sets",
     "solve",
     "solve_many",
+    "solve_robust",
     "special",
     "steps",
     "value_and_gradient",

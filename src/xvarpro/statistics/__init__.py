@@ -1,0 +1,1 @@
+"""What people who fit data ask of a fit: robust losses."""
