@@ -91,8 +91,8 @@ def test_integer_theta0(model, backend):
         ),
         *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
         *(
-            ({"a": leaf}, rf"theta\['a'\] must be an array or a float; got {type(leaf).__name__}")
-            for leaf in ("1.0", 1, object())
+            ({"a": leaf}, rf"theta\['a'\] must be an array or a number; got {type(leaf).__name__}")
+            for leaf in ("1.0", True, object())
         ),
     ],
 )

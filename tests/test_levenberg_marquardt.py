@@ -18,7 +18,7 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
-from .support import error, host, rng, send
+from .support import HOST_BACKENDS, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
@@ -535,3 +535,19 @@ def test_the_better_one_of_two_models_takes_the_next_step():
     assert (accepted.tolist(), model.quasi.tolist()) == ([False, False], [False, False])
     assert model.damping.tolist() == [1e-3, 4e-3]
     assert model.growth.tolist() == [4.0, 16.0]
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_a_trial_without_a_gradient_is_tried_again_nearer(backend):
+    t = np.linspace(0.1, 2.0, 40)
+
+    def M(theta, data):  # has a value at a rate of 0, and no derivative there
+        xp = xv.array_namespace(theta)
+        rates = xp.concat([theta, 2 * theta[:1] + 0.1])
+        return xp.exp(-((xp.expand_dims(data, axis=1) * rates) ** 0.9))
+
+    y = np.exp(-(np.outer(t, [1.0, 6.0, 2.1]) ** 0.9)) @ [2.0, 1.0, -0.5] + 0.01 * rng(3).normal(size=40)
+    problem = xv.separable(M, y, data=t)
+    fit = xv.solve(problem, np.array([0.5, 3.0]), over=xv.sets.Box(0.0, np.array([10.0, 3.5])), backend=backend)
+    assert fit.status is xv.Status.CONVERGED
+    assert fit.n_iter < 20

@@ -43,6 +43,8 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "levels.md",
         "long_runs.md",
         "many.md",
+        "models.md",
+        "parameters.md",
         "pipelines.md",
         "reproducibility.md",
         "robust.md",

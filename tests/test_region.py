@@ -68,6 +68,18 @@ def test_one_set_for_one_array():
     assert region.free == ()
 
 
+def test_a_pair_of_bounds_is_a_box():
+    low, high = np.zeros(3), np.arange(1.0, 4.0)
+    constrained, free = named(resolve({"s": (low, high), "net": [(None, 2), [0.0, 1.0]], "D": (-1.0, None)}, THETA))
+    assert constrained["theta['s']"].lower is low
+    assert constrained["theta['s']"].upper is high
+    assert constrained["theta['net'][0]"] == Box(-np.inf, 2)
+    assert constrained["theta['net'][1]"] == Box(0.0, 1.0)
+    assert constrained["theta['D']"] == Box(-1.0, np.inf)
+    assert free == []
+    assert resolve((0.0, 1.0), np.ones(3)).constrained == ((0, Box(0.0, 1.0)),)
+
+
 def test_tuples_match_tuples():
     region = resolve((Box(), None), (np.ones(2), np.ones(3)))
     assert region.constrained == ((0, Box()),)
@@ -85,7 +97,12 @@ def test_tuples_match_tuples():
         ({"net": [Box()]}, r"over must have 2 entries for theta\['net'\], got 1: None marks a free one"),
         ({"net": {"a": Box()}}, r"over must match theta\['net'\], which is a list, got a dict of sets"),
         ([Box()], r"over must match theta, which is a dict, got a list of sets"),
-        ({"s": [Box()]}, r"over must match theta\['s'\], which is one array, got a list of sets"),
+        ({"s": [Box()]}, r"over must hold a set or one pair .* for theta\['s'\], which is one array, got \[Box"),
+        ({"s": [(0, 1), (0, 2)]}, r"bounds of each entry write Box\(lower, upper\) .* or bounds\(\[\(low, high\)"),
+        ({"s": (0.0,)}, r"one pair of bounds \(lower, upper\) for theta\['s'\]"),
+        ({"s": ("0", "1")}, r"one pair of bounds"),
+        ({"s": (2.0, 1.0)}, "Box: bounds must be .* lower <= upper"),
+        ({"net": (0.0, 1.0)}, r"over must hold sets such as .* or bounds .*, got 0.0 for theta\['net'\]\[0\]"),
         ({"s": 1.0}, r"over must hold sets such as .*, got 1.0 for theta\['s'\]"),
         ({"s": Box}, r"over must hold sets such as .* for theta\['s'\]"),
         ("box", r"over must hold sets such as .*, got 'box' for theta"),

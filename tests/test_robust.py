@@ -395,6 +395,17 @@ def test_a_file_would_lose_the_loss(tmp_path):
         fit.save(tmp_path / "fit.npz")
 
 
+def test_what_least_squares_says_of_its_errors_is_not_said_of_a_loss():
+    y = outliers()
+    fit = xv.solve_robust(stated(y), START, loss=xv.losses.Huber(0.05))
+    np.testing.assert_allclose(fit.fitted, design(fit.theta) @ fit.w, rtol=1e-12)
+    np.testing.assert_allclose(fit.residuals, y - fit.fitted, atol=1e-12)
+    np.testing.assert_allclose(fit.predict({"t": T[:3]}), fit.fitted[:3], rtol=1e-12)
+    with pytest.raises(ProblemError, match="those of least squares"):
+        fit.statistics()
+    assert "no standard errors" in str(fit.report())
+
+
 def test_nothing_of_the_caller_is_written_to():
     y, weights, theta0 = outliers(), np.ones(T.size), START.copy()
     for x in (y, weights, theta0):

@@ -591,7 +591,7 @@ def test_round_trip_through_a_file(tree, backend, tmp_path):
         assert getattr(back, name) == getattr(fit, name), name
     for name, column in vars(fit.trace).items():
         assert (getattr(back.trace, name) == column).all(), name
-    assert str(back) == str(fit)
+    assert repr(back) == repr(fit)
     there = xv.Result.load(tmp_path / "fit.npz", like=fit.theta)
     for x, y in zip(trees.leaves((there.theta, there.w)), trees.leaves((fit.theta, fit.w)), strict=True):
         assert (type(x), x.dtype, device(x)) == (type(y), y.dtype, device(y))

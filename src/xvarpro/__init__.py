@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, operators, sets, special
+from xvarpro import algorithms, backends, errors, lower, models, operators, sets, special, statistics
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
@@ -8,12 +8,13 @@ from xvarpro.batch import Each, ManyResult, solve_many
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
-from xvarpro.driver.evaluate import project, value_and_gradient
+from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gradient
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.problem.column_chunks import ColumnChunks, compress
+from xvarpro.problem.parameters import Parameters
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.reproducibility.comparison import Comparison, compare
@@ -30,7 +31,9 @@ __all__ = [
     "Each",
     "IterationInfo",
     "Level",
+    "LowerFit",
     "ManyResult",
+    "Parameters",
     "PrecisionWarning",
     "Problem",
     "Result",
@@ -52,14 +55,17 @@ __all__ = [
     "losses",
     "lower",
     "many",
+    "models",
     "operators",
     "project",
     "separable",
     "sets",
     "solve",
+    "solve_lower",
     "solve_many",
     "solve_robust",
     "special",
+    "statistics",
     "steps",
     "value_and_gradient",
     "verify",

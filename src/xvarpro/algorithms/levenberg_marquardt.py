@@ -178,9 +178,11 @@ class LevenbergMarquardt(Algorithm):
         trial, promised = self._trial(f, point)
         local, step = f.local(trial), trial - point.theta
         gap_A, gap_B, decrease = self._certificate(f, trial, local)
+        # a value without a gradient, as at a bound where the model has none, is none: a shorter step may have both
+        nan = xp.full_like(gap_A, xp.nan)
+        local = local._replace(value=xp.where(xp.isfinite(gap_A + gap_B), local.value, nan))
         level = xp.abs(local.value - point.local.value) <= noise
         accepted, model = self._updated(f.backend, point, local, step, promised, level, decrease < point.decrease)
-        accepted = accepted & xp.isfinite(gap_A + gap_B)
         found = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better

@@ -20,6 +20,7 @@ from xvarpro.backends.registry import (
     sparse_product,
     to_numpy,
     uncompiled,
+    vmap,
 )
 from xvarpro.core.namespace import find_dtype
 
@@ -49,6 +50,7 @@ __all__ = [
     "sparse_product",
     "to_numpy",
     "uncompiled",
+    "vmap",
 ]
 
 _BASES = {

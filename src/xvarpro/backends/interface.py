@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ModelError, ProblemError
 
@@ -85,6 +86,14 @@ class Backend(ABC):
         outputs, pullback = self.vjp(fun, primals, constants)
         zeros = tuple(self.xp.zeros_like(y) for y in outputs)
         return outputs, self.vjp(lambda *u: pullback(u), zeros)[1]
+
+    def vmap(self, fun: Function, mapped: Leaves) -> Leaves:
+        """What `fun` returns for each entry of `mapped` along the first axis, stacked along a first axis.
+
+        There is one entry or more. What `fun` finds outside of its arguments is shared. Frameworks without such a
+        transformation map entries one by one, as it is done here.
+        """
+        return one_by_one(fun, mapped)
 
     # -- linear algebra beyond the standard --------------------------------------------------------------------------
 
@@ -204,6 +213,13 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> dict[str, str | int | bool]:
         """Versions and precision switches, for a result's provenance."""
+
+
+def one_by_one(fun: Function, mapped: Leaves) -> Leaves:
+    """`Backend.vmap` as a loop."""
+    entries = zip(*(namespace_of(x).unstack(x) for x in mapped), strict=True)
+    results = zip(*(fun(*entry) for entry in entries), strict=True)
+    return tuple(namespace_of(*parts).stack(parts) for parts in results)
 
 
 def impure(found: str) -> ModelError:

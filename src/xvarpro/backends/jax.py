@@ -165,6 +165,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
             return outputs, lambda tangents: transposed(tuple(tangents))[0]
         return outputs, lambda tangents: push(*tangents)
 
+    def vmap(self, fun: Function, mapped: tuple[Array, ...]) -> tuple[Array, ...]:
+        return jax.vmap(fun)(*mapped)
+
     # -- linear algebra
 
     def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:

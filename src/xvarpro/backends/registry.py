@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import plugin
-from xvarpro.backends.interface import Backend
+from xvarpro.backends.interface import Backend, Function, one_by_one
 from xvarpro.core.namespace import dtype_name
+from xvarpro.core.struct import Leaves
 from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError
 
 ENTRY_POINT_GROUP = plugin.GROUP
@@ -136,6 +137,12 @@ def sparse_product(rows: Any, columns: Any, data: Any, shape: tuple[int, int], w
         return found.sparse_product(rows, columns, data, shape, w)
     xp = data.__array_namespace__()
     return xp._add_rows(xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0), rows, shape[0], 0)
+
+
+def vmap(fun: Function, mapped: Leaves) -> Leaves:
+    """`Backend.vmap` for arrays of any kind, those that a tape records included."""
+    found = of(mapped[0])
+    return one_by_one(fun, mapped) if found is None else found.vmap(fun, mapped)
 
 
 def of(x: Any) -> Backend | None:

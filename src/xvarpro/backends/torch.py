@@ -199,6 +199,9 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
         return tuple(y if inner else y.detach() for y in outputs), pullback
 
+    def vmap(self, fun: Function, mapped: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(torch.func.vmap(fun)(*mapped))
+
     def program(
         self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = (), pure: bool = True
     ) -> tuple[Any, str]:

@@ -2,7 +2,8 @@
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.batch.driver import solve_many
-from xvarpro.batch.prepare import Each
+from xvarpro.batch.lift import lifted
 from xvarpro.batch.result import ManyResult
+from xvarpro.problem.each import Each
 
-__all__ = ["Each", "LevenbergMarquardt", "ManyResult", "solve_many"]
+__all__ = ["Each", "LevenbergMarquardt", "ManyResult", "lifted", "solve_many"]

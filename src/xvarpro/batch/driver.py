@@ -57,9 +57,11 @@ def solve_many(
     """Solve thousands of independent problems together: pixels, voxels, spectra, bootstrap samples.
 
     The problem is stated once, for the whole batch: functions are given leaves (b, ...) of theta, and return designs
-    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides. ``M[i]`` may depend on ``theta[i]`` alone, and
-    on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those that still
-    run. The first problems are evaluated alone and together with others, and an error is raised where they differ.
+    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides, with a first axis of length 1 where all problems
+    share them. `many.lifted` makes this form of a problem that is stated for one. ``M[i]`` may depend on ``theta[i]``
+    alone, and on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those
+    that still run. The first problems are evaluated alone and together with others, and an error is raised where they
+    differ.
 
     Parameters
     ----------

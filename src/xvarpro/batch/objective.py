@@ -24,7 +24,10 @@ from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.sets.regions import Regions
 
-ADVICE = "In a batch it is given leaves of theta with one entry per problem along the first axis"
+ADVICE = (
+    "In a batch it is given leaves of theta with one entry per problem along the first axis; xv.many.lifted makes a "
+    "batch of functions of one problem"
+)
 
 
 class Outputs(NamedTuple):

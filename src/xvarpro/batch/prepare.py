@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-import optree
 
 from xvarpro.backends import Backend, exchange
 from xvarpro.batch.objective import ADVICE, Batch, Outputs
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Leaves, Struct, Tree
+from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import (
     check_array,
@@ -28,7 +27,9 @@ from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.failures import model_failures
+from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.results.recipe import fingerprints
@@ -37,27 +38,6 @@ from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
 PROBED = 64  # problems that the check of independence looks at
-
-
-@final
-@dataclass(frozen=True)
-class Each(Struct):
-    """Marks an array in the `data` of a batch that has one entry per problem along its first axis.
-
-    The model function receives the array itself, for the problems that it is called with: those that have converged
-    are left out as a solve goes on. What is not marked is shared by all problems.
-
-    Parameters
-    ----------
-    array : array, shape (b, ...)
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> data = {"t": xv.Each(np.ones((1000, 64))), "shape": np.ones(64)}
-    """
-
-    array: Array = REQUIRED
 
 
 @dataclass(frozen=True)
@@ -72,7 +52,7 @@ class Prepared:
     layout: CallerLayout
     vector: bool  # whether targets were given without an axis of right-hand sides
     tally: exchange.Tally
-    y_units: np.ndarray  # (b,), powers of two by which the targets of `problem` are those of the caller
+    y_units: np.ndarray  # (b,) or (1,), powers of two by which the targets of `problem` are those of the caller
     theta_units: tuple[float, ...]  # powers of two by which the leaves of theta are those of the caller
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
     program: str = ""  # of the model functions, see `Backend.program`
@@ -92,7 +72,7 @@ class Prepared:
 
 def unmarked(problem: Problem) -> Problem:
     """The problem with plain arrays as data."""
-    return replace(problem, data=_mapped(lambda x: x.array if _is_each(x) else x, problem.data))
+    return replace(problem, data=each.mapped(each.unmarked, problem.data))
 
 
 def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
@@ -101,20 +81,16 @@ def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
     def level(level: Level | None) -> Level | None:
         if level is None:
             return None
-        own: dict[str, Any] = {name: take(x) for name in ("y", "lam") if trees.is_array(x := getattr(level, name))}
+        own: dict[str, Any] = {}
+        for name in ("y", "lam"):
+            x = getattr(level, name)
+            if trees.is_array(x):
+                own[name] = x if x.shape[0] == 1 else take(x)  # one entry along the first axis is for all
         return replace(level, **own)
 
-    data = _mapped(lambda x: Each(take(x.array)) if _is_each(x) else x, problem.data)
+    data = each.mapped(lambda x: Each(take(x.array)) if each.is_each(x) else x, problem.data)
     lower: Any = level(problem.lower)
     return replace(problem, lower=lower, upper=level(problem.upper), data=data)
-
-
-def _mapped(fun: Callable[[Any], Any], data: Tree) -> Tree:
-    return optree.tree_map(fun, data, is_leaf=_is_each, namespace=NAMESPACE)
-
-
-def _is_each(x: Any) -> bool:
-    return isinstance(x, Each)
 
 
 def prepare(
@@ -181,8 +157,8 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     data = trees.unflatten(
         treedef, [transfer.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
     )
-    for x in optree.tree_leaves(data, is_leaf=_is_each, namespace=NAMESPACE):
-        if _is_each(x) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
+    for x in each.leaves(data):
+        if each.is_each(x) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
             raise ProblemError(
                 f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}"
             )
@@ -203,11 +179,13 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}
         for what, ndims in (("y", (2, 3)), ("lam", (1,))):
-            x = getattr(level, what)
+            x = each.unmarked(getattr(level, what))
             if trees.is_array(x):
-                if x.ndim not in ndims or x.shape[0] != b:
+                if x.ndim not in ndims or x.shape[0] not in (1, b):
                     wanted = " or ".join(("(b,)", "(b, m)", "(b, m, k)")[n - 1] for n in ndims)
-                    raise ProblemError(f"{name}{what} must have shape {wanted} with b = {b}; got {tuple(x.shape)}")
+                    raise ProblemError(
+                        f"{name}{what} must have shape {wanted} with b = {b}, or 1 for all; got {tuple(x.shape)}"
+                    )
                 own[what] = transfer.cast(x, name + what, real=True)
         if "lam" in own and not bool(transfer.to.xp.all((own["lam"] >= 0) & transfer.to.xp.isfinite(own["lam"]))):
             raise ProblemError(f"{name}lam must hold finite numbers >= 0; got {level.lam}")
@@ -227,18 +205,18 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
 
 
 def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
-    """The problem with targets near 1, and the powers of two that make them so: one per problem, without a penalty.
+    """The problem with targets near 1, and the powers of two that make them so: one per problem, or one for all.
 
-    See `driver.units`. Targets that are functions are left as they are.
+    With a penalty, whose weight goes with them, they are all the same. See `driver.units`. Targets that are functions are left as they are.
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]
     if not all(trees.is_array(y) for y in ys) or not math.prod(ys[0].shape):
         return problem, units
     sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
-    size = np.max(sizes, axis=0)
+    size = np.max(np.broadcast_arrays(*sizes), axis=0)
     if problem.R is not None:
-        size = np.full(b, np.max(size[np.isfinite(size)], initial=0.0))
+        size = np.full(size.shape, np.max(size[np.isfinite(size)], initial=0.0))
     units = near_one(size, dtype)
     if (units == 1.0).all():
         return problem, units
@@ -246,7 +224,7 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
     def scaled(level: Level) -> Level:
         y: Any = level.y
         unit = backend.asarray(units.astype(dtype), device=device_of(y))
-        return replace(level, y=y * backend.xp.reshape(unit, (b, *(1,) * (y.ndim - 1))))
+        return replace(level, y=y * backend.xp.reshape(unit, (-1, *(1,) * (y.ndim - 1))))
 
     moved = [scaled(level) for level in levels]
     fields: dict[str, Any] = dict(zip(("lower", "upper"), moved, strict=False))
@@ -291,7 +269,7 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
         M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(target.shape)
         if len(M) != 3 or M[0] != b:
             raise ModelError(f"{prefix}M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
-        if len(y) not in (2, 3) or y[0] != b:
+        if len(y) not in (2, 3) or y[0] not in (1, b):
             raise ModelError(f"{prefix}y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
         check_fit(prefix, M[1:], y[1:], level.Omega)
         vector = vector and len(y) == 2

@@ -10,6 +10,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
+from xvarpro.core.checks import number
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -57,7 +58,8 @@ def destination(
     """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
     leaves, names, treedef = trees.named(theta0, lists=True)
     leaves = [
-        np.asarray(x) if isinstance(x, float) else exchange.as_array(x, n) for x, n in zip(leaves, names, strict=True)
+        np.asarray(number(x)) if isinstance(x, float | int) and not isinstance(x, bool) else exchange.as_array(x, n)
+        for x, n in zip(leaves, names, strict=True)
     ]
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
@@ -92,7 +94,7 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
     for x, name in zip(leaves, names, strict=True):
         owner = backends.of(x)
         if owner is None or not trees.is_array(x):
-            raise ProblemError(f"{name} must be an array or a float; got {type(x).__name__}")
+            raise ProblemError(f"{name} must be an array or a number; got {type(x).__name__}")
         exchange.check_dense(x, name)
         owners.setdefault(owner.name, name)
     if len(owners) > 1:

@@ -1,19 +1,22 @@
-"""The reduced objective at one point, and the nearest feasible one."""
+"""The reduced objective at one point, w there, and the nearest feasible point."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_unchanged, check_value
+from xvarpro.driver.outcome import coefficients, w_to_caller
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import fingerprints
+from xvarpro.results.result import joined
 from xvarpro.sets.region import resolve
 
 
@@ -70,6 +73,72 @@ def value_and_gradient(
 def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
     point, gradient = objective.value_and_gradient(theta)
     return point.value, gradient
+
+
+class LowerFit(NamedTuple):
+    """The lower level solved at one theta.
+
+    Attributes
+    ----------
+    w : array, shape (n,) or (n, k)
+        Its solution for the target as given.
+    value : array, 0-d
+        The reduced objective.
+    """
+
+    w: Array
+    value: Array
+
+
+def solve_lower(
+    problem: Problem,
+    theta: Tree,
+    backend: str | Backend | None = None,
+    *,
+    device: Any = None,
+    dtype: str | None = None,
+) -> LowerFit:
+    """The weights w at a given theta, such as codes of new data for a dictionary that is known, and the objective.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta : pytree of arrays
+        float32 or float64, all of one framework. It need not be a solution.
+    backend, device, dtype
+        Where to compute; theta's own by default.
+
+    Returns
+    -------
+    LowerFit
+        w and the value, in theta's framework and on its device.
+
+    Raises
+    ------
+    ProblemError, ModelError, ExchangeError
+        As `solve`.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta * data, np.array([1.0, 2.0]), data=np.array([[1.0], [1.0]]))
+    >>> xv.solve_lower(problem, np.array([0.5]))
+    LowerFit(w=array([3.]), value=array(0.25))
+    """
+    stamps = fingerprints(problem, None)
+    prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
+    value, w = prepared.call(_value_and_w, prepared.theta)
+    check_value(value, prepared.dtype)
+    value = prepared.layout.array(value, prepared.backend)
+    if prepared.compressed:
+        prepared = replace(prepared, fingerprints=stamps)
+        return LowerFit(joined(coefficients(prepared, prepared.theta)), value)
+    check_unchanged(problem, stamps)
+    return LowerFit(w_to_caller(prepared, w), value)
+
+
+def _value_and_w(objective: Objective, theta: Leaves) -> tuple[Array, Array]:
+    return objective.point(theta).value, objective.solve_lower(theta)
 
 
 def project(theta: Tree, over: Tree) -> Tree:

@@ -60,6 +60,7 @@ def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation:
         seconds=run.record.seconds,
         setup_seconds=setup,
         recipe=recipe,
+        _problem=prepared.original,
         _w=_own_w(prepared, theta, w),
         _weights=lambda: coefficients(prepared, theta),
         _continuation=continuation,
@@ -101,7 +102,7 @@ def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
 def _own_w(prepared: Prepared, theta: Leaves, w: Array) -> Array | None:
     """``w`` for the target as given, None where that is large: the memory of the target may have changed later."""
     if not prepared.compressed:
-        return _to_caller(prepared, w)
+        return w_to_caller(prepared, w)
     y: Any = prepared.original.lower.y
     if isinstance(y, ColumnChunks) or w.shape[0] * y.shape[1] > ORDINARY:
         return None
@@ -120,10 +121,11 @@ def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
             "than that of the solve. Take .w before you write to them, or pass copies to the problem"
         )
     for block in y if isinstance(y, ColumnChunks) else columns(y, max(y.shape[0], 1024)):
-        yield _to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
+        yield w_to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
 
 
-def _to_caller(prepared: Prepared, w: Array) -> Array:
+def w_to_caller(prepared: Prepared, w: Array) -> Array:
+    """``w``, (n, k), in the caller's units and shape."""
     with prepared.backend.scope(prepared.dtype):
         w = w if prepared.y_unit == 1.0 else w / prepared.y_unit
         return prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)

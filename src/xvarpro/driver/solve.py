@@ -66,8 +66,8 @@ def solve(
         Feasible start, float32 or float64, all of one framework. It is never written to. From a result of this process
         the solve goes on, to the same bits as one that was not interrupted; `over`, `algorithm`, `backend`, `device`
         and `deterministic` are then the result's where they are left out.
-    over : Set, Free or a tree of them, optional
-        Sets for the leaves of theta; leaves without one are free.
+    over : Set, Free, a pair of bounds or a tree of them, optional
+        Sets for the leaves of theta, or ``(lower, upper)`` for a `Box`; leaves without one are free.
     algorithm : Algorithm, optional
         One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
     tol : float

@@ -27,12 +27,18 @@ class Local(NamedTuple):
 
 
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
-    """Whether `gauss_newton` is for this problem.
-
-    Designs are arrays, all rows are in memory, w has no bounds, and the ridge that the objective measures is constant.
-    """
+    """Whether `gauss_newton` is for this problem: as `has_tangents`, with w free or in a linear set."""
     W = problem.lower.W
-    if not structure.exact or problem.in_rows or not (W is None or W.linear):
+    return (W is None or W.linear) and has_tangents(problem, structure)
+
+
+def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
+    """Whether residuals move with theta as `residual_tangent` says.
+
+    That is where designs are arrays, all rows are in memory, the lower level is solved directly, and the ridge of the
+    level that the objective measures is constant.
+    """
+    if not structure.exact or problem.in_rows:
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
@@ -63,7 +69,7 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
     def along(v: Array) -> tuple[Array, Array]:
         """Slope of a separable objective along v, (p,), and that row of the Jacobian."""
         moved: Any = push(unraveled(v, theta))
-        X = _tangent(low, moved.lower, w)
+        X = residual_tangent(low, moved.lower, w)
         dw = -solver.argmin(f.backend, system, point.factor, X)
         if separable:
             slope = inner(X, r)
@@ -74,7 +80,7 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
             C = C + low._replace(lam=moved.lower.lam).ridge(w)
         adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
         dw = dw if adjoint is None else dw - adjoint
-        return 0 * v[0], _row(upper, _tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
+        return 0 * v[0], _row(upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
 
     if f.backend.compiled and p > UNROLLED:
         places = xp.arange(p, device=device(flat))
@@ -100,8 +106,8 @@ def _over(M: Operator, dM: Operator) -> Operator:
     return Weighted(dM.M, M.s) if isinstance(M, Weighted) and isinstance(dM, Weighted) else dM
 
 
-def _tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Array:
-    """``dM w - dy``, (m, k)."""
+def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Array:
+    """``dM w - dy``, the tangent of ``M w - y`` with w held, (m, k)."""
     X = _over(level.M, moved.M).matvec(w)
     return X if moved.y is None else X - as_matrix(moved.y)
 

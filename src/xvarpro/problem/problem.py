@@ -15,11 +15,12 @@ from xvarpro.lower import WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.problem.each import Each
 from xvarpro.problem.row_chunks import RowChunks
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
-Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks
-Ridge: TypeAlias = float | Array | Callable[[Tree, Tree], Array]
+Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
+Ridge: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
 
 
 @final
@@ -66,14 +67,14 @@ class Level(Struct):
         object.__setattr__(self, "y", _joined(self.y))
         for name in ("weights", "Omega"):
             object.__setattr__(self, name, exchange.numbers(getattr(self, name), name))
-        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks)):
+        if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks | Each)):
             raise ProblemError(
                 "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
                 f"got {type(self.y).__name__}"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):  # (b, m, k) in a batch of problems
             raise ProblemError(f"y must have shape (m,) or (m, k); got {tuple(self.y.shape)}")
-        if not callable(self.lam) and not (is_array(self.lam) and self.lam.ndim):
+        if not (callable(self.lam) or isinstance(self.lam, Each) or (is_array(self.lam) and self.lam.ndim)):
             checks.nonnegative(self, "lam")
         if self.Omega is not None and not (
             (is_array(self.Omega) or isinstance(self.Omega, Operator))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import exchange, to_numpy
+from xvarpro.backends import Backend, exchange, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
@@ -21,16 +21,20 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import relocated
+from xvarpro.problem.problem import Problem
 from xvarpro.results.files import ArrayFile, reading, write_atomically
 from xvarpro.results.provenance import check as check_provenance
-from xvarpro.results.recipe import Recipe, check_finite
+from xvarpro.results.recipe import Recipe, changed, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
 from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from xvarpro.statistics import Report, Statistics
+
 FORMAT = 4  # of the files
+REPORTED = 100  # entries of theta, and of w, up to which a result prints as its report
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class Result:
     seconds: float
     setup_seconds: float
     recipe: Recipe
+    _problem: Problem | None = None
     _weights: Callable[[], Iterator[Array]] | None = None
     _w: Array | None = None
     _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
@@ -152,32 +157,201 @@ class Result:
         return self._weights() if self._weights else iter(())
 
     @property
+    def fitted(self) -> Array:
+        """``M(theta) w`` for the problem's own data, shape (m,) or (m, k), of the upper level where there are two."""
+        from xvarpro.statistics import prediction
+
+        return prediction.fitted(self.stated, self.theta, self.w)
+
+    @property
+    def residuals(self) -> Array:
+        """Target minus `fitted`, without weights."""
+        from xvarpro.statistics import prediction
+
+        return prediction.residuals(self.stated, self.theta, self.w)
+
+    def predict(self, data: Tree) -> Array:
+        """The model at the solution for other data, ``M(theta, data) w``, in theta's framework.
+
+        Parameters
+        ----------
+        data : pytree
+            As the problem's `data`, with other abscissae or samples.
+
+        Returns
+        -------
+        array, shape (m,) or (m, k)
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> t = np.linspace(0.0, 1.0, 9)
+        >>> problem = xv.separable(lambda theta, t: t[:, None] ** theta, 3.0 * t**2, data=t)
+        >>> fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.5, 5.0), tol=1e-9)
+        >>> np.round(fit.predict(np.array([2.0])), 6)
+        array([12.])
+        """
+        from xvarpro.statistics import prediction
+
+        return prediction.predict(self.stated, self.theta, self.w, data)
+
+    def statistics(self, *, absolute_sigma: bool = False, backend: str | Backend | None = None) -> Statistics:
+        """Standard errors, covariance and goodness of the fit, by linear theory.
+
+        Parameters
+        ----------
+        absolute_sigma : bool
+            Whether the problem's weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual
+            gives the variance.
+        backend : str, optional
+            Where to compute derivatives; theta's own by default.
+
+        Returns
+        -------
+        Statistics
+
+        Raises
+        ------
+        ProblemError
+            See `xvarpro.statistics.linear_theory`, which this calls.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> def M(theta, t):
+        ...     xp = xv.array_namespace(theta)
+        ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+        >>> t = np.linspace(0.0, 1.0, 50)
+        >>> fit = xv.solve(xv.separable(M, np.exp(-3.0 * t) + 0.01 * np.sin(40 * t), data=t), np.array([2.0]))
+        >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
+        (array([0.015]), 48.0)
+        """
+        from xvarpro.statistics import linear_theory
+
+        return linear_theory(self.stated, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, backend=backend)
+
+    def attach(self, problem: Problem) -> Result:
+        """The result with its problem, which a file or a pickle does not hold: then `statistics` and `predict` work.
+
+        Parameters
+        ----------
+        problem : Problem
+            That of the solve.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        ProblemError
+            Arrays or numbers of the problem are others than those of the solve.
+        """
+        found = replace(self, _problem=problem)
+        _ = found.stated
+        return found
+
+    @property
+    def stated(self) -> Problem:
+        """The problem, unchanged since the solve; a `ProblemError` where it is not known or has changed."""
+        if self._problem is None:
+            raise ProblemError(
+                "fitted values and statistics need the problem, which a file and a pickle do not hold; got a result "
+                "without one. Use result.attach(problem)"
+            )
+        if found := changed(self._problem, self.recipe.fingerprints):
+            raise ProblemError(
+                f"fitted values and statistics need the problem as it was solved; got another {', '.join(found)}. "
+                "Solve again, or pass copies of your arrays to the problem"
+            )
+        return self._problem
+
+    @property
     def message(self) -> str:
         """The status as a sentence, and what to do next."""
         return f"{self.status.sentence} {self.status.advice}"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""
-        return {**vars(self), "_w": self.w, "_weights": None, "_continuation": None}
+        return {**vars(self), "_w": self.w, "_problem": None, "_weights": None, "_continuation": None}
 
-    def __repr__(self) -> str:
+    @property
+    def summary(self) -> list[str]:
+        """Lines on the solve: objective, gap, work, what was verified, where it was computed."""
         v, c = self.verified, self.counts
         inexact = f"lower residual {v.lower_residual:.1e}, gradient error {v.gradient_error:.1e} (estimated)"
-        lines = [
-            f"{self.status.name}: {self.message}",
+        return [
             f"  objective   {self.value:.10g}",
             f"  gap         {self.gap_A:.3g} (constrained), {self.gap_B:.3g} (free)",
             f"  iterations  {self.n_iter} in {self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)",
             f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMOs, {c.projections} projections",
             f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
+            *([f"              {v.kinks} entries of w at a bound have a multiplier of zero"] if v.kinks else []),
             *([f"              {inexact}"] if v.lower_residual else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]
-        if v.kinks:
-            lines.insert(-2, f"              {v.kinks} entries of w at a bound have a multiplier of zero")
-        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.status.name}: {self.message}", *self.summary])
+
+    def __str__(self) -> str:
+        """`report`, where the problem is known and small; else the lines of `repr`."""
+        size = sum(math.prod(x.shape) for x in trees.leaves(self.theta))
+        if self._problem is None or not size <= REPORTED or self._w is None or self._w.size > REPORTED:
+            return repr(self)
+        return str(self.report())
+
+    def _repr_html_(self) -> str:
+        from xvarpro.statistics import report
+
+        return report(self)._repr_html_()
+
+    def report(
+        self,
+        names: Sequence[str] | None = None,
+        amplitudes: Sequence[str] | None = None,
+        *,
+        absolute_sigma: bool = False,
+        correlation: float = 0.5,
+    ) -> Report:
+        """Parameters and amplitudes with standard errors and bounds, goodness of fit, correlations, what was verified.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            For the entries of theta, in the order of its leaves; by default their keys and indices.
+        amplitudes : sequence of str, optional
+            For the rows of w.
+        absolute_sigma : bool
+            Whether the problem's weights are 1 / sigma^2 of the data.
+        correlation : float
+            Correlations of at least this size are listed, in [0, 1].
+
+        Returns
+        -------
+        Report
+            Prints as a text, shows as tables in notebooks; ``to_frame()`` is a data frame of pandas. Where there are
+            no standard errors it says why.
+
+        Raises
+        ------
+        ProblemError
+            There are more or fewer names than entries, or `correlation` is not in [0, 1].
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> x = np.linspace(0.0, 1.0, 20)
+        >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
+        >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
+        >>> fit.report(["exponent"], ["slope"]).to_frame()["value"].round(1).to_dict()
+        {'exponent': 1.5, 'slope': 2.0}
+        """
+        from xvarpro.statistics import report
+
+        return report(self, names, amplitudes, absolute_sigma=absolute_sigma, correlation=correlation)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw objective and gap against iterations, log scale.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, final
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.sets.box import Box
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import largest, real_dtype
@@ -185,8 +187,9 @@ def resolve(over: Tree, theta: Tree) -> Region:
 
     Parameters
     ----------
-    over : None, Set, Free, or a tree of them
-        A set for each constrained leaf. In a dict, keys that are left out are free; so is None.
+    over : None, Set, Free, a pair of bounds, or a tree of them
+        A set for each constrained leaf, or ``(lower, upper)`` for a `Box`, None being no bound. In a dict, keys that
+        are left out are free; so is None.
     theta : pytree of arrays
 
     Raises
@@ -222,6 +225,8 @@ def resolve(over: Tree, theta: Tree) -> Region:
                 raise ProblemError(f"over must have keys of {path}, {sorted(map(str, at))}, got {unknown[0]!r}")
             for key in at:
                 walk(over.get(key), at[key], f"{path}[{key!r}]")
+        elif isinstance(over, list | tuple) and isinstance(at, int):
+            walk(_box(over, path), at, path)
         elif isinstance(over, Sequence) and not isinstance(over, str):
             _same_kind(over, at, Sequence, path)
             if len(over) != len(at):
@@ -231,12 +236,25 @@ def resolve(over: Tree, theta: Tree) -> Region:
             for i, (o, a) in enumerate(zip(over, at, strict=True)):
                 walk(o, a, f"{path}[{i}]")
         else:
-            raise ProblemError(f"over must hold sets such as xv.sets.Box(0.0, 1.0), got {over!r} for {path}")
+            raise ProblemError(
+                f"over must hold sets such as xv.sets.Box(0.0, 1.0), or bounds (0.0, 1.0), got {over!r} for {path}"
+            )
 
     walk(over, indices, "theta")
     if rest:
         free.append((tuple(sorted(rest)), Free()))
     return Region(tuple(sorted(constrained.items())), tuple(free))
+
+
+def _box(pair: list[Any] | tuple[Any, ...], path: str) -> Box:
+    """The box between a pair of bounds; a list of them would say lower and upper, or two pairs."""
+    if len(pair) != 2 or not all(x is None or isinstance(x, Real) or is_array(x) for x in pair):
+        raise ProblemError(
+            f"over must hold a set or one pair of bounds (lower, upper) for {path}, which is one array, got {pair!r}. "
+            "For bounds of each entry write Box(lower, upper) with arrays, or bounds([(low, high), ...]), of xv.sets"
+        )
+    lower, upper = pair
+    return Box(-math.inf if lower is None else lower, math.inf if upper is None else upper)
 
 
 def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:

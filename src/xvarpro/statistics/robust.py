@@ -21,7 +21,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_limits, check_unchanged
-from xvarpro.driver.outcome import result
+from xvarpro.driver.outcome import result, w_to_caller
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import RECORD, WORK, Schedule
 from xvarpro.driver.run import Run
@@ -32,6 +32,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Counts, Result
 from xvarpro.results.trace import Trace
+from xvarpro.statistics import prediction
 from xvarpro.statistics.losses import Loss
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
@@ -60,8 +61,28 @@ class RobustResult(Result):
         advice = {Status.NON_FINITE: self.loss.advice if self.loss else "", Status.MAX_ITER: "Raise max_iter."}
         return f"{self.status.sentence} {advice.get(self.status) or self.status.advice}"
 
-    def __repr__(self) -> str:
-        return f"{super().__repr__()}\n  loss        {self.loss}"
+    @property
+    def summary(self) -> list[str]:
+        return [*super().summary, f"  loss        {self.loss}"]
+
+    @property
+    def stated(self) -> Problem:
+        """Refused: standard errors, profiles and resampled fits of least squares are not those of a loss."""
+        raise ProblemError(
+            "statistics must be those of least squares; got a result of solve_robust. Its residuals, weights and "
+            "loss.slope are what a sandwich of covariances needs"
+        )
+
+    @property
+    def fitted(self) -> Array:
+        return prediction.fitted(super().stated, self.theta, self.w)
+
+    @property
+    def residuals(self) -> Array:
+        return prediction.residuals(super().stated, self.theta, self.w)
+
+    def predict(self, data: Tree) -> Array:
+        return prediction.predict(super().stated, self.theta, self.w, data)
 
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Refused: a file of `Result.save` holds no loss."""
@@ -269,16 +290,12 @@ class _Descent:
             "trace": Trace(**trace | whole),
             "seconds": time.perf_counter() - self.began,
             "loss": self.loss,
-            "weights": self.to_caller(self.factor),
-            "_w": self.to_caller(self.now.w / self.unit),
+            "weights": prepared.layout.array(self.factor[:, 0] if prepared.vector else self.factor, prepared.backend),
+            "_w": w_to_caller(prepared, self.now.w),
             "_weights": None,
             "_continuation": None,
         }
         return RobustResult(**vars(weighted) | own)
-
-    def to_caller(self, x: Array) -> Array:
-        """An array with a column for each of the target's, as the caller's."""
-        return self.prepared.layout.array(x[:, 0] if self.prepared.vector else x, self.prepared.backend)
 
     # -- the loss
 

@@ -69,6 +69,7 @@ def _stack(xp: Namespace, need: list[int], g: Array, _y: Array, *_arrays: Array,
 
 @primitive("unstack", forward=lambda xp, x, *, axis=0: tuple(xp.unstack(x, axis=axis)))
 def _unstack(xp: Namespace, g: tuple[Array | None, ...], _y: Any, _x: Array, *, axis: int = 0) -> Array:
+    g = g if isinstance(g, tuple) else (g,)  # of an axis of length 1
     known = next(v for v in g if v is not None)
     return xp.stack([xp.zeros_like(known) if v is None else v for v in g], axis=axis)
 

@@ -1,0 +1,104 @@
+"""The batch form of a problem that is stated for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.operators.interface import Operator
+from xvarpro.problem import each
+from xvarpro.problem.problem import Level, Problem
+
+
+def lifted(problem: Problem) -> Problem:
+    """The batch form of a problem that is stated for one: what `solve_many` takes.
+
+    Functions are those of a single problem, ``M(theta, data)`` -> (m, n); on JAX and PyTorch they are mapped over the
+    batch by the framework's own `vmap`, elsewhere called for one problem after the other. What is marked by `Each`,
+    in `data` or as `y` or `lam`, has one entry per problem; all else is shared, and held once. Structured designs
+    become dense ones.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `separable` or `bilevel`, in the form that `solve` takes but for what is marked.
+
+    Returns
+    -------
+    Problem
+        In batch form: targets are (b, m) or (b, m, k), with b = 1 for a shared one.
+
+    Raises
+    ------
+    ProblemError
+        `problem` is none.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    >>> t, rates = np.linspace(0.0, 2.0, 64), np.array([[1.0, 5.0], [0.5, 3.0], [2.0, 9.0]])
+    >>> y = np.exp(-rates[:, None, :] * t[:, None]) @ np.array([2.0, 1.0])
+    >>> problem = xv.many.lifted(xv.separable(M, xv.Each(y), data={"t": t}))
+    >>> fit = xv.solve_many(problem, np.tile([0.7, 4.0], (3, 1)), over=xv.sets.Box(0.0, 20.0))
+    >>> np.round(fit.theta, 3)
+    array([[1. , 5. ],
+           [0.5, 3. ],
+           [2. , 9. ]])
+    """
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
+    marked = tuple(map(each.is_each, each.leaves(problem.data)))
+
+    def level(level: Level | None) -> Any:
+        if level is None:
+            return None
+        y: Any = level.y
+        if trees.is_array(y) and y.ndim > 2:
+            raise ProblemError(
+                f"y of all problems must have shape (m,) or (m, k); got {tuple(y.shape)}. Mark one per "
+                "problem, xv.Each(y)"
+            )
+        y = y[None, ...] if trees.is_array(y) else Lifted(y, marked) if callable(y) else y
+        return replace(level, M=Lifted(level.M, marked), y=y)
+
+    R = None if problem.R is None else Lifted(problem.R)
+    return replace(problem, lower=level(problem.lower), upper=level(problem.upper), R=R)
+
+
+@final
+@dataclass(frozen=True)
+class Lifted(Struct):
+    """A function of one problem, mapped over a batch.
+
+    Parameters
+    ----------
+    fun : callable
+        A function of theta, and of `data`.
+    marked : tuple of bool
+        Which leaves of data have an entry per problem; those of theta have.
+    """
+
+    fun: Callable[..., Any] = REQUIRED
+    marked: tuple[bool, ...] = ()
+
+    def __call__(self, theta: Tree, *data: Tree) -> Array:
+        found, treedef = trees.flatten((theta, *data))
+        if not found[0].shape[0]:
+            raise ProblemError("theta0 of a lifted problem must have entries for one problem or more; got none")
+        along = [True] * (len(found) - len(self.marked)) + list(self.marked)
+
+        def one(*entries: Array) -> Leaves:
+            supply = iter(entries)
+            leaves = [next(supply) if m else x for x, m in zip(found, along, strict=True)]
+            out = self.fun(*trees.unflatten(treedef, leaves))
+            return (out.dense() if isinstance(out, Operator) else out,)
+
+        return backends.vmap(one, tuple(x for x, m in zip(found, along, strict=True) if m))[0]

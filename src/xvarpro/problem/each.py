@@ -1,0 +1,53 @@
+"""The mark of what belongs to single problems of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import optree
+
+from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
+
+
+@final
+@dataclass(frozen=True)
+class Each(Struct):
+    """Marks an array of a batch that has one entry per problem along its first axis.
+
+    In `data` the model function receives the array itself, for the problems that it is called with: those that have
+    converged are left out as a solve goes on. What is not marked is shared by all problems. For `many.lifted`, targets
+    and ridges are marked too.
+
+    Parameters
+    ----------
+    array : array, shape (b, ...)
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> data = {"t": xv.Each(np.ones((1000, 64))), "shape": np.ones(64)}
+    """
+
+    array: Array = REQUIRED
+
+
+def is_each(x: Any) -> bool:
+    """Whether `x` is marked."""
+    return isinstance(x, Each)
+
+
+def unmarked(x: Any) -> Any:
+    """The array that is marked; anything else as it is."""
+    return x.array if isinstance(x, Each) else x
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """Leaves of a tree, a marked array being one."""
+    return optree.tree_leaves(tree, is_leaf=is_each, namespace=NAMESPACE)
+
+
+def mapped(fun: Callable[[Any], Any], tree: Tree) -> Tree:
+    """`fun` of these leaves, in the structure of the tree."""
+    return optree.tree_map(fun, tree, is_leaf=is_each, namespace=NAMESPACE)

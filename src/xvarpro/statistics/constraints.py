@@ -1,0 +1,77 @@
+"""Which constraints are active at a solution, and with what multipliers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.lower import Bounded, Nonnegative
+from xvarpro.sets import Box
+from xvarpro.statistics.linearised import Linearised
+
+STOPPED = 1e-6  # a projection's derivative keeps less than 1 minus this of a direction that a constraint stops
+
+
+class Limit(NamedTuple):
+    """The constraint on one entry of theta or w.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Bounds; infinite where there are none.
+    note : str
+        What is active, in words; empty where nothing is.
+    multiplier : float
+        By how much the objective would fall per unit of the entry beyond its bound; on the boundary of another set, the
+        length of the gradient of the whole leaf. 0 where nothing is active.
+    """
+
+    lower: float = -np.inf
+    upper: float = np.inf
+    note: str = ""
+    multiplier: float = 0.0
+
+
+def of_theta(at: Linearised) -> list[Limit]:
+    """The constraint on each entry of theta."""
+    sets: dict[int, Any] = dict(at.prepared.region.constrained)
+    out: list[Limit] = []
+    for i, leaf in enumerate(at.prepared.theta):
+        x, C = backends.to_numpy(leaf), sets.get(i)
+        here = slice(len(out), len(out) + x.size)
+        if isinstance(C, Box):
+            out += _between(x, (C.lower, C.upper), at.gradient[here])
+        else:
+            out += [Limit() if C is None else _inside(C, at.J[here, here], at.gradient[here])] * x.size
+    return out
+
+
+def of_w(at: Linearised) -> list[Limit]:
+    """The constraint on each entry of w, row by row."""
+    W = at.prepared.problem.lower.W
+    if not isinstance(W, Bounded | Nonnegative):
+        return [Limit()] * at.w.size
+    bounds = (W.lower, W.upper) if isinstance(W, Bounded) else (0.0, np.inf)
+    columns = (b[:, None] if trees.is_array(b) and b.ndim == 1 else b for b in bounds)
+    return _between(at.w.real, tuple(columns), at.slope.real)
+
+
+def _between(x: np.ndarray, bounds: tuple[Any, ...], slope: np.ndarray) -> list[Limit]:
+    lower, upper = (np.broadcast_to(backends.to_numpy(b) if trees.is_array(b) else b, x.shape).ravel() for b in bounds)
+    out = []
+    for a, b, value, g in zip(lower.tolist(), upper.tolist(), x.ravel().tolist(), slope.ravel().tolist(), strict=True):
+        note = "fixed" if a == b else f"at {'lower' if value <= a else 'upper'} bound" if value in (a, b) else ""
+        out.append(Limit(a, b, note, abs(g) if note else 0.0))
+    return out
+
+
+def _inside(C: Any, J: np.ndarray, gradient: np.ndarray) -> Limit:
+    kept = np.linalg.eigvalsh(J)
+    if np.min(kept, initial=1.0) >= 1 - STOPPED:
+        return Limit()
+    name = repr(trees.map_arrays(backends.to_numpy, C))
+    way = f"on the boundary of {name}, free in {np.sum(kept > STOPPED)} of {len(kept)} directions"
+    return Limit(note=way, multiplier=float(np.linalg.norm(gradient)))

@@ -1,0 +1,137 @@
+"""The covariance of theta and w by linear theory: how a solution answers to a small change of its target.
+
+A separable problem near its solution is a least-squares problem in ``(dtheta, dw)`` with the Jacobian ``[X, M]``, X the
+tangents of the residual with w held. With ``M = Q R`` and ``P = I - Q Q^T``, which leaves the Schur complement
+``X^T P X`` for theta (Kaufman 1975), a change dy of the target moves
+
+```
+dtheta = (X^T P X)^-1 X^T P dy              from a QR of P X, on the directions in which the sets let theta move
+dw     = R^-1 Q^T (dy - X dtheta)           with the rows of a ridge below those of M
+```
+
+and noise of variance ``sigma^2`` in y, independent from entry to entry, gives theta and w the covariance
+``sigma^2 K K^T`` with K the matrix of these maps. A ridge biases an estimate: this is its spread alone. On a curved
+boundary the constraint adds its curvature to ``X^T P X``. Source: Seber and Wild, Nonlinear Regression (1989), chapters
+2 and 5.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from xvarpro.statistics.linearised import Linearised
+
+FLAT = 1e-6  # eigenvalues of the derivative of a projection below which a direction is one that the sets forbid
+STRAIGHT = 1e-9  # and of 1 minus it, below which the boundary has no curvature
+NEGLIGIBLE = 1e-6  # parts of a direction without information below which it leaves an entry alone
+
+
+class Lower(NamedTuple):
+    """The lower level of a right-hand side: ``[M; ridge] B = [Q; Q_ridge] R``, B its directions."""
+
+    Q: np.ndarray  # (m, r)
+    Q_ridge: np.ndarray
+    answer: np.ndarray  # B R^-1 Q^T, (n, m): how w answers to the target
+    undetermined: np.ndarray  # (n,), whether some direction without information moves the entry
+
+
+class Influence:
+    """How theta and w answer to changes of the target, (m, k) real numbers.
+
+    Parameters
+    ----------
+    at : Linearised
+        In real numbers.
+
+    Attributes
+    ----------
+    theta : array, shape (p, m, k)
+        ``dtheta / dy``.
+    undetermined_theta, undetermined_w : arrays of bool, shape (p,) and (n, k)
+        Entries that the data do not determine: moving them changes no residual, to working precision.
+    parameters : float
+        Trace of ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge.
+    """
+
+    def __init__(self, at: Linearised) -> None:
+        self.at = at
+        (p, m, k), eps = at.X.shape, float(np.finfo(at.prepared.dtype).eps)
+        self._k = k
+        designs = max(len(at.M), len(at.directions))
+        self._lower = [_factored(at, j, eps) for j in range(designs)]
+        self.parameters = sum(float(np.sum(self.lower(j).Q ** 2)) for j in range(k))
+
+        below = [np.concatenate([low.Q, low.Q_ridge]) for low in self._lower]
+        rows = np.zeros((len(below[0]), k, p))
+        for j in range(k):
+            Q, X = below[j % designs], at.X[:, :, j].T
+            rows[:m, j, :] = X
+            rows[:, j, :] -= Q @ (self.lower(j).Q.T @ X)
+        kept, V = np.linalg.eigh(at.J)
+        V, kept = V[:, kept > FLAT], kept[kept > FLAT]
+        bent = np.where(1 - kept > STRAIGHT, 1 / kept - 1, 0.0)
+        stack = np.concatenate([rows.reshape(-1, p) @ V, np.diag(np.sqrt(bent / at.step))])
+        inverse, Q, null = _pseudo_inverse(stack, eps)
+        data = Q[: m * k]
+        self.theta = (V @ inverse @ data.T).reshape(p, m, k)
+        self.parameters += float(np.sum(data**2))
+        self.undetermined_theta = _moved(V, null)
+        moved = [_moved(self.tangent(j) @ V, null) | self.lower(j).undetermined for j in range(k)]
+        self.undetermined_w = np.stack(moved, axis=1)
+
+    def lower(self, j: int) -> Lower:
+        """The lower level of right-hand side j."""
+        return self._lower[j % len(self._lower)]
+
+    def tangent(self, j: int) -> np.ndarray:
+        """``dw / dtheta`` of right-hand side j, (n, p)."""
+        return -self.lower(j).answer @ self.at.X[:, :, j].T
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """Covariance of theta for a target of noise 1, (p, p)."""
+        flat = self.theta.reshape(len(self.theta), -1)
+        return flat @ flat.T
+
+    def variances_of_w(self) -> np.ndarray:
+        """Variances of w for a target of noise 1, (n, k)."""
+        columns = []
+        for j in range(self._k):
+            T, F = self.tangent(j), self.lower(j).answer
+            cross = np.sum((F @ self.theta[:, :, j].T) * T, axis=1)
+            columns.append(np.sum(F**2, axis=1) + np.sum((T @ self.gram) * T, axis=1) + 2 * cross)
+        return np.stack(columns, axis=1)
+
+    def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
+        """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
+        direct = by_theta + sum(by_w[:, :, j] @ self.tangent(j) for j in range(self._k))
+        out = np.einsum("qp,pmk->qmk", direct, self.theta)
+        for j in range(self._k):
+            out[:, :, j] += by_w[:, :, j] @ self.lower(j).answer
+        return out.reshape(len(out), -1)
+
+
+def _factored(at: Linearised, j: int, eps: float) -> Lower:
+    M, B = at.M[j % len(at.M)], at.directions[j % len(at.directions)]
+    A = np.concatenate([M @ B, at.ridge @ B])
+    inverse, Q, null = _pseudo_inverse(A, eps)
+    m = M.shape[0]
+    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, _moved(B, null))
+
+
+def _pseudo_inverse(A: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0."""
+    size = np.linalg.norm(A, axis=0)
+    size = np.where(size > 0, size, 1.0)
+    U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
+    rank = int(np.sum(s > eps * max(A.shape, default=0) * np.max(s, initial=0.0)))
+    null = np.where(np.abs(Vh[rank:].T) > NEGLIGIBLE, Vh[rank:].T, 0.0)
+    return (Vh[:rank].T / size[:, None]) / s[:rank], U[:, :rank], null / size[:, None]
+
+
+def _moved(A: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Entries of A times some direction that are more than rounding."""
+    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (np.abs(A) @ np.abs(directions)), axis=1)

@@ -1,0 +1,317 @@
+"""Standard errors, covariances and the goodness of a fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.checks import switch
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.model_check import check_array
+from xvarpro.driver.prepare import Prepared
+from xvarpro.errors import ProblemError
+from xvarpro.objective.failures import model_failures
+from xvarpro.problem.problem import Problem
+from xvarpro.statistics.covariance import Influence
+from xvarpro.statistics.linearised import Linearised, linearised
+from xvarpro.statistics.names import entry_names
+
+LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
+
+
+class Propagated(NamedTuple):
+    """A function of theta and w with its uncertainty, as NumPy arrays.
+
+    Attributes
+    ----------
+    value : array
+        As the function returns it.
+    stderr : array
+        Standard error of each entry, of the same shape.
+    covariance : array, shape (q, q)
+        Of the q entries, in order.
+    """
+
+    value: np.ndarray
+    stderr: np.ndarray
+    covariance: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Statistics:
+    """Statistics of a fit, from `linear_theory`.
+
+    Attributes
+    ----------
+    theta_stderr : pytree of arrays
+        Standard errors of theta, in its structure and framework; 0 for what a constraint holds, inf for an entry that
+        the data do not determine.
+    w_stderr : array, shape (n,) or (n, k)
+        Those of w. Of a complex w the real part has that of the real part, the imaginary part that of the other.
+    data : int
+        Numbers in the target whose weight is not 0; a complex one counts twice.
+    parameters : float
+        Parameters that the fit uses, the trace of ``d(fitted) / dy``: directions in which theta and w can move, fewer
+        with a ridge.
+    dof : float
+        ``data - parameters``.
+    chi2 : float
+        Weighted sum of squared residuals.
+    residual_variance, reduced_chi2 : float
+        ``chi2 / dof``, the estimated variance of an observation of weight 1; near 1 where weights are 1 / sigma^2.
+    r_squared : float
+        1 minus the share of the target's variance about its mean, column by column, that the residual has.
+    aic, bic : float
+        Information criteria of Akaike and Schwarz for Gaussian noise of unknown variance, up to a constant that data
+        of one size share.
+    variance : float
+        By which the covariance is scaled: 1 with `absolute_sigma`, else `residual_variance`.
+    names : list of str
+        Of theta's entries.
+    reasons : list of str
+        Why numbers here may mislead, in sentences; empty where none is known.
+    at : Linearised
+        The problem to first order, from which all of this comes.
+    influence : Influence
+        How theta and w answer to changes of the target.
+    """
+
+    theta_stderr: Tree
+    w_stderr: Array
+    data: int
+    parameters: float
+    dof: float
+    chi2: float
+    residual_variance: float
+    r_squared: float
+    aic: float
+    bic: float
+    variance: float
+    names: list[str]
+    reasons: list[str] = field(default_factory=list)
+    at: Any = None  # Linearised
+    influence: Any = None
+
+    @property
+    def reduced_chi2(self) -> float:
+        """``chi2 / dof``."""
+        return self.residual_variance
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Covariance of theta's entries, then w's, shape (p + n k, p + n k), as a NumPy array.
+
+        Rows of w follow one another; of a complex w the real parts come first. An entry that the data do not determine
+        has the variance inf.
+        """
+        p, (n, k) = len(self.influence.theta), self.influence.undetermined_w.shape
+        if p + n * k > LARGEST:
+            raise ProblemError(
+                f"the covariance of all entries is given for at most {LARGEST} of them; got {p + n * k}. Use "
+                "theta_stderr and w_stderr, or propagate what you need"
+            )
+        return self._covariance(np.eye(p + n * k))
+
+    @property
+    def correlation(self) -> np.ndarray:
+        """Correlations in the order of `covariance`; NaN for an entry without spread, or one that is undetermined."""
+        C = self.covariance
+        size = np.sqrt(np.diagonal(C))
+        size = np.where(np.isfinite(size) & (size > 0), size, np.nan)
+        return C / np.outer(size, size)
+
+    def propagate(self, fun: Callable[[Tree, Array], Array]) -> Propagated:
+        """A function of theta and w, and its standard errors by the delta method.
+
+        Parameters
+        ----------
+        fun : callable
+            ``fun(theta, w)`` -> real array, differentiable, written for any backend, as a model is.
+
+        Returns
+        -------
+        Propagated
+
+        Raises
+        ------
+        ModelError
+            The function returns no real array of the backend.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> def M(theta, t):
+        ...     xp = xv.array_namespace(theta)
+        ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+        >>> t = np.linspace(0.0, 1.0, 50)
+        >>> fit = xv.solve(xv.separable(M, np.exp(-3.0 * t) + 0.01 * np.sin(40 * t), data=t), np.array([2.0]))
+        >>> life = fit.statistics().propagate(lambda theta, w: 1 / theta)
+        >>> np.round(life.value, 2), np.round(life.stderr, 3)
+        (array([0.33]), array([0.002]))
+        """
+        value, slopes = _derivatives(self.at, fun)
+        C = self._covariance(slopes)
+        return Propagated(value, np.sqrt(np.diagonal(C)).reshape(value.shape), C)
+
+    def _covariance(self, slopes: np.ndarray) -> np.ndarray:
+        """Of functions with these derivatives, (q, p + n k)."""
+        found = self.influence
+        p = len(found.theta)
+        K = found.of(slopes[:, :p], slopes[:, p:].reshape(-1, *found.undetermined_w.shape))
+        C = self.variance * (K @ K.T)
+        lost = np.concatenate([found.undetermined_theta, found.undetermined_w.ravel()])
+        moved = np.any(slopes[:, lost] != 0, axis=1)
+        C[moved, :], C[:, moved] = np.nan, np.nan
+        C[moved, moved] = np.inf
+        return C
+
+
+def linear_theory(
+    problem: Problem,
+    theta: Tree,
+    over: Tree = None,
+    *,
+    absolute_sigma: bool = False,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Statistics:
+    """Standard errors and the goodness of a fit at a solution, by linear theory.
+
+    Noise is taken to be independent from one number of the target to the next, with mean 0 and a variance of
+    ``variance / weight``. Constraints that are active count as equalities: theta varies in the face of its sets, and w
+    in that of its own. Standard errors there are those of linear theory for the face; they are not calibrated.
+
+    Parameters
+    ----------
+    problem : Problem
+        Separable, with all rows in memory, a constant `lam` and no penalty on theta.
+    theta : pytree of arrays
+        A solution, ``Result.theta``.
+    over : Set, Free or a tree of them, optional
+        As for `solve`.
+    absolute_sigma : bool
+        Whether weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual gives the variance.
+    backend, device, dtype : optional
+        Where to compute derivatives; theta's own by default. What follows from them is computed in NumPy.
+
+    Returns
+    -------
+    Statistics
+
+    Raises
+    ------
+    ProblemError
+        The problem is of another kind; there are no more data than parameters and `absolute_sigma` is False; the
+        residual is not finite; a set of theta has neither a projection nor faces.
+
+    Examples
+    --------
+    A straight line, whose standard errors are those of the textbook:
+
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.array([0.0, 1.0, 2.0, 3.0])
+    >>> y = np.array([1.0, 2.9, 5.2, 6.9])
+    >>> problem = xv.separable(lambda theta, A: theta * A, y, data=np.stack([x, x**0], axis=1))
+    >>> found = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
+    >>> np.round(found.w_stderr, 4)
+    array([0.0837, 0.1565])
+    """
+    switch("absolute_sigma", absolute_sigma)
+    at = linearised(problem, theta, over, backend=backend, device=device, dtype=dtype)
+    prepared, real = at.prepared, at.in_real_numbers
+    influence = Influence(real)
+    r = real.residual
+    data, chi2 = int(np.sum(real.root > 0)), float(np.sum(r * r))
+    dof = data - influence.parameters
+    if dof < 0.5 and not absolute_sigma:
+        raise ProblemError(
+            f"standard errors need more data than parameters; got {data} numbers in the target and "
+            f"{influence.parameters:.4g} parameters. Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
+        )
+    variance = 1.0 if absolute_sigma else chi2 / dof
+    w_stderr = np.sqrt(variance * influence.variances_of_w())
+    w_stderr[influence.undetermined_w] = np.inf
+    theta_stderr = np.sqrt(variance * np.diagonal(influence.gram))
+    theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
+    mean = np.sum(real.root * real.y, axis=0) / np.sum(real.root**2, axis=0)
+    likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
+    names = entry_names(theta)
+    return Statistics(
+        theta_stderr=_like_theta(prepared, theta_stderr),
+        w_stderr=_like_w(prepared, w_stderr),
+        data=data,
+        parameters=influence.parameters,
+        dof=dof,
+        chi2=chi2,
+        residual_variance=chi2 / dof if dof > 0 else math.nan,
+        r_squared=1 - chi2 / float(np.sum((real.y - real.root * mean) ** 2)),
+        aic=likelihood + 2 * influence.parameters,
+        bic=likelihood + math.log(data) * influence.parameters,
+        variance=variance,
+        names=names,
+        reasons=_reasons(real, influence, names, chi2),
+        at=at,
+        influence=influence,
+    )
+
+
+def _reasons(at: Linearised, found: Influence, names: list[str], chi2: float) -> list[str]:
+    said = []
+    lost = [name for name, gone in zip(names, found.undetermined_theta, strict=True) if gone]
+    lost += [f"w{place[: 1 if at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
+    if lost:
+        said.append(f"the data do not determine {', '.join(lost[:6])}{' and others' if len(lost) > 6 else ''}")
+    if at.degenerate:
+        said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
+    eps = float(np.finfo(at.prepared.dtype).eps)
+    if chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2)):
+        said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
+    return said
+
+
+def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
+    with prepared.backend.scope(prepared.dtype):
+        return prepared.layout.to_caller(trees.unraveled(prepared.to_backend(x), prepared.theta), prepared.backend)
+
+
+def _like_w(prepared: Prepared, x: np.ndarray) -> Array:
+    """Numbers for w, (n, k) or real parts above imaginary ones, in the shape of the caller's w."""
+    n = prepared.structure.w_shape[0]
+    x = x if len(x) == n else x[:n] + 1j * x[n:]
+    with prepared.backend.scope(prepared.dtype):
+        return prepared.layout.array(prepared.to_backend(x[:, 0] if prepared.vector else x), prepared.backend)
+
+
+def _derivatives(at: Linearised, fun: Callable[[Tree, Array], Array]) -> tuple[np.ndarray, np.ndarray]:
+    """Value of a function at the solution, and its derivatives by all entries of theta and w, (q, p + n k)."""
+    prepared, backend = at.prepared, at.prepared.backend
+
+    def called(*arrays: Array) -> Array:
+        *theta, w = arrays
+        value = fun(prepared.tree(tuple(theta)), w[:, 0] if prepared.vector else w)
+        check_array(value, "a function to propagate", arrays[0], prepared.dtype)
+        return value
+
+    def flat(*arrays: Array) -> Leaves:
+        value = called(*arrays)
+        return (namespace_of(value).reshape(value, (-1,)),)
+
+    with backend.scope(prepared.dtype), model_failures(backend):
+        primals = (*prepared.theta, prepared.to_backend(at.w))
+        value = backend.to_numpy(called(*primals))
+        _, pullback = backend.vjp(flat, primals)
+        units = np.eye(value.size, dtype=prepared.dtype)
+        pulled = [[backend.to_numpy(x) for x in pullback((prepared.to_backend(unit),))] for unit in units]
+    slopes = np.empty((value.size, len(at.theta) + at.in_real_numbers.w.size))
+    for i, (*by_theta, by_w) in enumerate(pulled):
+        parts = (by_w.real, by_w.imag)[: 1 + (len(at.in_real_numbers.w) > len(by_w))]
+        slopes[i] = np.concatenate([x.ravel() for x in (*by_theta, *parts)])
+    return value.astype(np.float64), slopes

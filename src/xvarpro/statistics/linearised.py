@@ -1,0 +1,193 @@
+"""A separable problem at a solution, to first order: design and tangents of the residual as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.differentiation.implicit import ready
+from xvarpro.differentiation.projection import degenerate, jacobian
+from xvarpro.driver.prepare import Prepared
+from xvarpro.errors import ProblemError
+from xvarpro.lower import Affine, Bounded, Nonnegative, WeightSet
+from xvarpro.objective.gauss_newton import has_tangents, residual_tangent
+from xvarpro.objective.reduced import Reduced
+from xvarpro.operators import as_operator
+from xvarpro.problem.problem import Problem
+
+
+class Linearised(NamedTuple):
+    """Rows are scaled by the roots of their weights, and those of weight 0 are rows of zeros.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        What it was computed with, uncompressed.
+    theta : array, shape (p,)
+        All entries of theta, in the order of its leaves.
+    M : array, shape (1, m, n) or (k, m, n)
+        The design, or one for each right-hand side.
+    y, w : arrays, shape (m, k) and (n, k)
+    X : array, shape (p, m, k)
+        ``dM w - dy`` along each entry of theta.
+    ridge : array, shape (r, n)
+        ``sqrt(lam) Omega``; no rows without a ridge.
+    root : array, shape (m, k)
+        Roots of the weights of the squared residuals.
+    directions : list of arrays, shape (n, r_j), one or one for each right-hand side
+        Columns that span the directions in which w may move in its set.
+    gradient : array, shape (p,)
+    J : array, shape (p, p)
+        Derivative of the projection onto the sets of theta at ``theta - step * gradient``.
+    step : float
+    degenerate : bool
+        Whether some constraint is active with a multiplier of 0.
+    """
+
+    prepared: Prepared
+    theta: np.ndarray
+    M: np.ndarray
+    y: np.ndarray
+    w: np.ndarray
+    X: np.ndarray
+    ridge: np.ndarray
+    root: np.ndarray
+    directions: list[np.ndarray]
+    gradient: np.ndarray
+    J: np.ndarray
+    step: float
+    degenerate: bool
+
+    @property
+    def residual(self) -> np.ndarray:
+        """``M w - y``, shape (m, k)."""
+        return (self.M @ self.w.T[:, :, None])[:, :, 0].T - self.y
+
+    @property
+    def slope(self) -> np.ndarray:
+        """Gradient of the lower level by w, (n, k)."""
+        back = self.M.conj().mT @ self.residual.T[:, :, None]
+        return back[:, :, 0].T + self.ridge.conj().T @ (self.ridge @ self.w)
+
+    @property
+    def in_real_numbers(self) -> Linearised:
+        """The same with real numbers only: real parts above imaginary ones, for w too where it is complex."""
+        if not np.iscomplexobj(self.y):
+            return self
+        free = self.prepared.problem.lower.W is None or self.prepared.problem.lower.W.linear
+        M, ridge = (_parts(x, free) for x in (self.M, self.ridge))
+        return self._replace(
+            M=M,
+            ridge=ridge,
+            y=_parts(self.y),
+            w=_parts(self.w) if free else self.w.real,
+            X=_parts(self.X),
+            root=np.concatenate([self.root, self.root]),
+            directions=[_parts(B, True) for B in self.directions] if free else self.directions,
+        )
+
+
+def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linearised:
+    """Linearise a problem at a solution; `place` is where to compute: backend, device, dtype."""
+    prepared = ready(problem, theta, over=over, **place)
+    problem = prepared.problem
+    if not problem.is_separable or problem.mu or not has_tangents(problem, prepared.structure):
+        raise ProblemError(
+            "statistics need a separable problem without a penalty on theta, whose design is an array, whose lam is "
+            "constant and whose lower level is solved directly; got another. xv.implicit.gradient gives the derivative "
+            "of a solution by the data for these"
+        )
+    M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
+    if not all(np.isfinite(x).all() for x in (M, w, X)):
+        raise ProblemError(
+            "statistics need w and the derivatives of the model to be finite; got NaN or inf at this theta"
+        )
+    p, (m, k) = X.shape[0], y.shape
+    weights = problem.lower.weights
+    root = np.ones((m, k)) if weights is None else np.broadcast_to(_host(weights) ** 0.5, (m, k))
+    rows = X.reshape(p, -1)
+    step = 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0)
+    J, flat = _projection(prepared, slopes, step)
+    return Linearised(
+        prepared,
+        np.concatenate([_host(x).ravel() for x in prepared.theta]),
+        M if M.ndim == 3 else M[None],
+        y,
+        w,
+        X,
+        _ridge(problem, w.shape[0], w.dtype),
+        root,
+        _directions(problem.lower.W, w),
+        slopes,
+        J,
+        step,
+        flat,
+    )
+
+
+def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:
+    """Design, target, w, tangents of the residual with w held, and the gradient."""
+    outputs, push = f.tangents(theta)
+    low, _ = f.levels(outputs)
+    w, r, _, _ = f.lower_solution(f.point_of(theta, outputs), outputs)
+    flat = trees.raveled(theta)
+    xp = namespace_of(flat)
+    eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+    moved: list[Any] = [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
+    X = [residual_tangent(low, outputs.lower, w) for outputs in moved]
+    slopes = xp.stack([trees.inner(x, r) for x in X])
+    return low.M.dense(), low.y, w, xp.stack(X), slopes
+
+
+def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool]:
+    """The derivative of the projection onto the sets of theta, (p, p), and whether it depends on the side."""
+    backend, region, theta = prepared.backend, prepared.region, prepared.theta
+    with backend.scope(prepared.dtype):
+        g = trees.unraveled(prepared.to_backend(gradient), theta)
+        q = trees.axpy(-step, g, theta)
+        J = jacobian(backend, region, theta, q)
+        eye = np.eye(len(gradient))
+        columns = [J(trees.unraveled(prepared.to_backend(e), theta)) for e in eye]
+        matrix = np.stack([np.concatenate([_host(x).ravel() for x in column]) for column in columns], axis=1)
+        return 0.5 * (matrix + matrix.T), bool(degenerate(region, theta, q, J))
+
+
+def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
+    lam, Omega = float(problem.lower.lam), problem.lower.Omega  # type: ignore[arg-type]
+    if not lam:
+        return np.zeros((0, n), dtype)
+    return lam**0.5 * (np.eye(n) if Omega is None else _host(as_operator(Omega).dense()))
+
+
+def _directions(W: WeightSet | None, w: np.ndarray) -> list[np.ndarray]:
+    n, eye = w.shape[0], np.eye(w.shape[0])
+    if W is None:
+        return [eye]
+    if isinstance(W, Nonnegative):
+        W = Bounded(0.0, np.inf)
+    if isinstance(W, Bounded):
+        lower, upper = (
+            np.broadcast_to(b if b.ndim != 1 else b[:, None], w.shape)
+            for b in (np.asarray(_host(x) if trees.is_array(x) else x, float) for x in (W.lower, W.upper))
+        )
+        free = (w.real > lower) & (w.real < upper)
+        return [eye[:, column] for column in free.T]
+    resolved = W.resolved()
+    return [_host(resolved.B)] if isinstance(resolved, Affine) else [np.zeros((n, 0))]
+
+
+def _parts(x: np.ndarray, both: bool = False) -> np.ndarray:
+    """Real parts above imaginary ones; with `both`, of a matrix that acts on real parts above imaginary ones."""
+    column = np.concatenate([x.real, x.imag], axis=-2)
+    return np.concatenate([column, np.concatenate([-x.imag, x.real], axis=-2)], axis=-1) if both else column
+
+
+def _host(x: Any) -> np.ndarray:
+    """An array of any framework as NumPy's, in double precision."""
+    x = backends.to_numpy(x)
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)

@@ -1,0 +1,113 @@
+"""What a model says at a solution: fitted values, residuals, predictions for other data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from xvarpro.core import trees
+from xvarpro.core.struct import Array, Tree
+from xvarpro.driver.destination import destination
+from xvarpro.driver.transfer import Transfer
+from xvarpro.errors import ProblemError
+from xvarpro.objective.failures import model_failures
+from xvarpro.objective.least_squares import as_matrix
+from xvarpro.operators import as_operator
+from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.row_chunks import RowChunks
+
+
+def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
+    """``M(theta, data) w``, of the level whose residual the objective measures, in theta's framework.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta : pytree of arrays
+    w : array, shape (n,) or (n, k)
+    data : pytree
+        What M reads, such as other abscissae.
+
+    Returns
+    -------
+    array, shape (m,) or (m, k)
+
+    Raises
+    ------
+    ModelError
+        M fails with this data.
+    ProblemError
+        w does not fit the design.
+    """
+    return next(_Model(problem, theta).products(w, [data]))
+
+
+def fitted(problem: Problem, theta: Tree, w: Array) -> Array:
+    """``M(theta) w`` for the problem's own data, all chunks joined, (m,) or (m, k)."""
+    model = _Model(problem, theta)
+    return _joined(model.products(w, (data for data, _ in model.pieces)))
+
+
+def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
+    """``y - M(theta) w``, unweighted, shaped as `fitted`."""
+    model = _Model(problem, theta)
+    axis = 1 if isinstance(model.level.y, ColumnChunks) else 0
+    with model.scope:
+        return _joined(model.targets(), axis) - fitted(problem, theta, w)
+
+
+class _Model:
+    """The level whose residual the objective measures, on theta's own framework."""
+
+    def __init__(self, problem: Problem, theta: Tree) -> None:
+        to = destination(theta, None, None, None)
+        self.level: Level = problem.upper or problem.lower
+        self.data = problem.data
+        self.backend, self.dtype = to.backend, to.dtype
+        self.theta = trees.unflatten(to.layout.treedef, to.leaves)
+        self.transfer = Transfer(to.backend, to.dtype, to.device, warn=False)
+
+    @property
+    def scope(self) -> AbstractContextManager[Any]:
+        return self.backend.scope(self.dtype)
+
+    @property
+    def pieces(self) -> Iterator[tuple[Tree, Any]]:
+        """Data and target; of a level in rows, those of its chunks."""
+        y: Any = self.level.y
+        if not isinstance(y, RowChunks):
+            return iter([(self.data, y)])
+        chunks = iter(y.source() if callable(y.source) else y.source)
+        return chunks if y.y is None else ((data, y.y) for data in chunks)
+
+    def products(self, w: Array, supply: Iterable[Tree]) -> Iterator[Array]:
+        """``M(theta, data) w`` for each of the data."""
+        with self.scope, model_failures(self.backend):
+            w = self.transfer.plain(w)
+            for data in supply:
+                M = as_operator(self.level.M(self.theta, self.moved(data)))
+                if M.shape[1] != w.shape[0]:
+                    raise ProblemError(f"w must have {M.shape[1]} rows, one per column of M; got {w.shape[0]}")
+                product = M.matvec(as_matrix(w))
+                yield product[:, 0] if w.ndim == 1 else product
+
+    def targets(self) -> Iterator[Array]:
+        """The target, or its chunks."""
+        if isinstance(self.level.y, ColumnChunks):
+            yield from map(self.transfer.plain, self.level.y)
+            return
+        for data, y in self.pieces:
+            yield y(self.theta, self.moved(data)) if callable(y) else self.transfer.plain(y)
+
+    def moved(self, data: Tree) -> Tree:
+        """Data as arrays of theta's framework."""
+        leaves, names, treedef = trees.named(data, "data")
+        pairs = zip(leaves, names, strict=True)
+        return trees.unflatten(treedef, [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs])
+
+
+def _joined(parts: Iterator[Array], axis: int = 0) -> Array:
+    first, *rest = parts
+    return trees.array_namespace(first).concat([first, *rest], axis=axis) if rest else first

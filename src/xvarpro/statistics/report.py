@@ -1,0 +1,249 @@
+"""The report of a fit: parameters with standard errors, goodness of fit, correlations, what was verified."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import trees
+from xvarpro.core.checks import switch
+from xvarpro.errors import ModelError, ProblemError
+from xvarpro.results.result import Result
+from xvarpro.statistics import constraints
+from xvarpro.statistics.constraints import Limit
+from xvarpro.statistics.linear_theory import Statistics, linear_theory
+from xvarpro.statistics.names import entry_names, indexed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SHOWN = 30  # entries of theta, and of w, in a text
+PAIRS = 10  # correlations in a text
+HEAD = ("name", "value", "standard error", "relative", "bounds")
+CORRELATED = 60  # entries of theta and w up to which correlations are looked for
+
+
+class Row(NamedTuple):
+    """A parameter or an amplitude; `stderr` is None where there are no standard errors."""
+
+    name: str
+    value: complex | float
+    stderr: complex | float | None
+    limit: Limit
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Name, value, standard error, its share of the value, bounds with what is active."""
+        return self.name, f"{self.value:.8g}", *self._error, self._bounds
+
+    @property
+    def _error(self) -> tuple[str, str]:
+        err = self.stderr
+        if err is None:
+            return "", ""
+        if not np.isfinite(err):
+            return "undetermined", ""
+        if self.limit.note and err == 0:
+            return "held", ""
+        share = abs(err) / abs(self.value) if self.value else math.inf
+        return f"{err:.3g}", f"{share:.2%}" if share < 10 else ""
+
+    @property
+    def _bounds(self) -> str:
+        low, high, note, multiplier = self.limit
+        bounds = "" if low == -np.inf and high == np.inf else f"[{low:g}, {high:g}]"
+        return " ".join(x for x in (bounds, f"{note}, multiplier {multiplier:.3g}" if note else "") if x)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """A report of a fit, from `report`: a text, a table in notebooks.
+
+    Attributes
+    ----------
+    fit : Result
+    parameters, amplitudes : list of Row
+        Entries of theta and of w with their names, values, standard errors and constraints.
+    statistics : Statistics or None
+    correlations : list of (str, str, float)
+        Pairs whose correlation is above the threshold, the strongest first.
+    notes : list of str
+        Why there are no standard errors, or why they may mislead.
+    """
+
+    fit: Result
+    parameters: list[Row]
+    amplitudes: list[Row]
+    statistics: Statistics | None
+    correlations: list[tuple[str, str, float]]
+    notes: list[str]
+
+    @property
+    def goodness(self) -> list[tuple[str, str]]:
+        """What is said of the fit as a whole: names and values."""
+        s = self.statistics
+        if s is None:
+            return [("objective", f"{self.fit.value:.10g}")]
+        return [
+            ("data", f"{s.data}"),
+            ("parameters", f"{s.parameters:.6g}"),
+            ("degrees of freedom", f"{s.dof:.6g}"),
+            ("chi2", f"{s.chi2:.6g}"),
+            ("reduced chi2", f"{s.reduced_chi2:.6g}"),
+            ("R2", f"{s.r_squared:.6g}"),
+            ("AIC", f"{s.aic:.6g}"),
+            ("BIC", f"{s.bic:.6g}"),
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"{self.fit.status.name}: {self.fit.message}"]
+        for title, rows in (("parameters", self.parameters), ("amplitudes", self.amplitudes)):
+            lines += ["", *_aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
+            lines += [f"  and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
+        lines += ["", "fit", *_aligned(self.goodness)]
+        if self.correlations:
+            pairs = [(f"{a}, {b}", f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
+            lines += ["", "correlations", *_aligned(pairs)]
+        lines += ["", "notes", *(f"  {note}" for note in self.notes)] if self.notes else []
+        return "\n".join([*lines, "", "solve", *self.fit.summary])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        status = html.escape(f"{self.fit.status.name}: {self.fit.message}")
+        parts = [f"<p>{status}</p>"]
+        for title, rows in (("Parameters", self.parameters), ("Amplitudes", self.amplitudes)):
+            more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
+            parts.append(_table(title, HEAD, [*(row.cells for row in rows[:SHOWN]), *more]))
+        parts.append(_table("Fit", (), self.goodness))
+        if self.correlations:
+            pairs = [(a, b, f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
+            parts.append(_table("Correlations", (), pairs))
+        if self.notes:
+            parts.append(f"<ul>{''.join(f'<li>{html.escape(note)}</li>' for note in self.notes)}</ul>")
+        parts.append(f"<pre>{html.escape(chr(10).join(line.strip() for line in self.fit.summary))}</pre>")
+        return f'<div class="xvarpro-report">{"".join(parts)}</div>'
+
+    def to_frame(self) -> DataFrame:
+        """Parameters and amplitudes as a pandas data frame, indexed by name.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise ImportError("data frames need pandas: pip install pandas", name="pandas") from error
+        rows = [*self.parameters, *self.amplitudes]
+        columns = {
+            "value": [row.value for row in rows],
+            "stderr": [math.nan if row.stderr is None else row.stderr for row in rows],
+            "lower": [row.limit.lower for row in rows],
+            "upper": [row.limit.upper for row in rows],
+            "active": [row.limit.note for row in rows],
+            "multiplier": [row.limit.multiplier for row in rows],
+        }
+        return DataFrame(columns, index=[row.name for row in rows])
+
+
+def report(
+    fit: Result,
+    names: Sequence[str] | None = None,
+    amplitudes: Sequence[str] | None = None,
+    *,
+    absolute_sigma: bool = False,
+    correlation: float = 0.5,
+) -> Report:
+    """What a fit has found, as a text or a table.
+
+    Parameters
+    ----------
+    fit : Result
+    names : sequence of str, optional
+        For the entries of theta, in the order of its leaves; by default their keys and indices.
+    amplitudes : sequence of str, optional
+        For the rows of w.
+    absolute_sigma : bool
+        As for `linear_theory`.
+    correlation : float
+        Correlations of at least this size are listed, in [0, 1].
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    ProblemError
+        There are more or fewer names than entries, or `correlation` is not in [0, 1].
+    """
+    switch("absolute_sigma", absolute_sigma)
+    w = backends.to_numpy(fit.w)
+    if not 0 <= correlation <= 1:
+        raise ProblemError(f"correlation must be a number in [0, 1]; got {correlation!r}")
+    theta_names = _named("names", names, entry_names(fit.theta), "entry of theta")
+    rows = _named("amplitudes", amplitudes, indexed("w", w.shape[:1]), "row of w")
+    w_names = indexed("w", w.shape) if amplitudes is None else [x for name in rows for x in indexed(name, w.shape[1:])]
+    found, notes = None, []
+    try:
+        found = linear_theory(fit.stated, fit.theta, fit.recipe.over, absolute_sigma=absolute_sigma)
+        notes = found.reasons
+    except (ProblemError, ModelError) as error:
+        notes = [f"no standard errors: {error}"]
+    values = [float(x) for leaf in trees.leaves(fit.theta) for x in np.ravel(_host(leaf))]
+    if found is None:
+        errors, limits = [None] * (len(values) + w.size), [Limit()] * (len(values) + w.size)
+    else:
+        errors = [
+            x.item() for leaf in (*trees.leaves(found.theta_stderr), found.w_stderr) for x in np.ravel(_host(leaf))
+        ]
+        limits = [*constraints.of_theta(found.at), *constraints.of_w(found.at)]
+    table = [
+        Row(*row) for row in zip([*theta_names, *w_names], [*values, *w.ravel().tolist()], errors, limits, strict=True)
+    ]
+    p = len(values)
+    pairs = _pairs(found, [*theta_names, *w_names], correlation) if found and not np.iscomplexobj(w) else []
+    return Report(fit, table[:p], table[p:], found, pairs, notes)
+
+
+def _pairs(found: Statistics, names: list[str], least: float) -> list[tuple[str, str, float]]:
+    if len(names) > CORRELATED:
+        return []
+    C = found.correlation
+    pairs = [(names[i], names[j], float(C[i, j])) for i, j in zip(*np.triu_indices(len(C), 1), strict=True)]
+    return sorted((pair for pair in pairs if abs(pair[2]) >= least), key=lambda pair: -abs(pair[2]))
+
+
+def _named(what: str, given: Sequence[str] | None, default: list[str], each: str) -> list[str]:
+    if given is None:
+        return default
+    if isinstance(given, str) or len(given) != len(default):
+        raise ProblemError(f"{what} must hold {len(default)} names, one per {each}; got {given!r:.80}")
+    return [str(name) for name in given]
+
+
+def _aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Rows as lines, in columns."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    def line(cells: tuple[str, ...], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(x)}</{tag}>" for x in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"
+
+
+def _host(x: Any) -> np.ndarray:
+    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)

@@ -1,0 +1,333 @@
+"""Standard errors and covariances against joint Jacobians written out, certified values, solutions of moved data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ModelError, ProblemError
+
+from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector
+
+TWO = np.exp(-np.outer(T, RATES))
+Y = TWO @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
+
+
+def joint_covariance(model, x, target, roots=1.0):
+    """``sigma^2 (J^T J)^-1`` for residuals ``roots * (model(x) - target)``, J by central differences, and sigma^2."""
+    columns = []
+    for i, e in enumerate(np.eye(x.size)):
+        h = 1e-6 * max(abs(x[i]), 0.1)
+        columns.append(roots * (model(x + h * e) - model(x - h * e)) / (2 * h))
+    J = np.stack([np.ravel(c) for c in columns], axis=1)
+    r = np.ravel(roots * (model(x) - target))
+    J, r = (np.concatenate([J.real, J.imag]), np.concatenate([r.real, r.imag])) if np.iscomplexobj(J) else (J, r)
+    variance = r @ r / (np.sum(np.any(J != 0, axis=1)) - x.size)
+    return variance * np.linalg.inv(J.T @ J), variance
+
+
+def model_of(k):
+    """Two decays as a function of all parameters: rates, then w row by row."""
+    return lambda x: np.exp(-np.outer(T, x[:2])) @ (x[2:].reshape(2, k) if k else x[2:])
+
+
+CASES = {
+    "vector": (Y, None),
+    "columns": (TWO @ rng(2).normal(size=(2, 3)) + 0.02 * rng(3).normal(size=(T.size, 3)), None),
+    "weights by row": (Y, rng(4).uniform(0.2, 3.0, size=T.size)),
+    "mask": (Y, rng(5).uniform(size=T.size) < 0.7),
+    "weights by entry": (
+        TWO @ rng(6).normal(size=(2, 2)) + 0.02 * rng(7).normal(size=(T.size, 2)),
+        rng(8).uniform(0.5, 2.0, size=(T.size, 2)) * (rng(9).uniform(size=(T.size, 2)) < 0.8),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("backend", "case"),
+    [(b, c) for b in HOST_BACKENDS for c in CASES if b != "jax" or c == "weights by entry"],  # which compiles each
+)
+def test_the_covariance_is_that_of_the_joint_jacobian(backend, case):
+    y, weights = CASES[case]
+    problem = xv.separable(decays, y, data={"t": T}, weights=weights)
+    fit = xv.solve(problem, np.array([0.8, 5.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-10, backend=backend)
+    found = fit.statistics(backend=backend)
+    x = np.concatenate([fit.theta, fit.w.ravel()])
+    roots = 1.0 if weights is None else np.sqrt(weights.astype(float))
+    roots = roots[:, None] if np.ndim(roots) == 1 and y.ndim == 2 else roots
+    want, variance = joint_covariance(model_of(y.shape[1] if y.ndim == 2 else 0), x, y, roots)
+    assert error(found.covariance, want) < 1e-6
+    stderr = np.sqrt(np.diag(want))
+    assert error(found.theta_stderr, stderr[:2]) < 1e-6
+    assert error(found.w_stderr.ravel(), stderr[2:]) < 1e-6
+    assert found.w_stderr.shape == fit.w.shape
+    np.testing.assert_allclose(found.residual_variance, variance, rtol=1e-8)
+    size = np.sqrt(np.diag(found.covariance))
+    np.testing.assert_allclose(found.correlation * np.outer(size, size), found.covariance, rtol=1e-12)
+    assert found.reasons == []
+
+
+def test_standard_errors_are_arrays_of_the_frameworks_of_theta():
+    torch = xv.backends.get("torch")
+    problem = xv.separable(decays, send(torch, Y), data={"t": send(torch, T)})
+    found = xv.solve(problem, send(torch, RATES), tol=1e-10).statistics()
+    assert xv.backends.of(found.theta_stderr) is xv.backends.of(found.w_stderr) is torch
+    other = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES, tol=1e-10).statistics()
+    assert error(host(found.theta_stderr), other.theta_stderr) < 1e-9
+    assert error(host(found.w_stderr), other.w_stderr) < 1e-9
+
+
+def test_complex_amplitudes_have_errors_of_both_parts():
+    w = np.array([2.0 + 1.0j, -1.0 + 0.5j])
+    y = TWO @ w + 0.01 * (rng(1).normal(size=T.size) + 1j * rng(2).normal(size=T.size))
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), np.array([0.8, 5.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-10)
+    found = fit.statistics()
+    x = np.concatenate([fit.theta, fit.w.real, fit.w.imag])
+    want, _ = joint_covariance(lambda x: np.exp(-np.outer(T, x[:2])) @ (x[2:4] + 1j * x[4:]), x, y)
+    assert error(found.covariance, want) < 1e-6
+    stderr = np.sqrt(np.diag(want))
+    assert error([found.w_stderr.real, found.w_stderr.imag], [stderr[2:4], stderr[4:]]) < 1e-6
+    assert found.dof == 2 * T.size - 6
+    moduli = found.propagate(lambda theta, w: xv.array_namespace(w).abs(w))
+    slopes = np.zeros((2, 6))
+    slopes[:, 2:4], slopes[:, 4:] = np.diag(fit.w.real / abs(fit.w)), np.diag(fit.w.imag / abs(fit.w))
+    assert error(moduli.covariance, slopes @ want @ slopes.T) < 1e-6
+
+
+# -- problems that are linear in everything, so that linear theory is exact at any residual ----------------------------
+
+A, B, C = rng(10).normal(size=(12, 3)), rng(11).normal(size=(12, 4)), rng(12).normal(size=12)
+
+
+def linear_problem(c=C, **keywords):
+    """``1/2 |A w - (c - B theta)|^2``, jointly linear in w and theta."""
+    return xv.separable(
+        lambda theta, data: data["A"] + 0 * theta[0],
+        lambda theta, data: data["c"] - data["B"] @ theta,
+        data={"A": A, "B": B, "c": c},
+        **keywords,
+    )
+
+
+REGIONS = {
+    "free": (None, {}),
+    "active bounds": (xv.sets.Box(-0.05, 0.05), {}),
+    "one active bound": (xv.sets.Box(np.array([-np.inf, -9, -9, -9]), np.array([-1.0, 9, 9, 9])), {}),
+    "simplex": (xv.sets.Simplex(1.0), {}),
+    "l1 ball": (xv.sets.L1Ball(0.2), {}),
+    "curved boundary": (xv.sets.L2Ball(0.1), {}),
+    "inside of a ball": (xv.sets.L2Ball(10.0), {}),
+    "ridge": (None, {"lam": 3.0}),
+    "Omega": (None, {"lam": 0.7, "Omega": np.eye(3) - 0.5 * np.eye(3, k=1)}),
+    "ridge on a curved boundary": (xv.sets.L2Ball(0.1), {"lam": 2.0}),
+    "nonnegative w": (None, {"W": xv.lower.Nonnegative()}),
+    "bounded w": (xv.sets.Simplex(1.0), {"W": xv.lower.Bounded(-0.1, 0.1)}),
+    "shared w": (None, {"W": xv.lower.Affine(np.array([1.0, 0.0, 0.0]), np.array([[1.0], [-1.0], [2.0]]))}),
+    "weights": (xv.sets.Simplex(1.0), {"weights": rng(13).uniform(0.2, 2.0, size=12)}),
+}
+START = {"simplex": 0.25, "bounded w": 0.25, "weights": 0.25, "one active bound": -1.5}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_the_covariance_is_how_solutions_of_moved_data_spread(region):
+    over, keywords = REGIONS[region]
+    theta0 = np.full(4, START.get(region, 0.0))
+
+    def solution(c):
+        fit = xv.solve(linear_problem(c, **keywords), theta0, over=over, tol=1e-13, max_iter=20000)
+        return np.concatenate([fit.theta, fit.w]), fit
+
+    h = 1e-4
+    _, fit = solution(C)
+    K = np.stack([(solution(C + h * e)[0] - solution(C - h * e)[0]) / (2 * h) for e in np.eye(C.size)], axis=1)
+    found = xv.statistics.linear_theory(linear_problem(**keywords), fit.theta, over, absolute_sigma=True)
+    root = keywords.get("weights", np.ones(C.size)) ** 0.5
+    want = (K / root) @ (K / root).T
+    assert np.max(np.abs(found.covariance - want)) < 1e-4 * np.max(np.abs(want))
+    np.testing.assert_allclose(vector(found.theta_stderr), np.sqrt(np.diag(want))[:4], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.w_stderr, np.sqrt(np.diag(want))[4:], rtol=1e-3, atol=1e-4)
+    fitted = np.concatenate([B, A], axis=1) @ K
+    np.testing.assert_allclose(found.parameters, np.trace(fitted), rtol=1e-4)
+    assert found.dof == found.data - found.parameters
+    residual = root * (A @ fit.w + B @ fit.theta - C)
+    np.testing.assert_allclose(found.chi2, residual @ residual, rtol=1e-10)
+
+
+def test_weights_that_are_inverse_variances_are_taken_at_their_word():
+    sigma = rng(3).uniform(0.01, 0.03, size=T.size)
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=sigma**-2.0), RATES, over=xv.sets.Box(0.0, 20.0))
+    relative, absolute = fit.statistics(), fit.statistics(absolute_sigma=True)
+    assert absolute.variance == 1.0
+    np.testing.assert_allclose(relative.covariance, absolute.covariance * relative.reduced_chi2, rtol=1e-12)
+
+
+def test_goodness_of_fit_by_its_definitions():
+    y = CASES["columns"][0]
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
+    found, N, P = fit.statistics(), y.size, 2 + 6
+    np.testing.assert_allclose(found.chi2, 2 * fit.value, rtol=1e-10)
+    np.testing.assert_allclose(found.r_squared, 1 - found.chi2 / np.sum((y - y.mean(axis=0)) ** 2), rtol=1e-12)
+    np.testing.assert_allclose(found.aic, N * np.log(found.chi2 / N) + 2 * P, rtol=1e-12)
+    np.testing.assert_allclose(found.bic, N * np.log(found.chi2 / N) + np.log(N) * P, rtol=1e-12)
+    assert (found.data, found.dof) == (N, N - P)
+    assert found.reduced_chi2 == found.residual_variance == found.chi2 / found.dof
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e150])
+def test_units_of_the_target_scale_what_has_them(unit):
+    def found(y):
+        fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0), tol=1e-10)
+        return fit.statistics()
+
+    one, other = found(Y), found(unit * Y)
+    np.testing.assert_allclose(other.theta_stderr, one.theta_stderr, rtol=1e-7)
+    np.testing.assert_allclose(other.w_stderr / unit, one.w_stderr, rtol=1e-7)
+    np.testing.assert_allclose(other.r_squared, one.r_squared, rtol=1e-7)
+
+
+# Misra1a of the NIST Statistical Reference Datasets (public domain): volume over pressure, y = b1 (1 - exp(-b2 x))
+VOLUME = [10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78]
+PRESSURE = [77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0]
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_certified_standard_deviations(backend):
+    def M(theta, x):
+        return 1 - xv.array_namespace(theta).exp(-x * theta)
+
+    problem = xv.separable(M, np.array(VOLUME), data=np.array(PRESSURE)[:, None])
+    found = xv.solve(problem, np.array([5e-4]), tol=1e-10, backend=backend).statistics(backend=backend)
+    np.testing.assert_allclose(found.theta_stderr, 7.2668688436e-06, rtol=1e-9)
+    np.testing.assert_allclose(found.w_stderr, 2.7070075241e00, rtol=1e-9)
+    np.testing.assert_allclose(found.residual_variance**0.5, 1.0187876330e-01, rtol=1e-9)
+
+
+def test_single_precision_has_its_digits():
+    def found(dtype):
+        y, t, start = (x.astype(dtype) for x in (Y, T, RATES))
+        return xv.solve(xv.separable(decays, y, data={"t": t}), start, over=xv.sets.Box(0.0, 20.0)).statistics()
+
+    single, double = found("float32"), found("float64")
+    assert single.theta_stderr.dtype == single.w_stderr.dtype == np.float32
+    assert error(single.theta_stderr, double.theta_stderr) < 1e-3
+
+
+# -- functions of theta and w ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_functions_of_parameters_have_errors_by_the_delta_method(backend):
+    theta = {"slow": np.array(0.8), "fast": np.array([5.0])}
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta["fast"])
+        return decays(xp.concat([theta["fast"], xp.reshape(theta["slow"], (1,))]), data)
+
+    fit = xv.solve(xv.separable(M, Y, data={"t": T}), theta, tol=1e-10, backend=backend)
+    found = fit.statistics(backend=backend)
+    assert found.names == ["fast[0]", "slow"]
+
+    def fun(theta, w):  # a life time times an amplitude, and a ratio
+        xp = xv.array_namespace(w)
+        return xp.reshape(xp.stack([w[0] / theta["fast"][0], theta["slow"] / theta["fast"][0]]), (2, 1))
+
+    got = found.propagate(fun)
+    (fast,), slow, (w0, _) = fit.theta["fast"], fit.theta["slow"], fit.w
+    slopes = np.array([[-w0 / fast**2, 0, 1 / fast, 0], [-slow / fast**2, 1 / fast, 0, 0]])
+    want = slopes @ found.covariance @ slopes.T
+    np.testing.assert_allclose(got.covariance, want, rtol=1e-7)
+    np.testing.assert_allclose(got.value, [[w0 / fast], [slow / fast]], rtol=1e-12)
+    np.testing.assert_allclose(got.stderr, np.sqrt(np.diag(want))[:, None], rtol=1e-7)
+
+
+def test_a_function_that_returns_no_array_is_refused():
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES)
+    with pytest.raises(ModelError, match="must return an array"):
+        fit.statistics().propagate(lambda theta, w: "theta")
+
+
+# -- what has no standard errors ---------------------------------------------------------------------------------------
+
+
+def test_entries_that_the_data_do_not_determine_are_named():
+    def M(theta, data):  # the product of both entries is all that matters; the third has its own column
+        xp = xv.array_namespace(theta)
+        t = data["t"]
+        return xp.stack([xp.exp(-t * theta[0] * theta[1]), xp.exp(-t * theta[2])], axis=1)
+
+    problem = xv.separable(M, Y, data={"t": T})
+    fit = xv.solve(problem, np.array([0.9, 1.1, 5.0]), over=xv.sets.Box(0.1, 20.0))
+    found = fit.statistics()
+    assert np.isposinf(found.theta_stderr[:2]).all()
+    want, _ = joint_covariance(model_of(0), np.concatenate([[fit.theta[0] * fit.theta[1], fit.theta[2]], fit.w]), Y)
+    np.testing.assert_allclose(found.theta_stderr[2], np.sqrt(want[1, 1]), rtol=1e-5)
+    np.testing.assert_allclose(found.w_stderr, np.sqrt(np.diag(want))[2:], rtol=1e-5)
+    assert found.dof == T.size - 4
+    assert "do not determine theta[0], theta[1]" in found.reasons[0]
+    assert np.isposinf(found.propagate(lambda theta, w: theta[:1]).stderr).all()
+    product = found.propagate(lambda theta, w: theta[:1] * theta[1:2])
+    assert np.isposinf(product.stderr) or product.stderr > 0
+
+
+def test_dependent_columns_leave_their_weights_undetermined():
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        one = xp.exp(-data["t"] * theta[0])
+        return xp.stack([one, one, data["t"]], axis=1)
+
+    problem = xv.separable(M, Y, data={"t": T}, solver=xv.lower.SVD())
+    fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.1, 20.0))
+    found = fit.statistics()
+    assert np.isposinf(found.w_stderr[:2]).all()
+    assert np.isfinite(found.w_stderr[2])
+    assert np.isfinite(found.theta_stderr).all()
+    assert "w[0], w[1]" in found.reasons[0]
+
+
+def test_a_bound_with_no_multiplier_is_said():
+    theta = xv.solve(linear_problem(), np.zeros(4), tol=1e-13).theta
+    upper = np.array([theta[0], 9.0, 9.0, 9.0])
+    found = xv.statistics.linear_theory(linear_problem(), theta, xv.sets.Box(-9.0, upper))
+    assert any("multiplier of zero" in said for said in found.reasons)
+
+
+def test_a_residual_of_zero_is_said():
+    fit = xv.solve(xv.separable(decays, TWO @ np.ones(2), data={"t": T}), np.array([0.8, 5.0]), tol=1e-12)
+    assert any("zero to rounding" in said for said in fit.statistics().reasons)
+
+
+def test_as_many_parameters_as_data_need_known_variances():
+    t = T[:4]
+    problem = xv.separable(decays, Y[:4], data={"t": t})
+    fit = xv.solve(problem, RATES, over=xv.sets.Box(0.1, 20.0), max_iter=3)
+    with pytest.raises(ProblemError, match=r"more data than parameters; got 4 numbers .* 4 parameters"):
+        fit.statistics()
+    assert fit.statistics(absolute_sigma=True).variance == 1.0
+
+
+KINDS = {
+    "bilevel": (lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}), "separable"),
+    "penalty": (lambda y: xv.separable(decays, y, data={"t": T}, R=lambda theta: theta @ theta, mu=1.0), "penalty"),
+    "lam by theta": (lambda y: xv.separable(decays, y, data={"t": T}, lam=lambda theta, data: theta[0]), "lam"),
+    "rows in chunks": (
+        lambda y: xv.separable(lambda th, t: decays(th, {"t": t}), xv.RowChunks.cut(T, y, 10)),
+        "chunks",
+    ),
+    "iterative": (lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()), "directly"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_problems_of_other_kinds_are_refused(kind):
+    make, why = KINDS[kind]
+    with pytest.raises(ProblemError, match=why):
+        xv.statistics.linear_theory(make(Y), RATES)
+
+
+def test_the_covariance_of_too_many_entries_is_refused():
+    y = rng(1).normal(size=(T.size, 2600))
+    found = xv.statistics.linear_theory(xv.separable(decays, y, data={"t": T}), RATES)
+    with pytest.raises(ProblemError, match="at most 5000 of them; got 5202"):
+        _ = found.covariance
+    assert found.w_stderr.shape == (2, 2600)

@@ -1,0 +1,137 @@
+"""Fitted values, residuals, predictions and the lower level at a theta, against products written out."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ModelError, ProblemError
+
+from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send
+
+Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
+MANY = rng(2).normal(size=(T.size, 100))  # more right-hand sides than rows: they are compressed
+BOX = xv.sets.Box(0.0, 20.0)
+
+
+def by_rows(theta, t):
+    return decays(theta, {"t": t})
+
+
+PROBLEMS = {
+    "vector": (xv.separable(decays, Y, data={"t": T}, lam=0.1), Y),
+    "weights": (xv.separable(decays, Y, data={"t": T}, weights=rng(3).uniform(0.1, 1.0, T.size)), Y),
+    "compressed": (xv.separable(decays, MANY, data={"t": T}), MANY),
+    "columns in chunks": (
+        xv.separable(decays, xv.ColumnChunks(lambda: iter([MANY[:, :70], MANY[:, 70:]])), data={"t": T}),
+        MANY,
+    ),
+    "rows in chunks": (xv.separable(by_rows, xv.RowChunks.cut(T, Y, 13)), Y),
+    "matrix of rows in chunks": (xv.separable(by_rows, xv.RowChunks.cut(T, MANY[:, :3], 13)), MANY[:, :3]),
+    "target by theta": (xv.separable(decays, lambda theta, data: data["y"] + 0 * theta[0], data={"t": T, "y": Y}), Y),
+    "target of chunks by theta": (
+        xv.separable(
+            lambda theta, data: decays(theta, data),
+            xv.RowChunks.cut({"t": T, "y": Y}, lambda theta, data: data["y"] + 0 * theta[0], 13),
+        ),
+        Y,
+    ),
+    "two levels": (
+        xv.bilevel(
+            lower=xv.Level(lambda theta, data: decays(theta, data)[:20, :], Y[:20], lam=0.1),
+            upper=xv.Level(lambda theta, data: decays(theta, data)[20:, :], Y[20:]),
+            data={"t": T},
+        ),
+        Y[20:],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_fitted_values_and_residuals_are_products_with_w(kind, backend):
+    problem, y = PROBLEMS[kind]
+    fit = xv.solve(problem, RATES, over=BOX, max_iter=3, backend=backend)
+    rows = slice(20, None) if kind == "two levels" else slice(None)
+    want = np.exp(-np.outer(T, fit.theta))[rows] @ fit.w
+    assert fit.fitted.shape == fit.residuals.shape == y.shape
+    assert error(fit.fitted, want) < 1e-14
+    assert error(fit.residuals, y - want) < 1e-12
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_the_lower_level_at_a_theta_is_least_squares(kind):
+    problem, _ = PROBLEMS[kind]
+    w, value = xv.solve_lower(problem, RATES)
+    same = xv.solve(problem, RATES, over=BOX, max_iter=0)
+    assert error(w, same.w) < 1e-12
+    np.testing.assert_allclose(value, same.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", HOST_BACKENDS)
+def test_codes_of_new_data_for_a_known_dictionary(backend):
+    A, y = rng(4).normal(size=(30, 4)), rng(5).normal(size=(30, 50))
+    problem = xv.separable(lambda theta, data: theta, y, lam=0.5)
+    w, value = xv.solve_lower(problem, A, backend)
+    want = np.linalg.solve(A.T @ A + 0.5 * np.eye(4), A.T @ y)
+    assert error(w, want) < 1e-12
+    np.testing.assert_allclose(value, 0.5 * np.sum((A @ want - y) ** 2) + 0.25 * np.sum(want**2), rtol=1e-12)
+
+
+def test_predictions_are_of_other_data_in_the_framework_of_theta():
+    torch = xv.backends.get("torch")
+    fit = xv.solve(PROBLEMS["vector"][0], send(torch, RATES), over=BOX, max_iter=2)
+    t = np.linspace(-1.0, 5.0, 7)
+    found = fit.predict({"t": t})
+    assert xv.backends.of(found) is torch
+    assert error(host(found), np.exp(-np.outer(t, host(fit.theta))) @ host(fit.w)) < 1e-14
+
+
+def test_complex_weights_predict_complex_values():
+    y = Y * (1 + 2j)
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX)
+    np.testing.assert_allclose(fit.residuals, y - np.exp(-np.outer(T, fit.theta)) @ fit.w, atol=1e-13)
+
+
+def test_entries_without_weight_may_be_missing():
+    gaps = np.where(np.arange(T.size) % 5 == 0, np.nan, Y)
+    fit = xv.solve(xv.separable(decays, gaps, data={"t": T}, weights=~np.isnan(gaps)), RATES, over=BOX)
+    assert np.isfinite(fit.fitted).all()
+    np.testing.assert_array_equal(np.isnan(fit.residuals), np.isnan(gaps))
+
+
+def test_a_result_without_its_problem_takes_it_again(tmp_path):
+    problem, _ = PROBLEMS["vector"]
+    fit = xv.solve(problem, RATES, over=BOX, max_iter=2)
+    fit.save(tmp_path / "fit.npz")
+    for other in (
+        pickle.loads(pickle.dumps(xv.Result.load(tmp_path / "fit.npz"))),
+        xv.Result.load(tmp_path / "fit.npz"),
+    ):
+        for use in (lambda r: r.fitted, lambda r: r.residuals, lambda r: r.predict({"t": T}), lambda r: r.statistics()):
+            with pytest.raises(ProblemError, match=r"result\.attach\(problem\)"):
+                use(other)
+        found = other.attach(problem)
+        np.testing.assert_array_equal(found.fitted, fit.fitted)
+        np.testing.assert_array_equal(found.statistics().theta_stderr, fit.statistics().theta_stderr)
+        with pytest.raises(ProblemError, match=r"got another lower\.y"):
+            other.attach(xv.separable(decays, Y + 1.0, data={"t": T}, lam=0.1))
+
+
+def test_data_that_has_changed_since_the_solve_is_refused():
+    t = T.copy()
+    fit = xv.solve(xv.separable(decays, Y, data={"t": t}), RATES, over=BOX, max_iter=1)
+    t[0] = 7.0
+    with pytest.raises(ProblemError, match="as it was solved"):
+        _ = fit.residuals
+
+
+def test_data_and_weights_that_do_not_fit_are_refused():
+    fit = xv.solve(PROBLEMS["vector"][0], RATES, over=BOX, max_iter=1)
+    with pytest.raises(ModelError, match="model function failed"):
+        fit.predict({"x": T})
+    with pytest.raises(ProblemError, match="w must have 2 rows"):
+        xv.statistics.predict(PROBLEMS["vector"][0], RATES, np.ones(3), {"t": T})

@@ -1,0 +1,170 @@
+"""Reports of fits: what is printed is what the statistics say, and what is not known is said."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+
+from .support import RATES, T, decays, rng
+
+Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
+PROBLEM = xv.separable(decays, Y, data={"t": T})
+FIT = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9)
+HELD = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, np.array([20.0, 3.5])), tol=1e-9)
+
+
+def line(text, name):
+    return next(x for x in text.splitlines() if x.split()[:1] == [name])
+
+
+def test_a_small_fit_prints_its_parameters_with_their_errors():
+    text, s = str(FIT), FIT.statistics()
+    for name, value, err in [
+        *zip(["theta[0]", "theta[1]"], FIT.theta, s.theta_stderr, strict=True),
+        *zip(["w[0]", "w[1]"], FIT.w, s.w_stderr, strict=True),
+    ]:
+        assert line(text, name).split()[1:4] == [f"{value:.8g}", f"{err:.3g}", f"{err / abs(value):.2%}"]
+    assert line(text, "chi2").split()[1] == f"{s.chi2:.6g}"
+    assert "[0, 20]" in line(text, "theta[0]")
+    assert "CONVERGED" in text
+    assert "condition" in text
+    assert "\nnotes" not in text
+
+
+def test_names_of_ones_own_and_data_frames():
+    found = FIT.report(["slow", "fast"], ["large", "small"])
+    frame, s = found.to_frame(), FIT.statistics()
+    assert list(frame.index) == ["slow", "fast", "large", "small"]
+    np.testing.assert_array_equal(frame["value"], [*FIT.theta, *FIT.w])
+    np.testing.assert_array_equal(frame["stderr"], [*s.theta_stderr, *s.w_stderr])
+    np.testing.assert_array_equal(frame["upper"], [20.0, 20.0, np.inf, np.inf])
+    assert line(str(found), "slow")
+
+
+def test_an_active_bound_has_its_multiplier_in_the_objectives_units():
+    row = HELD.report().parameters[1]
+    assert row.limit.note == "at upper bound"
+    assert row.value == 3.5
+    assert row.stderr == 0.0
+    h = 1e-5
+    ahead, behind = (xv.value_and_gradient(PROBLEM, HELD.theta + np.array([0.0, d]))[0] for d in (h, -h))
+    np.testing.assert_allclose(row.limit.multiplier, (behind - ahead) / (2 * h), rtol=1e-6)
+    assert "at upper bound, multiplier" in line(str(HELD), "theta[1]")
+    assert "held" in line(str(HELD), "theta[1]")
+
+
+def test_bounds_of_weights_and_their_multipliers():
+    y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, -1.0])
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}, W=xv.lower.Nonnegative()), RATES, over=xv.sets.Box(1.0, 4.0))
+    large, small = fit.report().amplitudes
+    assert (large.limit.lower, large.limit.note, small.limit.note) == (0.0, "", "at lower bound")
+    column = np.exp(-T * fit.theta[1])
+    np.testing.assert_allclose(small.limit.multiplier, abs(column @ fit.residuals), rtol=1e-9)
+
+
+def test_the_boundary_of_another_set_is_described():
+    fit = xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.Simplex(3.0))
+    for row in fit.report().parameters:
+        assert row.limit.note == "on the boundary of Simplex(radius=3.0), free in 1 of 2 directions"
+        np.testing.assert_allclose(row.limit.multiplier, np.linalg.norm(xv.value_and_gradient(PROBLEM, fit.theta)[1]))
+    inside = xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.L2Ball(100.0))
+    assert [row.limit.note for row in inside.report().parameters] == ["", ""]
+
+
+def test_a_fixed_parameter_is_called_fixed():
+    fit = xv.solve(PROBLEM, np.array([1.0, 3.0]), over=xv.sets.Box(np.array([0.0, 3.0]), np.array([9.0, 3.0])))
+    assert fit.report().parameters[1].limit.note == "fixed"
+
+
+def test_correlations_above_a_threshold_strongest_first():
+    C, names = FIT.statistics().correlation, ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+    pairs = {(names[i], names[j]): C[i, j] for i in range(4) for j in range(i)}
+    for least in (0.0, 0.7, 1.0):
+        found = FIT.report(correlation=least).correlations
+        assert {frozenset(p[:2]) for p in found} == {frozenset(p) for p, c in pairs.items() if abs(c) >= least}
+        assert [abs(p[2]) for p in found] == sorted((abs(c) for c in pairs.values() if abs(c) >= least), reverse=True)
+
+
+def test_right_hand_sides_have_names_of_two_indices():
+    y = np.exp(-np.outer(T, RATES)) @ rng(2).normal(size=(2, 20)) + 0.01 * rng(3).normal(size=(T.size, 20))
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
+    found = fit.report()
+    assert [row.name for row in found.amplitudes[:2]] == ["w[0, 0]", "w[0, 1]"]
+    np.testing.assert_array_equal([row.value for row in found.amplitudes], fit.w.ravel())
+    np.testing.assert_array_equal([row.stderr for row in found.amplitudes], fit.statistics().w_stderr.ravel())
+    assert "and 10 more" in str(found)
+    assert "\n  w[1, 9] " in str(found)
+    assert "\n  w[1, 10]" not in str(found)
+    assert fit.report(amplitudes=["a", "b"]).amplitudes[21].name == "b[1]"
+
+
+def test_complex_amplitudes_print_both_parts():
+    fit = xv.solve(xv.separable(decays, Y * (1 + 1j), data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
+    found = fit.report()
+    assert f"{found.amplitudes[0].value:.8g}" in str(found)
+    assert isinstance(found.amplitudes[0].stderr, complex)
+    assert found.correlations == []
+
+
+def test_notebooks_show_tables_and_no_text_of_the_users_as_markup():
+    found = FIT.report(["<slow>", "fast"])._repr_html_()
+    assert "<slow>" not in found
+    assert html.escape("<slow>") in found
+    assert found.count("<table>") == found.count("</table>") == 4
+    rows = re.findall(r"<tr>(.*?)</tr>", found)
+    assert all(row.count("<td>") == row.count("</td>") for row in rows)
+    assert FIT._repr_html_() == FIT.report()._repr_html_()
+
+
+def test_what_has_no_standard_errors_says_why():
+    problem = xv.bilevel(lower=xv.Level(decays, Y), upper=xv.Level(decays, Y), data={"t": T})
+    fit = xv.solve(problem, RATES, over=xv.sets.Box(0.0, 20.0))
+    found = fit.report()
+    assert found.statistics is None
+    assert [row.stderr for row in found.parameters] == [None, None]
+    assert "no standard errors: statistics need a separable problem" in str(fit)
+    assert np.isnan(found.to_frame()["stderr"]).all()
+    failed = xv.solve(PROBLEM, np.array([1.0, 1.0]), over=xv.sets.Box(0.0, 20.0))  # equal rates: w is not unique
+    assert not failed.success
+    assert "no standard errors" in str(failed)
+
+
+def test_an_undetermined_entry_is_called_so():
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.expand_dims(xp.exp(-data["t"] * theta[0] * theta[1]), axis=1)
+
+    fit = xv.solve(xv.separable(M, Y, data={"t": T}), np.array([1.0, 1.2]), over=xv.sets.Box(0.1, 9.0))
+    assert "undetermined" in line(str(fit), "theta[0]")
+    assert "do not determine theta[0], theta[1]" in str(fit)
+
+
+def test_large_fits_and_fits_without_a_problem_print_the_solve_alone(tmp_path):
+    FIT.save(tmp_path / "fit.npz")
+    back = xv.Result.load(tmp_path / "fit.npz")
+    assert str(back) == repr(back) == repr(FIT)
+    A = rng(5).normal(size=(20, 8))
+    fit = xv.solve(xv.separable(lambda theta, data: theta, A @ rng(6).normal(size=(8, 30)), lam=0.1), A, max_iter=1)
+    assert str(fit) == repr(fit)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"names": ["one"]}, "names must hold 2 names, one per entry of theta"),
+        ({"names": "ab"}, "names must hold 2 names"),
+        ({"amplitudes": ["a", "b", "c"]}, "amplitudes must hold 2 names, one per row of w"),
+        ({"correlation": 1.5}, r"in \[0, 1\]"),
+        ({"correlation": float("nan")}, r"in \[0, 1\]"),
+        ({"absolute_sigma": "yes"}, "absolute_sigma"),
+    ],
+)
+def test_wrong_arguments_are_refused(given, why):
+    with pytest.raises(ProblemError, match=why):
+        FIT.report(**given)
