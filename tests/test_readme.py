@@ -47,6 +47,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "parameters.md",
         "pipelines.md",
         "reproducibility.md",
+        "robust.md",
         "special.md",
         "stopping.md",
         "streaming.md",

@@ -21,6 +21,8 @@ from xvarpro.reproducibility.comparison import Comparison, compare
 from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.result import Result
 from xvarpro.results.trace import Trace
+from xvarpro.statistics import losses
+from xvarpro.statistics.robust import RobustResult, solve_robust
 
 __all__ = [
     "ColumnChunks",
@@ -35,6 +37,7 @@ __all__ = [
     "PrecisionWarning",
     "Problem",
     "Result",
+    "RobustResult",
     "RowChunks",
     "Status",
     "Trace",
@@ -49,6 +52,7 @@ __all__ = [
     "errors",
     "implicit",
     "layers",
+    "losses",
     "lower",
     "many",
     "models",
@@ -59,6 +63,7 @@ __all__ = [
     "solve",
     "solve_lower",
     "solve_many",
+    "solve_robust",
     "special",
     "statistics",
     "steps",

@@ -1,0 +1,413 @@
+"""Robust fits: the optimum of the joint problem by SciPy, likelihoods, certificates, units, and every framework."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+
+from .conftest import float64
+from .support import HOST_BACKENDS, decays, error, rng
+
+T = np.linspace(0.0, 2.0, 60)
+START = np.array([0.5, 8.0])
+LOSSES = {"huber": xv.losses.Huber, "soft_l1": xv.losses.SoftL1, "cauchy": xv.losses.Cauchy}
+TIGHT = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def design(rates):
+    return np.exp(-np.outer(T, rates))
+
+
+def outliers(k=0, seed=0):
+    """Two decays with noise, and a tenth of the entries far off."""
+    draw = rng(seed)
+    w = draw.uniform(1.0, 2.0, (2, k or 1))
+    y = design([1.0, 5.0]) @ w + 0.02 * draw.normal(size=(T.size, k or 1))
+    far = draw.random(y.shape) < 0.1
+    y = y + far * draw.uniform(0.3, 1.0, y.shape)
+    return y if k else y[:, 0]
+
+
+def stated(y, **keywords):
+    return xv.separable(decays, y, data={"t": T}, **keywords)
+
+
+def by_scipy(y, fit, name, scale, weights=1.0, bounds=(-np.inf, np.inf)):
+    """Theta and w of the joint problem, from close to the fit, and its cost."""
+    from scipy.optimize import least_squares
+
+    shape = fit.w.shape
+    low = np.append(np.full(2, bounds[0]), np.full(fit.w.size, -np.inf))
+    high = np.append(np.full(2, bounds[1]), np.full(fit.w.size, np.inf))
+
+    def residual(x):
+        return (np.sqrt(weights) * (design(x[:2]) @ x[2:].reshape(shape) - y)).ravel()
+
+    near = np.concatenate([fit.theta, fit.w.ravel()]) * (1 + 1e-3 * np.arange(2 + fit.w.size))
+    found = least_squares(residual, np.clip(near, low, high), bounds=(low, high), loss=name, f_scale=scale, **TIGHT)
+    return found.x[:2], found.x[2:].reshape(shape), found.cost
+
+
+def profile(y, theta, w, name, scale, lam=0.0):
+    """The robust objective at theta, with the best w that a general minimiser finds from w."""
+    from scipy.optimize import minimize
+
+    rho = {
+        "huber": lambda z: np.where(z <= 1, z, 2 * np.sqrt(np.maximum(z, 1)) - 1),
+        "soft_l1": lambda z: 2 * (np.sqrt(1 + z) - 1),
+        "cauchy": np.log1p,
+    }[name]
+
+    def f(v):
+        return 0.5 * scale**2 * np.sum(rho(((design(theta) @ v - y) / scale) ** 2)) + 0.5 * lam * v @ v
+
+    exact = {"xatol": 1e-12, "fatol": 1e-15}
+    return min(minimize(f, start, method="Nelder-Mead", options=exact).fun for start in (w, 1.01 * w))
+
+
+@every_loss
+def test_derivatives_of_a_loss(name):
+    loss, z, h = LOSSES[name](0.7), np.array([0.01, 0.3, 0.9, 1.2, 7.0, 300.0]), 1e-6
+    slopes = (loss.rho(z + h * z) - loss.rho(z - h * z)) / (2 * h * z)
+    np.testing.assert_allclose(loss.weight(z), slopes, rtol=1e-8)
+    r = np.sqrt(z)
+    psi = [x * loss.weight(x**2) for x in (r * (1 + h), r * (1 - h))]
+    np.testing.assert_allclose(loss.curvature(z), (psi[0] - psi[1]) / (2 * h * r), rtol=1e-7, atol=1e-9)
+
+
+def entrywise(loss, mu, y, weights):
+    return loss.unit**2 * np.array([float(loss.value(m, t, w)) for m, t, w in zip(mu, y, weights, strict=True)])
+
+
+@pytest.mark.parametrize("loss", [*(kind(0.7) for kind in LOSSES.values()), xv.losses.Poisson()], ids=repr)
+def test_factor_and_slope_are_derivatives_of_the_value(loss):
+    mu, y, weights = np.array([0.35, 2.0, 5.0, 1.0]), np.array([1.0, 2.1, 0.0, 40.0]), np.array([1.0, 0.5, 2.0, 3.0])
+    h = 1e-4
+    up, at, down = (entrywise(loss, mu + step, y, weights) for step in (h, 0.0, -h))
+    np.testing.assert_allclose(loss.factor(mu, y, weights) * weights * (mu - y), (up - down) / (2 * h), rtol=1e-5)
+    np.testing.assert_allclose(loss.slope(mu, y, weights) * weights, (up - 2 * at + down) / h**2, rtol=1e-3, atol=1e-5)
+
+
+@every_loss
+@pytest.mark.parametrize("k", [0, 3])
+def test_free_optimum_of_the_joint_problem(name, k):
+    y = outliers(k)
+    fit = xv.solve_robust(stated(y), START, loss=LOSSES[name](0.05), tol=1e-9)
+    theta, w, cost = by_scipy(y, fit, name, 0.05)
+    assert fit.success
+    assert error(fit.theta, theta) < 1e-6
+    assert error(fit.w, w) < 1e-6
+    assert fit.value == pytest.approx(cost, rel=1e-10)
+    assert (np.diff(fit.trace.value) <= 1e-12 * fit.value).all()
+
+
+@every_loss
+def test_optimum_at_a_bound_with_weights(name):
+    y, weights = outliers(3), rng(5).uniform(0.5, 2.0, (T.size, 3))
+    over = xv.sets.Box(0.0, 4.0)  # below the second rate
+    fit = xv.solve_robust(stated(y, weights=weights), np.array([0.5, 3.0]), over, loss=LOSSES[name](0.05), tol=1e-9)
+    theta, w, cost = by_scipy(y, fit, name, 0.05, weights, (0.0, 4.0))
+    assert fit.success
+    assert fit.theta.max() == 4.0
+    assert error(fit.theta, theta) < 1e-6
+    assert error(fit.w, w) < 1e-6
+    assert fit.value == pytest.approx(cost, rel=1e-9)
+    assert fit.weights.shape == y.shape
+
+
+def test_weights_by_row_and_a_mask():
+    y, rows = outliers(3), rng(6).uniform(0.5, 2.0, T.size)
+    seen = rng(7).random(y.shape) > 0.2
+    options = {"loss": xv.losses.Cauchy(0.05), "tol": 1e-9}
+    by_row = xv.solve_robust(stated(y, weights=rows), START, **options)
+    by_entry = xv.solve_robust(stated(y, weights=np.repeat(rows[:, None], 3, axis=1)), START, **options)
+    assert by_row.value == by_entry.value
+    holes = xv.solve_robust(stated(np.where(seen, y, np.nan), weights=seen), START, **options)
+    theta, w, _ = by_scipy(np.where(seen, y, 0.0), holes, "cauchy", 0.05, seen)
+    assert error(holes.theta, theta) < 1e-6
+    assert error(holes.w, w) < 1e-6
+
+
+@every_loss
+def test_the_result_is_stationary_with_a_ridge(name):
+    """The gradient of the profile, by differences, vanishes; w is given by a general minimiser."""
+    y, lam, scale = outliers(), 0.05, 0.1
+    fit = xv.solve_robust(stated(y, lam=lam), START, loss=LOSSES[name](scale), tol=1e-9)
+    assert profile(y, fit.theta, fit.w, name, scale, lam) == pytest.approx(fit.value, rel=1e-10)
+    for e in np.eye(2):
+        step = 1e-2 * fit.theta * e
+        sides = [profile(y, fit.theta + s * step, fit.w, name, scale, lam) for s in (1, -1)]
+        assert min(sides) > fit.value
+        assert abs(sides[0] - sides[1]) < 0.1 * (sides[0] + sides[1] - 2 * fit.value)
+
+
+@every_loss
+@pytest.mark.parametrize("tol", [1e-2, 1e-6])
+def test_no_theta_nearby_is_lower_than_the_certificate_says(name, tol):
+    y, over, scale, draw = outliers(seed=3), xv.sets.Box(0.5, 6.0), 0.05, rng(1)
+    fit = xv.solve_robust(stated(y), np.array([0.7, 5.5]), over, loss=LOSSES[name](scale), tol=tol)
+    assert fit.success
+    assert fit.gap_B == 0
+    for size in (1e-3, 1e-2, 0.1, 0.5):
+        theta = np.clip(fit.theta + size * draw.normal(size=2), 0.5, 6.0)
+        assert profile(y, theta, fit.w, name, scale) >= fit.value - fit.gap - 1e-12
+
+
+def test_the_gaps_are_those_of_the_gradient_of_the_profile():
+    y, scale, low, high = outliers(seed=3), 0.05, np.array([0.5, 3.0]), np.array([2.0, 9.0])
+    over, loss = xv.sets.Box(low, high), xv.losses.SoftL1(scale)
+    fit = xv.solve_robust(stated(y), np.array([0.6, 3.5]), over, loss=loss, tol=0.01)
+    x = fit.theta
+
+    def f(theta):
+        return profile(y, theta, fit.w, "soft_l1", scale)
+
+    g = np.array([f(x + e) - f(x - e) for e in 1e-4 * np.eye(2)]) / 2e-4
+    assert fit.gap_A > 1e-5 * fit.value
+    assert fit.gap_A == pytest.approx(g @ (x - np.where(g > 0, low, high)), rel=0.05)
+
+
+def test_the_weights_are_those_of_the_residuals_of_the_result():
+    y = outliers()
+    fit = xv.solve_robust(stated(y), START, loss=xv.losses.Huber(0.05))
+    r = np.abs(design(fit.theta) @ fit.w - y)
+    np.testing.assert_allclose(fit.weights, np.minimum(1.0, 0.05 / r), rtol=1e-12)
+    copy = pickle.loads(pickle.dumps(fit))
+    assert copy.loss == xv.losses.Huber(0.05)
+    assert np.array_equal(copy.w, fit.w)
+    assert "Huber(scale=0.05)" in repr(fit)
+    assert fit.n_iter == len(fit.trace.value) - 1
+    assert fit.counts.values == fit.counts.factorisations > fit.trace.values[0]
+
+
+@every_loss
+def test_a_scale_from_the_plain_fit(name):
+    y = outliers(seed=2)
+    plain = xv.solve(stated(y), START)
+    fit = xv.solve_robust(stated(y), START, loss=LOSSES[name]())
+    spread = np.median(np.abs(design(plain.theta) @ plain.w - y)) / 0.6744897501960817
+    constant = {"huber": 1.345, "soft_l1": 1.287, "cauchy": 2.385}[name]
+    assert fit.loss.scale == pytest.approx(constant * spread, rel=1e-5)
+    assert error(fit.theta, [1.0, 5.0]) < error(plain.theta, [1.0, 5.0])
+
+
+@pytest.mark.parametrize("kind", LOSSES.values())
+def test_constants_for_a_scale_have_95_percent_efficiency(kind):
+    """``E[psi']^2 / E[psi^2]`` on normal residuals, against 1 for the mean."""
+    x = np.linspace(-10, 10, 200001)
+    density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
+    loss, z = kind(kind.tuning), (x / kind.tuning) ** 2
+    efficiency = np.sum(loss.curvature(z) * density) ** 2 / np.sum((x * loss.weight(z)) ** 2 * density)
+    assert efficiency == pytest.approx(0.95, abs=1e-3)
+
+
+@every_loss
+@pytest.mark.parametrize("unit", [1e6, 1e-6, 1e-40])
+def test_units_of_the_target_do_not_matter(name, unit):
+    y = outliers()
+    one, other = (
+        xv.solve_robust(stated(c * y), START, xv.sets.Box(0.0, 20.0), loss=LOSSES[name](0.05 * c)) for c in (1.0, unit)
+    )
+    assert one.status is other.status
+    assert error(other.theta, one.theta) < 1e-8
+    assert error(other.w / unit, one.w) < 1e-8
+    assert other.value == pytest.approx(unit * unit * one.value, rel=1e-10)
+    assert other.gap == pytest.approx(unit * unit * one.gap, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", [xv.losses.Huber(0.05), xv.losses.Cauchy(), xv.losses.Poisson()], ids=repr)
+def test_every_framework_finds_the_same(loss):
+    problem = stated(counts() if loss == xv.losses.Poisson() else outliers())
+    reference = xv.solve_robust(problem, START, xv.sets.Box(0.0, 20.0), loss=loss)
+    for name in HOST_BACKENDS:
+        backend = xv.backends.get(name)
+        with float64(backend):
+            theta0 = backend.asarray(START)
+            fit = xv.solve_robust(problem, theta0, xv.sets.Box(0.0, 20.0), loss=loss)
+        assert fit.status is reference.status, name
+        assert xv.backends.of(fit.theta) is xv.backends.of(theta0), name
+        assert xv.backends.of(fit.weights) is xv.backends.of(theta0), name
+        assert error(fit.theta, reference.theta) < 1e-9, name
+        assert error(fit.w, reference.w) < 1e-9, name
+        assert error(fit.weights, reference.weights) < 1e-9, name
+        assert fit.value == pytest.approx(reference.value, rel=1e-12), name
+
+
+def test_single_precision():
+    y = outliers()
+    double = xv.solve_robust(stated(y), START, loss=xv.losses.Huber(0.05))
+    problem = xv.separable(decays, y.astype(np.float32), data={"t": T.astype(np.float32)})
+    single = xv.solve_robust(problem, START.astype(np.float32), loss=xv.losses.Huber(0.05), tol=1e-3)
+    assert single.success
+    assert single.theta.dtype == single.w.dtype == single.weights.dtype == np.float32
+    assert error(single.theta, double.theta) < 1e-2
+    assert single.value == pytest.approx(double.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-14])
+def test_more_than_the_precision_ends_at_rounding(tol):
+    fit = xv.solve_robust(stated(outliers()), START, loss=xv.losses.SoftL1(0.05), tol=tol)
+    assert fit.success
+    theta, _, _ = by_scipy(outliers(), fit, "soft_l1", 0.05)
+    assert error(fit.theta, theta) < 1e-6
+
+
+def test_nonnegative_weights_and_a_method_without_a_model():
+    y = outliers()
+    free = xv.solve_robust(stated(y), START, xv.sets.Box(0.0, 20.0), loss=xv.losses.Huber(0.05), tol=1e-8)
+    options = {"W": xv.lower.Nonnegative()}
+    fit = xv.solve_robust(stated(y, **options), START, xv.sets.Box(0.0, 20.0), loss=xv.losses.Huber(0.05), tol=1e-8)
+    assert "QuasiNewton" in fit.algorithm
+    assert fit.success
+    assert error(fit.theta, free.theta) < 1e-5
+
+
+def test_a_limit_is_no_success():
+    problem = stated(outliers())
+    few = xv.solve_robust(problem, START, loss=xv.losses.Cauchy(0.05), max_iter=2)
+    assert few.status is xv.Status.MAX_ITER
+    assert "Raise max_iter" in few.message
+    assert few.n_iter == 2
+    none = xv.solve_robust(problem, START, loss=xv.losses.Cauchy(0.05), max_iter=0)
+    assert none.n_iter == 0
+    assert none.value >= few.value
+    full = xv.solve_robust(problem, START, loss=xv.losses.Cauchy(0.05))
+    assert full.value < few.value
+
+
+@pytest.mark.parametrize("loss", [xv.losses.Huber(), xv.losses.Huber(0.05), xv.losses.Poisson()], ids=repr)
+def test_failures_are_statuses(loss):
+    equal = xv.solve_robust(stated(counts()), np.array([2.0, 2.0]), loss=loss)
+    assert equal.status is xv.Status.RANK_DEFICIENT
+    assert not np.isfinite(equal.value)
+    nowhere = xv.separable(lambda theta, data: np.nan * decays(theta, data), counts(), data={"t": T})
+    assert xv.solve_robust(nowhere, START, loss=loss).status is xv.Status.NON_FINITE
+
+
+def test_an_outlier_of_any_size_has_no_pull_on_a_loss_that_forgets():
+    y = outliers()
+    y[3] = 1e9
+    without = xv.solve_robust(stated(y, weights=np.arange(T.size) != 3), START, loss=xv.losses.Cauchy(0.05), tol=1e-8)
+    fit = xv.solve_robust(stated(y), START, loss=xv.losses.Cauchy(0.05), tol=1e-8)
+    assert error(np.sort(fit.theta), np.sort(without.theta)) < 1e-6
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
+
+
+def counts(seed=0, size=30.0):
+    return rng(seed).poisson(design([1.0, 5.0]) @ np.array([2.0, 1.0]) * size).astype(float)
+
+
+@pytest.mark.parametrize("size", [3.0, 300.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_counts_have_the_largest_likelihood(size, weighted):
+    from scipy.optimize import minimize
+    from scipy.special import xlogy
+
+    y, weights = counts(1, size), rng(3).integers(0, 3, T.size).astype(float) if weighted else np.ones(T.size)
+    over = xv.sets.Box(0.2, 20.0)
+    problem = stated(y, W=xv.lower.Nonnegative(), weights=weights)
+    fit = xv.solve_robust(problem, START, over, loss=xv.losses.Poisson(), tol=1e-8)
+
+    def f(x):
+        mu = design(x[:2]) @ (size * x[2:])
+        return np.sum(weights * (mu - y - xlogy(y, mu) + xlogy(y, y)))
+
+    near = np.concatenate([fit.theta, fit.w / size]) + 0.01
+    bounds = [(0.2, 20.0)] * 2 + [(0.0, None)] * 2
+    exact = {"xatol": 1e-10, "fatol": 1e-13, "maxiter": 9000, "maxfev": 9000}
+    found = minimize(f, near, method="Nelder-Mead", bounds=bounds, options=exact)
+    assert fit.success
+    assert fit.value <= found.fun * (1 + 1e-10)
+    assert fit.value == pytest.approx(found.fun, rel=1e-7)
+    np.testing.assert_allclose(fit.weights[weights > 0], 1 / (design(fit.theta) @ fit.w)[weights > 0], rtol=1e-9)
+
+
+def test_a_model_that_is_not_positive_is_said():
+    y = np.where(T < 1, 0.0, 50.0) + counts()
+    line = xv.separable(lambda theta, t: xv.array_namespace(t).stack([theta[0] + 0 * t, t], axis=1), y, data=T - 1)
+    fit = xv.solve_robust(line, np.array([1.0]), loss=xv.losses.Poisson(), max_iter=20)
+    mu = fit.w[0] * fit.theta[0] + fit.w[1] * (T - 1)
+    assert fit.status in (xv.Status.NON_FINITE, xv.Status.NO_DESCENT, xv.Status.MAX_ITER) or (mu > 0).all()
+    steep = xv.separable(lambda theta, t: theta[0] * t[:, None], np.abs(T - 1), data=T - 1)
+    fit = xv.solve_robust(steep, np.array([1.0]), loss=xv.losses.Poisson())
+    assert fit.status is xv.Status.NON_FINITE
+    assert fit.value == np.inf
+    assert "must be positive" in fit.message
+
+
+def test_units_of_a_scaled_likelihood():
+    y = counts()
+    over, loss = xv.sets.Box(0.0, 20.0), xv.losses.Poisson()
+    one, other = (xv.solve_robust(stated(c * y), START, over, loss=loss) for c in (1.0, 1e7))
+    assert one.status is other.status is xv.Status.CONVERGED
+    assert error(other.theta, one.theta) < 1e-8
+    assert other.value == pytest.approx(1e7 * one.value, rel=1e-9)
+    assert other.gap == pytest.approx(1e7 * one.gap, rel=1e-3)
+
+
+# -- wrong use ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "loss", "match"),
+    [
+        (stated(outliers()), "huber", "loss must be one of xvarpro.losses"),
+        ("problem", xv.losses.Huber(), "problem must come from xv.separable"),
+        (xv.bilevel(lower=stated(outliers()).lower, upper=stated(outliers()).lower), xv.losses.Huber(), "two levels"),
+        (xv.separable(decays, lambda theta, data: data["t"], data={"t": T}), xv.losses.Huber(), "y as function"),
+        (xv.separable(decays, xv.ColumnChunks(lambda: iter([]))), xv.losses.Huber(), "y as ColumnChunks"),
+        (stated(outliers() + 0j), xv.losses.Huber(1.0), "complex numbers"),
+        (stated(outliers(), solver=xv.lower.LSMR()), xv.losses.Huber(1.0), "iteratively"),
+        (stated(outliers(), weights=np.ones(7)), xv.losses.Huber(1.0), "weights must have one entry per row"),
+        (stated(-counts()), xv.losses.Poisson(), "counts >= 0"),
+        (stated(np.zeros(T.size)), xv.losses.Huber(), "Pass scale="),
+    ],
+)  # fmt: skip
+def test_what_it_is_not_for(problem, loss, match):
+    with pytest.raises(ProblemError, match=match):
+        xv.solve_robust(problem, START, loss=loss)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf, True, "1"])
+@every_loss
+def test_scales_are_positive_numbers(name, scale):
+    with pytest.raises(ProblemError, match="scale must be a finite number > 0"):
+        LOSSES[name](scale)
+
+
+def test_a_loss_without_a_scale_has_no_value():
+    one = np.ones(1)
+    with pytest.raises(ProblemError, match="A fit estimates it"):
+        xv.losses.Huber().value(one, one, one)
+
+
+def test_a_file_would_lose_the_loss(tmp_path):
+    fit = xv.solve_robust(stated(outliers()), START, loss=xv.losses.Huber(0.05))
+    with pytest.raises(ProblemError, match="must be pickled"):
+        fit.save(tmp_path / "fit.npz")
+
+
+def test_what_least_squares_says_of_its_errors_is_not_said_of_a_loss():
+    y = outliers()
+    fit = xv.solve_robust(stated(y), START, loss=xv.losses.Huber(0.05))
+    np.testing.assert_allclose(fit.fitted, design(fit.theta) @ fit.w, rtol=1e-12)
+    np.testing.assert_allclose(fit.residuals, y - fit.fitted, atol=1e-12)
+    np.testing.assert_allclose(fit.predict({"t": T[:3]}), fit.fitted[:3], rtol=1e-12)
+    with pytest.raises(ProblemError, match="those of least squares"):
+        fit.statistics()
+    assert "no standard errors" in str(fit.report())
+
+
+def test_nothing_of_the_caller_is_written_to():
+    y, weights, theta0 = outliers(), np.ones(T.size), START.copy()
+    for x in (y, weights, theta0):
+        x.flags.writeable = False
+    xv.solve_robust(stated(y, weights=weights), theta0, loss=xv.losses.Cauchy())
