@@ -49,6 +49,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "reproducibility.md",
         "robust.md",
         "special.md",
+        "statistics.md",
         "stopping.md",
         "streaming.md",
         "threads.md",

@@ -5,6 +5,7 @@ from xvarpro.statistics.intervals import IntervalMethod, Intervals, Linear, inte
 from xvarpro.statistics.prediction import fitted, predict, residuals
 from xvarpro.statistics.profiles import Curve, Profile, profile
 from xvarpro.statistics.reports import Report, report
+from xvarpro.statistics.ridges import RidgePath, ridge_path
 from xvarpro.statistics.standard_errors import Propagated, Statistics, linear_theory
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Profile",
     "Propagated",
     "Report",
+    "RidgePath",
     "Statistics",
     "fitted",
     "interval",
@@ -24,4 +26,5 @@ __all__ = [
     "profile",
     "report",
     "residuals",
+    "ridge_path",
 ]
