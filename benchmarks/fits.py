@@ -1,0 +1,96 @@
+"""Fits with their reports over lmfit's: same optimum, same standard errors, how long in CPU seconds.
+
+pip install lmfit; python benchmarks/fits.py [--runs 15] [--backends numpy torch jax]
+
+Calls of all libraries take turns in one process, on one thread, after a warm-up; ratios are of medians. A report is
+what ``print(fit)`` and ``fit_report`` show. With several right-hand sides lmfit fits all rates and amplitudes together.
+"""
+
+from __future__ import annotations
+
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+
+import argparse  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from typing import Any  # noqa: E402
+
+import lmfit  # noqa: E402
+import numpy as np  # noqa: E402
+
+import xvarpro as xv  # noqa: E402
+
+RATES, START = np.array([1.0, 5.0]), np.array([0.5, 8.0])
+BOX = xv.sets.Box(0.0, 20.0)
+
+
+def design(theta: Any, data: Any) -> Any:
+    return xv.models.exponentials(data["t"], theta)
+
+
+def rival(t: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
+    """Lmfit's fit of all parameters, with its report."""
+    columns = y if y.ndim == 2 else y[:, None]
+    k = columns.shape[1]
+    parameters = lmfit.Parameters()
+    for j, start in enumerate(START):
+        parameters.add(f"k{j}", start, min=0.0, max=20.0)
+    for j in range(2):
+        for i in range(k):
+            parameters.add(f"w{j}_{i}", 1.0)
+
+    def residual(p: Any) -> np.ndarray:
+        values = np.array([x.value for x in p.values()])
+        return (np.exp(-np.outer(t, values[:2])) @ values[2:].reshape(2, k) - columns).ravel()
+
+    def run() -> Any:
+        found = lmfit.minimize(residual, parameters)
+        return found, lmfit.fit_report(found, show_correl=k == 1)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    print("| fit | backend | time over lmfit's | value off | standard errors off |\n|---|---|---|---|---|")
+    for label, m, k in (("200 points", 200, 1), ("10,000 points", 10_000, 1), ("50 right-hand sides of 200", 200, 50)):
+        t = np.linspace(0.0, 2.0, m)
+        w = np.array([2.0, 1.0]) if k == 1 else rng.uniform(0.5, 2.0, (2, k))
+        y = np.exp(-np.outer(t, RATES)) @ w
+        y = y + 0.01 * rng.normal(size=y.shape)
+        other = rival(t, y)
+        problem = xv.separable(design, y, data={"t": t})
+
+        def ours(backend: str, problem: Any = problem) -> Any:
+            fit = xv.solve(problem, START, over=BOX, backend=backend)
+            return fit, str(fit.report())
+
+        calls = {"lmfit": other, **{name: lambda name=name: ours(name) for name in options.backends}}
+        found = {name: call() for name, call in calls.items()}
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(options.runs):
+            for name, call in calls.items():
+                began = time.process_time()
+                call()
+                times[name].append(time.process_time() - began)
+        theirs = found["lmfit"][0]
+        errors = np.array([p.stderr for p in theirs.params.values()])
+        for name in options.backends:
+            fit, s = found[name][0], found[name][0].statistics()
+            own = np.concatenate([s.theta_stderr, s.w_stderr.ravel()])
+            off = np.max(np.abs(own - errors) / errors)
+            ratio = np.median(times[name]) / np.median(times["lmfit"])
+            print(
+                f"| {label} | {name} | {ratio:.2f} | {2 * fit.value / theirs.chisqr - 1:.0e} | {off:.0e} |", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
