@@ -516,6 +516,21 @@ def test_patience_runs_where_nothing_falls():
         assert int(state.stalled) == n
 
 
+@pytest.mark.parametrize("over", [None, Box(-4.0, 4.0)])
+def test_patience_ends_where_neither_value_nor_gap_falls(over):
+    """A gap below half of the least one so far is progress, also where rounding has eaten what the objective falls."""
+    f, theta = Quadratic(np.diag([1.0, 4.0]), np.ones(2)), (np.zeros(2),)
+    region, method = resolve(over, theta[0]), algorithms.ProjectedQuasiNewton()
+    state = method.init(f, region, theta)
+    after = method.advance(f, region, state).iterate
+    gap = float(after.gap_A + after.gap_B)
+    for least, stalled in ((2.1 * gap, 0), (2 * gap, 8), (1.9 * gap, 8)):
+        lowest = np.float64(-np.inf), np.float64(least)
+        found = method.advance(f, region, state._replace(lowest=lowest, stalled=np.float64(7.0)))
+        assert int(found.stalled) == stalled
+        assert float(found.lowest[1]) == min(gap, least)
+
+
 @pytest.mark.parametrize("momentum", [False, True])
 def test_momentum_is_that_of_the_gradient_steps(momentum):
     method = algorithms.InFaceQuasiNewton(momentum=momentum)
