@@ -468,6 +468,22 @@ def test_a_search_that_never_ends_is_cut_off_by_its_own_limit():
         assert int(after.iterate.counts.values) - int(state.iterate.counts.values) == trials
 
 
+@pytest.mark.parametrize("kind", ["SpectralProjectedGradient", "AcceleratedProjectedGradient"])
+def test_a_step_along_a_way_may_rise_by_rounding_alone(kind):
+    """Whatever the objective was before: quasi-Newton steps are monotone under a method that is not."""
+    f, theta, method = Quadratic(np.eye(2), np.zeros(2)), (np.array([1.0, 0.0]),), VARIANTS[kind]
+    f.rounding = lambda value: 0 * value + 0.1
+    region = resolve(Box(-4.0, 4.0), theta[0])
+    state = method.init(f, region, theta)
+    if "recent" in state._fields:
+        state = state._replace(recent=np.full_like(state.recent, 7.0))
+    for rise, whole in ((-0.1, True), (0.09, True), (0.11, False)):
+        d = np.array([-1 - np.sqrt(1 + 2 * rise), 0.0])  # to the other side, where the objective is 1/2 + rise
+        after = method.step(f, region, state, Way((d,), np.asarray(True), 1e-9, 40))
+        assert (float(after.iterate.alpha_A) == 1) == whole
+        assert float(after.iterate.value) <= 0.6
+
+
 def test_a_model_has_a_whole_memory_when_the_face_has_settled():
     f, theta = quadratic(), (np.full(6, 0.1),)
     region = resolve(Box(-1e3, 1e3), theta[0])
@@ -514,6 +530,21 @@ def test_patience_runs_where_nothing_falls():
     for n in range(1, 4):
         state = method.advance(f, region, state)
         assert int(state.stalled) == n
+
+
+@pytest.mark.parametrize("over", [None, Box(-4.0, 4.0)])
+def test_patience_ends_where_neither_value_nor_gap_falls(over):
+    """A gap below half of the least one so far is progress, also where rounding has eaten what the objective falls."""
+    f, theta = Quadratic(np.diag([1.0, 4.0]), np.ones(2)), (np.zeros(2),)
+    region, method = resolve(over, theta[0]), algorithms.ProjectedQuasiNewton()
+    state = method.init(f, region, theta)
+    after = method.advance(f, region, state).iterate
+    gap = float(after.gap_A + after.gap_B)
+    for least, stalled in ((2.1 * gap, 0), (2 * gap, 8), (1.9 * gap, 8)):
+        lowest = np.float64(-np.inf), np.float64(least)
+        found = method.advance(f, region, state._replace(lowest=lowest, stalled=np.float64(7.0)))
+        assert int(found.stalled) == stalled
+        assert float(found.lowest[1]) == min(gap, least)
 
 
 @pytest.mark.parametrize("momentum", [False, True])

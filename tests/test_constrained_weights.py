@@ -606,14 +606,34 @@ def test_equations_that_nearly_agree_do_not_contradict_whatever_their_signs():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_entry_beyond_its_bound_by_rounding_is_not_wrong(sign):
     """By that of the largest one; by more it is."""
-    x, none = sign * np.array([[1.0], [2.0]]), np.zeros((2, 1), bool)
-    for by, wrong in ((1e-16, False), (1e-15, True)):
-        bound = x * np.array([[1.0], [1 - by]])
+    x, none, rounding = sign * np.array([[0.0], [2.0]]), np.zeros((2, 1), bool), 2**0.5 * EPS * 2
+    for by, wrong in ((rounding, False), ((1 + 1e-9) * rounding, True)):
+        bound = x - sign * np.array([[by], [0.0]])
         lower_, upper = (-8 + 0 * x, bound) if sign > 0 else (bound, 8 + 0 * x)
         one = np.ones(1, np.int32)
-        state = _State(Solution(x, ~none, none, 0 * x), ~none, 3 * one, 3 * one, bound, np.inf * x[0], none, 0 * one)
-        after = _decided(Box(np.eye(2), x, lower_, upper), state)
-        assert after.change[:, 0].tolist() == [False, wrong]
+        state = _State(Solution(x, ~none, none, 0 * x), ~none, 3 * one, 3 * one, bound, x[0] + np.inf, none, 0 * one)
+        box = Box(np.eye(2), x, lower_, upper)
+        after = _decided(box, state)
+        assert after.change[:, 0].tolist() == [wrong, False]
+        assert (after.fewest, after.patience) == (wrong, 3)
+        assert _decided(box, after).patience == 2  # as many as before are not fewer
+
+
+@pytest.mark.parametrize("high", [True, False])
+def test_a_multiplier_of_no_more_than_its_rounding_frees_no_entry(high):
+    """By that of the largest entry of its own target, of 0 where that is 0; and of the other sign never."""
+    held, x, one = np.zeros((2, 3), bool), np.zeros((2, 3)), np.ones(3, np.int32)
+    for size in (0.0, 1.0):
+        z = np.array([[-size, 1e6, 1e6], [0.5 * size, 0.0, 0.0]])
+        rounding = 2**0.5 * EPS * size
+        for multiplier, wrong in ((rounding, False), ((1 + 1e-9) * rounding + 1e-300, True), (-1.0, False)):
+            gradient = np.zeros((2, 3))
+            gradient[1, 0] = multiplier if high else -multiplier
+            found = Solution(x, held, np.full_like(held, high), gradient)
+            state = _State(found, held, 3 * one, 3 * one, x, x[0] + np.inf, held, 0 * one)
+            after = _decided(Box(np.eye(2), z, x - 1, x + 1), state)
+            assert after.change.tolist() == [[False] * 3, [wrong, False, False]]
+            assert after.fewest.tolist() == [wrong, 0, 0]
 
 
 def test_right_hand_sides_that_are_left_keep_what_is_theirs():

@@ -203,6 +203,17 @@ def test_options(keywords, message, model):
     refused(ProblemError, message, model, **keywords)
 
 
+def test_a_device_without_a_driver(model, monkeypatch):
+    """The first line of what the framework says is the reason."""
+
+    def asarray(self, x, *, dtype=None, device=None):
+        raise RuntimeError("no driver was found\n  in a file")
+
+    monkeypatch.setattr(type(xv.backends.get("numpy")), "asarray", asarray)
+    message = r"device must be one that numpy can use; got 'cpu' \(no driver was found\)$"
+    refused(ProblemError, message, model, backend="numpy", device="cpu")
+
+
 # -- backends ----------------------------------------------------------------------------------------------------------
 
 

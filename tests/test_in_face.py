@@ -112,7 +112,8 @@ def test_a_set_without_faces_is_left_by_no_direction_to_a_vertex():
 def test_a_face_that_ends_at_once_is_left_by_a_vertex(correction):
     """Away from the third vertex, of weight 1e-14, the way is steep and has no length."""
     f, x = LeastSquares(np.eye(3), np.array([0.6, 0.4, -10.0])), np.array([0.5, 0.5 - 1e-14, 1e-14])
-    state = list(run(InFaceFrankWolfe(correction), f, Simplex(), x, 1))[-1]
+    (*_, state), (*_, plain) = (run(a, f, Simplex(), x, 1) for a in (InFaceFrankWolfe(correction), FrankWolfe()))
+    assert state.iterate.theta[0] == pytest.approx(plain.iterate.theta[0], abs=1e-15)
     assert 0.52 < state.iterate.theta[0][0] < 0.68  # the objective falls up to there
 
 

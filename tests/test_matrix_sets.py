@@ -11,7 +11,7 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import sets
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import device, dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._spectra import svd as _svd
 from xvarpro.sets.lanczos import _by_cholesky
@@ -465,11 +465,16 @@ def test_iterative_oracles_take_batches_and_what_is_not_finite():
             none = np.zeros((0, 2, *shape), dtype)
             v, slack = C.certified(none)
             assert (v.shape, v.dtype, slack.shape, slack.dtype) == (none.shape, dtype, (0, 2), dtype)
+
+
+def test_iterative_oracles_take_batches_of_no_matrices(backend):
     for shape in ((40, 30), (30, 40)):
-        found = solver.singular(np.zeros((0, 3, *shape), np.complex64))
+        g = send(backend, np.zeros((0, 3, *shape), np.complex64))
+        found = sets.Lanczos(restarts=3).singular(g)
         assert (found.vector.shape, found.image.shape) == ((0, 3, shape[1]), (0, 3, shape[0]))
-        assert (found.value.shape, found.bound.shape, found.value.dtype) == ((0, 3), (0, 3), np.float32)
-        assert found.vector.dtype == found.image.dtype == np.complex64
+        assert (found.value.shape, found.bound.shape, dtype_name(found.value)) == ((0, 3), (0, 3), "float32")
+        assert dtype_name(found.vector) == dtype_name(found.image) == "complex64"
+        assert {device(x) for x in found} == {device(g)}
 
 
 def test_an_iteration_that_does_not_converge_gives_no_number(monkeypatch):

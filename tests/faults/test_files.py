@@ -405,8 +405,8 @@ def test_whole_numbers_of_64_bits_are_loaded(fit, tmp_path):
     assert xv.Result.load(path).recipe.max_iter == 2**63 - 1
 
 
-def test_a_long_trace_is_loaded(fit, tmp_path):
-    n = 10**5
+@pytest.mark.parametrize("n", [1, 10**5])
+def test_a_trace_of_any_length_is_loaded(n, fit, tmp_path):
     trace = dataclasses.replace(fit.trace, **{f.name: np.zeros(n) for f in dataclasses.fields(fit.trace)})
     long = dataclasses.replace(fit, trace=trace, n_iter=n - 1)
     long.save(tmp_path / "fit.npz")

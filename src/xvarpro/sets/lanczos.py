@@ -215,9 +215,8 @@ def _each(fun: Callable[[Array], Leading], g: Array) -> Leading:
         return fun(g)
     batch = g.shape[:-2]
     if 0 in batch:
-        vector = xp.zeros((*batch, g.shape[-1]), dtype=g.dtype, device=device(g))
-        value = xp.zeros(batch, dtype=real_dtype(g), device=device(g))
-        return Leading(vector, xp.zeros((*batch, g.shape[-2]), dtype=g.dtype, device=device(g)), value, value)
+        value = xp.abs(g[..., 0, 0])
+        return Leading(g[..., 0, :], g[..., :, 0], value, value)
     flat = xp.reshape(g, (-1, *g.shape[-2:]))
     parts = zip(*(fun(flat[i, ...]) for i in range(flat.shape[0])), strict=True)
     return Leading(*(xp.reshape(xp.stack(list(x)), (*batch, *x[0].shape)) for x in parts))
