@@ -13,9 +13,10 @@ from xvarpro import lower
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower._refinement import _length
+from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import LowerSolver, System
-from xvarpro.lower.normal import norms, products
-from xvarpro.lower.stack import deficient_gram, pivots
+from xvarpro.lower.normal import length, norms, products
+from xvarpro.lower.stack import deficient, deficient_gram, pivots, power_of_two
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
 from .support import error, host, inner, interpreted, rng, send
@@ -70,6 +71,11 @@ class Solved:
     def deficient(self):
         with self.backend.scope(self.dtype):
             return bool(self.diagnosis.deficient)
+
+    @property
+    def truncated(self):
+        with self.backend.scope(self.dtype):
+            return bool(self.diagnosis.truncated)
 
     @property
     def condition(self):
@@ -172,6 +178,11 @@ def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
     if not survives(solver):
         assert level.deficient
         return
+    s = np.linalg.svd(A, compute_uv=False)
+    kept = s[s > 1e-12]
+    assert level.truncated == (kept.size < 4)
+    if kept.size:
+        assert level.condition == pytest.approx(kept[0] / kept[-1], rel=1e-9)
     w = host(level.argmin(y))
     want = np.linalg.pinv(A) @ y
     assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
@@ -196,6 +207,7 @@ def test_units_of_the_columns_change_no_bit(solver, hard, ridge, backend):
         pytest.skip("has no answer for a tall design")
     draw = rng(0)
     A, y, c = (draw.normal(size=s) for s in ((9, 4), (9, 2), (4, 2)))
+    A[:, 2], A[0, 3] = -np.abs(A[:, 2]), 0.0
     if hard:
         A[:, 1] = A[:, 0] + 1e-5 * A[:, 1]
     Omega = np.eye(4) if ridge else None
@@ -280,6 +292,13 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
 
 
+def test_one_matrix_of_a_stack_is_deficient(backend):
+    R = np.stack([np.eye(3), np.eye(3), np.triu(np.ones((3, 3)))])
+    assert not bool(deficient(backend, send(backend, R), 5))
+    R[1, 2, 2] = 0.0
+    assert bool(deficient(backend, send(backend, R), 5))
+
+
 def test_pivots_are_distances_from_the_columns_before_in_any_units():
     R = np.array([[3.0, 4.0, 1.0], [0.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
     want = [1.0, 0.6, 0.0]
@@ -291,10 +310,28 @@ def test_lengths_of_corrections_are_those_of_vectors():
     assert float(_length(np.array([[3.0], [4.0]]))) == 5.0
 
 
-def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal():
+def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal(backend):
     """The triangle of two columns with a factor of i between them, to rounding."""
-    assert bool(deficient_gram(np.array([[1.0, 0.0], [1j, 1e-10]])))
-    assert not bool(deficient_gram(np.array([[1.0, 0.0], [1j, 1.0]])))
+    for last in (1e-10, 1.0):
+        assert bool(deficient_gram(send(backend, np.array([[1.0, 0.0], [1j, last]])))) == (last < 1)
+        gram = send(backend, np.array([[1.0, 1j], [0.0, last]]))
+        assert bool(Gram().deficient(backend, gram, 2)) == (last < 1)
+
+
+def test_units_are_the_next_powers_of_two(backend):
+    """Exactly, over the whole range."""
+    powers = 2.0 ** np.arange(-300.0, 301.0)
+    for x in (powers, powers * (1 - 1e-15), powers * 0.51):
+        assert np.array_equal(host(power_of_two(send(backend, x))), powers)
+    assert host(power_of_two(send(backend, np.zeros(1)))) == 1
+
+
+def test_the_reach_of_cholesky_does_not_grow_with_the_number_of_columns():
+    """One direction that the others nearly span, among fifty."""
+    draw, s = rng(0), np.ones(50)
+    s[-1] = 4e-8
+    U, V = (np.linalg.qr(draw.normal(size=(m, 50)))[0] for m in (70, 50))
+    assert Solved(NUMPY, lower.Cholesky(), (U * s) @ V.T).deficient
 
 
 def on_a_grid(bits, *args):
@@ -425,6 +462,11 @@ def test_products_of_columns_are_a_row():
         assert products(x, y).shape == norms((x, y)).shape == (1, 3)
         assert error(products(x, y)[0], [np.vdot(x[:, j], y[:, j]).real for j in range(3)]) <= 1e-14
         assert error(norms((x, y))[0], np.linalg.norm(np.vstack([x, y]), axis=0)) <= 1e-14
+
+
+def test_a_square_below_zero_is_rounding():
+    assert length(np.array([[1.0, 1.0, 1.0]]), np.array([[-1e-20, 4.0, np.nan]]))[0].tolist()[:2] == [0.0, 2.0]
+    assert np.isnan(length(np.ones((1, 1)), np.full((1, 1), np.nan))).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

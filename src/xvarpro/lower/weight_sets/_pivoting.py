@@ -69,7 +69,7 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
         some = slice(start, min(start + width, k))
         part = Box(box.R, *(x[:, some] for x in box[1:]))
         parts.append(_pivot(backend, part, free[:, some], high[:, some], limit))
-    return Solution(*(namespace_of(box.z).concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+    return Solution(*(namespace_of(box.z).concat(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
 
 # -- pseudo-inverses ---------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Inverses(NamedTuple):
         return x
 
     def adjoint(self, c: Array) -> Array:
-        """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``; `c` is 0 where entries are not free."""
+        """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``."""
         t = self._transposed(c)
         for _ in range(2):
             t = t + self._transposed(c - self.R.mT @ t)
@@ -198,7 +198,7 @@ def _decided(box: Box, state: _State) -> _State:
     # what entries of x and of the gradient may be off by, at least: where columns are nearly dependent, a multiplier
     # that is hardly more than rounding promises much
     unit = z.shape[0] ** 0.5 * xp.finfo(z.dtype).eps
-    small_x, small_g = (unit * xp.max(xp.abs(array), axis=0, keepdims=True) for array in (x, z))
+    small_x, small_g = (unit * xp.max(xp.abs(array), axis=0) for array in (x, z))
     outside = free & ((x < lower - small_x) | (x > upper + small_x))
     downhill = ~free & ((high & (gradient > small_g)) | (~high & (gradient < -small_g)))
 
@@ -211,7 +211,7 @@ def _decided(box: Box, state: _State) -> _State:
     # the walk towards x, to the first bound on the way
     p, bound = state.inside, xp.where(x > upper, upper, lower)  # before it begins, p is the nearest such point to x
     room = xp.where(outside, (bound - p) / xp.where(outside, x - p, xp.ones_like(x)), xp.ones_like(x))
-    length = xp.min(room, axis=0, keepdims=True)
+    length = xp.min(room, axis=0)
     blocked = outside & (room <= length)
     p = xp.where(walking, xp.where(blocked, bound, p + length * (x - p)), x)
     p = xp.minimum(xp.maximum(p, lower), upper)
