@@ -286,6 +286,29 @@ def test_what_is_not_finite_is_deficient(bad, backend):
         assert bool(diagnosed(there, Circulant(send(there, np.array([1.0, bad, 2.0]))), 0.1).deficient)
 
 
+def test_blocks_and_columns_of_other_sizes_are_divided_each_by_its_own(backend):
+    sizes = 10.0 ** np.array([-250, 0, 250])
+    kernels = draw(1, 3, 6)
+    X = np.abs(np.fft.rfft(kernels))
+    for lam in (0.0, 1e-300):
+        for cls, want in ((CirculantPerColumn, (X * sizes[:, None]).T), (StackedCirculant, 1e250 * X[2][:, None])):
+            system = System(cls(send(backend, kernels * sizes[:, None])), lam, None)
+            s = host(FourierDivision().factor(interpreted(backend), system).s)
+            np.testing.assert_allclose(s[0], np.hypot(want, lam**0.5), rtol=1e-13)
+
+
+def test_one_column_without_a_frequency_is_enough(backend):
+    kernels = np.stack([draw(0, 6), np.ones(6), draw(1, 6)])
+    with backend.scope("float64"):
+        assert bool(diagnosed(interpreted(backend), CirculantPerColumn(send(backend, kernels)), 0.0).deficient)
+
+
+def test_a_preconditioner_is_definite_where_the_design_is_not():
+    """A frequency that is missing counts as a share of the largest."""
+    P = circulant_preconditioner(System(Circulant(np.array([1.0, -1.0, 0.0, 0.0])), 0.0, None))
+    assert np.min(P.spectrum) == pytest.approx(EPS["float64"] ** 0.5 * 4, rel=1e-12)
+
+
 def test_columns_of_other_sizes_are_preconditioned_each_by_its_own():
     kernels = np.array([[4.0, 1.0, 0.5, 1.0], [4e-9, 1e-9, 0.0, 2e-9]])
     M = CirculantPerColumn(kernels)
@@ -336,10 +359,11 @@ def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted
             assert error(got, want) <= 1e-11
 
 
-def test_a_weight_that_is_no_circulant_counts_as_its_root_mean_square():
-    M, Omega = Circulant(draw(0, 6)), draw(1, 6, 6)
+@pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
+def test_a_weight_that_is_no_circulant_counts_as_its_root_mean_square(complex_):
+    M, Omega = Circulant(draw(0, 6)), draw(1, 6, 6, complex_=complex_)
     P = circulant_preconditioner(System(M, 0.2, Omega))
-    want = np.abs(np.fft.fft(draw(0, 6))) ** 2 + 0.2 * np.sum(Omega**2) / 6
+    want = np.abs(np.fft.fft(draw(0, 6))) ** 2 + 0.2 * np.linalg.norm(Omega) ** 2 / 6
     r = draw(2, 6, 1)
     assert P.apply(r)[:, 0] == pytest.approx(np.fft.ifft(np.fft.fft(r[:, 0]) / want).real, rel=1e-12)
 

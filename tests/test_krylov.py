@@ -179,7 +179,8 @@ def test_condition_in_single_precision_is_a_lower_bound():
 
 
 def test_condition_of_many_designs_is_the_largest():
-    blocks = np.stack([np.diag(np.geomspace(1, 1 / c, 4)) for c in (10, 1000, 5)])
+    """The process of one of them ends at once."""
+    blocks = np.stack([np.diag(np.geomspace(1, 1 / c, 4)) for c in (10, 1000, 1)])
     found = diagnosed(ProductsOfEach(blocks), 0.0, np.ones((4, 3)))
     assert found.condition == pytest.approx(1000)
 
@@ -251,6 +252,14 @@ def test_lengths_of_columns_are_those_of_each_design():
     for M in (Dense(A), ProductsOfEach(A)):
         (scale,) = lower.Jacobi(probes=4).prepare(System(M, 0.25, None), A[0, 0, 0])
         assert scale == pytest.approx(1 / (d.T**2 + 0.25), rel=1e-12)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_the_diagonal_has_the_lengths_of_the_columns_of_a_weight(complex_):
+    A, Omega = (x + 1j * y if complex_ else x for x, y in rng(4).normal(size=(2, 2, 5, 5)))
+    (scale,) = lower.Jacobi().prepare(System(Dense(A), 0.3, Omega), A[0, 0])
+    H = A.conj().T @ A + 0.3 * Omega.conj().T @ Omega
+    assert scale[:, 0] == pytest.approx(1 / np.diag(H).real, rel=1e-12)
 
 
 def test_lengths_of_complex_columns_have_two_parts():
@@ -329,6 +338,29 @@ def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel
     medians = [np.median(errors[tol]) for tol in (1e-2, 1e-4, 1e-6)]
     assert medians[1] < medians[0] / 10
     assert medians[2] < medians[1] / 10
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_residual_is_in_the_norm_of_the_preconditioner(scaled):
+    """``|M^H (y - M w)|`` over ``|M^H y|``, of all columns together."""
+    A, y = scaled_design(30, 8, 2), rng(1).normal(size=(30, 3))
+    roots = 1 / np.linalg.norm(A, axis=0)[:, None] ** scaled
+    solver = lower.LSMR(tol=1e-3, preconditioner=lower.Given(lambda M, P, x: P * x, roots**2))
+    problem = xv.separable(lambda theta, A: Products(A * theta), y, data=A, solver=solver, compress=False)
+    seen = assessed(problem, np.ones(1))
+    unit = prepare(problem, np.ones(1)).y_unit
+    left, whole = (np.linalg.norm(roots * (A.T @ x)) for x in (unit * y - A @ seen.point.w, unit * y))
+    assert seen.residual == pytest.approx(left / whole, rel=1e-4)
+
+
+def test_the_residual_of_two_levels_is_the_larger_one():
+    """That of w is 0 where the lower target is, and that of the adjoint is not."""
+    A = scaled_design(30, 8, 2)
+    level = xv.Level(lambda theta, A: Products(A * theta), np.zeros((30, 2)), lam=0.1, solver=lower.LSMR(tol=1e-3))
+    upper = xv.Level(lambda theta, A: A * theta, rng(1).normal(size=(30, 2)))
+    seen = assessed(xv.bilevel(lower=level, upper=upper, data=A), np.ones(1))
+    assert (seen.point.w == 0).all()
+    assert 0 < seen.residual < 1
 
 
 @pytest.mark.parametrize("bilevel", [False, True])

@@ -13,12 +13,13 @@ from xvarpro import lower
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower._refinement import _length
+from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import LowerSolver, System
-from xvarpro.lower.normal import norms, products
-from xvarpro.lower.stack import deficient_gram, pivots
+from xvarpro.lower.normal import length, norms, products
+from xvarpro.lower.stack import deficient, deficient_gram, pivots, power_of_two
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
-from .support import error, host, interpreted, rng, send
+from .support import error, host, inner, interpreted, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
 FOR_ONE_STRUCTURE = (lower.FourierDivision,)  # not for arrays: test_operators has theirs
@@ -62,12 +63,19 @@ class Solved:
             self.factor = solver.factor(backend, self.system)
 
     def send(self, x):
-        return send(self.backend, x, self.dtype)
+        x = host(x)
+        kind = {"float32": "complex64", "float64": "complex128"}[self.dtype] if x.dtype.kind == "c" else self.dtype
+        return send(self.backend, x, kind)
 
     @property
     def deficient(self):
         with self.backend.scope(self.dtype):
             return bool(self.diagnosis.deficient)
+
+    @property
+    def truncated(self):
+        with self.backend.scope(self.dtype):
+            return bool(self.diagnosis.truncated)
 
     @property
     def condition(self):
@@ -170,6 +178,11 @@ def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
     if not survives(solver):
         assert level.deficient
         return
+    s = np.linalg.svd(A, compute_uv=False)
+    kept = s[s > 1e-12]
+    assert level.truncated == (kept.size < 4)
+    if kept.size:
+        assert level.condition == pytest.approx(kept[0] / kept[-1], rel=1e-9)
     w = host(level.argmin(y))
     want = np.linalg.pinv(A) @ y
     assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
@@ -194,6 +207,7 @@ def test_units_of_the_columns_change_no_bit(solver, hard, ridge, backend):
         pytest.skip("has no answer for a tall design")
     draw = rng(0)
     A, y, c = (draw.normal(size=s) for s in ((9, 4), (9, 2), (4, 2)))
+    A[:, 2], A[0, 3] = -np.abs(A[:, 2]), 0.0
     if hard:
         A[:, 1] = A[:, 0] + 1e-5 * A[:, 1]
     Omega = np.eye(4) if ridge else None
@@ -251,10 +265,15 @@ def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
 REACHED = {"float64": 3e6, "float32": 100.0}
 
 
-def with_condition(cond, shape=(60, 5), seed=0):
-    draw = rng(seed)
-    U, V = (np.linalg.qr(draw.normal(size=(m, shape[1])))[0] for m in shape)
-    return (U * np.logspace(0, -np.log10(cond), shape[1])) @ V.T
+def with_condition(cond, shape=(60, 5), complex_=False):
+    draw, n = rng(0), min(shape)
+
+    def orthonormal(m):
+        x = draw.normal(size=(m, n))
+        return np.linalg.qr(x + 1j * draw.normal(size=(m, n)) if complex_ else x)[0]
+
+    U, V = map(orthonormal, shape)
+    return (U * np.logspace(0, -np.log10(cond), n)) @ V.conj().T
 
 
 @pytest.mark.parametrize("rows", [60, 40_000], ids=["doubled", "plain"])
@@ -273,6 +292,13 @@ def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     assert error(level.adjoint(c, y).q, q) <= 10 * EPS[dtype] * cond
 
 
+def test_one_matrix_of_a_stack_is_deficient(backend):
+    R = np.stack([np.eye(3), np.eye(3), np.triu(np.ones((3, 3)))])
+    assert not bool(deficient(backend, send(backend, R), 5))
+    R[1, 2, 2] = 0.0
+    assert bool(deficient(backend, send(backend, R), 5))
+
+
 def test_pivots_are_distances_from_the_columns_before_in_any_units():
     R = np.array([[3.0, 4.0, 1.0], [0.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
     want = [1.0, 0.6, 0.0]
@@ -284,33 +310,95 @@ def test_lengths_of_corrections_are_those_of_vectors():
     assert float(_length(np.array([[3.0], [4.0]]))) == 5.0
 
 
-def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal():
+def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal(backend):
     """The triangle of two columns with a factor of i between them, to rounding."""
-    assert bool(deficient_gram(np.array([[1.0, 0.0], [1j, 1e-10]])))
-    assert not bool(deficient_gram(np.array([[1.0, 0.0], [1j, 1.0]])))
+    for last in (1e-10, 1.0):
+        assert bool(deficient_gram(send(backend, np.array([[1.0, 0.0], [1j, last]])))) == (last < 1)
+        gram = send(backend, np.array([[1.0, 1j], [0.0, last]]))
+        assert bool(Gram().deficient(backend, gram, 2)) == (last < 1)
 
 
-@pytest.mark.parametrize("cond", [1e5, 1e6])
-def test_a_perfect_fit_is_refined_to_the_last_digit(cond, backend):
-    """The entries have 24 digits in base 2 and the weights are small whole numbers: the target is exact."""
-    A, w = with_condition(cond, (60, 6)).astype(np.float32).astype(float), np.array([[3.0, -2, 1, 5, -4, 7]]).T
-    level = Solved(backend, lower.Cholesky(), A)
-    assert abs(host(level.refined(A @ w)[0]) - w).max() <= 4 * EPS["float64"] * 7
+def test_units_are_the_next_powers_of_two(backend):
+    """Exactly, over the whole range."""
+    powers = 2.0 ** np.arange(-300.0, 301.0)
+    for x in (powers, powers * (1 - 1e-15), powers * 0.51):
+        assert np.array_equal(host(power_of_two(send(backend, x))), powers)
+    assert host(power_of_two(send(backend, np.zeros(1)))) == 1
+
+
+def test_the_reach_of_cholesky_does_not_grow_with_the_number_of_columns():
+    """One direction that the others nearly span, among fifty."""
+    draw, s = rng(0), np.ones(50)
+    s[-1] = 4e-8
+    U, V = (np.linalg.qr(draw.normal(size=(m, 50)))[0] for m in (70, 50))
+    assert Solved(NUMPY, lower.Cholesky(), (U * s) @ V.T).deficient
+
+
+def on_a_grid(bits, *args):
+    """`with_condition` of multiples of ``2^-bits``, whose products with small whole numbers are exact."""
+    A = with_condition(*args)
+    return np.round(A.view(float) * 2.0**bits).view(A.dtype) / 2.0**bits
+
+
+def whole(n, complex_):
+    w = rng(1).integers(-7, 8, size=(n, 1)).astype(float)
+    return w * (1 - 2j) if complex_ else w
+
+
+kinds = pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("solver", "cond"),
+    [(solver, cond) for solver in (lower.Cholesky(), lower.Refined()) for cond in (1e5, 1e6)]
+    + [(lower.Refined(), 2e8)],
+)
+def test_a_perfect_fit_is_refined_to_the_last_digit(solver, cond, complex_, backend):
+    A, w = on_a_grid(40, cond, (60, 6), complex_), whole(6, complex_)
+    got = host(Solved(backend, solver, A).refined(A @ w)[0])
+    assert abs(got - w).max() <= 4 * EPS["float64"] * abs(w).max()
+
+
+@kinds
+@pytest.mark.parametrize("lam", [0.0, 2.0**-40])
+@pytest.mark.parametrize("solver", [lower.Cholesky(), lower.Refined(), lower.Refined(lower.DualQR())], ids=repr)
+def test_an_adjoint_is_refined_to_the_last_digit(solver, lam, complex_, backend):
+    """That of ``c = H v`` with entries of few digits: it is exact."""
+    wide = solver == lower.Refined(lower.DualQR())
+    if wide and not lam:
+        pytest.skip("a wide design has no answer without a ridge")
+    A = on_a_grid(20, 1e4, (10, 60) if wide else (60, 10), complex_)
+    v = whole(A.shape[1], complex_)
+    q = host(Solved(backend, solver, A, lam).adjoint(A.conj().T @ (A @ v) + lam * v, A[:, :1]).q)
+    assert abs(q - A @ v).max() <= 4 * EPS["float64"] * abs(A @ v).max()
+
+
+@kinds
+def test_the_derivative_of_a_minimum_norm_w_is_that_of_the_pseudo_inverse(complex_, backend):
+    """``d <c, w> = -<dM w, q> - sum <s, dM v>`` along designs of one rank: the second pair belongs to its loss."""
+
+    def random(seed, *shape):
+        x = rng(seed).normal(size=shape)
+        return x + 1j * rng(seed + 10).normal(size=shape) if complex_ else x
+
+    L, dL, R, dR = random(0, 7, 2), random(1, 7, 2), random(2, 2, 5), random(3, 2, 5)
+    y, c = random(4, 7, 3), random(5, 5, 3)
+    level = Solved(backend, lower.SVD(), L @ R)
+    w, dM = host(level.argmin(y)), dL @ R + L @ dR
+    q, pairs, _ = level.adjoint(c, y)
+    got = -inner(dM @ w, host(q)) - sum(inner(host(s), dM @ host(v)) for s, v in pairs)
+    ahead, behind = (inner(c, np.linalg.pinv((L + t * dL) @ (R + t * dR)) @ y) for t in (1e-5, -1e-5))
+    assert got == pytest.approx((ahead - behind) / 2e-5, rel=1e-7)
 
 
 def test_cholesky_of_a_complex_design_is_as_good_within_its_reach(backend):
-    cond, draw, solver = REACHED["float64"], rng(2), lower.Cholesky()
-    A, y, c = (draw.normal(size=s) + 1j * draw.normal(size=s) for s in ((60, 5), (60, 2), (5, 2)))
-    U, _, Vh = np.linalg.svd(A, full_matrices=False)
-    A = (U * np.logspace(0, -np.log10(cond), 5)) @ Vh
+    cond, draw = REACHED["float64"], rng(2)
+    A = with_condition(cond, (60, 5), True)
+    y, c = (draw.normal(size=s) + 1j * draw.normal(size=s) for s in ((60, 2), (5, 2)))
+    level = Solved(backend, lower.Cholesky(), A)
     wants = (np.linalg.lstsq(A, y)[0], np.linalg.pinv(A).conj().T @ c)
-    with backend.scope("float64"):
-        system, (y, c) = System(Dense(send(backend, A)), 0.0, None), (send(backend, x) for x in (y, c))
-        factor = solver.factor(backend, system)
-        w = solver.argmin(backend, system, factor, y)
-        w, r = solver.refine(backend, system, factor, y, w, system.M.residual(w, y))
-        q = solver.adjoint(backend, system, factor, c, y, w, r).q
-    for got, want in zip((w, q), wants, strict=True):
+    for got, want in zip((level.refined(y)[0], level.adjoint(c, y).q), wants, strict=True):
         assert np.linalg.norm(host(got) - want) <= 10 * EPS["float64"] * cond * np.linalg.norm(want)
 
 
@@ -374,6 +462,11 @@ def test_products_of_columns_are_a_row():
         assert products(x, y).shape == norms((x, y)).shape == (1, 3)
         assert error(products(x, y)[0], [np.vdot(x[:, j], y[:, j]).real for j in range(3)]) <= 1e-14
         assert error(norms((x, y))[0], np.linalg.norm(np.vstack([x, y]), axis=0)) <= 1e-14
+
+
+def test_a_square_below_zero_is_rounding():
+    assert length(np.array([[1.0, 1.0, 1.0]]), np.array([[-1e-20, 4.0, np.nan]]))[0].tolist()[:2] == [0.0, 2.0]
+    assert np.isnan(length(np.ones((1, 1)), np.full((1, 1), np.nan))).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -200,6 +200,7 @@ def test_dead_units_are_counted():
 
 def test_a_unit_with_zeros_in_some_rows_is_not_dead():
     A = rng(0).normal(size=(40, 3))
+    A[:, 1] = -np.abs(A[:, 1])
     A[::2, 1] = 0
     problem = xv.separable(lambda theta, A: theta * A, xv.RowChunks.cut(A, A[:, 0], 9), lam=0.1)
     fit = xv.solve(problem, np.array([1.0]), max_iter=1)
@@ -227,6 +228,17 @@ def test_what_rounds_is_the_number_of_chunks(rows, chunks):
     value = objective.point(prepared.theta).value
     once = np.sqrt(value * 1e6) + value
     assert objective.rounding(value) == pytest.approx(4 * np.finfo(float).eps * (value + chunks**0.5 * once))
+
+
+def test_the_value_of_two_levels_rounds_as_in_memory():
+    """Its residual is computed, whatever was condensed before."""
+    found = []
+    for problem in bilevel():
+        prepared = prepare(problem, RATES)
+        objective = prepared.assemble(prepared.problem)
+        objective.energy = np.asarray(1e6)
+        found.append(float(objective.rounding(np.asarray(2.0))))
+    assert found[0] == found[1] > 0
 
 
 def test_a_w_without_a_set_has_no_kinks():

@@ -192,12 +192,11 @@ class KroneckerSVD(LowerSolver):
 
     def diagnose(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Diagnosis:
         xp = namespace_of(factor.sA)
-        lost = xp.any(xp.isnan(factor.sA)) | xp.any(xp.isnan(factor.sB))
         large = xp.max(factor.sA) * xp.max(factor.sB)
         small = xp.min(factor.sA) * xp.min(factor.sB)
         if not (factor.spans_rows or factor.spans_columns):
             small = xp.zeros_like(small)
-        return Diagnosis.of(lost, xp.sqrt(large**2 + factor.lam) / xp.sqrt(small**2 + factor.lam))
+        return Diagnosis.of(xp.isnan(large), xp.sqrt(large**2 + factor.lam) / xp.sqrt(small**2 + factor.lam))
 
 
 def _multiplier(factor: TwoSVD, y: Array) -> Array:

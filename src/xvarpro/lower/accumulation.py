@@ -72,7 +72,7 @@ class Gram(Accumulation):
         return Condensed(adjoint(L), z, namespace_of(rest).where(rest < 0, 0 * rest, rest))
 
     def deficient(self, backend: Backend, R: Array, rows: int) -> Array:
-        return deficient_gram(adjoint(R))
+        return deficient_gram(R.mT)
 
     def noise(self, value: Array, energy: Array | float) -> Array:
         return value + energy

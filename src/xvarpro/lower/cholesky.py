@@ -77,8 +77,8 @@ class Cholesky(LowerSolver):
         return Adjoint(a[: y.shape[0], :], ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Diagnosis:
-        xp = namespace_of(factor.L)
-        return Diagnosis.of(xp.any(xp.isnan(factor.L)), condition_of(backend, adjoint(factor.L)))
+        L = factor.L  # all of it is NaN, or nothing
+        return Diagnosis.of(namespace_of(L).isnan(L[0, 0]), condition_of(backend, L.mT))
 
 
 def _scaled(system: System) -> tuple[Array, Array]:

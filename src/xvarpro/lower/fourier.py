@@ -64,7 +64,7 @@ class FourierDivision(LowerSolver):
             scale = xp.maximum(scale, ridge)
         # lengths over their largest: squares of small and of large ones are out of range long before they are
         scale = positive_or_one(scale)
-        squares = xp.sum((lengths / scale) ** 2, axis=0, keepdims=True)
+        squares = xp.sum((lengths / scale) ** 2, axis=0)
         if ridge is not None:
             squares = squares + (ridge / scale) ** 2
         s = scale * xp.sqrt(squares)

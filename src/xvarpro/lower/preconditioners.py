@@ -244,8 +244,7 @@ def _gram_spectrum(M: Convolution, real: bool) -> Array:
     xp = namespace_of(kernels)
     lengths = tuple(fast(p + n - 1) for p, n in zip(kernels.shape[1:-1], layout.grid, strict=True))
     K = forward(kernels, lengths, real)
-    power = xp.sum(xp.abs(K) ** 2, axis=0, keepdims=True)
-    lags = backward(complexified(power), lengths, real)
+    lags = backward(complexified(xp.abs(K) ** 2), lengths, real)
     for axis, (n, length) in enumerate(zip(layout.grid, lengths, strict=True), 1):
         lags = _folded(lags, axis, n, length)
     share = math.prod(
@@ -258,7 +257,6 @@ def _folded(lags: Array, axis: int, n: int, length: int) -> Array:
     """Along an axis, ``(1 - d/n) a[d] + d/n a[d - n]`` for d from 0 to n - 1."""
     xp = namespace_of(lags)
     ahead, behind = part(lags, axis, 0, n), part(lags, axis, length - n, length)
-    real = xp.real(ahead).dtype if xp.isdtype(ahead.dtype, "complex floating") else ahead.dtype
-    share = xp.arange(n, dtype=real, device=device(lags)) / n
+    share = xp.arange(n, dtype=xp.abs(lags).dtype, device=device(lags)) / n
     share = xp.reshape(share, (*(1,) * axis, n, *(1,) * (lags.ndim - axis - 1)))
     return (1 - share) * ahead + share * behind

@@ -76,8 +76,7 @@ class SVD(LowerSolver):
         return Adjoint(U @ z, ((r, v), (-a, null)), v)
 
     def diagnose(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Diagnosis:
-        xp = namespace_of(factor.s)
-        kept = factor.inverse[:, 0] != 0
-        condition = xp.max(factor.s) / xp.min(xp.where(kept, factor.s, xp.max(factor.s)))
-        found = Diagnosis.of(xp.any(xp.isnan(factor.s)), condition)
-        return found._replace(truncated=xp.any(factor.inverse == 0))
+        xp, s = namespace_of(factor.s), factor.s
+        kept, largest = factor.inverse[:, 0] != 0, xp.max(s)
+        found = Diagnosis.of(xp.isnan(largest), largest / xp.min(xp.where(kept, s, largest)))
+        return found._replace(truncated=~xp.all(kept))

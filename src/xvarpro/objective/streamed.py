@@ -179,7 +179,7 @@ class Streamed(Objective):
         condensed = self._accumulation.condensed(self.backend, self._start(theta))
         R, w = (namespace_of(x).full_like(x, float("nan")) for x in (condensed.R, condensed.z))
         value = namespace_of(w).abs(corner(w))
-        return StreamedPoint(theta, value, w, R, R if self.problem.is_separable else w, value)
+        return StreamedPoint(theta, value, w, R, w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         state, _ = self._walk(0, _fold, self._start(theta), theta)

@@ -48,9 +48,8 @@ class InBox(LowerSolver):
         box, lengths = self._box(factor, _projected(factor, y))
         free = self._solve(backend, box, lengths, w).free
         c = xp.real(c) if trees.is_complex(c) else c
-        c = xp.where(free, c / lengths, xp.zeros_like(c))
         X = Inverter(backend, box.R)(free)
-        t = X.adjoint(c)
+        t = X.adjoint(c / lengths)
         v = as_complex(X.solve(t) / lengths, y)
         q = _complex(factor.Q @ t, y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
@@ -63,8 +62,8 @@ class InBox(LowerSolver):
         xp = namespace_of(factor.R)
         box, lengths = self._box(factor, _projected(factor, y))
         solution = self._solve(backend, box, lengths)
-        off = xp.minimum(xp.abs(solution.x - box.lower), xp.abs(box.upper - solution.x))
-        sizes = (xp.max(xp.abs(x), axis=0, keepdims=True) for x in (solution.x, y))
+        off = xp.minimum(solution.x - box.lower, box.upper - solution.x)
+        sizes = (xp.max(xp.abs(x), axis=0) for x in (solution.x, y))
         small = (100 * box.R.shape[0] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
         near = (off <= condition_of(backend, box.R) * small) & (box.lower < box.upper)
         return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)

@@ -69,7 +69,7 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
         some = slice(start, min(start + width, k))
         part = Box(box.R, *(x[:, some] for x in box[1:]))
         parts.append(_pivot(backend, part, free[:, some], high[:, some], limit))
-    return Solution(*(namespace_of(box.z).concat(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+    return Solution(*(namespace_of(box.z).concat(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
 
 # -- pseudo-inverses ---------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Inverses(NamedTuple):
         return x
 
     def adjoint(self, c: Array) -> Array:
-        """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``; `c` is 0 where entries are not free."""
+        """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``."""
         t = self._transposed(c)
         for _ in range(2):
             t = t + self._transposed(c - self.R.mT @ t)
