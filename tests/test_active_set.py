@@ -369,6 +369,33 @@ def test_leaves_and_a_free_block(blocks, method):
     assert float(region.violation(got.iterate.theta)) <= 100 * EPS
 
 
+def test_every_leaf_is_the_mean_of_its_atoms_after_every_step(correction):
+    """One step length for all leaves: the first atom that is used up ends it."""
+    A, y, theta = conditioned(9, 5), 2 * rng(6).normal(size=9), (np.eye(4)[0], np.eye(5)[2])
+    f, region = LeastSquares(A, y), resolve([Simplex(), L1Ball()], list(theta))
+    method = ActiveSetFrankWolfe(correction)
+    state = method.init(f, region, theta)
+    for _ in range(60):
+        state = method.advance(f, region, state)
+        for x, total, w in zip(state.iterate.theta, summed(state), state.carrier.weights, strict=True):
+            assert total == pytest.approx(x, abs=50 * EPS)
+            assert w.sum() == pytest.approx(1.0, abs=50 * EPS)
+
+
+def test_rounding_grows_as_a_step_away_stretches_what_is_left():
+    """``x + alpha (x - a)`` is off by ``1 + alpha`` times what x was, and by a rounding more; other steps by that."""
+    x, f = np.array([0.2, 0.3, 0.5]), LeastSquares(np.eye(3), np.array([9.0, 0.0, 1.0]))
+    for correction, way in ((AwayStep(), 1), (Pairwise(), 0)):
+        method, region = ActiveSetFrankWolfe(correction), resolve(Simplex(), x)
+        *_, state = run(method, f, Simplex(), x, 3)
+        state = state._replace(carrier=state.carrier._replace(drift=np.float64(5.0)))
+        move = method.move(f, region, state)
+        mix = move.detail.mix._replace(vertex=np.float64(1 - way), away=np.float64(1.0), inner=np.float64(0.0))
+        move = move._replace(detail=move.detail._replace(mix=mix))
+        carrier, *_ = method.settle(f, region, state, move, np.float64(0.25), np.float64(1.0))
+        assert float(carrier.drift) == 5.0 * (1 + 0.25 * way) + 1
+
+
 def test_without_constraints_it_is_the_ball_step(correction):
     f, z = LeastSquares(conditioned(4, 0), rng(1).normal(size=4)), np.zeros(4)
     ours, plain = run(ActiveSetFrankWolfe(correction), f, None, z, 20), run(FrankWolfe(), f, None, z, 20)

@@ -16,7 +16,7 @@ from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.common import curvature, feasible_search
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
-from xvarpro.algorithms.spectral import SpectralInFace
+from xvarpro.algorithms.spectral import SpectralInFace, _bounded
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core import trees
 from xvarpro.core.status import Status
@@ -545,6 +545,41 @@ def test_patience_ends_where_neither_value_nor_gap_falls(over):
         found = method.advance(f, region, state._replace(lowest=lowest, stalled=np.float64(7.0)))
         assert int(found.stalled) == stalled
         assert float(found.lowest[1]) == min(gap, least)
+
+
+def test_patience_begins_anew_where_something_falls():
+    f, region, theta = mixed()
+    method = algorithms.ProjectedQuasiNewton()
+    state = method.init(f, region, theta)._replace(stalled=np.float64(7.0))
+    assert int(method.advance(f, region, state).stalled) == 0
+
+
+@pytest.mark.parametrize(("share", "taken"), [(1e-3, True), (1e-10, False), (-1e-10, False), (-1.0, False)])
+def test_a_model_that_leads_along_a_level_is_not_followed(monkeypatch, share, taken):
+    """The cosine of its way and the steepest one: below the root of a rounding the values tell nothing."""
+    f, theta = quadratic(), (np.full(6, 0.1),)
+    region = resolve(Box(-1e3, 1e3), theta[0])
+    method, base = algorithms.ProjectedQuasiNewton(settle=0), algorithms.SpectralProjectedGradient
+    state = method.init(f, region, theta)
+    (g,) = state.rest.grad
+    level = np.array([g[1], -g[0], 0, 0, 0, 0]) / np.linalg.norm(g[:2])
+    way = 1e-3 * (level - share * g / np.linalg.norm(g))
+    monkeypatch.setattr(base, "toward", lambda *_: (way,))
+    step = method.advance(f, region, state).iterate.theta[0] - theta[0]
+    plain = base().advance(f, region, base().init(f, region, theta)).iterate.theta[0] - theta[0]
+    if taken:
+        assert step / np.linalg.norm(step) == pytest.approx(way / np.linalg.norm(way), rel=1e-9)
+    else:
+        assert step.tolist() == plain.tolist()
+
+
+def test_a_length_is_a_million_times_what_moves_at_most():
+    """Theta or the last step, whichever is longer, over the gradient."""
+    theta, grad = (np.array([3.0, 4.0]),), (np.array([0.0, 0.5]),)
+    for dd, longest in ((0.0, 5.0), (100.0, 10.0)):
+        for length in (1.0, 1e30, np.inf):
+            found = float(_bounded(np.float64(length), theta, np.float64(dd), grad))
+            assert found == pytest.approx(min(length, 1e6 * longest / 0.5))
 
 
 @pytest.mark.parametrize("momentum", [False, True])

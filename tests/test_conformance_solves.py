@@ -118,6 +118,8 @@ def test_the_twins_meet_every_rule_that_their_methods_have():
         "rise", "fall", "curved", "bent down",
         "enter", "pair", "away", "pair drop", "away drop", "merger", "room",
         "accepted Gauss-Newton", "refused Gauss-Newton", "accepted BFGS",
+        "model", "shorter model step", "across", "unsettled", "another face",
+        "in the face", "in the face to its end", "vertex",
     }  # fmt: skip
 
 

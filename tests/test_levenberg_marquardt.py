@@ -289,6 +289,33 @@ def test_a_set_of_vertices_alone_is_enough_for_the_minimum():
     assert error(fit.theta, want.theta) <= 0.1
 
 
+def test_toward_vertices_a_model_is_minimised_in_more_rounds():
+    """Frank-Wolfe is slow toward a minimum inside: it gets its rounds, and comes within what its rate promises."""
+    vertices, x = xv.sets.Counted(Vertices()), np.eye(6)[:1]
+    B = np.diag(np.linspace(1.0, 2.0, 6))[None, ...]
+    best = np.full(6, 1 / 6)
+    grad = (B @ (x - best)[..., None])[..., 0]
+    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(vertices, x[0]), (x[0],)), x, grad, B)
+    assert 100 <= vertices.calls.lmo <= 250
+    most = 0.5 * float((x - best)[0] @ B[0] @ (x - best)[0])
+    assert most - 4 * 2 * 2 / 200 <= decrease[0] <= most  # of curvature 2 on a diameter of sqrt 2 (Jaggi 2013)
+    assert float(vertices.violation(y[0])) <= 1e-14
+
+
+def test_what_bounds_one_problem_does_not_reach_its_neighbours():
+    """A problem whose Newton point is feasible is that point to the last bit, alone or next to others."""
+    draw, x = rng(0), np.full((3, 2), 0.5)
+    grad, root = np.array([[0.01, -0.02], [5.0, 1.0], [0.0, 0.0]]), draw.normal(size=(3, 2, 2))
+    B = root @ np.swapaxes(root, 1, 2) + np.eye(2)
+    regions = Regions(resolve(xv.sets.Box(), x[0]), (x[0],))
+    together = minimise_model(NumPyBackend(), regions, x, grad, B)
+    for i in range(3):
+        alone = minimise_model(NumPyBackend(), regions, *(a[i : i + 1] for a in (x, grad, B)))
+        assert [host(a)[i].tolist() for a in together] == [host(a)[0].tolist() for a in alone]
+    assert error(together[0][0], x[0] - np.linalg.solve(B[0], grad[0])) <= 1e-15
+    assert (together[0][1] == [0.0, 0.0]).any()
+
+
 def test_levels_without_a_jacobian_are_refused():
     problem = xv.separable(decays, signal(), data=T, W=xv.lower.Nonnegative())
     with pytest.raises(xv.errors.ProblemError, match="LevenbergMarquardt needs designs that are arrays"):

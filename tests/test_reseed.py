@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from xvarpro_experiments import datasets
@@ -13,7 +15,7 @@ from xvarpro.algorithms import (
     Reseeded,
     cr_varpro,
 )
-from xvarpro.algorithms.reseed import _placed
+from xvarpro.algorithms.reseed import _placed, _principal_directions
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
@@ -253,6 +255,19 @@ def test_new_units_are_principal_directions_of_the_residual():
     assert np.abs(U.T @ after[:, ~live]) == pytest.approx(length * np.eye(2), rel=1e-10, abs=1e-10)
     peaks = after[np.argmax(np.abs(after), axis=0), range(4)][~live]
     assert (peaks > 0).all()
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (6, 200)])
+def test_a_residual_has_as_many_directions_as_its_rank(shape):
+    """Beyond it there is rounding, in any units: no unit is revived along that."""
+    draw = rng(0)
+    r = draw.normal(size=(shape[0], 2)) @ np.diag([3.0, 1.0]) @ draw.normal(size=(2, shape[1]))
+    backend = xv.backends.get("numpy")
+    for unit in (1e-9, 1.0, 1e9):
+        found = _principal_directions(SimpleNamespace(backend=backend), unit * r)
+        U = np.linalg.svd(r)[0][:, :2]
+        assert np.abs(U.T @ found[:, :2]) == pytest.approx(np.eye(2), abs=1e-7)
+        assert (found[:, 2:] == 0).all()
 
 
 def test_under_a_shared_budget_the_point_moves_to_a_multiple_of_the_directions():

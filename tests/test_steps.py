@@ -145,6 +145,12 @@ def test_short_step_is_its_formula():
         assert int(found.n_values) == 1
 
 
+@pytest.mark.parametrize("rule", [ShortStep(), ShortStep(L=2.0)], ids=repr)
+def test_a_short_step_where_curvature_underflows_is_the_longest(rule):
+    alpha, _ = Line(lambda alpha: 1.0 - 1e-3 * alpha, 1e-3, dd=0.0).search(rule, cap=0.75)
+    assert alpha == 0.75
+
+
 def test_short_step_decrease():
     """At least ``gap^2 / (2 L |d|^2)`` where alpha < 1, at least ``gap / 2`` where alpha = 1."""
     for seed in range(40):
@@ -303,6 +309,14 @@ def test_exact_step_on_a_parabola_takes_two_trials(cap):
         alpha, _ = line.search(ExactStep(quadratic=True), cap=cap)
         assert alpha == pytest.approx(min(cap, gap / curvature), rel=1e-9)
         assert line.tried == [cap, alpha]
+
+
+@pytest.mark.parametrize(("rise", "then"), [(1e-3, 0.25), (0.25, 1 / 6), (10.0, 0.05)])
+def test_a_trial_that_is_higher_is_followed_by_a_tenth_to_a_half_of_it(rise, then):
+    """By the vertex of the parabola through the trial where that lies between."""
+    line = Line(lambda alpha: 1 + rise * (alpha == 0.5) - alpha * (1 - alpha) * (alpha != 0.5), 1.0)
+    line.search(ExactStep())
+    assert line.tried[:3] == pytest.approx([1.0, 0.5, then], rel=5e-3)
 
 
 def test_exact_step_on_a_concave_parabola_goes_to_the_end():

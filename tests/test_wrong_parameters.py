@@ -10,6 +10,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import algorithms, lower, operators, sets, steps
+from xvarpro.algorithms.spectral import SpectralInFace
 from xvarpro.core.struct import REQUIRED
 from xvarpro.errors import ProblemError
 
@@ -218,6 +219,8 @@ WRONG = [
     (lambda: algorithms.ProjectedQuasiNewton(trust=1.0), "trust must be in (0, 1), got 1.0"),
     (lambda: algorithms.InFaceQuasiNewton(gamma=0.5), "gamma must be in (0, 0.5), got 0.5"),
     (lambda: algorithms.ProjectedQuasiNewton(base=algorithms.FrankWolfe()), "base must be SpectralProjectedGradient"),
+    (lambda: algorithms.ProjectedQuasiNewton(base=SpectralInFace()), "base must be SpectralProjectedGradient"),
+    (lambda: algorithms.ProjectedQuasiNewton(base="spectral"), "base must be SpectralProjectedGradient"),
     (lambda: algorithms.SpectralProjectedGradient(gamma=0.6), "gamma must be in (0, 0.5), got 0.6"),
     (lambda: algorithms.AcceleratedProjectedGradient(limit=0), "limit must be a whole number >= 1, got 0"),
     (lambda: algorithms.AcceleratedProjectedGradient(grow=1.0), "grow must be a finite number > 1, got 1.0"),

@@ -99,7 +99,7 @@ class ActiveSetFrankWolfe(Corrective):
         for i, _ in region.constrained:
             x = theta[i]
             blank = xp.zeros((self.capacity - 1, *x.shape), dtype=x.dtype, device=device(x))
-            atoms.append(xp.concat([xp.expand_dims(x, axis=0), blank], axis=0))
+            atoms.append(xp.concat([xp.expand_dims(x, axis=0), blank]))
             weights.append(xp.astype(_one_hot(0, self.capacity, x), x.dtype))
         return Active(tuple(atoms), tuple(weights), xp.zeros((), dtype=theta[0].dtype, device=device(theta[0])))
 
@@ -199,7 +199,7 @@ def _insert(atoms: Array, w: Array, v: Array, alpha: Array) -> tuple[Array, Arra
     slot = _one_hot(xp.where(known, xp.argmax(xp.astype(same, xp.int32)), first), K, w)
     target = _one_hot(second, K, w) & merge
     light, heavy = xp.min(w), xp.min(rest)
-    share = light / xp.where(merge, light + heavy, xp.ones_like(light))
+    share = light / positive_or_one(light + heavy)
     a, b = _pick(atoms, first), _pick(atoms, second)
     mean = share * a + (1 - share) * b
     w = xp.where(target, light + heavy, xp.where(slot & merge, xp.zeros_like(w), w))
@@ -225,8 +225,7 @@ def _pick(atoms: Array, index: Array) -> Array:
 
 def _one_hot(index: Array | int, K: int, like: Array) -> Array:
     xp = namespace_of(like)
-    slots = xp.arange(K, device=device(like), dtype=xp.int32 if isinstance(index, int) else index.dtype)
-    return slots == index
+    return xp.arange(K, device=device(like)) == index
 
 
 def _rows(mask: Array, atoms: Array) -> Array:

@@ -90,8 +90,11 @@ class InFaceFrankWolfe(Corrective):
     def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
         theta, grad, forward, carrier = state.iterate.theta, state.grad, state.iterate.gap_A, state.carrier
         xp = namespace_of(forward)
-        sides = _path(f, region, theta, grad, carrier) if self.correction.in_face else _vertices(region, theta, grad)
-        parts = (region.block(state.d, free=False), *sides)
+        if self.correction.in_face:  # which leaves out the way from a vertex
+            away = inner = _path(region, theta, grad, carrier)
+        else:
+            away, inner = _vertices(region, theta, grad)
+        parts = region.block(state.d, free=False), away, inner
         gaps = (forward, -dot(grad, parts[1]), -dot(grad, parts[2]))
         promise: tuple[Array, ...] = gaps
         if self.correction.in_face:
@@ -132,13 +135,13 @@ def _decrease(gap: Array, dd: Array, L: Array) -> Array:
 
 def _without_rounding(d: Leaves, mix: Mix, parts: tuple[Leaves, ...]) -> Leaves:
     """The mix `d` of `parts`, 0 on leaves where they cancel: a long step would magnify the rounding left there."""
-    out = []
-    for x, *terms in zip(d, *parts, strict=True):
+
+    def kept(x: Array, *terms: Array) -> Array:
         xp = namespace_of(x)
         whole = sum_(c * c * inner(part, part) for c, part in zip(mix, terms, strict=True))
-        some = inner(x, x) > (16 * xp.finfo(x.dtype).eps) ** 2 * whole
-        out.append(xp.where(some, x, xp.zeros_like(x)))
-    return tuple(out)
+        return xp.where(inner(x, x) > (16 * xp.finfo(x.dtype).eps) ** 2 * whole, x, 0)
+
+    return tuple(kept(*leaf) for leaf in zip(d, *parts, strict=True))
 
 
 def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leaves]:
@@ -154,13 +157,12 @@ def _vertices(region: Region, theta: Leaves, grad: Leaves) -> tuple[Leaves, Leav
     return region.tangent(tuple(away), theta), region.tangent(tuple(inner), theta)
 
 
-def _path(f: Objective, region: Region, theta: Leaves, grad: Leaves, L: Array) -> tuple[Leaves, Leaves]:
-    """Zeros, and the direction to the end of a gradient step of length ``1 / L`` that bends into each face it meets."""
+def _path(region: Region, theta: Leaves, grad: Leaves, L: Array) -> Leaves:
+    """To the end of a gradient step of length ``1 / L`` that bends into each face it meets."""
     xp = namespace_of(*theta)
     length = xp.where(L > 0, 1 / positive_or_one(L), xp.zeros_like(L))
     end = region.slide(tuple(-length * g for g in grad), theta)
-    none = tuple(xp.zeros_like(x) for x in theta)
-    return none, region.block(sub(end, theta), free=False)
+    return region.block(sub(end, theta), free=False)
 
 
 def _reach(region: Region, d: Leaves, theta: Leaves) -> Array:

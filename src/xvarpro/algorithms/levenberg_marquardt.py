@@ -369,8 +369,7 @@ def _in_faces(
 
     zero = xp.zeros_like(grad[:, 0])
     n = xp.zeros((), dtype=xp.int32, device=device(theta))
-    going = met & xp.any(grad != 0, axis=1)
-    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, going, n))
+    last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, met, n))
     # a model function may not be defined a rounding error outside
     return regions.nearest(last.x, last.slope) if faces else last.x, last.decrease
 
@@ -381,7 +380,7 @@ def _times(B: Array, x: Array) -> Array:
 
 def _dots(a: Array, b: Array) -> Array:
     """Inner products of the rows, (b,): `vecdot` costs PyTorch six operations."""
-    return namespace_of(a).sum(a * b, axis=-1)
+    return namespace_of(a).sum(a * b, axis=1)
 
 
 def _outer(a: Array) -> Array:
@@ -389,4 +388,4 @@ def _outer(a: Array) -> Array:
 
 
 def _eye(B: Array) -> Array:
-    return namespace_of(B).eye(B.shape[-1], dtype=B.dtype, device=device(B))
+    return namespace_of(B).eye(B.shape[1], dtype=B.dtype, device=device(B))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from xvarpro.algorithms._polish import FirstOrder, Way, push, worked
+from xvarpro.algorithms._polish import FirstOrder, Projecting, Way, push, worked
 from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.spectral import SpectralInFace, SpectralProjectedGradient
@@ -68,8 +68,9 @@ class QuasiNewton(Algorithm):
         base = self.first_order.init(f, region, theta)
         like = base.iterate.value
         xp = namespace_of(like)
-        zero, probe = xp.zeros_like(like), _probe(theta)
-        n = sum(math.prod(x.shape) for x in theta)
+        zero, n = xp.zeros_like(like), sum(math.prod(x.shape) for x in theta)
+        # without structure: its part in a face is different for different faces
+        probe = unraveled(xp.sin(xp.arange(1, n + 1, dtype=like.dtype, device=device(like))), theta)
         empty = xp.zeros((self.memory, 2, n), dtype=like.dtype, device=device(like))
         face = raveled(self.first_order.tangent(region, probe, theta))
         lowest = like, _gap(base.iterate)
@@ -79,7 +80,7 @@ class QuasiNewton(Algorithm):
         old, method = state.iterate, self.first_order
         before = state.rest._replace(iterate=old)
         settled = state.calm >= self.settle
-        no_way = old.theta, settled & ~settled
+        no_way = old.theta, settled
         start, (d, taken) = f.backend.when(settled, partial(self._inside, f, region, state), (before, no_way))
         if not f.backend.compiled and not bool(taken):
             base = method.advance(f, region, start)
@@ -182,7 +183,7 @@ class ProjectedQuasiNewton(QuasiNewton):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.base, FirstOrder) and self.base.needs_projection):
+        if not isinstance(self.base, Projecting):
             raise ProblemError(
                 "ProjectedQuasiNewton: base must be SpectralProjectedGradient() or AcceleratedProjectedGradient(), "
                 f"got {self.base!r}"
@@ -247,8 +248,7 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
     xp = namespace_of(q)
     # the rows are as long as theta: products with them are made, copies of them are not
     SY, YY = S @ Y.mT, Y @ Y.mT
-    one = xp.eye(S.shape[0], dtype=q.dtype, device=device(q))
-    sy, yy, ss = (xp.sum(one * G, axis=1) for G in (SY, YY, S @ S.mT))
+    sy, yy, ss = (xp.linalg.diagonal(G) for G in (SY, YY, S @ S.mT))
     good = sy > (100 * xp.finfo(q.dtype).eps) * xp.sqrt(ss * yy)
     # rows scaled to <s, y> = 1
     scale = xp.where(good, 1 / xp.sqrt(xp.where(good, sy, xp.ones_like(sy))), xp.zeros_like(sy))
@@ -260,7 +260,7 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
     newest = weight * xp.astype(n * weight == xp.max(n * weight), q.dtype)
     ratio = xp.sum(newest * yy)
     gamma = xp.where(ratio > 0, 1 / positive_or_one(ratio), length)
-    R = xp.triu(column * SY * scale, k=1) + one
+    R = xp.triu(column * SY * scale, k=1) + xp.eye(S.shape[0], dtype=q.dtype, device=device(q))
     p = backend.solve_triangular(R, xp.expand_dims(scale * (S @ q), axis=1))
     YYp = column * (YY @ (column * p))
     Yq = xp.expand_dims(scale * (Y @ q), axis=1)
@@ -270,13 +270,3 @@ def _inverse_hessian(backend: Backend, S: Array, Y: Array, q: Array, length: Arr
 
 def _gap(iterate: Iterate) -> Array:
     return iterate.gap_A + iterate.gap_B
-
-
-def _probe(theta: Leaves) -> Leaves:
-    """A direction without structure: its part in a face is different for different faces."""
-    out = []
-    for x in theta:
-        xp = namespace_of(x)
-        n = xp.arange(math.prod(x.shape), dtype=x.dtype, device=device(x))
-        out.append(xp.reshape(xp.sin(n + 1), x.shape))
-    return tuple(out)

@@ -120,5 +120,4 @@ def _bounded(length: Array, theta: Leaves, dd: Array, grad: Leaves) -> Array:
     """At most a step of a million times the size of theta: where curvature stays negative, doubling must end."""
     xp = namespace_of(length)
     size, slope = xp.maximum(dot(theta, theta), dd), dot(grad, grad)
-    longest = 1e6 * xp.sqrt(size / positive_or_one(slope))
-    return xp.where(slope > 0, xp.minimum(length, longest), length)
+    return xp.minimum(length, 1e6 * xp.sqrt(size / positive_or_one(slope)))

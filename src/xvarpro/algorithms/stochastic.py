@@ -215,7 +215,7 @@ class StochasticFrankWolfe(Algorithm):
     def draws(self, samples: int) -> np.ndarray:
         """The batches, one per row, as int32; a single one without columns where a batch would take every term."""
         if self.batch >= samples:
-            return np.zeros((1, 0), np.int32)
+            return np.empty((1, 0), np.int32)
         rng = np.random.default_rng(self.seed)
         rows = [rng.choice(samples, self.batch, replace=False, shuffle=False) for _ in range(self.period)]
         return np.stack(rows).astype(np.int32)

@@ -132,7 +132,7 @@ class ExactStep(StepRule):
         xp = namespace_of(line.gap)
 
         def wide(b: _Bracket) -> Array:
-            depth = xp.maximum(b.left.value - b.middle.value, xp.abs(b.right.value - b.middle.value))
+            depth = xp.maximum(b.left.value, b.right.value) - b.middle.value
             resolved = depth > rounding(b.middle.value)
             return resolved & (b.right.alpha - b.left.alpha > 2 * self.tol * b.middle.alpha) & (b.n < self.limit)
 

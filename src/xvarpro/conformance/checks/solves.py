@@ -1,4 +1,4 @@
-"""Whole solves: step by step next to twins of five methods, where they end, and where every method ends."""
+"""Whole solves: step by step next to twins of most methods, where they end, and where every method ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.conformance import evaluation
 from xvarpro.conformance.problems import Data, Reference, held
-from xvarpro.conformance.references import dense, twins
+from xvarpro.conformance.references import dense, faces, twins
 from xvarpro.conformance.references.dense import Dense
 from xvarpro.conformance.references.twins import Course, Objective, Vector
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check, exported
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 
 def pairs() -> dict[str, Pair]:
-    """Five methods in their regimes; the paper's in one program where the backend compiles, as users run it."""
+    """Methods in their regimes; the paper's in one program where the backend compiles, as users run it."""
     armijo, short = xv.steps.Armijo, xv.steps.ShortStep
     paper, strict = algorithms.cr_varpro(), algorithms.cr_varpro(0.25, 0.4)
     warm = algorithms.FrankWolfe(armijo(warm=True), algorithms.Separate())
@@ -81,6 +81,35 @@ def pairs() -> dict[str, Pair]:
         "Levenberg-Marquardt": Pair(marquardt, twins.marquardt, dense.exponentials, 13, single=3),
         "Levenberg-Marquardt at a bound": Pair(marquardt, twins.marquardt, dense.bounded, 6, single=3),
         "Levenberg-Marquardt, another start": Pair(marquardt, twins.marquardt, dense.slow, 8, single=3),
+        **_in_faces(),
+    }
+
+
+def _in_faces() -> dict[str, Pair]:
+    """Methods that move inside faces."""
+    momentum, plain = twins.Accelerated, twins.Spectral
+    accelerated = algorithms.AcceleratedProjectedGradient()
+    projected, in_face, frank_wolfe = (
+        algorithms.ProjectedQuasiNewton, algorithms.InFaceQuasiNewton, algorithms.InFaceFrankWolfe,
+    )  # fmt: skip
+    late, early = (partial(faces.quasi_newton, memory=3, settle=2), partial(faces.quasi_newton, memory=5, settle=0))
+    blended, pairwise, away = (partial(faces.in_face, correction=name) for name in ("blended", "pairwise", "away"))
+    return {
+        "quasi-Newton": Pair(projected(3, 2), partial(late, plain), dense.exponentials, 18),
+        "quasi-Newton on a simplex": Pair(projected(3, 2), partial(late, plain), dense.wide, 9),
+        "quasi-Newton network": Pair(
+            projected(5, 0, base=accelerated), partial(early, momentum), dense.network, 30, single=3
+        ),
+        "quasi-Newton in faces": Pair(in_face(3, 2), partial(late, plain, projects=False), dense.bounded, 12),
+        "quasi-Newton in faces, momentum": Pair(
+            in_face(5, 0, momentum=True), partial(early, momentum, projects=False), dense.network, 30, single=3
+        ),
+        "quasi-Newton in faces of a simplex": Pair(in_face(5, 0), partial(early, plain, projects=False), dense.wide, 9),
+        "in-face gradient": Pair(frank_wolfe(), faces.in_face, dense.bounded, 30),
+        "in-face gradient on a simplex": Pair(frank_wolfe(), faces.in_face, dense.wide, 14),
+        "in-face blended": Pair(frank_wolfe(algorithms.BlendedPairwise()), blended, dense.wide, 30),
+        "in-face pairwise": Pair(frank_wolfe(algorithms.Pairwise()), pairwise, dense.bounded, 30),
+        "in-face away steps": Pair(frank_wolfe(algorithms.AwayStep()), away, dense.wide, 30),
     }
 
 

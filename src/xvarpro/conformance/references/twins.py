@@ -1,6 +1,7 @@
 """Five methods and their objectives once more: dense, slow, in plain NumPy, from the papers' pseudo-code.
 
-theta is one vector. Nothing here comes from the rest of the package, which has to find what is found here.
+theta is one vector. Nothing here comes from the rest of the package, which has to find what is found here. Two more
+methods, which move inside faces, are in `faces`.
 """
 
 from __future__ import annotations
@@ -412,7 +413,7 @@ def conditional_gradient(
             )
             for where in places:
                 way[where] = d[where]
-            found = search(_along(f, theta, value, grad, way, 1.0), course)
+            found = search(along(f, theta, value, grad, way, 1.0), course)
             theta = theta + found.alpha * way
             value, grad = f.value(theta), f.gradient(theta)
             d, *gaps = f.direction(theta, grad)
@@ -425,7 +426,8 @@ def conditional_gradient(
     return course
 
 
-def _along(f: Objective, theta: Vector, value: float, grad: Vector, d: Vector, cap: float) -> Line:
+def along(f: Objective, theta: Vector, value: float, grad: Vector, d: Vector, cap: float) -> Line:
+    """The objective along a direction."""
     return Line(
         lambda alpha: f.value(theta + alpha * d),
         lambda alpha: float(f.gradient(theta + alpha * d) @ d),
@@ -488,64 +490,139 @@ def short_steps(f: Objective, theta: Vector, n: int) -> Course:
 
 # -- projected gradients -----------------------------------------------------------------------------------------------
 
+Nearest = Callable[[Objective, Vector, Vector], tuple[Vector, int]]  # f, goal, x -> a feasible point, oracle calls
 
-def accelerated(f: Objective, x: Vector, n: int, shrink: float = 0.8, grow: float = 2.0) -> Course:
+
+def projection(f: Objective, goal: Vector, x: Vector) -> tuple[Vector, int]:
+    """The feasible point that is nearest to a goal."""
+    return f.project(goal), 1
+
+
+class Gradient:
+    """What methods with gradient steps share: where they are, and how they come back to the set."""
+
+    def __init__(self, f: Objective, x: Vector, nearest: Nearest = projection, oracle: str = "projections") -> None:
+        self.f, self.x, self.nearest, self.oracle = f, x, nearest, oracle
+        self.course, self.value, self.grad, d = begin(f, x)
+        self.L = first_curvature(f, x, d, self.course)
+
+    def step(self) -> None:
+        """One iteration."""
+        raise NotImplementedError
+
+    def follow(self, d: Vector, gamma: float) -> None:
+        """An iteration along a direction that another method has found, with a step that falls from 1."""
+        raise NotImplementedError
+
+    def searched(self, d: Vector, gamma: float, worst: float) -> tuple[float, int]:
+        """Armijo's rule from 1, below `worst`: the next trial is a parabola's minimiser, at a tenth to a half."""
+        slope, alpha, trials = float(self.grad @ d), 1.0, 1
+        while not self.course.decide(worst + gamma * alpha * slope - self.f.value(self.x + alpha * d), abs(self.value)):
+            rise = self.f.value(self.x + alpha * d) - self.value
+            least = -slope * alpha**2 / (2 * (rise - alpha * slope))
+            alpha, trials = min(max(least, 0.1 * alpha), 0.5 * alpha), trials + 1
+            self.course.events.add("shorter step")
+        return alpha, trials
+
+    def arrive(self, size: float, values: int, gradients: int, calls: int) -> None:
+        """The iterate, with its certificate; the step of both blocks was `size`."""
+        _, *gaps = self.f.direction(self.x, self.grad)
+        work = {"values": values, "gradients": gradients, "lmos": 1, "projections": 0}
+        work[self.oracle] += calls
+        self.course.add(self.x, self.value, (gaps[0], gaps[1]), (size, size), **work)
+
+
+class Accelerated(Gradient):
     """MFISTA (Beck, Teboulle 2009) with backtracking; momentum restarts as O'Donoghue and Candes (2015) say.
 
     A step that raises the objective is dropped, and momentum with it.
     """
-    course, value, grad, d = begin(f, x)
-    L, z, t = first_curvature(f, x, d, course), x, 1.0
-    gaps = f.direction(x, grad)[1:]
-    for _ in range(n):
-        f_z, g_z, trials = f.value(z), f.gradient(z), 0
-        L *= shrink
+
+    shrink, grow = 0.8, 2.0
+
+    def __init__(self, f: Objective, x: Vector, nearest: Nearest = projection, oracle: str = "projections") -> None:
+        super().__init__(f, x, nearest, oracle)
+        self.z, self.t = x, 1.0
+
+    def step(self) -> None:
+        f, course, z, t = self.f, self.course, self.z, self.t
+        f_z, g_z, trials, calls = f.value(z), f.gradient(z), 0, 0
+        self.L *= self.shrink
         while True:
-            trials += 1
-            new = f.project(z - g_z / L)
+            new, n = self.nearest(f, z - g_z / self.L, self.x)
+            trials, calls = trials + 1, calls + n
             step = new - z
             f_new = f.value(new)
-            if course.decide(f_z + g_z @ step + 0.5 * L * step @ step - f_new, abs(f_z)):
+            if course.decide(f_z + g_z @ step + 0.5 * self.L * step @ step - f_new, abs(f_z)):
                 break
-            L *= grow
+            self.L *= self.grow
         g_new = f.gradient(new)
-        step, lower = new - x, course.decide(value - f_new, abs(value))
+        step, lower = new - self.x, course.decide(self.value - f_new, abs(self.value))
         forward = lower and course.decide(-float(g_new @ step), float(np.linalg.norm(g_new) * np.linalg.norm(step)))
         course.events.add("forward" if forward else "restart by slope" if lower else "dropped")
         if lower:
-            x, value, gaps = new, f_new, f.direction(new, g_new)[1:]
+            self.x, self.value, self.grad = new, f_new, g_new
         t_next = 0.5 * (1 + math.sqrt(1 + 4 * t * t))
-        z = x + (t - 1) / t_next * step if forward else x
-        t = t_next if forward else 1.0
-        course.add(x, value, gaps, (1 / L, 1 / L), values=trials + 1, gradients=2, lmos=1, projections=trials)
-    return course
+        self.z = self.x + (t - 1) / t_next * step if forward else self.x
+        self.t = t_next if forward else 1.0
+        self.arrive(1 / self.L, trials + 1, 2, calls)
+
+    def follow(self, d: Vector, gamma: float) -> None:
+        alpha, trials = self.searched(d, gamma, self.value)
+        self.x = self.z = self.x + alpha * d
+        self.value, self.grad, self.t = self.f.value(self.x), self.f.gradient(self.x), 1.0
+        self.arrive(alpha, trials, 1, 0)
 
 
-def spectral(f: Objective, x: Vector, n: int, memory: int = 10, gamma: float = 1e-4) -> Course:
+class Spectral(Gradient):
     """SPG2 (Birgin, Martinez, Raydan 2000): Barzilai-Borwein lengths and the worst of the last `memory` values."""
-    course, value, grad, d = begin(f, x)
-    length, recent = 1 / first_curvature(f, x, d, course), [value]
-    for _ in range(n):
-        d = f.project(x - length * grad) - x
-        slope, alpha, trials = float(grad @ d), 1.0, 1
-        while not course.decide(max(recent) + gamma * alpha * slope - f.value(x + alpha * d), abs(value)):
-            rise = f.value(x + alpha * d) - value
-            least = -slope * alpha**2 / (2 * (rise - alpha * slope))  # of the parabola
-            alpha, trials = min(max(least, 0.1 * alpha), 0.5 * alpha), trials + 1
-            course.events.add("shorter step")
-        x = x + alpha * d
-        last, value, old = value, f.value(x), grad
-        course.events.add("rise" if value > last else "fall")
-        grad = f.gradient(x)
-        curved = float(d @ (grad - old))
+
+    memory, gamma = 10, 1e-4
+
+    def __init__(self, f: Objective, x: Vector, nearest: Nearest = projection, oracle: str = "projections") -> None:
+        super().__init__(f, x, nearest, oracle)
+        self.recent = [self.value]
+
+    def step(self) -> None:
+        end, calls = self.nearest(self.f, self.x - self.grad / self.L, self.x)
+        self._along(end - self.x, self.gamma, max(self.recent), calls)
+
+    def follow(self, d: Vector, gamma: float) -> None:
+        self._along(d, gamma, self.value, 0)
+
+    def _along(self, d: Vector, gamma: float, worst: float, calls: int) -> None:
+        course = self.course
+        alpha, trials = self.searched(d, gamma, worst)
+        last, old = self.value, self.grad
+        self.x = self.x + alpha * d
+        self.value, self.grad = self.f.value(self.x), self.f.gradient(self.x)
+        course.events.add("rise" if self.value > last else "fall")
+        curved = float(d @ (self.grad - old))
         course.events.add("curved" if curved > 0 else "bent down")
-        length = alpha * float(d @ d) / curved if curved > 0 else 2 * length
-        size = math.sqrt(max(float(x @ x), float(d @ d)) / float(grad @ grad))
-        length = min(length, 1e6 * size)
-        recent = [*recent, value][-memory:]
-        gaps = f.direction(x, grad)[1:]
-        course.add(x, value, gaps, (alpha, alpha), values=trials, gradients=1, lmos=1, projections=1)
-    return course
+        length = alpha * float(d @ d) / curved if curved > 0 else 2 / self.L
+        size = math.sqrt(max(float(self.x @ self.x), float(d @ d)) / float(self.grad @ self.grad))
+        self.L = 1 / min(length, 1e6 * size)
+        self.recent = [*self.recent, self.value][-self.memory :]
+        self.arrive(alpha, trials, 1, calls)
+
+
+def taken(method: Gradient, n: int) -> Course:
+    """`n` iterations."""
+    for _ in range(n):
+        method.step()
+    return method.course
+
+
+def accelerated(f: Objective, x: Vector, n: int) -> Course:
+    """Steps of `Accelerated`."""
+    return taken(Accelerated(f, x), n)
+
+
+def spectral(f: Objective, x: Vector, n: int, memory: int = 10) -> Course:
+    """Steps of `Spectral`."""
+    method = Spectral(f, x)
+    method.memory = memory
+    return taken(method, n)
 
 
 # -- Frank-Wolfe that takes mass away ----------------------------------------------------------------------------------
@@ -575,7 +652,7 @@ def active_set(f: Objective, x: Vector, n: int, correction: str = "blended", cap
             way, enters, leaves, cap = atoms[best] - a, False, True, weights[worst]
         if not leaves:
             way = v - x
-        found, L = adaptive_step(_along(f, x, value, grad, way, cap), L, drop)
+        found, L = adaptive_step(along(f, x, value, grad, way, cap), L, drop)
         alpha, drop = found.alpha, value - found.value
         dropped = leaves and alpha >= cap
         if correction == "away" and leaves:
