@@ -306,6 +306,17 @@ def test_extreme_sizes(radius):
         assert float(C.violation(x + min(float(C.reach(toward, x)), 1.0) * toward)) <= 1e-15
 
 
+def test_a_set_of_one_point_has_no_directions():
+    one = np.array([1.0, 0.0, 0.5])
+    for C in (
+        Simplex(0.0), CappedSimplex(0.0), L1Ball(0.0), LinfBall(0.0), Box(0.0, 0.0), Box(one, one),
+        WeightedSimplex(2.0, one, 3.0), ShiftScale(L1Ball(0.0), 2.0, one),
+    ):  # fmt: skip
+        x, d = C.lmo(np.ones(3)), rng(0).normal(size=3)
+        assert not C.tangent(d, x).any(), C
+        assert C.slide(d, x).tolist() == C.away(d, x).tolist() == x.tolist(), C
+
+
 @pytest.mark.parametrize("inner", [Simplex(2.0), L1Ball(), CappedSimplex(), Box(-1.0, 1.0)], ids=repr)
 def test_columns_have_a_face_each(inner):
     C, X, g, d = Columns(inner), np.zeros((4, 3)), rng(0).normal(size=(4, 3)), rng(1).normal(size=(4, 3))

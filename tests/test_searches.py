@@ -9,6 +9,7 @@ import pytest
 
 from xvarpro import sets
 from xvarpro.sets import _isotonic, _thresholds, ellipsoid, groups, lp, ordered_weighted
+from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets._root_finding import root
 
 from .support import rng
@@ -200,6 +201,13 @@ def test_a_line_takes_one_step_and_a_line_with_a_bend_ends_exactly():
     assert steps <= 4
 
 
+def test_a_root_at_an_end_of_the_bracket_takes_one_step():
+    for end in (-1.0, 3.0):
+        at, start = vector(end), vector(2.0 - end)
+        t, steps = found(lambda t, at=at: at - t, lambda t: -np.ones_like(t), vector(-1.0), vector(3.0), start)
+        assert (t, steps) == (at, 2)
+
+
 def test_a_search_ends_where_it_is_told_to():
     """With a step of at most `close`, or a value of at most `near`; an entry that has ended does not move."""
     low, high, start = vector(0.0, 0.0), vector(1.0, 1.0), vector(0.5, 0.5)
@@ -287,3 +295,17 @@ def test_a_distance_takes_few_calls_of_the_oracle():
         assert together == pytest.approx([value for value, _ in alone], rel=2e-3, abs=1e-15)
         assert calls <= max(n for _, n in alone) + 1 <= 20
         assert np.median([n for _, n in alone]) <= 6
+
+
+def test_a_search_of_the_nearest_point_takes_as_many_rounds_as_it_may():
+    """An ellipsoid has no vertices: every round finds another point of it."""
+    s = np.array([1.0, 2.0, 4.0])
+    for rounds in (1, 2, 5):
+        calls = []
+
+        def farthest(r, calls=calls):
+            calls.append(r)
+            return s * (s * r) / np.linalg.norm(s * r, axis=-1, keepdims=True)
+
+        nearest_point(farthest, np.array([3.0, 4.0, 5.0]), capacity=5, rounds=rounds)
+        assert len(calls) == 1 + rounds

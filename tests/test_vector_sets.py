@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from xvarpro import sets
+from xvarpro import backends, sets
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import region
@@ -437,6 +437,21 @@ def test_bounds_are_not_handed_out(backend):
     assert (host(upper) == HIGH).all()
     if backend.name == "numpy":
         assert not np.shares_memory(C.lmo(np.ones(4)), lower)
+
+
+def test_parameters_in_the_framework_of_the_points_do_not_visit_the_host(backend, monkeypatch):
+    """Where a program is traced they have no values there."""
+    C, x = sets.WeightedL1Ball(send(backend, RAMP), send(backend, LOW)), send(backend, np.full(4, 3.0))
+
+    def visited(_):
+        raise AssertionError
+
+    monkeypatch.setattr(backends, "to_numpy", visited)
+    found = C.lmo(x), C.project(x), C.violation(x), C.center(x)
+    monkeypatch.undo()
+    want = sets.WeightedL1Ball(RAMP, LOW)
+    for a, method in zip(found, ("lmo", "project", "violation", "center"), strict=True):
+        np.testing.assert_allclose(host(a), getattr(want, method)(np.full(4, 3.0)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("kind", [sets.Simplex, sets.CappedSimplex, sets.L1Ball, sets.L2Ball])

@@ -203,7 +203,7 @@ def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
         mu = xp.where(over, ceiling, mu)
         return step, mu, over | exceeds(mu)
 
-    step = xp.where(step > 0, step, xp.finfo(step.dtype).eps * xp.abs(ceiling) + xp.finfo(step.dtype).smallest_normal)
+    step = xp.where(step > 0, step, xp.finfo(step.dtype).eps * ceiling)
     _, mu, _ = backend.while_loop(lambda state: ~state[2], lambda state: trial(4 * state[0]), trial(step))
     return mu
 
