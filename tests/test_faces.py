@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from xvarpro.sets import (
     Simplex,
     WeightedSimplex,
 )
+from xvarpro.sets.interface import BENDS
 
 from .support import rng
 
@@ -196,6 +198,19 @@ def test_the_walk_takes_batches_and_keeps_precision():
         single = Set.slide(C, d[3].astype(np.float32), x[3].astype(np.float32))
         assert single.dtype == np.float32
         assert single == pytest.approx(alone[3], abs=1e-5)
+
+
+def test_the_walk_ends_with_its_path_or_after_so_many_faces():
+    for reach, faces in ((np.inf, 1), (1.0, 1), (0.5, 2), (0.25, 4), (0.0, BENDS)):
+        met = []
+
+        def tangent(d, y, met=met):
+            met.append(y)
+            return d
+
+        C = SimpleNamespace(event_ndim=1, tangent=tangent, reach=lambda d, y, reach=reach: np.asarray(reach))
+        assert Set.slide(C, np.ones(2), np.zeros(2)).tolist() == [min(reach, 1.0) * min(faces, 4)] * 2
+        assert len(met) == faces
 
 
 def test_a_face_far_from_zero_is_seen_through_rounding():

@@ -114,6 +114,15 @@ def test_searches_take_few_steps(watched):
         assert np.mean(steps) <= 6, C
 
 
+def test_where_all_entries_count_there_is_nothing_to_search_for(watched):
+    def look(*_, **__):
+        raise AssertionError
+
+    watched(look)
+    for C in (sets.Hypersimplex(N), sets.UnitHypersimplex(N), sets.UnitHypersimplex(N + 1), sets.KSparsePolytope(N)):
+        C.project(points())
+
+
 def test_what_is_far_away_comes_back_with_the_rounding_of_the_set():
     """Not with that of where it was; and small sets and large ones alike."""
     for C in SEARCHED:
@@ -206,6 +215,13 @@ def test_a_root_at_an_end_of_the_bracket_takes_one_step():
         at, start = vector(end), vector(2.0 - end)
         t, steps = found(lambda t, at=at: at - t, lambda t: -np.ones_like(t), vector(-1.0), vector(3.0), start)
         assert (t, steps) == (at, 2)
+
+
+def test_a_search_below_zero_takes_as_many_steps_as_one_above():
+    low, high, start, at = vector(0.0), vector(1.0), vector(0.4), 0.3
+    _, above = found(lambda t: np.sign(at - t), lambda t: 0 * t, low, high, start)
+    _, below = found(lambda t: np.sign(-at - t), lambda t: 0 * t, -high, -low, -start)
+    assert below == above
 
 
 def test_a_search_ends_where_it_is_told_to():
