@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from xvarpro.sets import (
     Simplex,
     WeightedSimplex,
 )
+from xvarpro.sets.interface import BENDS
 
 from .support import rng
 
@@ -198,6 +200,19 @@ def test_the_walk_takes_batches_and_keeps_precision():
         assert single == pytest.approx(alone[3], abs=1e-5)
 
 
+def test_the_walk_ends_with_its_path_or_after_so_many_faces():
+    for reach, faces in ((np.inf, 1), (1.0, 1), (0.5, 2), (0.25, 4), (0.0, BENDS)):
+        met = []
+
+        def tangent(d, y, met=met):
+            met.append(y)
+            return d
+
+        C = SimpleNamespace(event_ndim=1, tangent=tangent, reach=lambda d, y, reach=reach: np.asarray(reach))
+        assert Set.slide(C, np.ones(2), np.zeros(2)).tolist() == [min(reach, 1.0) * min(faces, 4)] * 2
+        assert len(met) == faces
+
+
 def test_a_face_far_from_zero_is_seen_through_rounding():
     """Entries within a rounding of bounds of 10^8 are at the bound, and the sum is at its own."""
     a = np.array([1.0, 2.0, 0.5, 1.0])
@@ -304,6 +319,17 @@ def test_extreme_sizes(radius):
         assert C.tangent(C.away(g, x) - x, x) == pytest.approx(0 * x, abs=1e-16 * radius)
         toward = C.lmo(-g) - x
         assert float(C.violation(x + min(float(C.reach(toward, x)), 1.0) * toward)) <= 1e-15
+
+
+def test_a_set_of_one_point_has_no_directions():
+    one = np.array([1.0, 0.0, 0.5])
+    for C in (
+        Simplex(0.0), CappedSimplex(0.0), L1Ball(0.0), LinfBall(0.0), Box(0.0, 0.0), Box(one, one),
+        WeightedSimplex(2.0, one, 3.0), ShiftScale(L1Ball(0.0), 2.0, one),
+    ):  # fmt: skip
+        x, d = C.lmo(np.ones(3)), rng(0).normal(size=3)
+        assert not C.tangent(d, x).any(), C
+        assert C.slide(d, x).tolist() == C.away(d, x).tolist() == x.tolist(), C
 
 
 @pytest.mark.parametrize("inner", [Simplex(2.0), L1Ball(), CappedSimplex(), Box(-1.0, 1.0)], ids=repr)

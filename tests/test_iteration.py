@@ -32,7 +32,7 @@ from xvarpro.driver.units import near_one
 from xvarpro.objective.interface import LowerError
 from xvarpro.sets import Box
 
-from .support import decay_problem
+from .support import decay_problem, rng
 
 EPS = np.finfo(np.float64).eps
 RUNNING, ENDED, NO_DESCENT = (s.code for s in (Status.RUNNING, Status.STALLED, Status.NO_DESCENT))
@@ -341,3 +341,17 @@ def test_weights_of_a_solve_in_one_loop_are_solved_for_tightly():
     it, w, _ = in_one_loop(decay_problem(noise=0.02, lam=1e-3, solver=xv.lower.LSMR()), theta0, **given)
     exact = xv.solve(decay_problem(noise=0.02, lam=1e-3), it.theta[0], max_iter=0)
     assert w[:, 0] == pytest.approx(exact.w, rel=1e-9)
+
+
+def test_the_start_alone_is_solved_for_tightly():
+    """With an ill-conditioned design a loose solution would have another objective and another gap."""
+    A = rng(0).normal(size=(40, 15)) * np.logspace(0.0, -3.0, 15)
+    y = rng(1).normal(size=40)
+
+    def at_start(**lower):
+        problem = xv.separable(lambda theta, A: A * theta, y, data=A, lam=1e-6, **lower)
+        return xv.solve(problem, np.ones(15), over=Box(0.5, 10.0), max_iter=0)
+
+    loose, exact = at_start(solver=xv.lower.LSMR()), at_start()
+    assert loose.value == pytest.approx(exact.value, rel=1e-12)
+    assert loose.gap_A == pytest.approx(exact.gap_A, rel=1e-6)

@@ -14,7 +14,7 @@ from xvarpro import sets
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._spectra import svd as _svd
-from xvarpro.sets.lanczos import _by_cholesky
+from xvarpro.sets.lanczos import _by_cholesky, _Ritz
 from xvarpro.sets.transport import _flow
 
 from .support import host, inner, rng, send
@@ -252,6 +252,21 @@ def test_a_bound_of_the_eigenvalues_is_the_first_that_cholesky_accepts(step, wan
         found, least = (_by_cholesky(A, *map(np.asarray, (3.0, s, 10.0))) for s in (step, 0.0))
     assert float(found) == want
     assert 3.5 < float(least) <= 3.0 + 4 * 0.5
+
+
+def test_a_bound_of_negative_eigenvalues_is_above_them_by_what_rounding_may_do():
+    """From the Ritz value 16 eps to the first trial, and 16 and 8 more."""
+    ritz = _Ritz(np.eye(4), np.asarray(3.0), np.asarray(-3.0), np.asarray(0.0))
+    with xv.backends.get("numpy").scope("float64"):
+        found = sets.Lanczos(tol=1e-300)._bound(ritz, lambda: -3 * np.eye(4), np.asarray(6.0))
+    assert (float(found) + 3) / EPS == pytest.approx(3 * (16 + 16 + 8), abs=4)
+
+
+def test_what_a_solver_says_of_no_matrices_is_on_their_device():
+    strict = pytest.importorskip("array_api_strict")
+    x = strict.zeros((0, 40, 30), device=strict.Device("device1"))
+    for part in (*sets.Lanczos().singular(x), *sets.NuclearBall(1.0, sets.Lanczos()).certified(x)):
+        assert part.device == x.device
 
 
 def test_a_plan_is_exact_on_the_support_that_a_solver_found():

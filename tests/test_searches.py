@@ -9,6 +9,7 @@ import pytest
 
 from xvarpro import sets
 from xvarpro.sets import _isotonic, _thresholds, ellipsoid, groups, lp, ordered_weighted
+from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets._root_finding import root
 
 from .support import rng
@@ -113,6 +114,15 @@ def test_searches_take_few_steps(watched):
         assert np.mean(steps) <= 6, C
 
 
+def test_where_all_entries_count_there_is_nothing_to_search_for(watched):
+    def look(*_, **__):
+        raise AssertionError
+
+    watched(look)
+    for C in (sets.Hypersimplex(N), sets.UnitHypersimplex(N), sets.UnitHypersimplex(N + 1), sets.KSparsePolytope(N)):
+        C.project(points())
+
+
 def test_what_is_far_away_comes_back_with_the_rounding_of_the_set():
     """Not with that of where it was; and small sets and large ones alike."""
     for C in SEARCHED:
@@ -198,6 +208,20 @@ def test_a_line_takes_one_step_and_a_line_with_a_bend_ends_exactly():
     t, steps = found(*bent, vector(0.0), vector(2.0), vector(0.0))
     assert t == 1
     assert steps <= 4
+
+
+def test_a_root_at_an_end_of_the_bracket_takes_one_step():
+    for end in (-1.0, 3.0):
+        at, start = vector(end), vector(2.0 - end)
+        t, steps = found(lambda t, at=at: at - t, lambda t: -np.ones_like(t), vector(-1.0), vector(3.0), start)
+        assert (t, steps) == (at, 2)
+
+
+def test_a_search_below_zero_takes_as_many_steps_as_one_above():
+    low, high, start, at = vector(0.0), vector(1.0), vector(0.4), 0.3
+    _, above = found(lambda t: np.sign(at - t), lambda t: 0 * t, low, high, start)
+    _, below = found(lambda t: np.sign(-at - t), lambda t: 0 * t, -high, -low, -start)
+    assert below == above
 
 
 def test_a_search_ends_where_it_is_told_to():
@@ -287,3 +311,17 @@ def test_a_distance_takes_few_calls_of_the_oracle():
         assert together == pytest.approx([value for value, _ in alone], rel=2e-3, abs=1e-15)
         assert calls <= max(n for _, n in alone) + 1 <= 20
         assert np.median([n for _, n in alone]) <= 6
+
+
+def test_a_search_of_the_nearest_point_takes_as_many_rounds_as_it_may():
+    """An ellipsoid has no vertices: every round finds another point of it."""
+    s = np.array([1.0, 2.0, 4.0])
+    for rounds in (1, 2, 5):
+        calls = []
+
+        def farthest(r, calls=calls):
+            calls.append(r)
+            return s * (s * r) / np.linalg.norm(s * r, axis=-1, keepdims=True)
+
+        nearest_point(farthest, np.array([3.0, 4.0, 5.0]), capacity=5, rounds=rounds)
+        assert len(calls) == 1 + rounds

@@ -261,6 +261,24 @@ def test_a_radius_of_zero_leaves_one_point():
         assert C.diameter(np.zeros(shape)) == 0
 
 
+@each
+def test_nothing_is_divided_by_zero(case):
+    """Zeros, vertices, points far away and a batch of these."""
+    C, shape = case
+    g = gradients(shape, 3)
+    x = np.stack([np.zeros(shape), np.ones(shape), C.center(g[0]), *C.lmo(g), 1e9 * g[0]])
+    with np.errstate(divide="raise", invalid="raise"):
+        for method in ("lmo", "support", "violation", *(["project"] if C.has_projection else [])):
+            for point in (x, *x) if C.event_ndim else x:
+                getattr(C, method)(point)
+        if C.has_faces:
+            for point in x[1:-1]:
+                p = C.project(point)
+                for d in x:
+                    along = C.tangent(d, p)
+                    C.away(d, p), C.reach(along, p), C.slide(d, p)
+
+
 # -- projections -------------------------------------------------------------------------------------------------------
 
 

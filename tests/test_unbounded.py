@@ -157,6 +157,24 @@ def test_the_certificate_is_the_slope_along_the_direction():
     assert float(region.blmo((corner,), (-outward,)).gap_B) > 0
 
 
+def test_the_way_to_finite_bounds_is_that_to_the_vertex():
+    """Of ties too; and of entries at infinite bounds there is none down the slope."""
+    lower, upper = np.array([-1.0, 0.0, 2.0, 0.0]), np.array([1.0, 3.0, 5.0, 0.5])
+    x, g = np.array([0.5, 1.0, 4.0, 0.25]), np.array([0.0, -2.0, 3.0, -0.0])
+    way, rest = sets.Box(lower, upper).ahead(g, x)
+    assert (x + way).tolist() == sets.Box(lower, upper).lmo(g).tolist()
+    assert not rest.any()
+    way, rest = sets.Box(lower, INF).ahead(g, x)
+    assert (x + way).tolist() == [-1.0, 1.0, 2.0, 0.0]
+    assert rest.tolist() == [0.0, -2.0, 0.0, 0.0]
+
+
+def test_random_points_have_the_precision_that_is_asked_for():
+    single, double = (MIXED.random_point(np.zeros(4, dtype), 3) for dtype in (np.float32, np.float64))
+    assert single.dtype == np.float32
+    assert single == pytest.approx(double, rel=1e-6)
+
+
 def test_what_a_set_says_of_infinite_bounds(backend):
     x = send(backend, np.array([-1.0, 7.0, -9.0, 1.5]))
     nearest = MIXED.project(x)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from xvarpro import sets
+from xvarpro import backends, sets
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import region
@@ -407,6 +407,7 @@ def test_ties_go_to_the_first_index(backend):
     assert lmo(sets.Hypersimplex(2), ones) == [1.0, 1.0, 0.0, 0.0]
     assert lmo(sets.UnitHypersimplex(2), [-1.0, -1.0, -1.0, 0.0]) == [1.0, 1.0, 0.0, 0.0]
     assert lmo(sets.OWLBall(np.array([2.0, 1.0, 0.5, 0.5])), [-4.0, -2.0, 0.0, 0.0]) == [0.5, 0.0, 0.0, 0.0]
+    assert np.count_nonzero(lmo(sets.OWLBall(0.1), [1.0] * 10)) == 1  # though ten times 0.1 are less than 1
     assert lmo(sets.KNormBall(2), [0.0, -2.0, 1.0, 1.0]) == [0.0, 1.0, 0.0, 0.0]
     assert lmo(sets.Permutahedron(), ones) == [4.0, 3.0, 2.0, 1.0]
     assert lmo(sets.OrderedBox(), [0.0, 0.0, -1.0, 0.0]) == [1.0, 1.0, 1.0, 1.0]
@@ -437,6 +438,21 @@ def test_bounds_are_not_handed_out(backend):
     assert (host(upper) == HIGH).all()
     if backend.name == "numpy":
         assert not np.shares_memory(C.lmo(np.ones(4)), lower)
+
+
+def test_parameters_in_the_framework_of_the_points_do_not_visit_the_host(backend, monkeypatch):
+    """Where a program is traced they have no values there."""
+    C, x = sets.WeightedL1Ball(send(backend, RAMP), send(backend, LOW)), send(backend, np.full(4, 3.0))
+
+    def visited(_):
+        raise AssertionError
+
+    monkeypatch.setattr(backends, "to_numpy", visited)
+    found = C.lmo(x), C.project(x), C.violation(x), C.center(x)
+    monkeypatch.undo()
+    want = sets.WeightedL1Ball(RAMP, LOW)
+    for a, method in zip(found, ("lmo", "project", "violation", "center"), strict=True):
+        np.testing.assert_allclose(host(a), getattr(want, method)(np.full(4, 3.0)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("kind", [sets.Simplex, sets.CappedSimplex, sets.L1Ball, sets.L2Ball])
@@ -613,6 +629,7 @@ VIOLATIONS = [
     (sets.Oracle(sets.L2Ball(2.0).lmo, 4.0), [3.0, 4.0], 0.75),
     (sets.Oracle(sets.L2Ball(2.0).lmo), [3.0, 4.0], 3.0),
     (sets.LinearImage(sets.L2Ball(), np.diag([1.0, 4.0])), [5.0, 0.0], 0.5),
+    (sets.LinearImage(sets.L2Ball(), np.zeros((2, 2))), [3.0, 4.0], 5.0),
     (sets.MinkowskiSum((sets.L2Ball(), sets.L2Ball(3.0))), [0.0, -8.0], 0.5),
     (sets.HullOfUnion((sets.L2Ball(), sets.L2Ball(0.5, np.array([0.0, 3.0])))), [0.0, 5.0], 0.25),
 ]
@@ -645,6 +662,8 @@ def on_the_boundary(x):
     yield sets.GroupL12Ball(1, float(np.abs(x).sum()))
     yield sets.GroupL1InfBall(1, float(np.abs(x).sum()))
     yield sets.OWLBall(np.linspace(2.0, 1.0, n), float(sets.OWLBall(np.linspace(2.0, 1.0, n))._size(x)))
+    yield sets.UnitHypersimplex(1, float(x.sum()))
+    yield sets.KSparsePolytope(1, float(np.abs(x).sum()))
     yield sets.ContinuousKnapsack(np.ones(n), float(x.sum()))
     yield sets.WeightedSimplex(np.ones(n), 0.0, float(x.sum()))
 
@@ -654,6 +673,15 @@ def test_a_point_of_the_boundary_stays_to_the_last_bit():
         x = rng(seed).dirichlet(np.ones(5))
         for C in on_the_boundary(x):
             np.testing.assert_array_equal(C.project(x), x, err_msg=repr(C))
+
+
+def test_where_all_entries_count_the_bounds_are_met_to_the_last_bit():
+    """A sum of n times a number is not n times the number."""
+    for n in range(1, 12):
+        x = np.abs(rng(n).normal(size=(5, n)))
+        assert (sets.Hypersimplex(n, 0.1).project(x) == 0.1).all()
+        np.testing.assert_array_equal(sets.UnitHypersimplex(n, 0.1).project(x + 3), np.full_like(x, 0.1))
+        np.testing.assert_array_equal(sets.KSparsePolytope(n, 0.1).project(-x - 3), np.full_like(x, -0.1))
 
 
 def test_parts_of_a_complex_number_may_be_of_any_size():

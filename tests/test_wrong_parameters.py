@@ -92,6 +92,7 @@ WRONG = [
     (lambda: sets.Ellipsoid(np.ones((2, 3))), "Ellipsoid: matrix must be finite and square"),
     (lambda: sets.Ellipsoid(np.array([[1.0, 2.0], [0.0, 1.0]])), "Ellipsoid: matrix must be symmetric"),
     (lambda: sets.Ellipsoid(np.array([[1.0, 2.0], [2.0, 1.0]])), "positive definite, its eigenvalues are -1 to 3"),
+    (lambda: sets.Ellipsoid(-np.eye(2)), "positive definite, its eigenvalues are -1 to -1"),
     (lambda: sets.Ellipsoid(np.ones((2, 2, 2))), "Ellipsoid: matrix must be finite and square"),
     (lambda: sets.Ellipsoid(np.array([[1.0, 0.0], [0.0, np.inf]])), "Ellipsoid: matrix must be finite and square"),
     (lambda: sets.Ellipsoid(np.array([1.0, 0.0])), "Ellipsoid: matrix must be finite and > 0"),

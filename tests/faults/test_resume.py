@@ -247,6 +247,16 @@ def test_strides_that_no_array_of_the_shape_has_are_refused(strides):
         _array(np.arange(4.0).reshape(2, 2), "array", strides, None)
 
 
+def test_numbers_come_back_as_what_they_were():
+    """Python's and NumPy's, which compute with other code; what a file cannot hold is refused."""
+    for x in (np.float64(0.25), np.float32(0.25), np.int32(3), np.bool_(True), 0.25, 3):
+        found = _array(np.asarray(x), type(x).__name__, [], None)
+        assert (type(found), found) == (type(x), x)
+    for x, kind in ((np.ones(2), "float"), (np.ones(1), "float64"), (np.ones(()), "complex"), (np.ones(()), "int32")):
+        with pytest.raises(ProblemError, match=f"holds a {kind} where its file has"):
+            _array(x, kind, [], None)
+
+
 def test_a_result_of_a_file_has_no_place_to_go_on_from(written, tmp_path):
     xv.solve(decay_problem(), np.array([0.5, 6.0])).save(tmp_path / "fit.npz")
     with pytest.raises(ProblemError, match="comes from a file"):

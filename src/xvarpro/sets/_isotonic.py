@@ -67,5 +67,5 @@ def _height(left: Array, right: Array, eps: float) -> Array:
         count = xp.astype(over > 0, m.dtype) + xp.astype(under > 0, m.dtype)
         return xp.sum(value, axis=-1, keepdims=True), -xp.sum(count, axis=-1, keepdims=True)
 
-    close = eps * xp.maximum(xp.abs(low), xp.abs(high))
+    close = eps * xp.maximum(-low, high)
     return root(surplus, low, high, low + 0.5 * (high - low), close=close, near=close)

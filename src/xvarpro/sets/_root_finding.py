@@ -53,7 +53,7 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
         t = xp.where(active & ~found, new, t)
         return t, low, high, moved, last, active & ~found & ~settled, k + 1
 
-    far = 4 * positive_or_one(high - low + xp.abs(start))
+    far = 4 * positive_or_one(high - low)
     count = xp.zeros((), dtype=xp.int32, device=device(low))
     state = (start, low, high, far, far, low < high, count)
     return backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]

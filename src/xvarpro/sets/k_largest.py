@@ -227,11 +227,9 @@ class KNormBall(TopK):
         best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
         one = vertex(g, best, -self.radius * xp.take_along_axis(sign, best, axis=-1))
         all_ = -self.radius / self.k * sign
-        # where one ball holds the other, only its own vertices are those of the hull
+        # of one entry the hull is the linf ball, and the vertices of the other lie on its faces
         if self.k == 1:
             return all_
-        if self.k >= g.shape[-1]:
-            return one
         return xp.where(xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True) <= self.k, one, all_)
 
     def project(self, x: Array) -> Array:

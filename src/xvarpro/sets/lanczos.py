@@ -161,7 +161,7 @@ class Lanczos(Struct):
             T = hermitian(adjoint(K) @ AK)
             w, Y = xp.linalg.eigh(T)
             residual = (AK - K @ T) @ Y[:, -1:]
-            return _Ritz(K @ Y[:, -self.width :], xp.maximum(xp.abs(w[0]), xp.abs(w[-1])), w[-1], _norm(residual))
+            return _Ritz(K @ Y[:, -self.width :], xp.maximum(-w[0], w[-1]), w[-1], _norm(residual))
 
         def again(state: tuple[_Ritz, Array, Array]) -> tuple[_Ritz, Array, Array]:
             found, _, n = state
@@ -175,7 +175,7 @@ class Lanczos(Struct):
 
         first = space(xp.asarray(start, dtype=like.dtype, device=device(like)))
         one = xp.ones_like(first.first)
-        found, _, _ = backends.owner(like).while_loop(going, again, (first, xp.abs(first.radius) + one, one))
+        found, _, _ = backends.owner(like).while_loop(going, again, (first, first.radius + one, one))
         return found
 
     def _bound(self, found: _Ritz, matrix: Callable[[], Array], size: Array) -> Array:
@@ -203,7 +203,7 @@ def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
         mu = xp.where(over, ceiling, mu)
         return step, mu, over | exceeds(mu)
 
-    step = xp.where(step > 0, step, xp.finfo(step.dtype).eps * xp.abs(ceiling) + xp.finfo(step.dtype).smallest_normal)
+    step = xp.where(step > 0, step, xp.finfo(step.dtype).eps * ceiling)
     _, mu, _ = backend.while_loop(lambda state: ~state[2], lambda state: trial(4 * state[0]), trial(step))
     return mu
 
