@@ -1,8 +1,10 @@
 """Thousands of bi-exponential decays: problems per second of a batch, of a loop of solves, of scipy's curve_fit.
 
-python benchmarks/many.py [--problems 10000] [--sample 100] [--backends numpy torch jax] [--write]
+python benchmarks/many.py [--problems 10000] [--points 64] [--sample 100] [--lifted] [--write]
+                          [--backends numpy torch jax]
 
-Loops are timed on a sample, whose rate is the rate of the whole. `--write` puts the table into docs/many.md.
+`--lifted` adds the batch of a model that is written for one problem. Loops are timed on a sample, whose rate is the
+rate of the whole. `--write` puts the table into docs/many.md.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import os
 import time
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,6 @@ import xvarpro as xv
 
 PAGE = Path(__file__).parents[1] / "docs" / "many.md"
 MARK = "<!-- measured: benchmarks/many.py -->"
-T = np.linspace(0.0, 2.0, 64)
 START = np.array([0.7, 4.0])
 BOX = xv.sets.Box(0.0, 20.0)
 
@@ -36,17 +38,19 @@ def decay(theta: Any, data: Any) -> Any:
     return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
 
 
-def signals(b: int) -> np.ndarray:
+def signals(b: int, t: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(0)
     rates = np.stack([rng.uniform(0.5, 1.5, b), rng.uniform(3.0, 8.0, b)], axis=1)
     w = rng.uniform(0.5, 2.0, (b, 2, 1))
-    clean = (np.exp(-rates[:, None, :] * T[:, None]) @ w)[..., 0]
+    clean = (np.exp(-rates[:, None, :] * t[:, None]) @ w)[..., 0]
     return clean + 1e-2 * rng.normal(size=clean.shape)
 
 
-def batched(y: np.ndarray, backend: str) -> tuple[float, float, xv.ManyResult]:
+def batched(y: np.ndarray, t: np.ndarray, backend: str, lifted: bool = False) -> tuple[float, float, xv.ManyResult]:
     """Seconds of a second solve, of the first, and the result."""
-    problem, theta0 = xv.separable(decays, y, data={"t": T}), np.tile(START, (len(y), 1))
+    problem, theta0 = xv.separable(decays, y, data={"t": t}), np.tile(START, (len(y), 1))
+    if lifted:
+        problem = xv.many.lifted(xv.separable(decay, xv.Each(y), data={"t": t}))
     seconds = []
     for _ in range(4):
         began = time.perf_counter()
@@ -55,12 +59,12 @@ def batched(y: np.ndarray, backend: str) -> tuple[float, float, xv.ManyResult]:
     return min(seconds[1:]), seconds[0], fit
 
 
-def looped(y: np.ndarray, backend: str) -> tuple[float, np.ndarray]:
+def looped(y: np.ndarray, t: np.ndarray, backend: str) -> tuple[float, np.ndarray]:
     values = []
-    xv.solve(xv.separable(decay, y[0], data={"t": T}), START, over=BOX, backend=backend)
+    xv.solve(xv.separable(decay, y[0], data={"t": t}), START, over=BOX, backend=backend)
     began = time.perf_counter()
     for row in y:
-        values.append(xv.solve(xv.separable(decay, row, data={"t": T}), START, over=BOX, backend=backend).value)
+        values.append(xv.solve(xv.separable(decay, row, data={"t": t}), START, over=BOX, backend=backend).value)
     return time.perf_counter() - began, np.asarray(values)
 
 
@@ -68,42 +72,47 @@ def joint(t: Any, a: float, b: float, u: float, v: float) -> Any:
     return u * np.exp(-a * t) + v * np.exp(-b * t)
 
 
-def scipy(y: np.ndarray) -> tuple[float, np.ndarray]:
+def scipy(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
     values = []
     bounds = ([0.0, 0.0, -np.inf, -np.inf], [20.0, 20.0, np.inf, np.inf])
     began = time.perf_counter()
     for row in y:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", OptimizeWarning)
-            found, _ = curve_fit(joint, T, row, p0=[*START, 1.0, 1.0], bounds=bounds)
-        values.append(0.5 * np.sum((joint(T, *found) - row) ** 2))
+            found, _ = curve_fit(joint, t, row, p0=[*START, 1.0, 1.0], bounds=bounds)
+        values.append(0.5 * np.sum((joint(t, *found) - row) ** 2))
     return time.perf_counter() - began, np.asarray(values)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=10_000)
+    parser.add_argument("--points", type=int, default=64)
+    parser.add_argument("--lifted", action="store_true")
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    y = signals(args.problems)
+    t = np.linspace(0.0, 2.0, args.points)
+    y = signals(args.problems, t)
     sample = y[: args.sample]
     lines = [
-        f"{args.problems} problems, load {os.getloadavg()[0]:.2f}, {os.environ.get('OMP_NUM_THREADS', 'all')} threads",
+        f"{args.problems} problems of {args.points} points, load {os.getloadavg()[0]:.2f}, "
+        f"{os.environ.get('OMP_NUM_THREADS', 'all')} threads",
         "",
         "| method | problems per second | first call, s | converged | objective over the best, at most |",
         "|---|---|---|---|---|",
     ]
     rows: list[tuple[str, float, str, str, np.ndarray]] = []
-    for backend in args.backends:
-        seconds, first, fit = batched(y, backend)
+    for lifted, backend in product((False, True) if args.lifted else (False,), args.backends):
+        seconds, first, fit = batched(y, t, backend, lifted)
         values = np.asarray(fit.value)[: args.sample]
-        rows.append((f"`solve_many`, {backend}", len(y) / seconds, f"{first:.1f}", f"{fit.success.mean():.2%}", values))
+        name = f"`solve_many`, {'lifted, ' if lifted else ''}{backend}"
+        rows.append((name, len(y) / seconds, f"{first:.1f}", f"{fit.success.mean():.2%}", values))
     for backend in args.backends:
-        seconds, values = looped(sample, backend)
+        seconds, values = looped(sample, t, backend)
         rows.append((f"loop of `solve`, {backend} ({len(sample)} timed)", len(sample) / seconds, "", "", values))
-    seconds, values = scipy(sample)
+    seconds, values = scipy(sample, t)
     rows.append((f"loop of `curve_fit` ({len(sample)} timed)", len(sample) / seconds, "", "", values))
     best = np.min([values for *_, values in rows], axis=0)
     for name, rate, first, converged, values in rows:

@@ -788,7 +788,7 @@ def test_inverses_are_as_accurate_as_by_a_qr_factorisation(cond):
     U, V = (np.linalg.qr(draw.normal(size=(n, n)))[0] for _ in range(2))
     R = np.linalg.qr((U * np.geomspace(1.0, 1 / cond, n)) @ V)[1]
     free = np.array([[True, True, False, True, True, True], [True] * n]).T
-    found = Inverter(NUMPY, R)(free)
+    found = Inverter(NUMPY, R)(R, free)
     u, c = draw.normal(size=(n, 2)), draw.normal(size=(n, 2)) * free
     for j in range(2):
         inverse = np.linalg.pinv(R[:, free[:, j]])

@@ -288,7 +288,7 @@ def test_the_gauss_newton_matrix_is_that_of_the_upper_residual(kind):
     f, x = objective(kind, numpy)
 
     def residual(x):
-        out = f.outputs(x)
+        out = f.weighted(f.outputs(x))
         return f._upper_residual(out, f.lower(out)).reshape(4, -1)
 
     h = 1e-6

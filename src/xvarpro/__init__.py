@@ -4,7 +4,7 @@ from xvarpro import algorithms, backends, errors, lower, models, operators, sets
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
-from xvarpro.batch import Each, ManyResult, solve_many
+from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
@@ -33,6 +33,7 @@ __all__ = [
     "Level",
     "LowerFit",
     "ManyResult",
+    "Multistart",
     "Parameters",
     "PrecisionWarning",
     "Problem",
@@ -56,6 +57,7 @@ __all__ = [
     "lower",
     "many",
     "models",
+    "multistart",
     "operators",
     "project",
     "separable",

@@ -217,9 +217,14 @@ class Backend(ABC):
 
 def one_by_one(fun: Function, mapped: Leaves) -> Leaves:
     """`Backend.vmap` as a loop."""
-    entries = zip(*(namespace_of(x).unstack(x) for x in mapped), strict=True)
+    entries = zip(*map(_unstacked, mapped), strict=True)
     results = zip(*(fun(*entry) for entry in entries), strict=True)
     return tuple(namespace_of(*parts).stack(parts) for parts in results)
+
+
+def _unstacked(x: Array) -> Sequence[Array]:
+    unstack = getattr(namespace_of(x), "unstack", None)  # not every library has it; a tape differentiates it at once
+    return [x[i, ...] for i in range(x.shape[0])] if unstack is None else unstack(x)
 
 
 def impure(found: str) -> ModelError:

@@ -66,8 +66,9 @@ def solve_many(
     Parameters
     ----------
     problem : Problem
-        From `separable` or `bilevel`, in batch form. ``lam`` is a number or an array (b,); ``Omega`` is shared; ``R``
-        returns (b,).
+        From `separable` or `bilevel`, in batch form. ``lam`` is a number or an array (b,); ``R`` returns (b,); `Omega`
+        and `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a
+        first axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1).
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
@@ -356,8 +357,10 @@ def _status(point: Point, tol: Array, floor: Array) -> Array:
 
 
 def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
-    low = f.lower(f.outputs(theta))
-    return low.w, _condition(f.backend, units(low.factor.R))
+    """The weights, (b, k, n), and conditions, (b,)."""
+    low = f.lower(f.weighted(f.outputs(theta)))
+    w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
+    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
 
 
 def _condition(backend: Backend, R: Array) -> Array:

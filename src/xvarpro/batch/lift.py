@@ -20,8 +20,8 @@ def lifted(problem: Problem) -> Problem:
 
     Functions are those of a single problem, ``M(theta, data)`` -> (m, n); on JAX and PyTorch they are mapped over the
     batch by the framework's own `vmap`, elsewhere called for one problem after the other. What is marked by `Each`,
-    in `data` or as `y` or `lam`, has one entry per problem; all else is shared, and held once. Structured designs
-    become dense ones.
+    in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once. Structured
+    designs become dense ones.
 
     Parameters
     ----------
@@ -66,8 +66,11 @@ def lifted(problem: Problem) -> Problem:
                 f"y of all problems must have shape (m,) or (m, k); got {tuple(y.shape)}. Mark one per "
                 "problem, xv.Each(y)"
             )
+        weights: Any = level.weights
+        if trees.is_array(weights) and weights.ndim == 2:
+            weights = weights[None, ...]
         y = y[None, ...] if trees.is_array(y) else Lifted(y, marked) if callable(y) else y
-        return replace(level, M=Lifted(level.M, marked), y=y)
+        return replace(level, M=Lifted(level.M, marked), y=y, weights=weights)
 
     R = None if problem.R is None else Lifted(problem.R)
     return replace(problem, lower=level(problem.lower), upper=level(problem.upper), R=R)

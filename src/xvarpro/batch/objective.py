@@ -43,10 +43,12 @@ class Outputs(NamedTuple):
 class Lower(NamedTuple):
     """A solved lower level."""
 
-    factor: Factor
+    factor: Factor  # of the columns that are free, with a row of the identity below for each of the others
     w: Array  # (b, k, n)
     r: Array  # (b, k, m), then the ridge's rows; ``M w - y`` comes first
     deficient: Array  # (b,)
+    R: Array  # of all columns
+    free: Array | None = None  # (b, n), of which w is between its bounds; None where it has none
 
 
 class Batch:
@@ -69,7 +71,9 @@ class Batch:
     def __init__(
         self, problem: Problem, backend: Backend, treedef: Any, regions: Regions, found: tuple[Any, ...] = ()
     ) -> None:
-        self.problem, self.backend, self.treedef, self.regions = problem, backend, treedef, regions
+        self.columns = columns_of(problem, dict(found))
+        self.problem = _repeated(problem, self.columns)
+        self.backend, self.treedef, self.regions = backend, treedef, regions
         self.found = found
         self.constants, self._data = trees.partition(problem.data)
 
@@ -93,6 +97,42 @@ class Batch:
             check_same(f"the model function {name}", (tuple(array.shape[1:]), array.dtype), was)
         return outputs
 
+    def weighted(self, outputs: Outputs) -> Outputs:
+        """Designs, targets, or their tangents, as they are fitted: targets as rows, scaled by the roots of the weights.
+
+        Where right-hand sides have weights or bounds of their own, each is a problem by itself.
+        """
+        fields = outputs._asdict()
+        for side, level in zip("LU", self.problem.levels, strict=False):
+            M, y, root = fields[f"M_{side}"], fields[f"y_{side}"], level.weights
+            xp = namespace_of(M)
+            M, y = M[:, None, :, :], None if y is None else rows(y)
+            if root is not None:
+                M, y = root.mT[..., None] * M, None if y is None else root.mT * y
+            M = xp.broadcast_to(M, (M.shape[0], self.columns, *M.shape[2:]))
+            fields[f"M_{side}"] = xp.reshape(M, (-1, *M.shape[2:]))
+            fields[f"y_{side}"] = y if y is None else self._apart(y, M.shape[0])
+        return Outputs(**fields)
+
+    def _apart(self, y: Array, b: int) -> Array:
+        """Rows of the targets of `b` problems, (b, k, m), or those of one right-hand side at a time, (b k, 1, m)."""
+        if self.columns == 1:
+            return y
+        xp, m = namespace_of(y), y.shape[2]
+        return xp.reshape(xp.broadcast_to(y, (b, self.columns, m)), (-1, 1, m))
+
+    def together(self, x: Array) -> Array:
+        """Numbers of problems that are solved with one theta, (b k, ...), as (b, k, ...)."""
+        return namespace_of(x).reshape(x, (-1, self.columns, *x.shape[1:]))
+
+    def _summed(self, x: Array) -> Array:
+        return namespace_of(x).sum(self.together(x), axis=1)
+
+    def _target(self, level: Level, y: Array | None, b: int) -> Array:
+        """That of `weighted` outputs, or of `level` where it is constant, for so many problems."""
+        constant: Any = level.y
+        return self._apart(rows(constant), b // self.columns) if y is None else y
+
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
         xp = namespace_of(x)
@@ -104,52 +144,71 @@ class Batch:
             return tuple(found[name] for name in given)
 
         values, push = self.backend.linearise(flat, leaves, self.constants)
-        outputs = Outputs(**dict(zip(given, values, strict=True)))
+        outputs = self.weighted(Outputs(**dict(zip(given, values, strict=True))))
         low = self.lower(outputs)
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
         tangents = []
         for j in range(x.shape[1]):
             moved = push(self.regions.split(xp.broadcast_to(eye[j, :], x.shape)))
-            tangents.append(Outputs(**dict(zip(given, moved, strict=True))))
+            tangents.append(self.weighted(Outputs(**dict(zip(given, moved, strict=True)))))
         jacobian = self._separable if self.problem.is_separable else self._bilevel
         value, grad, J = jacobian(outputs, low, tangents)
+        value, grad, curvature = map(self._summed, (value, grad, _real(J @ trees.adjoint(J))))
+        deficient = xp.any(self.together(low.deficient), axis=1)
         if outputs.R is not None:
+            value = value + (0.5 * self.problem.mu) * outputs.R
             grad = grad + (0.5 * self.problem.mu) * xp.stack([t.R for t in tangents], axis=1)
-        return Local(self._total(value, outputs, low), grad, _real(J @ trees.adjoint(J)), low.deficient)
+        return Local(xp.where(deficient, xp.full_like(value, xp.nan), value), grad, curvature, deficient)
 
     def energy(self, x: Array) -> Array:
         """``1/2 |y|^2`` of the upper level, per problem: the scale of what the objective is a difference of."""
         level: Any = self.problem.upper or self.problem.lower
-        outputs = self.outputs(x)
-        y = outputs.y_L if self.problem.is_separable else outputs.y_U
-        return _half_squares(rows(level.y if y is None else y))
-
-    def _total(self, value: Array, outputs: Outputs, low: Lower) -> Array:
-        xp = namespace_of(value)
-        if outputs.R is not None:
-            value = value + (0.5 * self.problem.mu) * outputs.R
-        return xp.where(low.deficient, xp.full_like(value, xp.nan), value)
+        outputs = self.weighted(self.outputs(x))
+        given = outputs.y_L if self.problem.is_separable else outputs.y_U
+        y = self._target(level, given, outputs.M_L.shape[0])
+        return self._summed(_half_squares(y))
 
     # -- the levels
 
     def lower(self, outputs: Outputs) -> Lower:
-        """Factor and solve the lower level of every problem."""
+        """Factor and solve the lower level of every problem, from `weighted` outputs."""
         level: Any = self.problem.lower
-        M, y = outputs.M_L.mT, rows(level.y if outputs.y_L is None else outputs.y_L)
+        M, y = outputs.M_L.mT, self._target(level, outputs.y_L, outputs.M_L.shape[0])
         xp = namespace_of(M)
-        f = small.factor(_stacked(M, level))
+        A = _stacked(M, level)
+        f = small.factor(A)
         along = small.coefficients(f, y)
         lost = small.deficient(f, M.shape[-1])
         if trees.is_array(level.lam):
             lost = lost & (level.lam == 0)
         elif level.lam:
             lost = xp.zeros_like(lost)
-        return Lower(f, small.solve_upper(f.R, along), -small.rest(f, y, along), lost)
+        if level.W is not None:
+            return self._bounded(A, f, along, y, lost)
+        return Lower(f, small.solve_upper(f.R, along), -small.rest(f, y, along), lost, f.R)
+
+    def _bounded(self, A: Array, f: Factor, along: Array, y: Array, lost: Array) -> Lower:
+        """With w between bounds.
+
+        Where it is at one, a column of the identity takes the place of that of the design: the tangent of w is 0 there,
+        and that of the residual keeps what it has along the column.
+        """
+        W: Any = self.problem.lower.W
+        xp = namespace_of(A)
+        b, n, m = A.shape
+        of_column = xp.arange(b, device=device(A)) % self.columns
+        w, free = W.part(of_column, 1.0).solver(None).weights(self.backend, f.R, along[:, 0, :].mT)
+        w, free = w.mT[:, None, :], free.mT
+        on = xp.astype(free, A.dtype)[:, :, None]
+        held = xp.concat([A * on, (1 - on) * xp.eye(n, dtype=A.dtype, device=device(A))], axis=2)
+        blank = xp.zeros((*y.shape[:2], m + n - y.shape[2]), dtype=y.dtype, device=device(y))
+        r = xp.concat([w @ A, xp.zeros_like(w)], axis=2) - xp.concat([y, blank], axis=2)
+        return Lower(small.factor(held), w, r, lost, f.R, free)
 
     def _upper_residual(self, outputs: Outputs, low: Lower) -> Array:
         """Residual of the upper level, the rows of its ridge last."""
         level: Any = self.problem.upper
-        r = low.w @ outputs.M_U.mT - rows(level.y if outputs.y_U is None else outputs.y_U)
+        r = low.w @ outputs.M_U.mT - self._target(level, outputs.y_U, low.w.shape[0])
         return self._ridge_below(r, low.w)
 
     def _ridge_below(self, r: Array, w: Array) -> Array:
@@ -168,10 +227,12 @@ class Batch:
         return _half_squares(low.r), _products(J, low.r), J
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
-        f, w, _, _ = low
+        f, w = low.factor, low.w
         X, r = self._moved(low, tangents), low.r[..., : outputs.M_L.shape[1]]
         xp = namespace_of(X)
         C = xp.concat([r @ _conj(t.M_L) for t in tangents], axis=1)  # ``dM^H r``
+        if low.free is not None:
+            C = xp.where(low.free[:, None, :], C, xp.zeros_like(C))
         dw = -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, X))
         own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
         J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
@@ -184,13 +245,34 @@ class Batch:
         return namespace_of(low.w).concat([_less(low.w @ t.M_L.mT, t.y_L) for t in tangents], axis=1)
 
 
+def columns_of(problem: Problem, found: dict[str, Any]) -> int:
+    """How many right-hand sides are problems of their own, for their weights or bounds differ; 1 for none."""
+    counts = [level.weights.shape[2] for level in problem.levels if level.weights is not None]
+    if problem.lower.W is not None:
+        y: Any = problem.lower.y
+        shape = tuple(y.shape[1:]) if trees.is_array(y) else found.get("y_L", ((),))[0]
+        counts += shape[1:]
+    return max(counts, default=1)
+
+
+def _repeated(problem: Problem, columns: int) -> Problem:
+    """With the ridge of each problem as often as it has right-hand sides."""
+
+    def level(level: Level | None) -> Any:
+        if level is None or columns == 1 or not trees.is_array(level.lam):
+            return level
+        return trees.changed(level, lam=namespace_of(level.lam).repeat(level.lam, columns))
+
+    return trees.changed(problem, lower=level(problem.lower), upper=level(problem.upper))
+
+
 def rows(y: Array) -> Array:
     """Targets (b, m) or (b, m, k) as (b, k, m)."""
     return namespace_of(y).expand_dims(y, axis=1) if y.ndim == 2 else y.mT
 
 
 def _less(x: Array, y: Array | None) -> Array:
-    return x if y is None else x - rows(y)
+    return x if y is None else x - y
 
 
 def _stacked(M: Array, level: Any) -> Array:

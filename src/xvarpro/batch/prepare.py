@@ -26,6 +26,7 @@ from xvarpro.driver.model_check import (
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.lower import Bounded, Nonnegative, WeightSet
 from xvarpro.objective.failures import model_failures
 from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -82,7 +83,7 @@ def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
         if level is None:
             return None
         own: dict[str, Any] = {}
-        for name in ("y", "lam"):
+        for name in ("y", "lam", "weights"):
             x = getattr(level, name)
             if trees.is_array(x):
                 own[name] = x if x.shape[0] == 1 else take(x)  # one entry along the first axis is for all
@@ -171,22 +172,26 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             raise ProblemError(
                 f"{name}y of a batch must be an array or a function; got it in pieces, {type(level.y).__name__}"
             )
-        if level.weights is not None or level.W is not None or callable(level.lam):
-            raise ProblemError(
-                "a batch takes no weights=, W= or lam= by theta: scale the rows of M and y by the roots of the weights"
-            )
+        if callable(level.lam):
+            raise ProblemError("lam of a batch must be a number or an array (b,); got a function of theta")
         if level.solver is not None:
             raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}
-        for what, ndims in (("y", (2, 3)), ("lam", (1,))):
-            x = each.unmarked(getattr(level, what))
-            if trees.is_array(x):
-                if x.ndim not in ndims or x.shape[0] not in (1, b):
-                    wanted = " or ".join(("(b,)", "(b, m)", "(b, m, k)")[n - 1] for n in ndims)
-                    raise ProblemError(
-                        f"{name}{what} must have shape {wanted} with b = {b}, or 1 for all; got {tuple(x.shape)}"
-                    )
-                own[what] = transfer.cast(x, name + what, real=True)
+        y, lam = each.unmarked(level.y), each.unmarked(level.lam)
+        if trees.is_array(y):
+            if y.ndim not in (2, 3) or y.shape[0] not in (1, b):
+                raise ProblemError(
+                    f"{name}y must have shape (b, m) or (b, m, k) with b = {b}, or 1 for all; got {tuple(y.shape)}"
+                )
+            own["y"] = transfer.cast(y, f"{name}y", real=True)
+        if trees.is_array(lam):
+            if lam.shape != (b,):
+                raise ProblemError(f"{name}lam must have shape (b,) with b = {b}; got {tuple(lam.shape)}")
+            own["lam"] = transfer.cast(lam, f"{name}lam", real=True)
+        if level.weights is not None:
+            own |= _weighted(level, own.get("y"), transfer, name, b)
+        if level.W is not None:
+            own["W"] = _bounds(level.W, transfer)
         if "lam" in own and not bool(transfer.to.xp.all((own["lam"] >= 0) & transfer.to.xp.isfinite(own["lam"]))):
             raise ProblemError(f"{name}lam must hold finite numbers >= 0; got {level.lam}")
         if level.Omega is not None:
@@ -204,11 +209,46 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     )
 
 
+def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int) -> dict[str, Array]:
+    """The roots of the weights, (b, m, k) with 1 for b or k where they are the same, and the target times them."""
+    xp, weights = transfer.to.xp, transfer(each.unmarked(level.weights), f"{name}weights", real=True)
+    shape = tuple(weights.shape)
+    of_entries = y is not None and y.ndim == 3 and not each.is_each(level.weights)
+    if weights.ndim == 1 or (weights.ndim == 2 and of_entries):
+        weights = weights[None, ...]
+    if weights.ndim == 2:
+        weights = weights[:, :, None]
+    fits = y is None or (weights.shape[1] == y.shape[1] and weights.shape[2] in (1, _columns(y)))
+    if weights.shape[0] not in (1, b) or not fits:
+        targets = "" if y is None else f" and {name}y of shape {tuple(y.shape)}"
+        raise ProblemError(
+            f"{name}weights must have shape (m,), (m, k), (b, m) or (b, m, k) with b = {b}; got {shape}{targets}"
+        )
+    if trees.is_complex(weights) or not bool(xp.all(weights >= 0)):
+        raise ProblemError(f"{name}weights of squared residuals must be >= 0; got a negative or a complex one")
+    root = xp.sqrt(weights)
+    if y is None:
+        return {"weights": root}
+    columns = y if y.ndim == 3 else y[:, :, None]
+    # what has no weight may be NaN
+    scaled = xp.where(weights > 0, columns, xp.zeros_like(columns)) * root
+    return {"weights": root, "y": scaled if y.ndim == 3 else scaled[:, :, 0]}
+
+
+def _bounds(W: WeightSet, transfer: Transfer) -> WeightSet:
+    if not isinstance(W, Nonnegative | Bounded):
+        raise ProblemError(
+            f"W of a batch must be xv.lower.Nonnegative() or Bounded(...); got {type(W).__name__}. Write w as w0 + B v "
+            "and fit v: the design M B and the target y - M w0"
+        )
+    return trees.map_arrays(transfer.plain, W)
+
+
 def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
     """The problem with targets near 1, and the powers of two that make them so: one per problem, or one for all.
 
-    With a penalty, whose weight goes with them, they are all the same. See `driver.units`. Targets that are functions
-    are left as they are.
+    They are all the same where a penalty or bounds of w go with them. See `driver.units`. Targets that are functions
+    stay.
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]
@@ -216,7 +256,8 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
         return problem, units
     sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
     size = np.max(np.broadcast_arrays(*sizes), axis=0)
-    if problem.R is not None:
+    W = levels[0].W
+    if problem.R is not None or isinstance(W, Bounded):
         size = np.full(size.shape, np.max(size[np.isfinite(size)], initial=0.0))
     units = near_one(size, dtype)
     if (units == 1.0).all():
@@ -228,8 +269,16 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
         return replace(level, y=y * backend.xp.reshape(unit, (-1, *(1,) * (y.ndim - 1))))
 
     moved = [scaled(level) for level in levels]
+    if W is not None:
+        moved[0] = replace(
+            moved[0], W=W.part(backend.xp.arange(_columns(ys[0]), device=device_of(ys[0])), float(units[0]))
+        )
     fields: dict[str, Any] = dict(zip(("lower", "upper"), moved, strict=False))
     return replace(problem, **fields, mu=problem.mu * float(units[0]) ** 2), units
+
+
+def _columns(y: Array) -> int:
+    return y.shape[2] if y.ndim == 3 else 1
 
 
 def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any], str]:
@@ -273,6 +322,20 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
         if len(y) not in (2, 3) or y[0] not in (1, b):
             raise ModelError(f"{prefix}y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
         check_fit(prefix, M[1:], y[1:], level.Omega)
+        k = y[2] if y[2:] else 1
+        root: Any = level.weights
+        if root is not None and (root.shape[1] != M[1] or root.shape[2] not in (1, k)):
+            raise ProblemError(
+                f"{prefix}weights must have one entry per row of {prefix}M(theta) or one per entry of {prefix}y; got "
+                f"{tuple(root.shape)} for a design {M} and targets {y}"
+            )
+        if level.W is not None:
+            level.W.check(M[2], k)
+            if trees.is_array(target) and trees.is_complex(target):
+                raise ProblemError(
+                    f"{prefix}y must be real where W bounds w in a batch; got {target.dtype}. Fit real and imaginary "
+                    "parts as rows of their own"
+                )
         vector = vector and len(y) == 2
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = M[2], y[2] if y[2:] else 1
     check_shared(unknowns, columns)

@@ -117,10 +117,10 @@ class Transfer:
 
     def _level(self, level: Level, prefix: str) -> Level:
         y, Omega, weights = level.y, level.Omega, level.weights
-        if trees.is_array(level.lam) or (trees.is_array(y) and y.ndim > 2):
+        if trees.is_array(level.lam) or any(trees.is_array(x) and x.ndim > 2 for x in (y, weights)):
             raise ProblemError(
-                f"{prefix}y must have shape (m,) or (m, k) and {prefix}lam must be a number; got one more axis. Use "
-                "xv.solve_many for a batch of problems"
+                f"{prefix}y and {prefix}weights must have shape (m,) or (m, k) and {prefix}lam must be a number; got "
+                "one more axis. Use xv.solve_many for a batch of problems"
             )
         if weights is not None:
             weights = as_matrix(self(weights, f"{prefix}weights", real=True))

@@ -17,8 +17,8 @@ class Each(Struct):
     """Marks an array of a batch that has one entry per problem along its first axis.
 
     In `data` the model function receives the array itself, for the problems that it is called with: those that have
-    converged are left out as a solve goes on. What is not marked is shared by all problems. For `many.lifted`, targets
-    and ridges are marked too.
+    converged are left out as a solve goes on. What is not marked is shared by all problems. For `many.lifted`, targets,
+    weights and ridges are marked too.
 
     Parameters
     ----------

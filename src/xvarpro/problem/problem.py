@@ -20,6 +20,7 @@ from xvarpro.problem.row_chunks import RowChunks
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
+Weights: TypeAlias = Any  # an array or None; in a batch of problems also `Each`
 Ridge: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
 
 
@@ -46,7 +47,7 @@ class Level(Struct):
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
     weights : array, shape (m,) or (m, k), optional
         Weights of the squared residuals, >= 0, by row or by entry; booleans are a mask. Entries of weight 0 may be NaN
-        in an array `y`. Weights by entry give every right-hand side a design of its own.
+        in an array `y`. Weights by entry give every right-hand side a design of its own. In a batch: see `solve_many`.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
     """
@@ -56,7 +57,7 @@ class Level(Struct):
     lam: Ridge = 0.0
     Omega: Array | Operator | None = None
     solver: LowerSolver | None = None
-    weights: Array | None = None
+    weights: Weights = None
     W: WeightSet | None = None
 
     numbers = ("lam",)
@@ -82,7 +83,10 @@ class Level(Struct):
             and self.Omega.shape[0] == self.Omega.shape[1]
         ):
             raise ProblemError(f"Omega must be a square matrix; got {checks.described(self.Omega)}")
-        if self.weights is not None and not (is_array(self.weights) and self.weights.ndim in (1, 2)):
+        # three axes, and marks, in a batch of problems
+        if not (self.weights is None or isinstance(self.weights, Each)) and not (
+            is_array(self.weights) and self.weights.ndim in (1, 2, 3)
+        ):
             raise ProblemError(f"weights must have shape (m,) or (m, k); got {checks.described(self.weights)}")
         if self.solver is not None and not isinstance(self.solver, LowerSolver):
             raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(); got {self.solver!r}")
@@ -186,7 +190,7 @@ def separable(
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,
     solver: LowerSolver | None = None,
-    weights: Array | None = None,
+    weights: Weights = None,
     W: WeightSet | None = None,
     compress: bool = True,
 ) -> Problem:

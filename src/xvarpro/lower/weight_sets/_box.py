@@ -38,17 +38,25 @@ class InBox(LowerSolver):
         return factored(backend, system, _real(stacked(one_design(system.M).dense(), system.root, system.weight)))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
-        box, lengths = self._box(factor, _projected(factor, y))
-        return as_complex(self._weights(self._solve(backend, box, lengths), lengths), y)
+        return as_complex(self.weights(backend, factor.R, _projected(factor, y))[0], y)
+
+    def weights(self, backend: Backend, R: Array, z: Array) -> tuple[Array, Array]:
+        """W for a triangle R, or a stack with one for each column, and ``Q^T`` times the target, (n, k).
+
+        And which of its entries are free.
+        """
+        box, lengths = self._box(R, z)
+        solution = self._solve(backend, box, lengths)
+        return self._weights(solution, lengths), solution.free
 
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
         xp = namespace_of(c)
-        box, lengths = self._box(factor, _projected(factor, y))
+        box, lengths = self._box(factor.R, _projected(factor, y))
         free = self._solve(backend, box, lengths, w).free
         c = xp.real(c) if trees.is_complex(c) else c
-        X = Inverter(backend, box.R)(free)
+        X = Inverter(backend, box.R)(box.R, free)
         t = X.adjoint(c / lengths)
         v = as_complex(X.solve(t) / lengths, y)
         q = _complex(factor.Q @ t, y)[: y.shape[0], :]
@@ -60,7 +68,7 @@ class InBox(LowerSolver):
     def _kinks(self, backend: Backend, factor: QRFactor, y: Array) -> Array:
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly; 0-d."""
         xp = namespace_of(factor.R)
-        box, lengths = self._box(factor, _projected(factor, y))
+        box, lengths = self._box(factor.R, _projected(factor, y))
         solution = self._solve(backend, box, lengths)
         off = xp.minimum(solution.x - box.lower, box.upper - solution.x)
         sizes = (xp.max(xp.abs(x), axis=0) for x in (solution.x, y))
@@ -78,12 +86,11 @@ class InBox(LowerSolver):
         lower, upper = (_column(bound, lengths) for bound in (self.lower, self.upper))
         return pivot(backend, box, (w > lower) & (w < upper), w >= upper, self.limit)
 
-    def _box(self, factor: QRFactor, z: Array) -> tuple[Box, Array]:
-        """The problems in units in which the columns of R have length 1, and these lengths, (n, 1)."""
-        R = factor.R
+    def _box(self, R: Array, z: Array) -> tuple[Box, Array]:
+        """The problems in units in which the columns of R have length 1, and these lengths, (n, 1) or (n, k)."""
         xp = namespace_of(R)
-        lengths = positive_or_one(xp.sqrt(xp.sum(R * R, axis=0)))
-        column = xp.expand_dims(lengths, axis=1)
+        lengths = positive_or_one(xp.sqrt(xp.sum(R * R, axis=-2, keepdims=True)))
+        column = lengths.mT if R.ndim == 2 else lengths[:, 0, :].mT
         bounds = (xp.broadcast_to(column * _column(bound, column), z.shape) for bound in (self.lower, self.upper))
         return Box(R / lengths, z, *bounds), column
 

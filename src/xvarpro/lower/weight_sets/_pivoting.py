@@ -8,8 +8,8 @@ active set method of Lawson and Hanson (1974), from there: a point between the b
 guess, entries at which it meets a bound are held there, and at the solution the entry of the steepest multiplier is
 freed. Its objective only falls, so that it ends, and does so where columns are nearly dependent too.
 
-Arrays have one problem per column. Columns of R have length 1. X stands for the pseudo-inverses of the free columns of
-R, one per problem, with zeros in the rows of the others.
+Arrays have one problem per column, which share R or have one each. Columns of R have length 1. X stands for the
+pseudo-inverses of the free columns of R, one per problem, with zeros in the rows of the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATIENCE = 3
 class Box(NamedTuple):
     """The problems. Bounds are (n, k) and may be infinite."""
 
-    R: Array  # (n, n), upper triangular
+    R: Array  # (n, n), upper triangular, or (k, n, n)
     z: Array  # (n, k)
     lower: Array
     upper: Array
@@ -67,7 +67,8 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
     parts = []
     for start in range(0, k, width):
         some = slice(start, min(start + width, k))
-        part = Box(box.R, *(x[:, some] for x in box[1:]))
+        R = box.R if box.R.ndim == 2 else box.R[some, ...]
+        part = Box(R, *(x[:, some] for x in box[1:]))
         parts.append(_pivot(backend, part, free[:, some], high[:, some], limit))
     return Solution(*(namespace_of(box.z).concat(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
@@ -76,7 +77,7 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
 
 
 class Inverses(NamedTuple):
-    """X as ``left right base``: (k, n, n) twice and (n, n). The product is not formed: it would cost more than it.
+    """X as ``left right base``: (k, n, n) twice and R's shape. The product is not formed: it would cost more than it.
 
     A product with X by the Gram matrix is off by ``n eps cond^2``, of which every refinement leaves the square, the
     cube, and so on.
@@ -91,21 +92,21 @@ class Inverses(NamedTuple):
         """``X u``, as accurate as by a QR factorisation of the free columns."""
         x = self._times(u)
         for _ in range(2):
-            x = x + self._times(u - self.R @ x)
+            x = x + self._times(u - product(self.R, x))
         return x
 
     def adjoint(self, c: Array) -> Array:
         """``X^T c``: ``R_F v`` of the v that solves ``R_F^T R_F v = c_F``."""
         t = self._transposed(c)
         for _ in range(2):
-            t = t + self._transposed(c - self.R.mT @ t)
+            t = t + self._transposed(c - product(self.R.mT, t))
         return t
 
     def _times(self, u: Array) -> Array:
-        return as_columns(self.left @ (self.right @ as_column(self.base @ u, self.right)))
+        return as_columns(self.left @ (self.right @ as_column(product(self.base, u), self.right)))
 
     def _transposed(self, t: Array) -> Array:
-        return self.base.mT @ as_columns(self.right.mT @ (self.left.mT @ as_column(t, self.left)))
+        return product(self.base.mT, as_columns(self.right.mT @ (self.left.mT @ as_column(t, self.left))))
 
 
 class Inverter:
@@ -113,36 +114,41 @@ class Inverter:
 
     def __init__(self, backend: Backend, R: Array) -> None:
         xp = namespace_of(R)
-        s = backend.svd(R)[1]
+        s, n = backend.svd(R)[1], R.shape[-1]
         # the worst case has all entries free. With an error e = n eps cond^2 in X two refinements leave e^3, which has
         # to be below eps cond; NaN is hard
-        hard = ~(xp.min(s) > (R.shape[0] ** 0.5 * xp.finfo(R.dtype).eps ** 0.375) * xp.max(s))
-        self._backend, self._R, self._hard = backend, R, hard
-        self._eye = xp.eye(R.shape[0], dtype=R.dtype, device=device(R))
-        self._base = xp.where(hard, self._eye, R.mT)
+        easy = xp.min(s, axis=-1) > (n**0.5 * xp.finfo(R.dtype).eps ** 0.375) * xp.max(s, axis=-1)
+        self._backend, self._hard = backend, ~xp.all(easy)
+        self._eye = xp.eye(n, dtype=R.dtype, device=device(R))
 
-    def __call__(self, free: Array) -> Inverses:
-        R, xp, when = self._R, namespace_of(self._R), self._backend.when
+    def __call__(self, R: Array, free: Array) -> Inverses:
+        """For the R that it was made for, or some of a stack."""
+        xp, when = namespace_of(R), self._backend.when
         mask = xp.expand_dims(xp.astype(free.mT, R.dtype), axis=1)  # P as rows (k, 1, n) of zeros and ones
-        none = xp.zeros((free.shape[1], *R.shape), dtype=R.dtype, device=device(R))
-        pair = when(~self._hard, lambda _: self._by_gram(mask), (none, none))
-        left, right = when(self._hard, lambda _: self._by_qr(mask), pair)
-        return Inverses(R, left, right, self._base)
+        none = xp.zeros((free.shape[1], *R.shape[-2:]), dtype=R.dtype, device=device(R))
+        pair = when(~self._hard, lambda _: self._by_gram(R, mask), (none, none))
+        left, right = when(self._hard, lambda _: self._by_qr(R, mask), pair)
+        return Inverses(R, left, right, xp.where(self._hard, self._eye, R.mT))
 
-    def _by_gram(self, mask: Array) -> tuple[Array, Array]:
+    def _by_gram(self, R: Array, mask: Array) -> tuple[Array, Array]:
         """``X = left right R^T`` from ``P R^T R P + I - P = L L^T``: off by the square of the condition."""
-        R, eye = self._R, self._eye
+        eye = self._eye
         L = self._backend.cholesky((R.mT @ R) * mask * mask.mT + eye * (1 - mask))
         eye = namespace_of(R).broadcast_to(eye, L.shape)
         half = self._backend.solve_triangular(L, eye, lower=True) * mask
         return half.mT, half
 
-    def _by_qr(self, mask: Array) -> tuple[Array, Array]:
+    def _by_qr(self, R: Array, mask: Array) -> tuple[Array, Array]:
         """``X = left right`` from ``[R P; I - P] = Q T``: the error stays at the condition of the free columns."""
-        R, eye, xp = self._R, self._eye, namespace_of(self._R)
+        eye, xp = self._eye, namespace_of(R)
         Q, T = self._backend.qr(xp.concat([R * mask, eye * (1 - mask)], axis=1))
         half = self._backend.solve_triangular(T, xp.broadcast_to(eye, T.shape)) * mask.mT
-        return half, Q[:, : R.shape[0], :].mT
+        return half, Q[:, : R.shape[-1], :].mT
+
+
+def product(R: Array, x: Array) -> Array:
+    """``R x`` for one R, or for a stack with one for each column of x."""
+    return as_columns(R @ as_column(x, R))
 
 
 # -- pivoting ----------------------------------------------------------------------------------------------------------
@@ -168,15 +174,18 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
     def running(state: _State) -> Array:
         return xp.any(state.change, axis=0) & (state.step < limit)
 
-    def advance(state: _State, columns: tuple[Array, ...]) -> _State:
-        some = Box(box.R, *columns)
+    stack = () if box.R.ndim == 2 else (xp.permute_dims(box.R, (1, 2, 0)),)
+
+    def advance(state: _State, given: tuple[Array, ...]) -> _State:
+        *own, z, lower, upper = given
+        some = Box(xp.permute_dims(own[0], (2, 0, 1)) if own else box.R, z, lower, upper)
         x, free, high, _ = state.solution
         leaving = state.change & free
         high = (leaving & (x > some.upper)) | (~leaving & high)
         solution = _solved(invert, some, free ^ state.change, high)
         return _decided(some, state._replace(solution=solution, step=state.step + 1))
 
-    end = column_loop(backend, running, advance, _decided(box, first), tuple(box[1:]))
+    end = column_loop(backend, running, advance, _decided(box, first), (*stack, *box[1:]))
     x = end.solution.x
     return end.solution._replace(x=xp.where(xp.any(end.change, axis=0), xp.full_like(x, xp.nan), x))
 
@@ -186,8 +195,8 @@ def _solved(invert: Inverter, box: Box, free: Array, high: Array) -> Solution:
     R, z, lower, upper = box
     xp = namespace_of(z)
     held = xp.where(free, xp.zeros_like(z), xp.where(high, upper, lower))
-    x = invert(free).solve(z - R @ held) + held
-    return Solution(x, free, high, R.mT @ (R @ x - z))
+    x = invert(R, free).solve(z - product(R, held)) + held
+    return Solution(x, free, high, product(R.mT, product(R, x) - z))
 
 
 def _decided(box: Box, state: _State) -> _State:
@@ -215,7 +224,7 @@ def _decided(box: Box, state: _State) -> _State:
     blocked = outside & (room <= length)
     p = xp.where(walking, xp.where(blocked, bound, p + length * (x - p)), x)
     p = xp.minimum(xp.maximum(p, lower), upper)
-    value = xp.sum((R @ p - z) ** 2, axis=0)
+    value = xp.sum((product(R, p) - z) ** 2, axis=0)
     falls = walking & (value < (1 - unit) * state.value)
     barred = ~falls & (state.barred | blocked)
     steepest = _first_largest(xp.where(downhill & ~barred, xp.abs(gradient), xp.zeros_like(gradient)))

@@ -64,10 +64,12 @@ def _stack_list(xp: Namespace, arrays: Sequence[Array], /, *, axis: int = 0) -> 
 
 @primitive("_stack", operands=None, forward=lambda xp, *arrays, axis: xp.stack(list(arrays), axis=axis))
 def _stack(xp: Namespace, need: list[int], g: Array, _y: Array, *_arrays: Array, axis: int) -> list[Array]:
-    return [unbroadcast(xp, g[along(g.ndim, axis, i)], _arrays[i]) for i in need]
+    # all at once: the derivative of a slice is as large as what it is taken from
+    parts = xp.unstack(g, axis=axis)
+    return [unbroadcast(xp, parts[i], _arrays[i]) for i in need]
 
 
-@primitive("unstack", forward=lambda xp, x, *, axis=0: tuple(xp.unstack(x, axis=axis)))
+@primitive("unstack", forward=lambda xp, x, *, axis=0: tuple(x[along(x.ndim, axis, i)] for i in range(x.shape[axis])))
 def _unstack(xp: Namespace, g: tuple[Array | None, ...], _y: Any, _x: Array, *, axis: int = 0) -> Array:
     g = g if isinstance(g, tuple) else (g,)  # of an axis of length 1
     known = next(v for v in g if v is not None)
