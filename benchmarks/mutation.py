@@ -66,6 +66,7 @@ ROOMS = {
     "algorithms": Room(12, ("algorithms/*.py", "algorithms/steps/*.py")),
     "results": Room(3, ("results/result.py", "results/trace.py", "results/serialization.py")),
     "driver": Room(6, ("driver/*.py",)),
+    "statistics": Room(8, ("statistics/*.py",)),
 }
 # areas that are recorded; JAX compiles for seconds
 ADAPTERS = ("exchange", "arithmetic", "derivatives", "control flow", "factorisations", "numerics scope")
