@@ -363,6 +363,16 @@ def test_the_residual_of_two_levels_is_the_larger_one():
     assert 0 < seen.residual < 1
 
 
+def test_the_residual_of_a_point_is_relative_to_the_target():
+    """That of the normal equations, over all columns at once."""
+    for seed in range(6):
+        stated = random_problem(seed, False)(lower.LSMR(tol=1e-3, preconditioner=lower.Identity()))
+        seen, A, y = assessed(stated, np.zeros(4)), stated.data["A"], stated.lower.y
+        w = seen.point.w
+        left = A.T @ (A @ w - y) + stated.lower.lam * w
+        assert seen.residual == pytest.approx(np.linalg.norm(left) / np.linalg.norm(A.T @ y), rel=1e-8)
+
+
 @pytest.mark.parametrize("bilevel", [False, True])
 def test_by_itself_a_gradient_is_as_tight_as_the_solver(bilevel, backend):
     problem, theta = random_problem(3, bilevel), np.full(4, 0.1)

@@ -325,3 +325,48 @@ def test_a_search_of_the_nearest_point_takes_as_many_rounds_as_it_may():
 
         nearest_point(farthest, np.array([3.0, 4.0, 5.0]), capacity=5, rounds=rounds)
         assert len(calls) == 1 + rounds
+
+
+def hull(vertices, x, **keywords):
+    """The nearest point of the hull of vertices, a lower bound on the distance, and the calls of the oracle."""
+    calls = []
+
+    def farthest(r):
+        calls.append(r)
+        return vertices[np.argmax(r @ vertices.T, axis=-1)]
+
+    p, bound = nearest_point(farthest, x, capacity=vertices.shape[1] + 2, rounds=200, **keywords)
+    return p, float(bound[0]), len(calls)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_a_search_for_the_nearest_point_ends_within_the_tolerance_and_no_later(size):
+    """In any units: the bound lies within `rel` of the distance of p, and below that of the nearest point."""
+    early = 0
+    for seed in range(20):
+        vertices, x = size * rng(seed).normal(size=(60, 10)), 3 * size * rng(seed + 100).normal(size=10)
+        nearest, _, most = hull(vertices, x)
+        least = np.linalg.norm(x - nearest)
+        assert ((vertices - nearest) @ (x - nearest) <= 1e-12 * size**2).all()  # no vertex lies further that way
+        for rel in (0.3, 0.05, 1e-3):
+            p, bound, calls = hull(vertices, x, rel=rel)
+            assert (1 - rel) * np.linalg.norm(x - p) <= bound * (1 + 1e-12)
+            assert bound <= least * (1 + 1e-12)
+            early += calls < most
+    assert early > 20
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_a_search_ends_near_a_point_of_the_set(size):
+    """Within `near` of the largest entry of point and vertex, also where other entries are 0."""
+    fewer, x = 0, np.zeros(10)
+    for seed in range(20):
+        vertices = size * rng(seed).normal(size=(60, 10))
+        vertices[:, -1] = 0
+        vertices -= vertices.mean(axis=0)
+        p, _, most = hull(vertices, x)
+        assert np.linalg.norm(x - p) <= 1e-14 * size * 10
+        p, _, calls = hull(vertices, x, near=0.3)
+        assert np.linalg.norm(x - p) <= 0.3 * np.abs(vertices).max()
+        fewer += calls < most
+    assert fewer > 10

@@ -318,6 +318,15 @@ def test_leaves_far_from_one_are_scaled_each_by_a_power_of_two_and_the_model_see
         assert near_one.tolist() == (unit * given).tolist()
 
 
+def test_a_leaf_whose_steps_have_a_length_of_their_own_keeps_its_units():
+    theta = {"a": np.array([3e-120]), "b": np.array([7e150])}
+    region, leaves = resolve({"a": sets.Free(radius=2.0)}, theta), tuple(theta.values())
+    problem = xv.separable(lambda theta, data: np.ones((4, 1)), np.ones(4))
+    _, _, near, units = theta_near_one(problem, region, leaves, xv.backends.get("numpy"), "float64")
+    assert units[0] == 1.0 != units[1]
+    assert near[0].tolist() == theta["a"].tolist()
+
+
 def test_a_penalty_follows_the_square_of_the_unit_of_the_targets():
     """By powers of two: nothing is rounded."""
     problem = xv.separable(lambda theta, t: theta * t[:, None], 3e9 * np.ones(3), data=np.ones(3), R=sum, mu=0.1)

@@ -123,6 +123,7 @@ def archive(path, members, compression=zipfile.ZIP_STORED):
         (npy((2**27,), b"\0" * 64), r"shape \(134217728,\) of float64, and the file holds 64 bytes"),
         (npy((10**30,)), "holds 0 bytes"),
         (npy((-3,), b"\0" * 24), r"shape \(-3,\)"),
+        (npy((-3, -2, 2), b"\0" * 96), r"shape \(-3, -2, 2\)"),
         (npy((2,), b"\0" * 24), "holds 24 bytes"),
         (npy((1,), b"\0" * 8, "|O"), "dtype object"),
         (npy((1,), b"\0" * 8, "<M8[s]"), "dtype datetime64"),

@@ -65,7 +65,7 @@ def nearest_point(
         v = farthest(r)
         bound = xp.maximum(bound, xp.sum(r * (x - v), axis=-1, keepdims=True) / or_one(length))
         gain = xp.sum(r * ((v - origin) / size - p), axis=-1, keepdims=True)
-        rounding = 4 * eps * (1 + norm(z))
+        rounding = xp.full_like(length, 4 * eps)
         reached = near * xp.max(xp.maximum(xp.abs(x), xp.abs(v)), axis=-1, keepdims=True) / size
         found = (gain <= xp.maximum(rel * length, rounding) * length) | (length <= xp.maximum(reached, rounding))
         # p is the nearest point of the corral's hull: a point of the corral can only come again by rounding
