@@ -520,7 +520,15 @@ def test_patience_begins_anew_where_something_falls():
     f, region, theta = mixed()
     method = algorithms.ProjectedQuasiNewton()
     state = method.init(f, region, theta)._replace(stalled=np.float64(7.0))
-    assert int(method.advance(f, region, state).stalled) == 0
+    after = method.advance(f, region, state)
+    assert int(after.stalled) == 0
+    assert after.lowest == (after.iterate.value, min(state.lowest[1], after.iterate.gap_A + after.iterate.gap_B))
+    # what has been lower before does not fall
+    for value, gap in ((-1e9, 1e-9), (-1e9, 1.9 * float(after.lowest[1]))):
+        state = state._replace(lowest=(np.float64(value), np.float64(gap)))
+        after = method.advance(f, region, state)
+        assert int(after.stalled) == 8
+        assert after.lowest == (value, min(gap, float(after.iterate.gap_A + after.iterate.gap_B)))
 
 
 @pytest.mark.parametrize(("share", "taken"), [(1e-3, True), (1e-10, False), (-1e-10, False), (-1.0, False)])
@@ -746,6 +754,7 @@ def test_the_default_follows_the_sets():
     for sets, size in (([], 100), ([L1], 10_001)):
         assert choose(sets, size, True) == algorithms.ProjectedQuasiNewton(memory=5, settle=0, base=spectral)
     assert choose([xv.sets.L2Ball(), xv.sets.ShiftScale(xv.sets.Ellipsoid())], 5_000) == spectral
+    assert choose([xv.sets.L2Ball(), L1], 100) == algorithms.ProjectedQuasiNewton(base=spectral)
     balls = xv.sets.Columns(xv.sets.NonnegativeL2Ball())
     assert choose([L1], 10_001) == choose([balls], 2_000) == choose([nuclear, balls], 2_000) == accelerated
     assert choose([L1], 16, jacobian=True) == algorithms.LevenbergMarquardt() != choose([L1], 17, jacobian=True)
