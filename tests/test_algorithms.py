@@ -370,6 +370,24 @@ def test_a_search_goes_down_alone(slope, taken):
     assert (float(alpha), float(point.value), int(n)) == (taken, -taken, 1)
 
 
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_a_search_ends_where_it_began_after_as_many_trials_as_it_may_make(limit):
+    """An objective that rises by an amount, however short the step: each trial is half of the last one."""
+    f, x = Quadratic(np.zeros((1, 1)), np.zeros(1)), np.array([3.0])
+    tried, honest = [], f.point
+
+    def risen(theta, ahead=False):
+        tried.append(float(theta[0][0] - x[0]))
+        return honest(theta)._replace(value=np.float64(1.0 if tried[-1] else 0.0))
+
+    f.point = risen
+    with f.backend.scope("float64"):
+        numbers = map(np.asarray, (-1e-9, 0.0, 0.0))
+        alpha, point, n = feasible_search(f, (x,), (np.ones(1),), *numbers, 1e-4, limit)
+    assert (float(alpha), float(point.value), int(n)) == (0.0, 0.0, limit + 1)
+    assert tried == pytest.approx([*(0.1**k for k in range(limit)), 0.0])
+
+
 def bfgs(S, Y, first):
     """The inverse Hessian after one pair after the other (Nocedal, Wright 2006, equation 6.17)."""
     H = first * np.eye(S.shape[1])
@@ -514,6 +532,9 @@ def test_patience_runs_where_nothing_falls():
     for n in range(1, 4):
         state = method.advance(f, region, state)
         assert int(state.stalled) == n
+    for n in (method.patience - 1, method.patience):
+        state = method.advance(f, region, state._replace(stalled=np.float64(n - 1)))
+        assert (int(state.iterate.status) == Status.STALLED.code) == (n == method.patience)
 
 
 def test_patience_begins_anew_where_something_falls():
