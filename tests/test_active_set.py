@@ -371,15 +371,18 @@ def test_leaves_and_a_free_block(blocks, method):
 
 def test_every_leaf_is_the_mean_of_its_atoms_after_every_step(correction):
     """One step length for all leaves: the first atom that is used up ends it."""
-    A, y, theta = conditioned(9, 5), 2 * rng(6).normal(size=9), (np.eye(4)[0], np.eye(5)[2])
-    f, region = LeastSquares(A, y), resolve([Simplex(), L1Ball()], list(theta))
-    method = ActiveSetFrankWolfe(correction)
-    state = method.init(f, region, theta)
-    for _ in range(60):
-        state = method.advance(f, region, state)
-        for x, total, w in zip(state.iterate.theta, summed(state), state.carrier.weights, strict=True):
-            assert total == pytest.approx(x, abs=50 * EPS)
-            assert w.sum() == pytest.approx(1.0, abs=50 * EPS)
+    theta, method = (np.full(4, 0.25), np.zeros(5)), ActiveSetFrankWolfe(correction)
+    region, dropped = resolve([Simplex(), L1Ball()], list(theta)), 0
+    for seed in range(4):
+        f = LeastSquares(conditioned(9, seed), 2 * rng(seed).normal(size=9))
+        state = method.init(f, region, theta)
+        for _ in range(30):
+            held = [w > 0 for w in state.carrier.weights]
+            state = method.advance(f, region, state)
+            dropped += sum(bool((was & (w == 0)).any()) for was, w in zip(held, state.carrier.weights, strict=True))
+            for x, total in zip(state.iterate.theta, summed(state), strict=True):
+                assert total == pytest.approx(x, abs=50 * EPS)
+    assert dropped
 
 
 def test_rounding_grows_as_a_step_away_stretches_what_is_left():
@@ -394,6 +397,34 @@ def test_rounding_grows_as_a_step_away_stretches_what_is_left():
         move = move._replace(detail=move.detail._replace(mix=mix))
         carrier, *_ = method.settle(f, region, state, move, np.float64(0.25), np.float64(1.0))
         assert float(carrier.drift) == 5.0 * (1 + 0.25 * way) + 1
+
+
+def test_to_use_up_an_atom_is_progress_however_short_the_step():
+    """Of many slots one is enough; an atom that keeps weight, or a direction of zeros, is none."""
+    here = case("simplex")
+    method, region = ActiveSetFrankWolfe(Pairwise()), resolve(here.over, here.inside)
+    *_, state = run(method, here.f, here.over, here.inside, 5)
+    move = method.move(here.f, region, state)
+    cap, still = float(move.cap), move._replace(d=tuple(0 * d for d in move.d))
+    for way, alpha, want in ((move, cap, True), (move, 0.5 * cap, False), (still, cap, False)):
+        _, dropped, _ = method.settle(here.f, region, state, way, np.float64(alpha), np.float64(0.0))
+        assert bool(dropped) == want
+
+
+def test_a_move_promises_what_it_descends_and_leaves_free_leaves_alone():
+    theta = np.eye(4)[0], np.full((3, 2), 1 / 3), np.zeros(5)
+    f = LeastSquares(conditioned(15, 5), 2 * rng(6).normal(size=15))
+    region = resolve([L1Ball(), Columns(Simplex()), None], list(theta))
+    for method in METHODS:
+        state = method.init(f, region, theta)
+        for _ in range(6):
+            move = method.move(f, region, state)
+            assert (move.d[2] == 0).all(), method
+            slope = sum(np.sum(g * d) for g, d in zip(state.grad, move.d, strict=True))
+            assert float(move.gap) == pytest.approx(-slope, rel=1e-9, abs=1e-12), method
+            end = tuple(x + move.cap * d for x, d in zip(state.iterate.theta, move.d, strict=True))
+            assert float(region.violation(end)) <= 100 * EPS, method
+            state = method.advance(f, region, state)
 
 
 def test_without_constraints_it_is_the_ball_step(correction):

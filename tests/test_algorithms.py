@@ -370,6 +370,24 @@ def test_a_search_goes_down_alone(slope, taken):
     assert (float(alpha), float(point.value), int(n)) == (taken, -taken, 1)
 
 
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_a_search_ends_where_it_began_after_as_many_trials_as_it_may_make(limit):
+    """An objective that rises by an amount, however short the step: each trial is half of the last one."""
+    f, x = Quadratic(np.zeros((1, 1)), np.zeros(1)), np.array([3.0])
+    tried, honest = [], f.point
+
+    def risen(theta, ahead=False):
+        tried.append(float(theta[0][0] - x[0]))
+        return honest(theta)._replace(value=np.float64(1.0 if tried[-1] else 0.0))
+
+    f.point = risen
+    with f.backend.scope("float64"):
+        numbers = map(np.asarray, (-1e-9, 0.0, 0.0))
+        alpha, point, n = feasible_search(f, (x,), (np.ones(1),), *numbers, 1e-4, limit)
+    assert (float(alpha), float(point.value), int(n)) == (0.0, 0.0, limit + 1)
+    assert tried == pytest.approx([*(0.1**k for k in range(limit)), 0.0])
+
+
 def bfgs(S, Y, first):
     """The inverse Hessian after one pair after the other (Nocedal, Wright 2006, equation 6.17)."""
     H = first * np.eye(S.shape[1])
@@ -530,6 +548,9 @@ def test_patience_runs_where_nothing_falls():
     for n in range(1, 4):
         state = method.advance(f, region, state)
         assert int(state.stalled) == n
+    for n in (method.patience - 1, method.patience):
+        state = method.advance(f, region, state._replace(stalled=np.float64(n - 1)))
+        assert (int(state.iterate.status) == Status.STALLED.code) == (n == method.patience)
 
 
 @pytest.mark.parametrize("over", [None, Box(-4.0, 4.0)])
@@ -551,7 +572,15 @@ def test_patience_begins_anew_where_something_falls():
     f, region, theta = mixed()
     method = algorithms.ProjectedQuasiNewton()
     state = method.init(f, region, theta)._replace(stalled=np.float64(7.0))
-    assert int(method.advance(f, region, state).stalled) == 0
+    after = method.advance(f, region, state)
+    assert int(after.stalled) == 0
+    assert after.lowest == (after.iterate.value, min(state.lowest[1], after.iterate.gap_A + after.iterate.gap_B))
+    # what has been lower before does not fall
+    for value, gap in ((-1e9, 1e-9), (-1e9, 1.9 * float(after.lowest[1]))):
+        state = state._replace(lowest=(np.float64(value), np.float64(gap)))
+        after = method.advance(f, region, state)
+        assert int(after.stalled) == 8
+        assert after.lowest == (value, min(gap, float(after.iterate.gap_A + after.iterate.gap_B)))
 
 
 @pytest.mark.parametrize(("share", "taken"), [(1e-3, True), (1e-10, False), (-1e-10, False), (-1.0, False)])
@@ -777,6 +806,7 @@ def test_the_default_follows_the_sets():
     for sets, size in (([], 100), ([L1], 10_001)):
         assert choose(sets, size, True) == algorithms.ProjectedQuasiNewton(memory=5, settle=0, base=spectral)
     assert choose([xv.sets.L2Ball(), xv.sets.ShiftScale(xv.sets.Ellipsoid())], 5_000) == spectral
+    assert choose([xv.sets.L2Ball(), L1], 100) == algorithms.ProjectedQuasiNewton(base=spectral)
     balls = xv.sets.Columns(xv.sets.NonnegativeL2Ball())
     assert choose([L1], 10_001) == choose([balls], 2_000) == choose([nuclear, balls], 2_000) == accelerated
     assert choose([L1], 16, jacobian=True) == algorithms.LevenbergMarquardt() != choose([L1], 17, jacobian=True)

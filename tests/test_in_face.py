@@ -18,7 +18,7 @@ from xvarpro.algorithms import (
 )
 from xvarpro.algorithms.in_face import _reach
 from xvarpro.conformance import problems
-from xvarpro.sets import L2Ball, Simplex
+from xvarpro.sets import Columns, L2Ball, Simplex
 from xvarpro.sets.region import resolve
 
 from .support import rng
@@ -106,6 +106,13 @@ def test_a_set_without_faces_is_left_by_no_direction_to_a_vertex():
     theta, way = (x, np.full(2, 0.5)), np.array([0.25, -0.25])
     for first, want in ((d, 1.0), (-d, 1.0), (0 * d, 2.0)):
         assert float(_reach(region, (first, way), theta)) == want
+
+
+def test_the_first_of_many_matrices_to_meet_a_face_ends_the_step():
+    x, d = np.full((2, 3, 2), 1 / 3), np.zeros((2, 3, 2))
+    for i, fall in ((0, 0.5), (1, 2.0)):
+        d[i, :, 1] = [-fall, fall, 0.0]
+    assert float(_reach(resolve(Columns(Simplex()), x), (d,), (x,))) == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize("correction", [AwayStep(), BlendedPairwise()], ids=repr)

@@ -270,6 +270,14 @@ def test_a_residual_has_as_many_directions_as_its_rank(shape):
         assert (found[:, 2:] == 0).all()
 
 
+def test_a_trial_that_changes_nothing_is_refused():
+    """Of a target that is fitted nothing is left to seed from: the wait doubles, and the method goes on as it was."""
+    ready = prepare(xv.separable(product, np.zeros((6, 20)), lam=1e-4), on(L1Ball()), over=L1Ball())
+    f, algorithm = ready.assemble(ready.problem), Reseeded(cr_varpro(), every=1)
+    state = algorithm.advance(f, ready.region, algorithm.init(f, ready.region, ready.theta))
+    assert (float(state.iterate.value), float(state.wait), float(state.next)) == (0.0, 2.0, 3.0)
+
+
 def test_under_a_shared_budget_the_point_moves_to_a_multiple_of_the_directions():
     ready = prepared(L1Ball(), start=on(L1Ball()))
     f, algorithm = ready.assemble(ready.problem), Reseeded(FrankWolfe(cap=2.0**-60), every=1)
