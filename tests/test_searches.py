@@ -71,7 +71,7 @@ def searched(fun, low, high, start):
         _, slope = fun(t)
         left, right = ((fun(x)[0] - fun(y)[0]) / np.where(live, h, 1.0) for x, y in ((t, t - h), (t + h, t)))
         smooth = live & (np.abs(left - right) <= 1e-4 * np.abs(left + right))
-        assert slope[smooth] == pytest.approx(0.5 * (left + right)[smooth], rel=2e-4)
+        assert slope[smooth] == pytest.approx(0.5 * (left + right)[smooth], rel=3e-7)
         compared += int(smooth.sum())
     return compared
 
@@ -281,6 +281,20 @@ def test_isotonic_regression_pools_adjacent_violators():
             assert mean[i] == pytest.approx(means, abs=1e-13)
         np.testing.assert_array_equal(down, -y)
         np.testing.assert_array_equal(same, mean)
+
+
+def test_isotonic_regression_has_as_many_levels_as_a_tree(watched):
+    levels = []
+
+    def look(*given, **keywords):
+        levels.append(given[1].shape)
+        return root(*given, **keywords)
+
+    watched(look)
+    for n in (2, 3, 4, 5, 8, 9, 32, 33):
+        del levels[:]
+        _isotonic.isotonic(rng(n).normal(size=n))
+        assert [shape[0] for shape in levels] == [2**k for k in reversed(range(math.ceil(math.log2(n))))]
 
 
 def test_isotonic_regression_keeps_what_is_no_number():

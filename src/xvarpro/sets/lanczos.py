@@ -174,8 +174,7 @@ class Lanczos(Struct):
             return (found.rho > size) & (growth > 0.01 * size) & (n < self.restarts)
 
         first = space(xp.asarray(start, dtype=like.dtype, device=device(like)))
-        one = xp.ones_like(first.first)
-        found, _, _ = backends.owner(like).while_loop(going, again, (first, first.radius + one, one))
+        found, _, _ = backends.owner(like).while_loop(going, again, (first, first.radius, xp.ones_like(first.first)))
         return found
 
     def _bound(self, found: _Ritz, matrix: Callable[[], Array], size: Array) -> Array:
