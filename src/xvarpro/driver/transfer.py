@@ -100,12 +100,12 @@ class Transfer:
 
     def problem(self, problem: Problem) -> Problem:
         """The problem with arrays of the backend, targets of shape (m, k), and residual weights (m, 1) or (m, k)."""
+        leaves, names, treedef = trees.named(problem.data, "data")
         if any(map(each.is_each, each.leaves(problem))):
             raise ProblemError(
                 "a single problem must hold nothing that is marked xv.Each; got a mark. Use xv.solve_many for a batch "
                 "of problems, with xv.many.lifted where it is stated for one"
             )
-        leaves, names, treedef = trees.named(problem.data, "data")
         arrays = map(exchange.as_array, leaves, names)
         data = [self(x, name) if trees.is_array(x) else x for x, name in zip(arrays, names, strict=True)]
         return replace(

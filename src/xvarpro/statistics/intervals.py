@@ -15,6 +15,7 @@ from xvarpro.core.checks import number
 from xvarpro.errors import ProblemError
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
+from xvarpro.statistics.frames import data_frame
 from xvarpro.statistics.names import entry_names, indexed
 from xvarpro.statistics.standard_errors import Statistics
 
@@ -60,9 +61,7 @@ class Intervals:
 
     def to_frame(self) -> DataFrame:
         """As a pandas data frame, indexed by name."""
-        from pandas import DataFrame
-
-        return DataFrame({"value": self.value, "lower": self.lower, "upper": self.upper}, index=self.names)
+        return data_frame({"value": self.value, "lower": self.lower, "upper": self.upper}, self.names)
 
 
 class IntervalMethod(ABC):

@@ -18,6 +18,7 @@ from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
+from xvarpro.statistics.frames import data_frame
 from xvarpro.statistics.names import entry_names, indexed
 from xvarpro.statistics.standard_errors import Statistics, linear_theory
 
@@ -140,10 +141,6 @@ class Report:
         ImportError
             pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise ImportError("data frames need pandas: pip install pandas", name="pandas") from error
         rows = [*self.parameters, *self.amplitudes]
         columns = {
             "value": [row.value for row in rows],
@@ -153,7 +150,7 @@ class Report:
             "active": [row.limit.note for row in rows],
             "multiplier": [row.limit.multiplier for row in rows],
         }
-        return DataFrame(columns, index=[row.name for row in rows])
+        return data_frame(columns, [row.name for row in rows])
 
 
 def report(
