@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -9,6 +11,7 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro.statistics.intervals import student
 
 from .support import RATES, T, decays, rng
 
@@ -28,6 +31,12 @@ def test_linear_theory_is_estimate_and_student_times_error():
         np.testing.assert_array_equal(found.value, value)
     assert found.names == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
     assert found.notes == []
+
+
+def test_a_variance_that_happens_to_be_one_is_no_known_one():
+    s = replace(FIT.statistics(), variance=1.0)
+    assert student(s, 0.95) == pytest.approx(scipy.stats.t.ppf(0.975, s.dof))
+    assert student(FIT.statistics(absolute_sigma=True), 0.95) == pytest.approx(scipy.stats.norm.ppf(0.975))
 
 
 def squares(theta):

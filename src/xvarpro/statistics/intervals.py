@@ -112,7 +112,7 @@ def quantile(p: Any, dof: float = math.inf) -> Any:
 
 def student(s: Statistics, level: float) -> float:
     """The multiple of a standard error that an interval of that level extends to either side."""
-    return float(quantile(0.5 + level / 2, math.inf if s.variance == 1.0 else s.dof))
+    return float(quantile(0.5 + level / 2, math.inf if s.absolute_sigma else s.dof))
 
 
 # -- entries of theta, then of w, as vectors ---------------------------------------------------------------------------

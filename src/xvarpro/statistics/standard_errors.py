@@ -73,6 +73,8 @@ class Statistics:
         of one size share.
     variance : float
         By which the covariance is scaled: 1 with `absolute_sigma`, else `residual_variance`.
+    absolute_sigma : bool
+        Whether the weights are taken for 1 / sigma^2 of the data.
     names : list of str
         Of theta's entries.
     reasons : list of str
@@ -94,6 +96,7 @@ class Statistics:
     aic: float
     bic: float
     variance: float
+    absolute_sigma: bool
     names: list[str]
     reasons: list[str] = field(default_factory=list)
     at: Any = None  # Linearised
@@ -275,6 +278,7 @@ def linear_theory(
         aic=likelihood + 2 * influence.parameters,
         bic=likelihood + math.log(data) * influence.parameters,
         variance=variance,
+        absolute_sigma=bool(absolute_sigma),
         names=names,
         reasons=_reasons(real, influence, names, chi2),
         at=at,
