@@ -16,7 +16,7 @@ from xvarpro.algorithms.accelerated import AcceleratedInFace
 from xvarpro.algorithms.common import curvature, feasible_search
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
-from xvarpro.algorithms.spectral import SpectralInFace, _bounded
+from xvarpro.algorithms.spectral import SpectralInFace, _bounded, _length
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.core import trees
 from xvarpro.core.status import Status
@@ -600,6 +600,14 @@ def test_a_model_that_leads_along_a_level_is_not_followed(monkeypatch, share, ta
         assert step / np.linalg.norm(step) == pytest.approx(way / np.linalg.norm(way), rel=1e-9)
     else:
         assert step.tolist() == plain.tolist()
+
+
+def test_a_length_is_that_of_barzilai_and_borwein_or_twice_the_last_one():
+    """``<s, s> / <s, y>``; along a direction that is straight, or bent down, there is no such length."""
+    d, last = (np.array([3.0, 4.0]),), np.float64(0.7)
+    for curved, want in ((2.0, 0.5 * 25 / 2), (0.0, 1.4), (-2.0, 1.4), (np.nan, 1.4)):
+        assert float(_length(np.float64(0.5), d, np.float64(25.0), (curved * d[0] / 25,), last)) == pytest.approx(want)
+    assert float(_length(np.float64(0.0), d, np.float64(25.0), d, last)) == 1.4  # after a step of nothing
 
 
 def test_a_length_is_a_million_times_what_moves_at_most():

@@ -282,6 +282,11 @@ def test_the_entry_that_ends_a_face_is_zero_to_its_own_rounding(C, dtype):
         assert (np.abs(end) <= eps * x).any()
 
 
+def test_an_entry_is_zero_at_the_end_of_a_face_that_rounding_has_moved_outwards():
+    x, d = np.array([0.5, -0.3, 0.2 + 1e-10]), np.array([1.0, 0.0, -1.0])
+    assert (x + L1Ball().reach(d, x) * d)[2] == 0
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_does_not_move_a_point_off_its_face(case, dtype):
     """Hundreds of steps inside one face: it stays the face, and the point in the set."""

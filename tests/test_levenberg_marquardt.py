@@ -11,7 +11,7 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms
-from xvarpro.algorithms.levenberg_marquardt import _bfgs, minimise_model
+from xvarpro.algorithms.levenberg_marquardt import REJECTIONS, _bfgs, minimise_model
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import Local, gauss_newton
@@ -302,6 +302,28 @@ def test_toward_vertices_a_model_is_minimised_in_more_rounds():
     assert float(vertices.violation(y[0])) <= 1e-14
 
 
+@pytest.mark.parametrize("way", [1e-3, 1e-7, 1e-10])
+def test_a_bound_is_let_go_for_a_short_way_too(way):
+    """One entry leaves its bound, one stays where it is, one is stopped by a bound."""
+    x, goal = np.array([[0.0, 0.5, 1.0]]), np.array([[way, 0.5, 1.25]])
+    B = np.array([[[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]]])
+    grad = (B @ (x - goal)[..., None])[..., 0]
+    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(xv.sets.Box(), x[0]), (x[0],)), x, grad, B)
+    assert y[0] == pytest.approx([way, 0.5, 1.0], rel=1e-6, abs=1e-6 * way)
+    assert decrease[0] == pytest.approx(way**2, rel=1e-6)
+
+
+def test_a_slope_across_a_face_does_not_disturb_the_step_within():
+    """On a simplex a number may be added to every slope: what rounding leaves of it is no step, and stops none."""
+    draw, over = rng(0), xv.sets.Simplex()
+    for _ in range(30):
+        x, root = draw.dirichlet(np.ones(6))[None, :], draw.normal(size=(6, 6))
+        B, grad = (root @ root.T + np.eye(6))[None, ...], 1e-5 * draw.normal(size=(1, 6))
+        regions = Regions(resolve(over, x[0]), (x[0],))
+        plain, steep = (minimise_model(NumPyBackend(), regions, x, grad + c, B)[0] for c in (0.0, 1e6))
+        assert error(steep - x, plain - x) <= 1e-4
+
+
 def test_what_bounds_one_problem_does_not_reach_its_neighbours():
     """A problem whose Newton point is feasible is that point to the last bit, alone or next to others."""
     draw, x = rng(0), np.full((3, 2), 0.5)
@@ -486,6 +508,17 @@ def test_an_entry_without_a_curvature_is_held_by_the_largest_of_its_problem():
     trial, _ = method._trial(f, point._replace(local=flat, model=point.model._replace(scale=scale)))
     step = -grad / (method.damping * np.array([[4e6], [9e-6]]))
     assert error(trial - x, step) <= 1e-9
+
+
+def test_a_problem_that_is_refused_too_often_has_no_descent():
+    x, grad, method = np.ones((2, 2)), [[1.0, 0.0], [1.0, 0.0]], algorithms.LevenbergMarquardt()
+    f = Told(x, [([1.0, 1.0], grad), ([2.0, 2.0], grad)])
+    point = method.first(f, x)
+    point = point._replace(rejected=np.array([REJECTIONS - 1, REJECTIONS], dtype=np.int32))
+    after, accepted, ended = method.next(f, point, 0 * point.local.value)
+    assert not accepted.any()
+    assert after.rejected.tolist() == [REJECTIONS, REJECTIONS + 1]
+    assert ended.tolist() == [False, True]
 
 
 def test_a_trial_without_a_gradient_is_refused():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 
 from xvarpro import sets
-from xvarpro.sets import _isotonic, _thresholds, ellipsoid, groups, lp, ordered_weighted
+from xvarpro.sets import _isotonic, _nearest_point, _thresholds, ellipsoid, groups, lp, ordered_weighted
 from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets._root_finding import root
 
@@ -211,10 +212,11 @@ def test_a_line_takes_one_step_and_a_line_with_a_bend_ends_exactly():
 
 
 def test_a_root_at_an_end_of_the_bracket_takes_one_step():
-    for end in (-1.0, 3.0):
-        at, start = vector(end), vector(2.0 - end)
-        t, steps = found(lambda t, at=at: at - t, lambda t: -np.ones_like(t), vector(-1.0), vector(3.0), start)
-        assert (t, steps) == (at, 2)
+    for low, high in ((-1.0, 3.0), (-1e3, 1.0), (-2e3, -1.0)):
+        for at, start in ((low, high), (high, low)):
+            line = (lambda t, at=at: at - t, lambda t: -np.ones_like(t))
+            t, steps = found(*line, vector(low), vector(high), vector(start))
+            assert (t, steps) == (at, 2)
 
 
 def test_a_search_below_zero_takes_as_many_steps_as_one_above():
@@ -384,3 +386,21 @@ def test_a_search_ends_near_a_point_of_the_set(size):
         assert np.linalg.norm(x - p) <= 0.3 * np.abs(vertices).max()
         fewer += calls < most
     assert fewer > 10
+
+
+def test_a_corral_has_room_for_the_points_that_it_may_need(monkeypatch):
+    """One more than affinely independent points of so many entries, and than there are."""
+    given = []
+
+    def look(*asked, **keywords):
+        given.append(keywords["capacity"])
+        return nearest_point(*asked, **keywords)
+
+    for module in (_nearest_point, sys.modules["xvarpro.sets.hull"]):
+        monkeypatch.setattr(module, "nearest_point", look)
+    for atoms in (np.eye(4), np.ones((2, 4)), rng(0).normal(size=(9, 4))):
+        sets.ConvexHull(atoms).project(np.zeros((3, 5, 4)))
+    both = sets.MinkowskiSum((sets.L2Ball(), sets.L2Ball()))
+    for x in (np.ones((2, 3, 4)), np.ones((7, 2), np.complex128), np.ones((1, 50))):
+        both.violation(x)
+    assert given == [5, 3, 6, 6, 6, 32]

@@ -110,7 +110,6 @@ def backtrack_by_slope(
             return _Trial(alpha, memory, point, n, n_gradients, accepted, n < 0, rise, promised)
         change, promise = point.value - value, alpha * line.gap
         pending = (xp.abs(change) <= tiny) & (promise > 0)
-        accepted = accepted & ~pending
         worse = xp.isfinite(change) & (change > tiny)
         rise, promised = xp.where(worse, change, rise), xp.where(worse, promise, promised)
         return _Trial(alpha, memory, point, n, n_gradients, accepted, pending, rise, promised)
