@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.driver.iteration import promised_decrease
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY, affordable, free_decrease, set_decrease
@@ -96,6 +97,18 @@ def inverted(theta, data):
     """``(A - theta I)^-1``: NumPy raises where theta is an eigenvalue."""
     xp = xv.array_namespace(theta)
     return xp.linalg.inv(data["A"] - theta[0] * xp.eye(2, dtype=theta.dtype))
+
+
+def test_a_trial_where_a_model_inverts_a_singular_matrix_is_a_nan():
+    """Wherever a method asks for it: with the derivatives recorded ahead, or the gradient where it is wanted."""
+    f, _ = objective(xv.separable(inverted, np.ones(2), data={"A": np.diag([1.0, 2.0])}), np.zeros(1))
+    theta, grad = (np.ones(1),), (np.full(1, 7.0),)
+    assert np.isnan(f.point(theta).value)
+    assert np.isnan(f.point(theta, ahead=True).value)
+    point, kept, verdict = f.probed(theta, lambda point: (np.isfinite(point.value), np.isnan(point.value)), grad)
+    assert np.isnan(point.value)
+    assert kept is grad
+    assert verdict
 
 
 def test_derivatives_are_recorded_where_they_are_wanted_alone():
@@ -197,6 +210,20 @@ def test_a_second_derivative_is_a_difference_of_gradients_next_to_theta(size, fa
     f.value_and_gradient = watched
     free_decrease(f, resolve(None, x), (x,), (g,))
     assert seen == pytest.approx([EPS ** (1 / 3) * far], rel=1e-6)
+
+
+def test_what_both_blocks_promise_is_the_sum_of_what_each_does():
+    """Each with the other held, the sets along their own part of the direction."""
+    n = MANY + 1
+    f = Quadratic(np.diag(np.linspace(1.0, 5.0, n + 3)), rng(1).normal(size=n + 3), offset=10.0)
+    theta = (rng(2).normal(size=n), np.array([0.2, 0.3, 0.5]))
+    region = resolve((xv.sets.Free(), Simplex()), theta)
+    g = f.gradient(f.point(theta))
+    vertex = Simplex().lmo(g[1]) - theta[1]
+    along, none = (-g[0], vertex), 0 * g[0]
+    both = free_decrease(f, region, theta, g) + set_decrease(f, region, theta, g, (none, vertex))
+    assert float(promised_decrease(f, region, theta, g, along)) == pytest.approx(float(both), rel=1e-9)
+    assert set_decrease(f, region, theta, g, along) != set_decrease(f, region, theta, g, (none, vertex))
 
 
 @pytest.mark.parametrize("low", [1.0, -50.0])

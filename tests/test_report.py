@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro.statistics import plotting
 
 from .support import RATES, T, decays, rng
 
@@ -190,3 +192,11 @@ def test_large_fits_and_fits_without_a_problem_print_the_solve_alone(tmp_path):
 def test_wrong_arguments_are_refused(given, why):
     with pytest.raises(ProblemError, match=why):
         FIT.report(**given)
+
+
+def test_methods_of_a_result_have_the_arguments_of_what_they_call():
+    """They are written twice, for editors: names, kinds and defaults must not drift."""
+    called = {**vars(xv.statistics), **vars(plotting)}
+    for name in ("report", "interval", "plot_fit", "plot_residuals", "plot_correlation", "plot_profile"):
+        method, function = (inspect.signature(f).parameters for f in (getattr(xv.Result, name), called[name]))
+        assert [str(p) for p in method.values()][1:] == [str(p) for p in function.values()][1:], name

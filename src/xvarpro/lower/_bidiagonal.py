@@ -102,7 +102,6 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
         first = xp.where(k == 0, row.rho, first)
         largest = xp.maximum(largest, xp.maximum(row.rho, row.theta))
         at_k = xp.reshape(index == k, (STEPS, 1))
-        alive = alive & (row.rho > eps * largest)
         rhos = xp.where(at_k, xp.where(alive, row.rho, first), rhos)
         leak = (row.rho * leak + rounding * largest) / positive_or_one(row.theta)
         alive = alive & (row.theta > 0) & (leak < LEAK)
