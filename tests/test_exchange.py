@@ -52,6 +52,16 @@ def test_float64_does_not_become_float32_on_jax():
         exchange.move(SIX, xv.backends.get("jax"))
 
 
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64:UserWarning")
+def test_a_dtype_that_the_callers_framework_cannot_hold_is_refused_before_the_solve():
+    jax = pytest.importorskip("jax")
+    called = []
+    problem = xv.separable(lambda theta, t: called.append(1) or t[:, None] ** theta, SIX, data=SIX)
+    with pytest.raises(ExchangeError, match=r"must be one that theta0's framework can hold.*jax_enable_x64 is off"):
+        xv.solve(problem, jax.numpy.ones(1), dtype="float64", backend="numpy")
+    assert not called
+
+
 @pytest.mark.parametrize("thing", [[1.0], "text", object(), None, {1: 2}])
 def test_what_is_no_array_is_an_error(thing, backend):
     with pytest.raises(ExchangeError, match=r"an array of a known framework"):

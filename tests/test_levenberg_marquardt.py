@@ -538,9 +538,11 @@ def test_many_tangents_of_a_compiled_program_are_those_of_few():
     """More than a program has the text of each of: one in a loop."""
     jax = xv.backends.get("jax")
     t, centres = np.linspace(0.0, 36.0, 150), 2.0 * np.arange(18) + 0.8
-    for y in (np.sin(t) + t / 10, np.sin(t) + 1j * t / 10):
-        _, gradient, J = model_at(xv.separable(peaks, y, data=t), centres)
-        prepared = prepare(xv.separable(peaks, y, data=t), centres, backend="jax")
+    real = np.sin(t) + t / 10
+    for y, lam in ((real, 0.0), (real, 0.1), (np.stack([real, t], axis=1), 0.1), (np.sin(t) + 1j * t / 10, 0.0)):
+        problem = xv.separable(peaks, y, data=t, lam=lam)
+        _, gradient, J = model_at(problem, centres)
+        prepared = prepare(problem, centres, backend="jax")
         with jax.scope("float64"):
             found = gauss_newton(prepared.assemble(prepared.problem), prepared.theta)
         assert error(host(found[1]), gradient) <= 1e-10

@@ -78,7 +78,7 @@ def test_derivatives_of_a_loss(name):
     np.testing.assert_allclose(loss.weight(z), slopes, rtol=1e-8)
     r = np.sqrt(z)
     psi = [x * loss.weight(x**2) for x in (r * (1 + h), r * (1 - h))]
-    np.testing.assert_allclose(loss.curvature(z), (psi[0] - psi[1]) / (2 * h * r), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(loss.slope(z), (psi[0] - psi[1]) / (2 * h * r), rtol=1e-7, atol=1e-9)
 
 
 def entrywise(loss, mu, y, weights):
@@ -86,12 +86,27 @@ def entrywise(loss, mu, y, weights):
 
 
 @pytest.mark.parametrize("loss", [*(kind(0.7) for kind in LOSSES.values()), xv.losses.Poisson()], ids=repr)
-def test_factor_and_slope_are_derivatives_of_the_value(loss):
+def test_the_factor_is_a_derivative_of_the_value(loss):
     mu, y, weights = np.array([0.35, 2.0, 5.0, 1.0]), np.array([1.0, 2.1, 0.0, 40.0]), np.array([1.0, 0.5, 2.0, 3.0])
     h = 1e-4
-    up, at, down = (entrywise(loss, mu + step, y, weights) for step in (h, 0.0, -h))
+    up, down = (entrywise(loss, mu + step, y, weights) for step in (h, -h))
     np.testing.assert_allclose(loss.factor(mu, y, weights) * weights * (mu - y), (up - down) / (2 * h), rtol=1e-5)
-    np.testing.assert_allclose(loss.slope(mu, y, weights) * weights, (up - 2 * at + down) / h**2, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [*(kind(0.7) for kind in LOSSES.values()), xv.losses.Poisson()], ids=repr)
+def test_a_curvature_is_the_mean_of_second_derivatives_or_their_expectation(loss):
+    """Over the entries that have a weight; that of a count, as large as it is expected to be."""
+    mu, weights, h = np.array([0.35, 2.0, 5.0, 1.0]), np.array([1.0, 0.5, 0.0, 3.0]), 1e-4
+    counts = isinstance(loss, xv.losses.Poisson)
+    y = mu if counts else np.array([1.0, 2.1, 5.1, 1.4])
+    up, at, down = (entrywise(loss, mu + step, y, np.ones(4)) for step in (h, 0.0, -h))
+    slopes = (up - 2 * at + down) / h**2
+    if not counts:
+        up, at, down = (entrywise(loss, mu + step, y, weights) for step in (h, 0.0, -h))
+        seen = weights > 0
+        slopes = np.mean((up - 2 * at + down)[seen] / h**2 / weights[seen])
+    np.testing.assert_allclose(loss.curvature(mu, y, weights), slopes, rtol=1e-5)
+    assert loss.curvature(mu, y, weights).shape == mu.shape
 
 
 @every_loss
@@ -203,7 +218,7 @@ def test_constants_for_a_scale_have_95_percent_efficiency(kind):
     x = np.linspace(-10, 10, 200001)
     density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
     loss, z = kind(kind.tuning), (x / kind.tuning) ** 2
-    efficiency = np.sum(loss.curvature(z) * density) ** 2 / np.sum((x * loss.weight(z)) ** 2 * density)
+    efficiency = np.sum(loss.slope(z) * density) ** 2 / np.sum((x * loss.weight(z)) ** 2 * density)
     assert efficiency == pytest.approx(0.95, abs=1e-3)
 
 
@@ -395,15 +410,82 @@ def test_a_file_would_lose_the_loss(tmp_path):
         fit.save(tmp_path / "fit.npz")
 
 
-def test_what_least_squares_says_of_its_errors_is_not_said_of_a_loss():
+def joint_jacobian(fit):
+    """That of ``M(theta) w`` by theta and w, (m, 2 + n), by hand."""
+    M = design(fit.theta)
+    return np.concatenate([-T[:, None] * M * fit.w, M], axis=1)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "poisson"])
+def test_standard_errors_are_those_of_a_sandwich(name):
+    """``H^-1 (sum psi^2 J J^T) H^-1`` with the expected curvature in H, times ``m / (m - p)``; weights too."""
+    weights = rng(5).uniform(0.5, 2.0, T.size) * (np.arange(T.size) % 9 > 0)
+    loss, y = (xv.losses.Poisson(), counts(size=3e3)) if name == "poisson" else (LOSSES[name](0.05), outliers())
+    fit = xv.solve_robust(stated(y, weights=weights), START, loss=loss, tol=1e-10)
+    J, used, r = joint_jacobian(fit), weights > 0, fit.fitted - y
+    psi = fit.weights * weights * r
+    if name == "poisson":
+        bend = 1 / fit.fitted
+    else:
+        bend = np.mean(fit.loss.slope(weights * (r / fit.loss.scale) ** 2)[used])
+    inverse = np.linalg.inv(J.T @ ((bend * weights)[:, None] * J))
+    C = inverse @ (J.T @ (psi[:, None] ** 2 * J)) @ inverse * used.sum() / (used.sum() - 4)
+    s = fit.statistics()
+    np.testing.assert_allclose(s.covariance, C, rtol=1e-5)
+    np.testing.assert_allclose([*s.theta_stderr, *s.w_stderr], np.sqrt(np.diagonal(C)), rtol=1e-5)
+    band = np.sqrt(np.einsum("ij,jk,ik->i", J, C, J))
+    np.testing.assert_allclose(s.fitted_stderr()[used], band[used], rtol=1e-5)
+    alike = fit.statistics(sandwich=False)
+    spread = np.sum(psi[used] ** 2 / (bend * weights)[used]) / (used.sum() - 4)
+    np.testing.assert_allclose(alike.covariance, inverse * spread, rtol=1e-5)
+    assert (s.data, s.dof) == (used.sum(), pytest.approx(used.sum() - 4))
+    known = fit.statistics(absolute_sigma=True)
+    np.testing.assert_allclose(known.covariance, inverse, rtol=1e-5)
+
+
+def test_a_sandwich_of_least_squares_is_whites():
+    problem = stated(outliers(2)[:, :1].ravel())
+    fit = xv.solve(problem, START, tol=1e-9)
+    J, r = joint_jacobian(fit), fit.residuals
+    inverse = np.linalg.inv(J.T @ J)
+    C = inverse @ (J.T @ (r[:, None] ** 2 * J)) @ inverse * T.size / (T.size - 4)
+    np.testing.assert_allclose(fit.statistics(sandwich=True).covariance, C, rtol=1e-6)
+    with pytest.raises(ProblemError, match="must not both be True"):
+        fit.statistics(absolute_sigma=True, sandwich=True)
+
+
+def test_errors_of_a_robust_fit_are_what_its_estimates_spread_by():
+    """Of 200 data sets with a tenth of outliers."""
+    found, errors = [], []
+    for seed in range(200):
+        draw = rng(seed)
+        y = design([1.0, 5.0]) @ [2.0, 1.5] + 0.02 * draw.standard_t(3, T.size)
+        fit = xv.solve_robust(stated(y), np.array([0.9, 5.5]), loss=xv.losses.SoftL1(0.03))
+        s = fit.statistics()
+        found.append([*fit.theta, *fit.w])
+        errors.append([*s.theta_stderr, *s.w_stderr])
+    np.testing.assert_allclose(np.median(errors, axis=0), np.std(found, axis=0), rtol=0.25)
+
+
+def test_a_robust_fit_has_a_report_and_intervals_but_no_profile():
     y = outliers()
     fit = xv.solve_robust(stated(y), START, loss=xv.losses.Huber(0.05))
     np.testing.assert_allclose(fit.fitted, design(fit.theta) @ fit.w, rtol=1e-12)
     np.testing.assert_allclose(fit.residuals, y - fit.fitted, atol=1e-12)
     np.testing.assert_allclose(fit.predict({"t": T[:3]}), fit.fitted[:3], rtol=1e-12)
-    with pytest.raises(ProblemError, match="those of least squares"):
-        fit.statistics()
-    assert "no standard errors" in str(fit.report())
+    s = fit.statistics()
+    assert [row.stderr for row in fit.report().parameters] == pytest.approx(list(s.theta_stderr))
+    assert any("by the sandwich" in note for note in fit.report().notes)
+    found = fit.interval(0.95)
+    assert np.all(found.lower[:2] < [1.0, 5.0])
+    assert np.all(found.upper[:2] > [1.0, 5.0])
+    for by in (xv.statistics.Profile(), xv.statistics.Bootstrap(10)):
+        with pytest.raises(ProblemError, match="of least squares"):
+            fit.interval(0.95, by)
+    with pytest.raises(ProblemError, match="Pass a larger scale"):
+        xv.losses.Cauchy(0.1).curvature(np.ones(3), np.zeros(3), np.ones(3))
+    pickled = pickle.loads(pickle.dumps(fit))
+    assert pickled.attach(stated(y)).statistics().theta_stderr == pytest.approx(s.theta_stderr)
 
 
 def test_nothing_of_the_caller_is_written_to():

@@ -197,7 +197,9 @@ class Result:
 
         return prediction.predict(self.stated, self.theta, self.w, data)
 
-    def statistics(self, *, absolute_sigma: bool = False, backend: str | Backend | None = None) -> Statistics:
+    def statistics(
+        self, *, absolute_sigma: bool = False, sandwich: bool | None = None, backend: str | Backend | None = None
+    ) -> Statistics:
         """Standard errors, covariance and goodness of the fit, by linear theory.
 
         Parameters
@@ -205,6 +207,9 @@ class Result:
         absolute_sigma : bool
             Whether the problem's weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual
             gives the variance.
+        sandwich : bool, optional
+            Let each residual speak for the noise of its own datum: errors that do not rely on the weights. By default
+            so for a result of `solve_robust` whose sigma is not known.
         backend : str, optional
             Where to compute derivatives; theta's own by default.
 
@@ -230,7 +235,12 @@ class Result:
         """
         from xvarpro.statistics import linear_theory
 
-        return linear_theory(self.stated, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, backend=backend)
+        problem = self.least_squares
+        if sandwich is None:
+            sandwich = problem is not self.stated and not absolute_sigma
+        return linear_theory(
+            problem, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, sandwich=sandwich, backend=backend
+        )
 
     def attach(self, problem: Problem) -> Result:
         """The result with its problem, which a file or a pickle does not hold: then `statistics` and `predict` work.
@@ -267,6 +277,11 @@ class Result:
                 "Solve again, or pass copies of your arrays to the problem"
             )
         return self._problem
+
+    @property
+    def least_squares(self) -> Problem:
+        """The least-squares problem whose statistics are those of the result: `stated`, or what a loss makes of it."""
+        return self.stated
 
     @property
     def message(self) -> str:

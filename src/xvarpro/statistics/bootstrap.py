@@ -15,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.each import Each
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, entries, estimates, warnings
-from xvarpro.statistics.resampling import repeated, without_solver
+from xvarpro.statistics.resampling import repeated, to_solve_again
 from xvarpro.statistics.standard_errors import Statistics
 
 
@@ -54,7 +54,7 @@ class Bootstrap(IntervalMethod):
         checks.switch("parametric", self.parametric)
 
     def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
-        s, problem = fit.statistics(absolute_sigma=absolute_sigma), without_solver(fit.stated)
+        s, problem = fit.statistics(absolute_sigma=absolute_sigma), to_solve_again(fit)
         y: Any = problem.lower.y
         if callable(y):
             raise ProblemError("a bootstrap needs a target that is an array; got a function of theta")

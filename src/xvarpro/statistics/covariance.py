@@ -9,15 +9,14 @@ dtheta = (X^T P X)^-1 X^T P dy              from a QR of P X, on the directions 
 dw     = R^-1 Q^T (dy - X dtheta)           with the rows of a ridge below those of M
 ```
 
-and noise of variance ``sigma^2`` in y, independent from entry to entry, gives theta and w the covariance
-``sigma^2 K K^T`` with K the matrix of these maps. A ridge biases an estimate: this is its spread alone. On a curved
+and noise in y of standard deviations ``D``, independent from entry to entry, gives theta and w the covariance
+``K D^2 K^T`` with K the matrix of these maps. A ridge biases an estimate: this is its spread alone. On a curved
 boundary the constraint adds its curvature to ``X^T P X``. Source: Seber and Wild, Nonlinear Regression (1989), chapters
 2 and 5.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -90,19 +89,18 @@ class Influence:
         """``dw / dtheta`` of right-hand side j, (n, p)."""
         return -self.lower(j).answer @ self.at.X[:, :, j].T
 
-    @cached_property
-    def gram(self) -> np.ndarray:
-        """Covariance of theta for a target of noise 1, (p, p)."""
-        flat = self.theta.reshape(len(self.theta), -1)
-        return flat @ flat.T
+    def covariance_of_theta(self, noise: np.ndarray) -> np.ndarray:
+        """Covariance of theta, (p, p), for a target with these standard deviations, (m, k)."""
+        moved = (self.theta * noise).reshape(len(self.theta), -1)
+        return moved @ moved.T
 
-    def variances_of_w(self) -> np.ndarray:
-        """Variances of w for a target of noise 1, (n, k)."""
-        columns = []
+    def variances_of_w(self, noise: np.ndarray) -> np.ndarray:
+        """Variances of w, (n, k)."""
+        C, columns = self.covariance_of_theta(noise), []
         for j in range(self._k):
-            T, F = self.tangent(j), self.lower(j).answer
-            cross = np.sum((F @ self.theta[:, :, j].T) * T, axis=1)
-            columns.append(np.sum(F**2, axis=1) + np.sum((T @ self.gram) * T, axis=1) + 2 * cross)
+            T, F = self.tangent(j), self.lower(j).answer * noise[:, j]
+            cross = np.sum((F @ (self.theta[:, :, j] * noise[:, j]).T) * T, axis=1)
+            columns.append(np.sum(F**2, axis=1) + np.sum((T @ C) * T, axis=1) + 2 * cross)
         return np.stack(columns, axis=1)
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:

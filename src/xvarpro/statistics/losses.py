@@ -39,8 +39,8 @@ class Loss(Struct):
         """
 
     @abstractmethod
-    def slope(self, mu: Array, y: Array, weights: Array) -> Array:
-        """The second derivative of the loss by `mu` over the weights: 1 for least squares."""
+    def curvature(self, mu: Array, y: Array, weights: Array) -> Array:
+        """What is expected of the second derivative of the loss by `mu`, over the weights: 1 for least squares."""
 
     @property
     def unit(self) -> float:
@@ -83,7 +83,7 @@ class Robust(Loss):
         """``rho'(z)``: the factor of a weight in reweighted least squares, in (0, 1]."""
 
     @abstractmethod
-    def curvature(self, z: Array) -> Array:
+    def slope(self, z: Array) -> Array:
         """``psi'(r) = rho'(z) + 2 z rho''(z)``, the second derivative of the loss by its residual."""
 
     @property
@@ -98,8 +98,16 @@ class Robust(Loss):
     def factor(self, mu: Array, y: Array, weights: Array) -> Array:
         return self.weight(self._squares(mu, y, weights))
 
-    def slope(self, mu: Array, y: Array, weights: Array) -> Array:
-        return self.curvature(self._squares(mu, y, weights))
+    def curvature(self, mu: Array, y: Array, weights: Array) -> Array:
+        xp, slope = namespace_of(mu), self.slope(self._squares(mu, y, weights))
+        used = xp.astype(weights + 0 * slope > 0, slope.dtype)
+        mean = xp.sum(used * slope) / xp.sum(used)
+        if not mean > 0:
+            raise ProblemError(
+                f"{type(self).__name__}: standard errors need a loss that bends up, on average over the residuals; got "
+                f"a mean second derivative of {float(mean):.2g} with the scale {self.scale:g}. Pass a larger scale"
+            )
+        return 0 * slope + mean
 
     @property
     def needs_scale(self) -> bool:
@@ -153,7 +161,7 @@ class Huber(Robust):
         xp = namespace_of(z)
         return 1 / xp.sqrt(xp.where(z > 1, z, xp.ones_like(z)))
 
-    def curvature(self, z: Array) -> Array:
+    def slope(self, z: Array) -> Array:
         xp = namespace_of(z)
         return xp.where(z > 1, xp.zeros_like(z), xp.ones_like(z))
 
@@ -186,7 +194,7 @@ class SoftL1(Robust):
     def weight(self, z: Array) -> Array:
         return 1 / namespace_of(z).sqrt(1 + z)
 
-    def curvature(self, z: Array) -> Array:
+    def slope(self, z: Array) -> Array:
         return (1 + z) ** -1.5
 
 
@@ -217,7 +225,7 @@ class Cauchy(Robust):
     def weight(self, z: Array) -> Array:
         return 1 / (1 + z)
 
-    def curvature(self, z: Array) -> Array:
+    def slope(self, z: Array) -> Array:
         return (1 - z) / (1 + z) ** 2
 
 
@@ -256,8 +264,7 @@ class Poisson(Loss):
     def factor(self, mu: Array, y: Array, weights: Array) -> Array:
         return 1 / positive_or_one(mu)
 
-    def slope(self, mu: Array, y: Array, weights: Array) -> Array:
-        return y / positive_or_one(mu) ** 2
+    curvature = factor  # the second derivative, y / mu^2, of a count as large as it is expected to be
 
     def first_factor(self, y: Array) -> Array:
         # counts of 0 have no weight of their own

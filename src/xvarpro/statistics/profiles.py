@@ -20,7 +20,7 @@ from xvarpro.results.result import Result
 from xvarpro.sets import Box
 from xvarpro.statistics import constraints
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
-from xvarpro.statistics.resampling import like_theta, vector, without_solver
+from xvarpro.statistics.resampling import like_theta, to_solve_again, vector
 from xvarpro.statistics.standard_errors import Statistics
 
 CLOSE = 1e-4  # relative error of a height at the end of an interval
@@ -162,13 +162,13 @@ class _Profiles:
     def heights(self, j: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Heights (b,) with entries j held at values `at`, NaN where that fails, and the minimisers (b, p)."""
         held = np.arange(len(self.best)) == j[:, None]
-        C = self.statistics.influence.gram
+        C = self.statistics.influence.covariance_of_theta(self.statistics.noise)
         ridge = C[j] / np.where(C[j, j] > 0, C[j, j], 1.0)[:, None]  # where linear theory sees the minimum
         start = np.where(held, at[:, None], self.best + ridge * (at - self.best[j])[:, None])
         start = np.clip(start, self.lower, self.upper)
         theta = self.fit.theta
         marked = [trees.map_leaves(Each, like_theta(theta, x)) for x in (held.astype(float), start)]
-        problem = _held(without_solver(self.fit.stated), *marked)
+        problem = _held(to_solve_again(self.fit), *marked)
         found = solve_many(lifted(problem), like_theta(theta, start), self.fit.recipe.over, progress=False)
         rise = 2 * (backends.to_numpy(found.value).astype(float) - self.fit.value) / self.statistics.variance
         ends = [backends.to_numpy(x).reshape(len(j), -1) for x in trees.leaves(found.theta)]

@@ -20,7 +20,7 @@ from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import data_frame
 from xvarpro.statistics.names import entry_names, indexed
-from xvarpro.statistics.standard_errors import Statistics, linear_theory
+from xvarpro.statistics.standard_errors import Statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -195,7 +195,7 @@ def report(
     w_names = indexed("w", w.shape) if amplitudes is None else [x for name in rows for x in indexed(name, w.shape[1:])]
     found, notes = None, []
     try:
-        found = linear_theory(fit.stated, fit.theta, fit.recipe.over, absolute_sigma=absolute_sigma)
+        found = fit.statistics(absolute_sigma=absolute_sigma)
         notes = found.reasons
     except (ProblemError, ModelError) as error:
         notes = [f"no standard errors: {error}"]
@@ -220,10 +220,11 @@ def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> 
     """Parameters that are fixed or tied, with the errors that the others give them."""
     A, b, names = parameters.linear_map()
     value, rows = A @ z + b, []
+    C = None if found is None else found.influence.covariance_of_theta(found.noise)
     for i, name in enumerate(names):
         if name not in parameters.names:
             note = "tied" if A[i].any() else "fixed"
-            error = None if found is None else float(np.sqrt(found.variance * (A[i] @ found.influence.gram @ A[i])))
+            error = None if C is None else float(np.sqrt(A[i] @ C @ A[i]))
             rows.append(Row(name, float(value[i]), error, Limit(note=note)))
     return rows
 

@@ -11,12 +11,16 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Tree
+from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
+from xvarpro.results.result import Result
 
 
-def without_solver(problem: Problem) -> Problem:
-    """The problem with the solver that a batch has for all levels."""
-    return replace(problem, lower=replace(problem.lower, solver=None))
+def to_solve_again(fit: Result) -> Problem:
+    """The problem of a fit, with the solver that a batch has for all levels."""
+    if fit.least_squares is not fit.stated:
+        raise ProblemError("profiles and bootstraps must be of least squares; got a fit by another loss. Use Linear()")
+    return replace(fit.stated, lower=replace(fit.stated.lower, solver=None))
 
 
 def repeated(theta: Tree, b: int) -> Tree:

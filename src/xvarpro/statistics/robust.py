@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Counts, Result
 from xvarpro.results.trace import Trace
-from xvarpro.statistics import prediction
 from xvarpro.statistics.losses import Loss
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
@@ -66,23 +65,23 @@ class RobustResult(Result):
         return [*super().summary, f"  loss        {self.loss}"]
 
     @property
-    def stated(self) -> Problem:
-        """Refused: standard errors, profiles and resampled fits of least squares are not those of a loss."""
-        raise ProblemError(
-            "statistics must be those of least squares; got a result of solve_robust. Its residuals, weights and "
-            "loss.slope are what a sandwich of covariances needs"
-        )
+    def least_squares(self) -> Problem:
+        """The problem that Newton's method, or Fisher's scoring, would solve next, which the result solves too.
 
-    @property
-    def fitted(self) -> Array:
-        return prediction.fitted(super().stated, self.theta, self.w)
+        Its weights are those of the problem times the curvature of the loss that is expected; its target is the model
+        minus slope over curvature of the loss, entry by entry.
+        """
+        problem, loss = self.stated, cast(Loss, self.loss)
+        level: Any = problem.lower
+        mu, y, factor = (backends.to_numpy(x) for x in (self.fitted, level.y, self.weights))
+        weights = backends.to_numpy(level.weights).reshape(mu.shape)
+        y = np.where(weights > 0, y, mu)
+        curvature: Any = loss.curvature(mu, y, weights)
+        anew = {"y": mu - factor / curvature * (mu - y), "weights": curvature * weights}
+        return replace(problem, lower=replace(level, **{k: x.astype(mu.dtype) for k, x in anew.items()}))
 
-    @property
-    def residuals(self) -> Array:
-        return prediction.residuals(super().stated, self.theta, self.w)
-
-    def predict(self, data: Tree) -> Array:
-        return prediction.predict(super().stated, self.theta, self.w, data)
+    def attach(self, problem: Problem) -> Result:
+        return super().attach(_by_entry(problem))
 
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Refused: a file of `Result.save` holds no loss."""

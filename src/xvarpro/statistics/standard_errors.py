@@ -72,9 +72,12 @@ class Statistics:
         Information criteria of Akaike and Schwarz for Gaussian noise of unknown variance, up to a constant that data
         of one size share.
     variance : float
-        By which the covariance is scaled: 1 with `absolute_sigma`, else `residual_variance`.
+        Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`.
     absolute_sigma : bool
         Whether the weights are taken for 1 / sigma^2 of the data.
+    noise : NumPy array, shape (m, k)
+        Standard deviations of the data times the roots of their weights, from which errors follow: the root of
+        `variance`, or in a sandwich each residual's own size.
     names : list of str
         Of theta's entries.
     reasons : list of str
@@ -97,6 +100,7 @@ class Statistics:
     bic: float
     variance: float
     absolute_sigma: bool
+    noise: np.ndarray
     names: list[str]
     reasons: list[str] = field(default_factory=list)
     at: Any = None  # Linearised
@@ -180,14 +184,14 @@ class Statistics:
         by_w[:, :, column] = at.M[column % len(at.M)]
         K = self.influence.of(at.X[:, :, column].T, by_w)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.sqrt(self.variance * np.sum(K * K, axis=1)) / at.root[:, column]
+            return np.linalg.norm(K * self.noise.ravel(), axis=1) / at.root[:, column]
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
         found = self.influence
         p = len(found.theta)
-        K = found.of(slopes[:, :p], slopes[:, p:].reshape(-1, *found.undetermined_w.shape))
-        C = self.variance * (K @ K.T)
+        K = self.noise.ravel() * found.of(slopes[:, :p], slopes[:, p:].reshape(-1, *found.undetermined_w.shape))
+        C = K @ K.T
         lost = np.concatenate([found.undetermined_theta, found.undetermined_w.ravel()])
         moved = np.any(slopes[:, lost] != 0, axis=1)
         C[moved, :], C[:, moved] = np.nan, np.nan
@@ -201,6 +205,7 @@ def linear_theory(
     over: Tree = None,
     *,
     absolute_sigma: bool = False,
+    sandwich: bool = False,
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
@@ -221,6 +226,9 @@ def linear_theory(
         As for `solve`.
     absolute_sigma : bool
         Whether weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual gives the variance.
+    sandwich : bool
+        Let each residual speak for the noise of its own datum: standard errors that do not rely on the weights (those
+        of White, with the factor ``data / dof``: HC1).
     backend, device, dtype : optional
         Where to compute derivatives; theta's own by default. What follows from them is computed in NumPy.
 
@@ -232,7 +240,12 @@ def linear_theory(
     ------
     ProblemError
         The problem is of another kind; there are no more data than parameters and `absolute_sigma` is False; the
-        residual is not finite; a set of theta has neither a projection nor faces.
+        residual is not finite; a set of theta has neither a projection nor faces; `absolute_sigma` and `sandwich` are
+        both asked for.
+
+    References
+    ----------
+    H. White, A heteroskedasticity-consistent covariance matrix estimator, Econometrica 48 (1980).
 
     Examples
     --------
@@ -247,6 +260,9 @@ def linear_theory(
     array([0.0775, 0.1449])
     """
     switch("absolute_sigma", absolute_sigma)
+    switch("sandwich", sandwich)
+    if absolute_sigma and sandwich:
+        raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
     at = linearised(problem, theta, over, backend=backend, device=device, dtype=dtype)
     prepared, real = at.prepared, at.in_real_numbers
     influence = Influence(real)
@@ -259,9 +275,10 @@ def linear_theory(
             f"{influence.parameters:.4g} parameters. Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
         )
     variance = 1.0 if absolute_sigma else chi2 / dof
-    w_stderr = np.sqrt(variance * influence.variances_of_w())
+    noise = np.abs(r) * (data / dof) ** 0.5 if sandwich else np.full(r.shape, variance**0.5)
+    w_stderr = np.sqrt(influence.variances_of_w(noise))
     w_stderr[influence.undetermined_w] = np.inf
-    theta_stderr = np.sqrt(variance * np.diagonal(influence.gram))
+    theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
     mean = np.sum(real.root * real.y, axis=0) / np.sum(real.root**2, axis=0)
     likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
@@ -279,14 +296,15 @@ def linear_theory(
         bic=likelihood + math.log(data) * influence.parameters,
         variance=variance,
         absolute_sigma=bool(absolute_sigma),
+        noise=noise,
         names=names,
-        reasons=_reasons(real, influence, names, chi2),
+        reasons=_reasons(real, influence, names, chi2, sandwich),
         at=at,
         influence=influence,
     )
 
 
-def _reasons(at: Linearised, found: Influence, names: list[str], chi2: float) -> list[str]:
+def _reasons(at: Linearised, found: Influence, names: list[str], chi2: float, sandwich: bool) -> list[str]:
     said = []
     lost = [name for name, gone in zip(names, found.undetermined_theta, strict=True) if gone]
     lost += [f"w{place[: 1 if at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
@@ -297,6 +315,8 @@ def _reasons(at: Linearised, found: Influence, names: list[str], chi2: float) ->
     eps = float(np.finfo(at.prepared.dtype).eps)
     if chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2)):
         said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
+    if sandwich:
+        said.append("standard errors by the sandwich formula: each residual speaks for the noise of its own datum")
     return said
 
 
