@@ -72,6 +72,43 @@ def test_the_jacobian_is_the_projected_tangent_of_the_design(kind, k, lam):
     assert error(gradient, (want.conj() @ r.ravel()).real) <= 1e-12
 
 
+def blocks(of, theta, data):
+    """Two data sets: one with a decay of its own, and with the weights of the other or with weights of its own."""
+    xp = xv.array_namespace(theta)
+    t = data["t"][:, None]
+    first, second = xp.exp(-t * theta[:2]), xp.exp(-t[:-5, :] * theta[1:])
+    return of([first, xv.operators.BlockDiagonal([second])])
+
+
+def joined(of):
+    """The same design as one array."""
+    return lambda theta, data: blocks(of, theta, data).dense()
+
+
+@pytest.mark.parametrize("of", [xv.operators.BlockDiagonal, xv.operators.Stacked])
+def test_designs_in_blocks_have_the_tangents_of_the_array_that_they_make(of):
+    theta, t, m = np.array([0.7, 4.0, 2.0]), np.linspace(0.0, 2.0, 30), 55
+    draw = rng(0)
+    M = blocks(of, theta, {"t": t}).dense()
+    y = M @ draw.uniform(1.0, 2.0, (M.shape[1], 3)) + 0.01 * draw.normal(size=(m, 3))
+    rows = draw.uniform(0.5, 2.0, m)
+    for target, options in (
+        (y[:, 0], {}),
+        (y, {"lam": 0.2}),
+        (y[:, 0] + 1j * y[:, 1], {"weights": rows}),
+        (y, {"weights": draw.uniform(0.5, 2.0, (m, 3))}),
+    ):
+        problems = [xv.separable(M, target, data={"t": t}, **options) for M in (lambda *a: blocks(of, *a), joined(of))]
+        (_, slopes, J), (_, want, rows_) = (model_at(problem, theta) for problem in problems)
+        assert error(slopes, want) <= 1e-10
+        assert error(J @ J.T, rows_ @ rows_.T) <= 1e-10
+        fits = [xv.solve(problem, theta, max_iter=3) for problem in problems]
+        assert "LevenbergMarquardt" in fits[0].algorithm
+        ours, theirs = (fit.statistics() for fit in fits)
+        assert ours.covariance == pytest.approx(theirs.covariance, rel=1e-5, abs=1e-12)
+        assert ours.dof == pytest.approx(theirs.dof)
+
+
 def test_the_jacobian_of_two_levels_is_that_of_the_upper_residual():
     y, upper = signal(2), signal(2, seed=3)
     halves = {"train": T[::2], "test": T[1::2]}

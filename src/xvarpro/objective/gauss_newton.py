@@ -10,7 +10,7 @@ from xvarpro.core.trees import inner, is_complex, raveled, unraveled
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.reduced import Point, Reduced
-from xvarpro.operators import Dense, Weighted
+from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Problem
 
@@ -35,18 +35,23 @@ def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
 def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     """Whether residuals move with theta as `residual_tangent` says.
 
-    That is where designs are arrays, all rows are in memory, the lower level is solved directly, and the ridge of the
-    level that the objective measures is constant.
+    That is where designs are arrays or blocks of arrays, all rows are in memory, the lower level is solved directly,
+    and the ridge of the level that the objective measures is constant.
     """
     if not structure.exact or problem.in_rows:
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
-    return all(_is_array(level.M) for level in levels) and levels[-1].lam is None
+    return all(_of_arrays(_unweighted(level.M)) for level in levels) and levels[-1].lam is None
 
 
-def _is_array(M: Operator) -> bool:
-    return isinstance(M, Dense) or (isinstance(M, Weighted) and isinstance(M.M, Dense))
+def _unweighted(M: Operator) -> Operator:
+    return M.M if isinstance(M, Weighted) else M
+
+
+def _of_arrays(M: Operator) -> bool:
+    """Whether the tangent of M is M of the tangents of its arrays."""
+    return all(map(_of_arrays, M.blocks)) if isinstance(M, BlockDiagonal | Stacked) else isinstance(M, Dense)
 
 
 def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:

@@ -98,9 +98,9 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
     problem = prepared.problem
     if not problem.is_separable or problem.mu or not has_tangents(problem, prepared.structure):
         raise ProblemError(
-            "statistics need a separable problem without a penalty on theta, whose design is an array, whose lam is "
-            "constant and whose lower level is solved directly; got another. xv.implicit.gradient gives the derivative "
-            "of a solution by the data for these"
+            "statistics need a separable problem without a penalty on theta, whose design is an array or blocks of "
+            "arrays, whose lam is constant and whose lower level is solved directly; got another. xv.implicit.gradient "
+            "gives the derivative of a solution by the data for these"
         )
     M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
     if not all(np.isfinite(x).all() for x in (M, w, X)):
