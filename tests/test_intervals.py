@@ -128,6 +128,30 @@ def test_a_profile_that_never_rises_has_no_end():
     assert any("does not rise enough" in note for note in found.notes)
 
 
+def test_a_profile_of_an_entry_without_effect_has_no_ends():
+    def M(theta, data):
+        return decays(theta[:2], data) + 0 * theta[2]
+
+    fit = xv.solve(xv.separable(M, Y, data={"t": T}), np.array([0.8, 3.0, 0.1]))
+    found = fit.interval(0.95, xv.statistics.Profile())
+    assert found.lower[2] == -np.inf
+    assert found.upper[2] == np.inf
+    np.testing.assert_allclose(found.lower[:2], FIT.interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
+
+
+def test_a_profile_of_data_without_noise_needs_to_know_sigma():
+    clean = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0])
+    weights = np.full(T.size, 1e4)
+    fit = xv.solve(xv.separable(decays, clean, data={"t": T}, weights=weights), np.array([0.8, 3.0]), tol=1e-9)
+    with pytest.raises(ProblemError, match="zero to rounding"):
+        fit.interval(0.95, xv.statistics.Profile())
+    with pytest.raises(ProblemError, match="zero to rounding"):
+        xv.statistics.profile(fit, 0)
+    found = fit.interval(0.95, xv.statistics.Profile(), absolute_sigma=True)
+    linear = fit.interval(0.95, absolute_sigma=True)
+    np.testing.assert_allclose(found.lower[:2], linear.lower[:2], rtol=0.05)
+
+
 def test_the_profile_is_the_minimum_over_the_others():
     curve = xv.statistics.profile(FIT, 1, points=5, width=2.0)
     s = FIT.statistics()

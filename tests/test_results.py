@@ -102,6 +102,16 @@ def test_a_result_goes_on_where_it_was_computed():
     assert other.provenance["device"] != fit.provenance["device"]
 
 
+def test_a_file_is_read_onto_the_device_that_is_asked_for(tmp_path):
+    strict = xv.backends.get("array-api-strict").xp
+    fit = xv.solve(decay_problem(noise=0.01), START, max_iter=2)
+    fit.save(tmp_path / "fit.npz")
+    for name in ("CPU_DEVICE", "device1"):
+        place = strict.Device(name)
+        back = xv.Result.load(tmp_path / "fit.npz", like=strict.zeros(START.shape, device=place))
+        assert back.theta.device == back.w.device == place
+
+
 def test_a_callback_that_does_not_say_what_it_takes_is_called():
     fit = xv.solve(decay_problem(noise=0.01), START, callback=bool)
     assert fit.status is Status.STOPPED

@@ -104,6 +104,11 @@ class _Profiles:
 
     def __init__(self, fit: Result, statistics: Statistics) -> None:
         self.fit, self.statistics = fit, statistics
+        if statistics.exact and not statistics.absolute_sigma:
+            raise ProblemError(
+                "a profile measures by the residual how far the objective rises; got one that is zero to rounding. "
+                "Give weights 1 / sigma^2 and absolute_sigma=True"
+            )
         for _, C in statistics.at.prepared.region.constrained:
             if not isinstance(C, Box):
                 raise ProblemError(

@@ -112,6 +112,13 @@ class Statistics:
         return self.residual_variance
 
     @property
+    def exact(self) -> bool:
+        """Whether the residual is zero to rounding: it says nothing of noise then."""
+        at = self.at.in_real_numbers
+        eps = float(np.finfo(at.prepared.dtype).eps)
+        return self.chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2))
+
+    @property
     def w_names(self) -> list[str]:
         """Names of w's entries, row by row."""
         return indexed("w", tuple(self.w_stderr.shape))
@@ -283,7 +290,7 @@ def linear_theory(
     mean = np.sum(real.root * real.y, axis=0) / np.sum(real.root**2, axis=0)
     likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
     names = entry_names(theta)
-    return Statistics(
+    found = Statistics(
         theta_stderr=_like_theta(prepared, theta_stderr),
         w_stderr=_like_w(prepared, w_stderr),
         data=data,
@@ -298,13 +305,18 @@ def linear_theory(
         absolute_sigma=bool(absolute_sigma),
         noise=noise,
         names=names,
-        reasons=_reasons(real, influence, names, chi2, sandwich),
+        reasons=_reasons(real, influence, names),
         at=at,
         influence=influence,
     )
+    if found.exact and not absolute_sigma:
+        found.reasons.append("the residual is zero to rounding: standard errors measure rounding, not noise")
+    if sandwich:
+        found.reasons.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
+    return found
 
 
-def _reasons(at: Linearised, found: Influence, names: list[str], chi2: float, sandwich: bool) -> list[str]:
+def _reasons(at: Linearised, found: Influence, names: list[str]) -> list[str]:
     said = []
     lost = [name for name, gone in zip(names, found.undetermined_theta, strict=True) if gone]
     lost += [f"w{place[: 1 if at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
@@ -312,11 +324,6 @@ def _reasons(at: Linearised, found: Influence, names: list[str], chi2: float, sa
         said.append(f"the data do not determine {', '.join(lost[:6])}{' and others' if len(lost) > 6 else ''}")
     if at.degenerate:
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
-    eps = float(np.finfo(at.prepared.dtype).eps)
-    if chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2)):
-        said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
-    if sandwich:
-        said.append("standard errors by the sandwich formula: each residual speaks for the noise of its own datum")
     return said
 
 
