@@ -10,9 +10,8 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import QRFactor, as_complex, condition_of, factored, padded, stacked
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, condition_of, factored, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, pivot
-from xvarpro.lower.weight_sets.interface import one_design
 
 
 @final
@@ -35,7 +34,7 @@ class InBox(LowerSolver):
     limit: int | None = None
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
-        return factored(backend, system, _real(stacked(one_design(system.M).dense(), system.root, system.weight)))
+        return factored(backend, system, _real(stacked(system.M.dense(), system.root, system.weight)))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         return as_complex(self.weights(backend, factor.R, _projected(factor, y))[0], y)
@@ -59,7 +58,7 @@ class InBox(LowerSolver):
         X = Inverter(backend, box.R)(box.R, free)
         t = X.adjoint(c / lengths)
         v = as_complex(X.solve(t) / lengths, y)
-        q = _complex(factor.Q @ t, y)[: y.shape[0], :]
+        q = _complex(as_columns(factor.Q @ as_column(t, factor.R)), y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
@@ -72,7 +71,7 @@ class InBox(LowerSolver):
         solution = self._solve(backend, box, lengths)
         off = xp.minimum(solution.x - box.lower, box.upper - solution.x)
         sizes = (xp.max(xp.abs(x), axis=0) for x in (solution.x, y))
-        small = (100 * box.R.shape[0] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
+        small = (100 * box.R.shape[-1] * xp.finfo(box.R.dtype).eps) * trees.sum_(sizes)
         near = (off <= condition_of(backend, box.R) * small) & (box.lower < box.upper)
         return xp.sum(xp.astype(near & (xp.abs(solution.gradient) <= small), xp.int32), dtype=xp.int32)
 
@@ -117,14 +116,14 @@ def _column(bound: Array | float, like: Array) -> Array:
 
 def _real(A: Array) -> Array:
     xp = namespace_of(A)
-    return xp.concat([xp.real(A), xp.imag(A)]) if trees.is_complex(A) else A
+    return xp.concat([xp.real(A), xp.imag(A)], axis=-2) if trees.is_complex(A) else A
 
 
 def _projected(factor: QRFactor, y: Array) -> Array:
     """``Q^T`` times the target."""
-    if trees.is_complex(y):
-        return factor.Q.mT @ _real(padded(y, factor.Q.shape[0] // 2))
-    return factor.Q[: y.shape[0], :].mT @ y
+    Q, R = factor
+    y = _real(padded(y, Q.shape[-2] // 2)) if trees.is_complex(y) else y
+    return as_columns(Q[..., : y.shape[0], :].mT @ as_column(y, R))
 
 
 def _complex(x: Array, like: Array) -> Array:
