@@ -7,9 +7,11 @@ from xvarpro.statistics.profiles import Curve, Profile, profile
 from xvarpro.statistics.reports import Report, report
 from xvarpro.statistics.ridges import RidgePath, ridge_path
 from xvarpro.statistics.standard_errors import Propagated, Statistics, linear_theory
+from xvarpro.statistics.validation import CrossValidation, cross_validate
 
 __all__ = [
     "Bootstrap",
+    "CrossValidation",
     "Curve",
     "IntervalMethod",
     "Intervals",
@@ -19,6 +21,7 @@ __all__ = [
     "Report",
     "RidgePath",
     "Statistics",
+    "cross_validate",
     "fitted",
     "interval",
     "linear_theory",

@@ -37,10 +37,11 @@ def like_theta(theta: Tree, rows: np.ndarray) -> Tree:
     """Vectors (b, p) as thetas with leaves (b, ...), in theta's framework, dtype and on its device."""
     leaves, treedef = trees.flatten(theta)
     parts: Any = trees.unraveled(rows, tuple(_host(x) for x in leaves))
-    return trees.unflatten(treedef, [_sent(part, x) for part, x in zip(parts, leaves, strict=True)])
+    return trees.unflatten(treedef, [sent(part, x) for part, x in zip(parts, leaves, strict=True)])
 
 
-def _sent(x: np.ndarray, like: Any) -> Any:
+def sent(x: np.ndarray, like: Any) -> Any:
+    """Numbers as an array of the framework, dtype and device of another; as they are where that is a number."""
     if not trees.is_array(like):
         return x
     owner = backends.owner(like)

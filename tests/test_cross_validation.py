@@ -1,0 +1,141 @@
+"""The ridge by cross-validation: errors by folds that are left out by hand, and the least of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+
+from .support import HOST_BACKENDS, host, rng, send
+
+M, N = 40, 30
+A = rng(0).normal(size=(M, N))
+Y = A @ np.ones((N, 2)) + rng(1).normal(size=(M, 2))
+ONE = xv.sets.Box(1.0, 1.0)
+LABELS = np.arange(M) // 10
+
+
+def scaled(theta, data):
+    return theta * data
+
+
+def by_hand(lam, y, weights, nonnegative=False, labels=LABELS):
+    """Mean weighted squared error of the rows of each fold, fitted by the others."""
+    from scipy.optimize import nnls
+
+    total, y = 0.0, y.reshape(M, -1)
+    weights = np.broadcast_to(np.reshape(weights, (M, -1)), y.shape)
+    for fold in np.unique(labels):
+        for j in range(y.shape[1]):
+            root = np.sqrt(weights[:, j] * (labels != fold))
+            top = np.concatenate([root[:, None] * A, np.sqrt(lam) * np.eye(N)])
+            below = np.concatenate([root * y[:, j], np.zeros(N)])
+            w = nnls(top, below)[0] if nonnegative else np.linalg.lstsq(top, below, rcond=None)[0]
+            out = labels == fold
+            total += np.sum(weights[out, j] * (A[out] @ w - y[out, j]) ** 2)
+    return total / np.sum(weights > 0)
+
+
+@pytest.mark.parametrize("kind", ["plain", "columns", "weights", "mask", "nonnegative"])
+def test_errors_are_those_of_folds_that_are_left_out(kind):
+    y, weights, options = Y[:, 0], np.ones(M), {}
+    if kind == "columns":
+        y = Y
+    elif kind == "weights":
+        weights = rng(2).uniform(0.5, 2.0, M)
+    elif kind == "mask":
+        y, weights = Y, rng(3).random(Y.shape) > 0.2
+    elif kind == "nonnegative":
+        options["W"] = xv.lower.Nonnegative()
+    given = np.where(weights, y, np.nan) if kind == "mask" else y
+    problem = xv.separable(scaled, given, data=A, weights=weights, **options)
+    cv = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3), folds=LABELS, tol=1e-8)
+    want = [by_hand(lam, y, weights, kind == "nonnegative") for lam in cv.looked]
+    np.testing.assert_allclose(cv.errors, want, rtol=1e-9)
+    assert cv.looked[[0, -1]] == pytest.approx([1e-2, 1e3])
+    assert cv.error == pytest.approx(by_hand(cv.lam, y, weights, kind == "nonnegative"), rel=1e-9)
+    around = [by_hand(c * cv.lam, y, weights, kind == "nonnegative") for c in (0.9, 1.1)]
+    assert cv.error <= min(*around, *want)
+    again = xv.solve(xv.separable(scaled, given, data=A, weights=weights, lam=cv.lam, **options), np.ones(1), ONE)
+    np.testing.assert_allclose(cv.fit.w, again.w, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_frameworks_choose_the_same_ridge(name):
+    backend = xv.backends.get(name)
+    problem = xv.separable(scaled, Y[:, 0], data=A)
+    want = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3), tol=1e-9)
+    with backend.scope("float64"):
+        theta0 = send(backend, np.ones(1))
+        found = xv.statistics.cross_validate(problem, theta0, ONE, lam=(1e-2, 1e3), tol=1e-9)
+        assert found.lam == pytest.approx(want.lam, rel=1e-5)
+        assert type(found.fit.theta) is type(theta0)
+        np.testing.assert_allclose(host(found.fit.w), want.fit.w, rtol=1e-5)
+
+
+def test_theta_is_chosen_with_the_ridge():
+    """A rate of a kernel, with the smoothness of what it weights; dealt folds are even and depend on the seed alone."""
+    t, r = np.linspace(0.0, 3.0, 90), np.linspace(0.2, 5.0, 30)
+    K, p = np.exp(-np.outer(t, r)), np.exp(-0.5 * ((r - 2.0) / 0.5) ** 2)
+    y = K @ p * np.exp(-0.3 * t) + 0.05 * rng(4).normal(size=90)
+
+    def kernel(theta, data):
+        xp = xv.array_namespace(theta)
+        return data["K"] * xp.exp(-theta * xp.expand_dims(data["t"], axis=1))
+
+    Omega = np.diff(np.eye(32), 2, axis=0)[:, 1:-1]
+    problem = xv.separable(kernel, y, data={"K": K, "t": t}, Omega=Omega)
+    one, same, other = (
+        xv.statistics.cross_validate(problem, np.array([0.1]), xv.sets.Box(0.0, 2.0), lam=(1e-4, 1e3), seed=seed)
+        for seed in (0, 0, 1)
+    )
+    assert one.search.success
+    assert one.lam == same.lam != other.lam
+    assert one.error < one.errors.min()
+    assert one.fit.recipe.theta0 == pytest.approx(one.search.theta["theta"])
+    held = host(one.search._problem.upper.weights) > 0
+    assert held.sum(axis=0).tolist() == [18] * 5
+    assert held.sum(axis=1).tolist() == [1] * 90
+
+
+def test_a_ridge_at_an_end_of_the_range_is_said():
+    problem = xv.separable(scaled, Y[:, 0], data=A)
+    cv = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-6, 1e-4))
+    assert "widen it" in repr(cv)
+    wide = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3))
+    assert "widen it" not in repr(wide)
+    assert f"{wide.lam:.4g}" in repr(wide)
+    axes = wide.plot().axes[0]
+    assert axes.lines[0].get_ydata() == pytest.approx(wide.errors)
+    assert (axes.lines[1].get_xdata()[0], axes.lines[1].get_ydata()[0]) == (wide.lam, wide.error)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"lam": (1.0, 0.1)}, "0 < low < high"),
+        ({"lam": (0.0, 1.0)}, "0 < low < high"),
+        ({"lam": 1.0}, "0 < low < high"),
+        ({"folds": 1}, r"folds must be a number in \[2, 40\]"),
+        ({"folds": True}, "folds must be"),
+        ({"folds": 41}, "folds must be"),
+        ({"folds": LABELS[:-1]}, "folds must be"),
+        ({"folds": 0 * LABELS}, "of at least two values"),
+        ({"folds": LABELS / 2}, "folds must be"),
+    ],
+)
+def test_wrong_arguments_are_refused(given, why):
+    with pytest.raises(ProblemError, match=why):
+        xv.statistics.cross_validate(
+            xv.separable(scaled, Y[:, 0], data=A), np.ones(1), ONE, **({"lam": (1e-2, 1e2)} | given)
+        )
+
+
+def test_problems_of_other_kinds_are_refused():
+    two = xv.bilevel(lower=xv.Level(scaled, Y[:, 0]), upper=xv.Level(scaled, Y[:, 0]), data=A)
+    moving = xv.separable(scaled, lambda theta, data: theta[0] * data[:, 0], data=A)
+    for problem, why in ((two, "two levels"), (moving, "y as function"), ("text", "must come from xv.separable")):
+        with pytest.raises(ProblemError, match=why):
+            xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e2))
