@@ -94,8 +94,7 @@ def ridge_path(
     """Fit with each of several ridges, each from the solution of a larger one, for the choice among them.
 
     Generalised cross-validation needs no estimate of the noise; the corner of the L-curve is the ridge beyond which
-    less of it costs much in the size of w and gains little in the residual. A third way is validation: give the problem
-    a second level and let theta hold the ridge, as ``docs/levels.md`` shows.
+    less of it costs much in the size of w and gains little in the residual. `cross_validate` is a third way.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class CrossValidation:
     search : Result
         Of the bilevel problem; its theta holds ``"theta"``, shared by all folds, and ``"log_lam"``.
     looked, errors : NumPy arrays
-        Ridges at which the error was looked at before, at the start's theta, and the errors.
+        Ridges at which the error was looked at before, at the theta of a plain fit, and the errors.
     """
 
     lam: float
@@ -67,7 +67,7 @@ class CrossValidation:
 
         figure = Figure(figsize=(3.8, 3.0), layout="constrained")
         axes = figure.subplots()
-        axes.loglog(self.looked, self.errors, color=COLOURS[0], marker=".", label="at the start")
+        axes.loglog(self.looked, self.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
         axes.plot(self.lam, self.error, "o", color=COLOURS[1], label=f"least, λ = {self.lam:.2g}")
         axes.set(xlabel="ridge λ", ylabel="error of predictions")
         axes.legend(frameon=False)
@@ -89,13 +89,14 @@ def cross_validate(
 
     Rows are dealt into folds, and w is solved for without each fold in turn: one right-hand side per fold, with its own
     weights. The objective of the upper level is the error of all predictions, which theta and the logarithm of the
-    ridge minimise together, by the exact gradient. The start is the best of 13 ridges at theta0.
+    ridge minimise together, by the exact gradient. The start is a plain fit with a ridge in the middle of the range, and
+    the best of 13 ridges at its theta.
 
     Parameters
     ----------
     problem : Problem
         Separable, with an array y in memory; its own `lam` is not used.
-    theta0, over, tol
+    theta0, over
         As for `solve`.
     lam : (float, float)
         The range to look in, ``0 < low < high``.
@@ -103,6 +104,8 @@ def cross_validate(
         How many, in [2, m]; or the fold of each row, such as blocks of rows where neighbours share their noise.
     seed : int
         Of the dealing.
+    tol : float
+        As for `solve`, of the fits; of the search for the ridge, its root.
 
     Returns
     -------
@@ -128,13 +131,15 @@ def cross_validate(
     held = _folds(problem, folds, seed)
     validated = _validated(problem, held)
     looked = np.geomspace(low, high, LOOKED)
-    like = trees.leaves(theta0)[0]
-    starts: list[Any] = [{"theta": theta0, "log_lam": sent(np.log(x), like)} for x in looked]
+    middle = replace(problem, lower=replace(problem.lower, lam=(low * high) ** 0.5))
+    theta = solve(middle, theta0, over, tol=tol, progress=False).theta
+    like = trees.leaves(theta)[0]
+    starts: list[Any] = [{"theta": theta, "log_lam": sent(np.log(x), like)} for x in looked]
     count = float(np.sum(backends.to_numpy(validated.upper.weights) > 0))  # type: ignore[union-attr]
     errors = np.array([2 * float(solve_lower(validated, start).value) / count for start in starts])
     best = int(np.argmin(np.where(np.isfinite(errors), errors, np.inf)))
     sets = {"log_lam": Box(math.log(low), math.log(high)), **({} if over is None else {"theta": over})}
-    search = solve(validated, starts[best], sets, tol=tol, progress=False)
+    search = solve(validated, starts[best], sets, tol=tol**0.5, progress=False)
     chosen = math.exp(float(backends.to_numpy(search.theta["log_lam"])))
     whole = replace(problem, lower=replace(problem.lower, lam=chosen))
     fit = solve(whole, search.theta["theta"], over, tol=tol, progress=False)
