@@ -194,6 +194,22 @@ def test_wrong_arguments_are_refused(given, why):
         FIT.report(**given)
 
 
+def test_what_is_undefined_is_no_number_of_a_report():
+    """R2 of a target that does not vary, criteria of a residual of zero, weights that could not be solved for."""
+    for y in (0 * Y, 0 * Y + 1.0):
+        fit = xv.solve(xv.separable(decays, y, data={"t": T}), np.array([0.5]))
+        text = str(fit.report())
+        assert " nan" not in text
+        assert "inf" not in text
+        assert "R2" not in text
+        assert np.isnan(fit.statistics().r_squared)
+    assert (
+        "-0" not in str(xv.solve(xv.separable(decays, 0 * Y, data={"t": T}), np.array([0.5])).report()).split("fit")[0]
+    )
+    alike = xv.solve(PROBLEM, np.array([2.0, 2.0]), max_iter=0)
+    assert line(str(alike.report()), "w[0]").split() == ["w[0]", "undefined"]
+
+
 def test_methods_of_a_result_have_the_arguments_of_what_they_call():
     """They are written twice, for editors: names, kinds and defaults must not drift."""
     called = {**vars(xv.statistics), **vars(plotting)}

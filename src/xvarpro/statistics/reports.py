@@ -42,7 +42,8 @@ class Row(NamedTuple):
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
         """Name, value, standard error, its share of the value, bounds with what is active."""
-        return self.name, f"{self.value:.8g}", *self._error, self._bounds
+        value = f"{self.value + 0.0:.8g}" if np.isfinite(self.value) else "undefined"
+        return self.name, value, *self._error, self._bounds
 
     @property
     def _error(self) -> tuple[str, str]:
@@ -89,20 +90,21 @@ class Report:
 
     @property
     def goodness(self) -> list[tuple[str, str]]:
-        """What is said of the fit as a whole: names and values."""
+        """What is said of the fit as a whole: names and values, those that there are."""
         s = self.statistics
         if s is None:
             return [("objective", f"{self.fit.value:.10g}")]
-        return [
-            ("data", f"{s.data}"),
-            ("parameters", f"{s.parameters:.6g}"),
-            ("degrees of freedom", f"{s.dof:.6g}"),
-            ("chi2", f"{s.chi2:.6g}"),
-            ("reduced chi2", f"{s.reduced_chi2:.6g}"),
-            ("R2", f"{s.r_squared:.6g}"),
-            ("AIC", f"{s.aic:.6g}"),
-            ("BIC", f"{s.bic:.6g}"),
-        ]
+        found = {
+            "data": s.data,
+            "parameters": s.parameters,
+            "degrees of freedom": s.dof,
+            "chi2": s.chi2,
+            "reduced chi2": s.reduced_chi2,
+            "R2": s.r_squared,
+            "AIC": s.aic,
+            "BIC": s.bic,
+        }
+        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
 
     def __str__(self) -> str:
         lines = [f"{self.fit.status.name}: {self.fit.message}"]

@@ -67,7 +67,8 @@ class Statistics:
     residual_variance, reduced_chi2 : float
         ``chi2 / dof``, the estimated variance of an observation of weight 1; near 1 where weights are 1 / sigma^2.
     r_squared : float
-        1 minus the share of the target's variance about its mean, column by column, that the residual has.
+        1 minus the share of the target's variance about its mean, column by column, that the residual has; NaN where
+        the target does not vary.
     aic, bic : float
         Information criteria of Akaike and Schwarz for Gaussian noise of unknown variance, up to a constant that data
         of one size share.
@@ -288,6 +289,7 @@ def linear_theory(
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
     mean = np.sum(real.root * real.y, axis=0) / np.sum(real.root**2, axis=0)
+    spread = float(np.sum((real.y - real.root * mean) ** 2))
     likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
     names = entry_names(theta)
     found = Statistics(
@@ -298,7 +300,7 @@ def linear_theory(
         dof=dof,
         chi2=chi2,
         residual_variance=chi2 / dof if dof > 0 else math.nan,
-        r_squared=1 - chi2 / float(np.sum((real.y - real.root * mean) ** 2)),
+        r_squared=1 - chi2 / spread if spread > 0 else math.nan,
         aic=likelihood + 2 * influence.parameters,
         bic=likelihood + math.log(data) * influence.parameters,
         variance=variance,

@@ -89,8 +89,8 @@ def cross_validate(
 
     Rows are dealt into folds, and w is solved for without each fold in turn: one right-hand side per fold, with its own
     weights. The objective of the upper level is the error of all predictions, which theta and the logarithm of the
-    ridge minimise together, by the exact gradient. The start is a plain fit with a ridge in the middle of the range, and
-    the best of 13 ridges at its theta.
+    ridge minimise together, by the exact gradient. The start is a plain fit with a ridge in the middle of the range,
+    and the best of 13 ridges at its theta.
 
     Parameters
     ----------
