@@ -45,6 +45,9 @@ def test_the_band_is_that_of_the_fitted_values():
     np.testing.assert_allclose(edges[:, 1].max(), (FIT.fitted + width).max(), rtol=1e-6)
     np.testing.assert_allclose(edges[:, 1].min(), (FIT.fitted - width).min(), rtol=1e-6)
     assert not FIT.plot_fit(level=None).axes[0].collections
+    _, wide = FIT.plot_fit(level=0.9, prediction=True).axes[0].collections
+    edges, width = wide.get_paths()[0].vertices, np.sqrt(width**2 + t**2 * s.residual_variance)
+    np.testing.assert_allclose(edges[:, 1].max(), (FIT.fitted + width).max(), rtol=1e-6)
 
 
 def test_abscissae_in_any_order_and_right_hand_sides_by_number():

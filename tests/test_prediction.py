@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
@@ -135,3 +136,54 @@ def test_data_and_weights_that_do_not_fit_are_refused():
         fit.predict({"x": T})
     with pytest.raises(ProblemError, match="w must have 2 rows"):
         xv.statistics.predict(PROBLEMS["vector"][0], RATES, np.ones(3), {"t": T})
+
+
+def jacobian(fit, t):
+    M = np.exp(-np.outer(t, fit.theta))
+    return np.concatenate([-t[:, None] * M * fit.w, M], axis=1)
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_a_band_is_the_spread_of_the_model_at_other_data(name):
+    backend, far = xv.backends.get(name), np.array([0.0, 0.3, 5.0])
+    weights = rng(3).uniform(0.5, 2.0, T.size)
+    problem = xv.separable(decays, Y, data={"t": T}, weights=weights)
+    with backend.scope("float64"):
+        fit = xv.solve(problem, send(backend, np.array([0.8, 3.0])), over=BOX, tol=1e-9)
+        bands = [fit.band({"t": far}, 0.9), fit.band({"t": far}, 0.9, prediction=True), fit.band()]
+        same = fit.band({"t": T}, 0.95, absolute_sigma=True)
+    plain = xv.solve(problem, np.array([0.8, 3.0]), over=BOX, tol=1e-9)
+    s, J = plain.statistics(), jacobian(plain, far)
+    error2 = np.sum((J @ s.covariance) * J, axis=1)
+    quantile = scipy.stats.t.ppf(0.95, s.dof)
+    for band, variance in zip(bands[:2], (0.0, s.variance), strict=True):
+        width = quantile * np.sqrt(error2 + variance)
+        np.testing.assert_allclose(band.value, plain.predict({"t": far}), rtol=1e-6)
+        np.testing.assert_allclose(band.upper - band.value, width, rtol=1e-5)
+        np.testing.assert_allclose(band.value - band.lower, width, rtol=1e-5)
+    own = bands[2]
+    np.testing.assert_allclose(own.upper - own.value, scipy.stats.t.ppf(0.975, s.dof) * s.fitted_stderr(), rtol=1e-5)
+    known = plain.statistics(absolute_sigma=True)
+    np.testing.assert_allclose(same.upper - same.value, scipy.stats.norm.ppf(0.975) * known.fitted_stderr(), rtol=1e-5)
+
+
+def test_bands_of_many_right_hand_sides_and_what_has_none():
+    y = np.exp(-np.outer(T, RATES)) @ rng(4).normal(size=(2, 3)) + 0.01 * rng(5).normal(size=(T.size, 3))
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX)
+    found, s = fit.band(), fit.statistics()
+    for j in range(3):
+        width = scipy.stats.t.ppf(0.975, s.dof) * s.fitted_stderr(j)
+        np.testing.assert_allclose(found.upper[:, j] - found.value[:, j], width, rtol=1e-7)
+    complex_ = xv.solve(xv.separable(decays, Y + 0j, data={"t": T}), RATES)
+    robust = xv.solve_robust(xv.separable(decays, Y, data={"t": T}), RATES, loss=xv.losses.Huber(0.01))
+    assert np.all(robust.band().upper > robust.band().lower)
+    for call, why in (
+        (lambda: fit.band(level=95), "level must be"),
+        (lambda: fit.band(prediction="yes"), "prediction must be True or False"),
+        (complex_.band, "bands need a real w"),
+        (lambda: robust.band(prediction=True), "noise of least squares"),
+    ):
+        with pytest.raises(ProblemError, match=why):
+            call()
+    with pytest.raises(ModelError):
+        fit.band({"x": T})

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from xvarpro.problem.parameters import Parameters
-    from xvarpro.statistics import IntervalMethod, Intervals, Report, Statistics
+    from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
 FORMAT = 4  # of the files
 REPORTED = 100  # entries of theta, and of w, up to which a result prints as its report
@@ -410,6 +410,47 @@ class Result:
 
         return interval(self, level, by, absolute_sigma=absolute_sigma)
 
+    def band(
+        self, data: Tree = None, level: float = 0.95, *, prediction: bool = False, absolute_sigma: bool = False
+    ) -> Band:
+        """The model for the problem's data or for other data, with a confidence band or one for new observations.
+
+        Parameters
+        ----------
+        data : pytree, optional
+            As for `predict`; the problem's own by default.
+        level : float
+            In (0, 1): each point is covered by itself with this probability.
+        prediction : bool
+            Add the noise of an observation of weight 1.
+        absolute_sigma : bool
+            Whether the problem's weights are 1 / sigma^2 of the data.
+
+        Returns
+        -------
+        Band
+            ``value``, ``lower`` and ``upper``, NumPy arrays.
+
+        Raises
+        ------
+        ProblemError, ModelError
+            See `xvarpro.statistics.band`, which this calls.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> x = np.linspace(0.0, 1.0, 20)
+        >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
+        >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
+        >>> np.round(fit.band(np.array([2.0])), 2)
+        array([[5.68],
+               [5.62],
+               [5.73]])
+        """
+        from xvarpro.statistics import band
+
+        return band(self, data, level, prediction=prediction, absolute_sigma=absolute_sigma)
+
     def plot_fit(
         self,
         x: Array | None = None,
@@ -419,11 +460,14 @@ class Result:
         ylabel: str = "",
         names: Sequence[str] | None = None,
         level: float | None = 0.95,
+        prediction: bool = False,
     ) -> Figure:
-        """Data, fit, confidence band and components, with the residuals below: see `xvarpro.statistics.plot_fit`."""
+        """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
         from xvarpro.statistics.plotting import plot_fit
 
-        return plot_fit(self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level)
+        return plot_fit(
+            self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level, prediction=prediction
+        )
 
     def plot_residuals(self, x: Array | None = None, *, column: int = 0, xlabel: str = "") -> Figure:
         """Residuals along x, their histogram and their normal quantiles."""

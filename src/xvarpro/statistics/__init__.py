@@ -1,5 +1,6 @@
 """Statistics of fits: predictions, standard errors, covariances, intervals, reports."""
 
+from xvarpro.statistics.bands import Band, band
 from xvarpro.statistics.bootstrap import Bootstrap
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, Linear, interval
 from xvarpro.statistics.prediction import fitted, predict, residuals
@@ -10,6 +11,7 @@ from xvarpro.statistics.standard_errors import Propagated, Statistics, linear_th
 from xvarpro.statistics.validation import CrossValidation, cross_validate
 
 __all__ = [
+    "Band",
     "Bootstrap",
     "CrossValidation",
     "Curve",
@@ -21,6 +23,7 @@ __all__ = [
     "Report",
     "RidgePath",
     "Statistics",
+    "band",
     "cross_validate",
     "fitted",
     "interval",

@@ -31,6 +31,7 @@ def plot_fit(
     ylabel: str = "",
     names: Sequence[str] | None = None,
     level: float | None = 0.95,
+    prediction: bool = False,
 ) -> Figure:
     """Data, the fit with its confidence band and its components, and the residuals below.
 
@@ -47,7 +48,9 @@ def plot_fit(
     names : sequence of str, optional
         Of the components, one per column of M; up to 6 are drawn, none if there is one only.
     level : float or None
-        Of the confidence band, by linear theory; None for none. It is left out where there are no standard errors.
+        Of the bands, by linear theory; None for none. They are left out where there are no standard errors.
+    prediction : bool
+        Draw the band of new observations too, each with the noise of the one at its place.
 
     Returns
     -------
@@ -72,9 +75,10 @@ def plot_fit(
     if 1 < len(parts) <= SHOWN:
         for part, name, colour in zip(parts, named, COLOURS[1:], strict=False):
             top.plot(at[order], part[order], color=colour, linewidth=1.0, linestyle="--", label=name)
-    if level is not None and (width := _half_width(fit, column, level)) is not None:
+    widths = [] if level is None else _half_widths(fit, column, level)[: 1 + prediction]
+    for width, alpha, kind in zip(widths, (0.25, 0.1), ("band", "of observations"), strict=False):
         low, high = (fitted - width)[order], (fitted + width)[order]
-        top.fill_between(at[order], low, high, color=COLOURS[0], alpha=0.25, linewidth=0, label=f"{level:.0%} band")
+        top.fill_between(at[order], low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=f"{level:.0%} {kind}")
     top.plot(at[order], fitted[order], color=COLOURS[0], linewidth=1.8, label="fit")
     below.axhline(0.0, color=COLOURS[0], linewidth=1.0)
     below.plot(at, residual, ".", color=GREY, markersize=4)
@@ -199,12 +203,16 @@ def plot_profile(
     return figure
 
 
-def _half_width(fit: Result, column: int, level: float) -> np.ndarray | None:
+def _half_widths(fit: Result, column: int, level: float) -> list[np.ndarray]:
+    """Of the band of the fit, and of that of observations."""
     try:
         s = fit.statistics()
-        return student(s, level) * s.fitted_stderr(column)
-    except ProblemError:  # a figure is drawn without a band where there is none
-        return None
+        error = s.fitted_stderr(column)
+    except ProblemError:  # a figure is drawn without bands where there are none
+        return []
+    with np.errstate(divide="ignore"):
+        noise = s.variance**0.5 / s.at.root[:, column]
+    return [student(s, level) * x for x in (error, np.hypot(error, noise))]
 
 
 def _column(x: Array, column: int) -> np.ndarray:

@@ -69,6 +69,11 @@ def components(problem: Problem, theta: Tree, w: Array, column: int = 0) -> Arra
         return _joined(iter(parts))
 
 
+def moved(problem: Problem, theta: Tree, data: Tree) -> Tree:
+    """Data as arrays of theta's framework."""
+    return _Model(problem, theta).moved(data)
+
+
 class _Model:
     """The level whose residual the objective measures, on theta's own framework."""
 

@@ -1,0 +1,85 @@
+"""Confidence and prediction bands: the model at other data with what its parameters leave open."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core.checks import number, switch
+from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.objective.least_squares import as_matrix
+from xvarpro.operators import as_operator
+from xvarpro.results.result import Result
+from xvarpro.statistics.intervals import student
+from xvarpro.statistics.prediction import moved
+
+
+class Band(NamedTuple):
+    """The model with its band, NumPy arrays of shape (m,) or (m, k).
+
+    Attributes
+    ----------
+    value, lower, upper : arrays
+    """
+
+    value: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def band(
+    fit: Result,
+    data: Tree = None,
+    level: float = 0.95,
+    *,
+    prediction: bool = False,
+    absolute_sigma: bool = False,
+) -> Band:
+    """``M(theta, data) w`` with a confidence band, or one for new observations, by linear theory.
+
+    Each point is covered by itself with the probability `level`.
+
+    Parameters
+    ----------
+    fit : Result
+    data : pytree, optional
+        As for `predict`; the problem's own by default.
+    level : float
+        In (0, 1).
+    prediction : bool
+        Add the noise of an observation of weight 1.
+    absolute_sigma : bool
+        As for `linear_theory`.
+
+    Returns
+    -------
+    Band
+
+    Raises
+    ------
+    ProblemError
+        As `linear_theory`; w is complex; a band for observations is asked of a fit by another loss.
+    ModelError
+        M fails with this data.
+    """
+    if not 0 < number(level) < 1:
+        raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {level!r}")
+    switch("prediction", prediction)
+    if np.iscomplexobj(backends.to_numpy(fit.w)):
+        raise ProblemError("bands need a real w; got a complex one. fit.statistics().propagate has both of its parts")
+    problem = fit.least_squares
+    if prediction and problem is not fit.stated:
+        raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
+    s = fit.statistics(absolute_sigma=absolute_sigma)
+    given = moved(problem, fit.theta, problem.data if data is None else data)
+
+    def model(theta: Tree, w: Array) -> Array:
+        product = as_operator(problem.lower.M(theta, given)).matvec(as_matrix(w))
+        return product if w.ndim == 2 else product[:, 0]
+
+    found = s.propagate(model)
+    width = student(s, level) * np.sqrt(found.stderr**2 + (s.variance if prediction else 0.0))
+    return Band(found.value, found.value - width, found.value + width)
