@@ -292,6 +292,18 @@ def test_a_bound_with_no_multiplier_is_said():
     assert any("multiplier of zero" in said for said in found.reasons)
 
 
+def test_a_weight_at_a_bound_with_no_multiplier_is_said():
+    """Where the target asks for 0 itself, and not where it asks for less."""
+    A = np.kron(np.eye(2), np.ones((20, 1)))
+    noise = 0.1 * rng(0).normal(size=20)
+    for low, said in ((0.0, True), (-0.1, False)):
+        y = np.concatenate([1.0 + noise, np.full(20, low)])
+        problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
+        s = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
+        assert s.w_stderr[1] == 0
+        assert any("1 entries of w at a bound have a multiplier of zero" in reason for reason in s.reasons) == said
+
+
 def test_a_residual_of_zero_is_said():
     fit = xv.solve(xv.separable(decays, TWO @ np.ones(2), data={"t": T}), np.array([0.8, 5.0]), tol=1e-12)
     assert any("zero to rounding" in said for said in fit.statistics().reasons)

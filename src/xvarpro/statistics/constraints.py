@@ -59,6 +59,15 @@ def of_w(at: Linearised) -> list[Limit]:
     return _between(at.w.real, tuple(columns), at.slope.real)
 
 
+def kinks_of_w(at: Linearised) -> int:
+    """Entries of w at a bound whose multiplier is 0 to half of the digits: on which side they stay is open."""
+    eps = float(np.finfo(at.prepared.dtype).eps)
+    sizes = np.linalg.norm(at.M, axis=1).T * np.linalg.norm(at.residual, axis=0)
+    sizes = np.broadcast_to(sizes, at.w.shape).ravel()
+    limits = zip(of_w(at), sizes, strict=True)
+    return sum(limit.note.startswith("at") and limit.multiplier <= eps**0.5 * size for limit, size in limits)
+
+
 def _between(x: np.ndarray, bounds: tuple[Any, ...], slope: np.ndarray) -> list[Limit]:
     lower, upper = (np.broadcast_to(backends.to_numpy(b) if trees.is_array(b) else b, x.shape).ravel() for b in bounds)
     out = []

@@ -19,6 +19,7 @@ from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
 from xvarpro.objective.failures import model_failures
 from xvarpro.problem.problem import Problem
+from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import Linearised, linearised
 from xvarpro.statistics.names import entry_names, indexed
@@ -326,6 +327,8 @@ def _reasons(at: Linearised, found: Influence, names: list[str]) -> list[str]:
         said.append(f"the data do not determine {', '.join(lost[:6])}{' and others' if len(lost) > 6 else ''}")
     if at.degenerate:
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
+    if kinks := constraints.kinks_of_w(at):
+        said.append(f"{kinks} entries of w at a bound have a multiplier of zero: linear theory does not hold there")
     return said
 
 
