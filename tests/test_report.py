@@ -50,6 +50,8 @@ def test_names_of_ones_own_and_data_frames():
 
 
 def test_an_active_bound_has_its_multiplier_in_the_objectives_units():
+    assert "constraints are active, theta[1]: errors and intervals are not calibrated" in HELD.report().notes
+    assert "constraints are active, fast: errors" in str(HELD.report(["slow", "fast"]))
     row = HELD.report().parameters[1]
     assert row.limit.note == "at upper bound"
     assert row.value == 3.5

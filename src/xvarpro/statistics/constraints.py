@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,14 @@ def of_w(at: Linearised) -> list[Limit]:
     bounds = (W.lower, W.upper) if isinstance(W, Bounded) else (0.0, np.inf)
     columns = (b[:, None] if trees.is_array(b) and b.ndim == 1 else b for b in bounds)
     return _between(at.w.real, tuple(columns), at.slope.real)
+
+
+def uncalibrated(names: Sequence[str], limits: Sequence[Limit]) -> list[str]:
+    """What to know of errors where constraints are active; nothing where none is."""
+    active = [name for name, limit in zip(names, limits, strict=True) if limit.note not in ("", "fixed")]
+    more = f" and {len(active) - 6} more" if len(active) > 6 else ""
+    said = f"constraints are active, {', '.join(active[:6])}{more}: errors and intervals are not calibrated"
+    return [said] if active else []
 
 
 def kinks_of_w(at: Linearised) -> int:

@@ -135,13 +135,8 @@ def entries(fit: Result) -> list[str]:
 
 def warnings(s: Statistics) -> list[str]:
     """What limits the meaning of intervals: what the statistics say, and constraints that are active."""
-    active = [name for name, limit in zip(s.names, constraints.of_theta(s.at), strict=True) if limit.note]
-    active += [name for name, limit in zip(s.w_names, constraints.of_w(s.at), strict=True) if limit.note]
-    notes = list(s.reasons)
-    if active:
-        more = f" and {len(active) - 6} more" if len(active) > 6 else ""
-        notes.append(f"constraints are active, {', '.join(active[:6])}{more}: these intervals are not calibrated")
-    return notes
+    limits = [*constraints.of_theta(s.at), *constraints.of_w(s.at)]
+    return [*s.reasons, *constraints.uncalibrated([*s.names, *s.w_names], limits)]
 
 
 def _vector(arrays: list[Any]) -> np.ndarray:

@@ -212,6 +212,7 @@ def report(
     table = [
         Row(*row) for row in zip([*theta_names, *w_names], [*values, *w.ravel().tolist()], errors, limits, strict=True)
     ]
+    notes = [*notes, *constraints.uncalibrated([row.name for row in table], limits)]
     p = len(values)
     pairs = _pairs(found, [*theta_names, *w_names], correlation) if found and not np.iscomplexobj(w) else []
     others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []
