@@ -249,6 +249,14 @@ def bounded() -> Reference:
     return _bilevel({"y": MANY["lower"], "W": xv.lower.Bounded(-0.25, 0.5)}, {"y": MANY["upper"]})
 
 
+def bounded_entries() -> Reference:
+    """Weights between bounds with a design for each right-hand side, below another level: entries are missing."""
+    heavy = np.abs(_draw(24, 4, seed=23))
+    heavy[::5, 1] = 0.0
+    y = np.where(heavy > 0, MANY["lower"], np.nan)
+    return _bilevel({"y": y, "weights": heavy, "W": xv.lower.Bounded(-0.25, 0.5)}, {"y": MANY["upper"]})
+
+
 def tied() -> Reference:
     """Weights with equations between them, for each right-hand side others, below another level."""
     W = xv.lower.Equality(_draw(1, 3, seed=21), _draw(1, 4, seed=22))
@@ -536,8 +544,8 @@ def kronecker() -> Reference:
 KINDS = (
     smoothed, chosen_ridge, weighted, nonnegative, on_a_plane, unequal_splits, two_ridges, complex_waves, wide_levels,
     circulant, kronecker, own_ridge, two_chosen_ridges, heavy_rows, heavy_levels, bounded, tied, complex_target,
-    one_complex_target, real_target, real_weights, complex_entries, chosen_wide_ridge, complex_wide, rank_deficient,
-    by_qr, by_svd, still_design, own_designs, streamed, streamed_levels, in_columns,
+    bounded_entries, one_complex_target, real_target, real_weights, complex_entries, chosen_wide_ridge, complex_wide,
+    rank_deficient, by_qr, by_svd, still_design, own_designs, streamed, streamed_levels, in_columns,
 )  # fmt: skip
 
 # those that are compiled, where problems are: the others differ in what is around the programs
