@@ -11,8 +11,8 @@ from xvarpro.backends.interface import Function, Linear
 from xvarpro.core.namespace import adjoint, device
 from xvarpro.core.struct import Array, Leaves
 
-# where Cholesky QR is the faster one: rows of a tall matrix per column, and entries (benchmarks/overhead.py)
-ASPECT, ENTRIES = 4, 2**14
+# where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
+NARROW, ASPECT, ENTRIES = 8, 4, 2**14
 
 
 class TapedBackend(EagerBackend):
@@ -43,7 +43,7 @@ class TapedBackend(EagerBackend):
         times as fast, for Householder's panels are products with vectors.
         """
         m, n = A.shape[-2:]
-        if mode == "r" or A.ndim > 2 or m < ASPECT * n or m * n < ENTRIES:
+        if mode == "r" or A.ndim > 2 or n < NARROW or m < ASPECT * n or m * n < ENTRIES:
             return self.householder_qr(A, mode)
         xp = self.xp
         R = adjoint(self.cholesky(adjoint(A) @ A))
