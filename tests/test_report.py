@@ -49,6 +49,14 @@ def test_names_of_ones_own_and_data_frames():
     assert line(str(found), "slow")
 
 
+def test_a_result_has_the_data_frame_of_its_report():
+    given = (["slow", "fast"], ["large", "small"])
+    frame = FIT.to_frame(*given, absolute_sigma=True)
+    assert frame.equals(FIT.report(*given, absolute_sigma=True).to_frame())
+    assert not frame.equals(FIT.to_frame(*given))
+    assert list(FIT.to_frame().index) == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+
+
 def test_an_active_bound_has_its_multiplier_in_the_objectives_units():
     assert "constraints are active, theta[1]: errors and intervals are not calibrated" in HELD.report().notes
     assert "constraints are active, fast: errors" in str(HELD.report(["slow", "fast"]))

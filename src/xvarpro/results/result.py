@@ -31,6 +31,7 @@ from xvarpro.results.trace import Trace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
     from xvarpro.problem.parameters import Parameters
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
@@ -370,6 +371,16 @@ class Result:
         from xvarpro.statistics import report
 
         return report(self, names, amplitudes, absolute_sigma=absolute_sigma, correlation=correlation)
+
+    def to_frame(
+        self,
+        names: Sequence[str] | Parameters | None = None,
+        amplitudes: Sequence[str] | None = None,
+        *,
+        absolute_sigma: bool = False,
+    ) -> DataFrame:
+        """Parameters and amplitudes of `report` as a pandas data frame: values, errors, bounds, multipliers."""
+        return self.report(names, amplitudes, absolute_sigma=absolute_sigma).to_frame()
 
     def interval(
         self, level: float = 0.95, by: IntervalMethod | None = None, *, absolute_sigma: bool = False
