@@ -454,9 +454,9 @@ class Result:
         >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
         >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
         >>> np.round(fit.band(np.array([2.0])), 2)
-        array([[5.68],
-               [5.62],
-               [5.73]])
+        array([[5.65],
+               [5.58],
+               [5.72]])
         """
         from xvarpro.statistics import band
 
