@@ -90,6 +90,7 @@ def test_correlations_and_profiles_are_drawn():
     figure = FIT.plot_correlation()
     (image,) = figure.axes[0].images
     np.testing.assert_array_equal(image.get_array(), FIT.statistics().correlation)
+    assert image.get_clim() == (-1, 1)
     assert [x.get_text() for x in figure.axes[0].get_yticklabels()] == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
     with pytest.raises(ProblemError, match="names must hold 4 names"):
         FIT.plot_correlation(["a"])

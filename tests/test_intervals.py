@@ -128,6 +128,18 @@ def test_a_profile_that_never_rises_has_no_end():
     assert any("does not rise enough" in note for note in found.notes)
 
 
+def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return decays(xp.stack([theta["slow"], theta["fast"]]), data)
+
+    start = {"slow": np.array(0.8), "fast": np.array(3.0)}
+    fit = xv.solve(xv.separable(M, Y, data={"t": T}), start, tol=1e-9)
+    tree, plain = (xv.statistics.profile(f, entry, points=5) for f, entry in ((fit, 1), (FIT, 0)))
+    assert tree.theta.shape == (5, 2)
+    np.testing.assert_allclose(tree.theta, plain.theta[:, ::-1], rtol=1e-5)  # leaves in the order of their names
+
+
 def test_a_profile_of_an_entry_without_effect_has_no_ends():
     def M(theta, data):
         return decays(theta[:2], data) + 0 * theta[2]

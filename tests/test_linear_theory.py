@@ -304,6 +304,45 @@ def test_a_weight_at_a_bound_with_no_multiplier_is_said():
         assert any("1 entries of w at a bound have a multiplier of zero" in reason for reason in s.reasons) == said
 
 
+def test_a_small_multiplier_is_measured_by_the_residual_of_its_own_column():
+    """A neighbour whose residual is a billion times as large makes no kink of it."""
+    A = np.kron(np.eye(2), np.ones((20, 1)))
+    noise = rng(0).normal(size=40)
+    y = np.concatenate([1.0 + 0.1 * noise[:20], -1e-3 + 1e-4 * noise[20:]])
+    both = np.stack([y, np.concatenate([2e9 + 1e9 * noise[:20], 3e9 + 1e9 * noise[20:]])], axis=1)
+    problem = xv.separable(lambda theta, A: theta[0] * A, both, data=A, W=xv.lower.Nonnegative())
+    s = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
+    assert s.w_stderr[1, 0] == 0
+    assert not any("multiplier of zero" in reason for reason in s.reasons)
+
+
+def test_multipliers_of_complex_designs_are_slopes():
+    draw = rng(2)
+    A = draw.normal(size=(30, 3)) + 1j * draw.normal(size=(30, 3))
+    y = A @ np.array([1.0, -0.5, 2.0]) + 0.1 * (draw.normal(size=30) + 1j * draw.normal(size=30))
+    problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
+    fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+    row = fit.report().amplitudes[1]
+    assert row.limit.note == "at lower bound"
+    assert row.limit.multiplier == pytest.approx((A.conj().T @ (A @ fit.w - y)).real[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-17, 1e17])
+def test_units_of_each_unknown_scale_its_error(unit):
+    """And make nothing undetermined."""
+    start, units = np.array([0.8, 3.0]), np.array([1.0, unit])
+    plain = xv.solve(xv.separable(decays, Y, data={"t": T}), start, tol=1e-9)
+
+    def M(theta, data):
+        return decays(theta * units, data) * units
+
+    fit = xv.solve(xv.separable(M, Y, data={"t": T}), start / units, tol=1e-9)
+    s, want = fit.statistics(), plain.statistics()
+    assert s.reasons == []
+    np.testing.assert_allclose(s.theta_stderr, want.theta_stderr / units, rtol=1e-6)
+    np.testing.assert_allclose(s.w_stderr, want.w_stderr / units, rtol=1e-6)
+
+
 def test_a_residual_of_zero_is_said():
     fit = xv.solve(xv.separable(decays, TWO @ np.ones(2), data={"t": T}), np.array([0.8, 5.0]), tol=1e-12)
     assert any("zero to rounding" in said for said in fit.statistics().reasons)

@@ -94,6 +94,17 @@ def test_a_fixed_parameter_is_called_fixed():
     assert fit.report().parameters[1].limit.note == "fixed"
 
 
+def test_a_bound_on_one_side_is_shown():
+    fit = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, np.array([np.inf, 20.0])), tol=1e-9)
+    assert line(str(fit.report()), "theta[0]").endswith("[0, inf]")
+
+
+def test_a_threshold_of_correlations_is_included():
+    C = FIT.statistics().correlation
+    least = abs(float(C[0, 1]))
+    assert min(abs(c) for _, _, c in FIT.report(correlation=least).correlations) == least
+
+
 def test_correlations_above_a_threshold_strongest_first():
     C, names = FIT.statistics().correlation, ["theta[0]", "theta[1]", "w[0]", "w[1]"]
     pairs = {(names[i], names[j]): C[i, j] for i in range(4) for j in range(i)}

@@ -55,6 +55,13 @@ def test_both_choices_are_near_the_best_prediction():
         np.ones(13), np.ones(13), [],
     )  # fmt: skip
     assert made.corner == 6
+    # a slight bend that is passed quickly is none
+    angle = np.repeat([np.pi, np.pi / 2, np.pi / 2 - 0.3], [6, 5, 5])
+    step = np.repeat([0.01, 5.0], [9, 7])
+    x, y = (np.append(0.0, np.cumsum(step * f(angle))) for f in (np.cos, np.sin))
+    ones = np.ones(17)
+    quick = xv.statistics.RidgePath(np.logspace(8, -8, 17), np.exp(x), np.exp(y), ones, ones, [])
+    assert quick.corner == 6
 
 
 def test_theta_follows_the_ridge_and_the_path_prints():

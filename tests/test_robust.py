@@ -404,6 +404,28 @@ def test_a_loss_without_a_scale_has_no_value():
         xv.losses.Huber().value(one, one, one)
 
 
+def test_a_loss_of_zero_is_an_end():
+    fit = xv.solve_robust(stated(np.zeros(T.size)), START, loss=xv.losses.Huber(0.1))
+    assert fit.success
+    assert fit.value == 0
+
+
+def test_one_negative_count_is_refused():
+    y = counts()
+    y[7] = -1.0
+    with pytest.raises(ProblemError, match="counts >= 0; got -1"):
+        xv.solve_robust(stated(y), START, loss=xv.losses.Poisson())
+
+
+def test_a_method_that_does_not_certify_every_iteration_is_certified_at_the_end():
+    over = xv.sets.Box(0.0, 20.0)
+    method = xv.algorithms.StochasticFrankWolfe(batch=1)
+    y = outliers(2)
+    fit = xv.solve_robust(stated(y), START, over, loss=xv.losses.Huber(0.05), algorithm=method, max_iter=3)
+    weighted = xv.solve(stated(y, weights=fit.weights), fit.theta, over, max_iter=0)
+    assert fit.gap_A == pytest.approx(weighted.gap_A, rel=1e-6)
+
+
 def test_a_file_would_lose_the_loss(tmp_path):
     fit = xv.solve_robust(stated(outliers()), START, loss=xv.losses.Huber(0.05))
     with pytest.raises(ProblemError, match="must be pickled"):
