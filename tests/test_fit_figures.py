@@ -99,6 +99,20 @@ def test_correlations_and_profiles_are_drawn():
     np.testing.assert_allclose(lines(ax)["profile"], np.stack([curve.at, curve.height], axis=1))
     np.testing.assert_allclose(lines(ax)["linear theory"][:, 1], (curve.at - curve.best) / curve.stderr)
     assert ax.get_xlabel() == "theta[1]"
+    t = scipy.stats.t.ppf(0.975, FIT.statistics().dof)
+    levels = [x.get_ydata()[0] for x in ax.lines if len(x.get_ydata()) == 2 and len(set(x.get_ydata())) == 1]
+    assert sorted(levels)[0] == pytest.approx(-t)
+    assert sorted(levels)[-1] == pytest.approx(t)
+
+
+def test_the_histogram_of_residuals_has_the_normal_density():
+    _, counts, normal = FIT.plot_residuals().axes
+    r = np.asarray(FIT.residuals)
+    x, density = lines(counts)["normal"].T
+    np.testing.assert_allclose(density, scipy.stats.norm.pdf(x, r.mean(), r.std()), rtol=1e-9)
+    line, points = (x.get_xydata() for x in normal.lines)
+    np.testing.assert_allclose(line[:, 1], r.mean() + r.std() * line[:, 0], rtol=1e-9)
+    np.testing.assert_array_equal(points[:, 1], np.sort(r))
 
 
 def test_fits_without_standard_errors_are_drawn_without_a_band():

@@ -128,6 +128,13 @@ def test_a_profile_that_never_rises_has_no_end():
     assert any("does not rise enough" in note for note in found.notes)
 
 
+def test_a_solver_of_the_problems_own_is_left_to_solve():
+    """A batch has one for all of its levels."""
+    fit = xv.solve(replace(PROBLEM, lower=replace(PROBLEM.lower, solver=xv.lower.QR())), FIT.theta, over=BOX)
+    found = fit.interval(0.95, xv.statistics.Profile())
+    np.testing.assert_allclose(found.lower[:2], FIT.interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
+
+
 def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
     def M(theta, data):
         xp = xv.array_namespace(theta)

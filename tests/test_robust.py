@@ -9,6 +9,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro.statistics.robust import _Descent
 
 from .conftest import float64
 from .support import HOST_BACKENDS, decays, error, rng
@@ -408,6 +409,29 @@ def test_a_loss_of_zero_is_an_end():
     fit = xv.solve_robust(stated(np.zeros(T.size)), START, loss=xv.losses.Huber(0.1))
     assert fit.success
     assert fit.value == 0
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_a_step_that_raises_a_deviance_is_halved(seed, monkeypatch):
+    """Fisher's scoring of few counts oversteps; half of the step, in theta and in w, is nearer."""
+    shares = []
+    evaluate = _Descent.fit
+
+    def watched(self, theta, *w):
+        shares.extend(w)
+        return evaluate(self, theta, *w)
+
+    monkeypatch.setattr(_Descent, "fit", watched)
+    fit = xv.solve_robust(stated(counts(seed, 1.0)), START, loss=xv.losses.Poisson())
+    assert shares
+    assert fit.success
+    assert (np.diff(fit.trace.value) <= 1e-12 * fit.value).all()
+
+
+def test_seconds_are_those_of_the_solve():
+    fit = xv.solve_robust(stated(outliers()), START, loss=xv.losses.Huber(0.05))
+    assert (np.diff(fit.trace.seconds) >= 0).all()
+    assert 0 <= fit.trace.seconds[-1] <= fit.seconds
 
 
 def test_one_negative_count_is_refused():
