@@ -265,7 +265,8 @@ class _Descent:
                 rounding = self.rounding
                 alpha, self.now = self.toward(trial, rounding)
                 lost = now.value - self.now.value
-                if not alpha or (lost <= rounding and status not in (Status.CONVERGED, Status.MAX_ITER)):
+                # what a rough fit says of descent is not looked at again: a tight one follows
+                if not alpha or (tight and lost <= rounding and status not in (Status.CONVERGED, Status.MAX_ITER)):
                     self.now = now
                     self.restart(self.tol)
                     return status if alpha else Status.NO_DESCENT
