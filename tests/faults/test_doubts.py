@@ -160,7 +160,8 @@ def test_rounding_of_a_value_in_chunks_counts_them():
         prepared = prepare(xv.separable(M, xv.RowChunks.cut(t, y, rows=rows)), theta)
         values[rows] = prepared.call(_value_and_rounding, prepared.theta)
     (value, rounding), (other, less) = values[1000], values[20_000]
-    assert abs(float(value - other)) < float(rounding)
+    # an estimate, whose first digit is that of kernels which add in blocks: SSE3's add one by one
+    assert abs(float(value - other)) < 2 * float(rounding)
     assert 3 < float(rounding / less) < 5  # the root of twenty
 
 
