@@ -92,12 +92,19 @@ def test_theta_is_chosen_with_the_ridge():
         for seed in (0, 0, 1)
     )
     assert one.search.success
+    assert one.search.recipe.theta0["log_lam"] == np.log(one.looked[np.argmin(one.errors)])
     assert one.lam == same.lam != other.lam
     assert one.error < one.errors.min()
     assert one.fit.recipe.theta0 == pytest.approx(one.search.theta["theta"])
     held = host(one.search._problem.upper.weights) > 0
     assert held.sum(axis=0).tolist() == [18] * 5
     assert held.sum(axis=1).tolist() == [1] * 90
+
+
+def test_a_wide_design_needs_no_ridge_of_its_own():
+    cv = xv.statistics.cross_validate(xv.separable(scaled, Y[:N, 0], data=A.T), np.ones(1), ONE, lam=(1e-2, 1e3))
+    assert cv.fit.success
+    assert np.isfinite(cv.errors).all()
 
 
 def test_a_ridge_at_an_end_of_the_range_is_said():

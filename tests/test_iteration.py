@@ -263,7 +263,7 @@ def test_iterations_of_one_call_of_a_loop_share_its_time(monkeypatch, tmp_path):
 
 
 def test_a_checkpoint_keeps_the_size_of_the_objective():
-    """Below a share of it numbers are rounding: a solve that goes on judges by the one it began with."""
+    """A resumed solve needs it: a change below a share of this size is rounding, not progress."""
     prepared = prepare(decay_problem(noise=0.01), np.array([0.8, 3.0]))
     run = Run(prepared, chosen(prepared, None), 1e-6)
     run.start()

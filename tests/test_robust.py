@@ -495,7 +495,9 @@ def test_a_sandwich_of_least_squares_is_whites():
     J, r = joint_jacobian(fit), fit.residuals
     inverse = np.linalg.inv(J.T @ J)
     C = inverse @ (J.T @ (r[:, None] ** 2 * J)) @ inverse * T.size / (T.size - 4)
-    np.testing.assert_allclose(fit.statistics(sandwich=True).covariance, C, rtol=1e-6)
+    s = fit.statistics(sandwich=True)
+    np.testing.assert_allclose(s.covariance, C, rtol=1e-6)
+    np.testing.assert_allclose(s.noise[:, 0], np.abs(r) * (T.size / (T.size - 4)) ** 0.5, rtol=1e-6)
     with pytest.raises(ProblemError, match="must not both be True"):
         fit.statistics(absolute_sigma=True, sandwich=True)
 
