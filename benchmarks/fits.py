@@ -79,6 +79,7 @@ def main() -> None:
         ("200 points", 200, 1, rival),
         ("200 points, over lmfit's own models", 200, 1, by_model),
         ("10,000 points", 10_000, 1, rival),
+        ("10,000 points, over lmfit's own models", 10_000, 1, by_model),
         ("50 right-hand sides of 200", 200, 50, rival),
     ):
         t = np.linspace(0.0, 2.0, m)
