@@ -257,6 +257,27 @@ def bounded_entries() -> Reference:
     return _bilevel({"y": y, "weights": heavy, "W": xv.lower.Bounded(-0.25, 0.5)}, {"y": MANY["upper"]})
 
 
+def mixtures() -> Reference:
+    """Weights on a simplex, many of them 0, with a design for each right-hand side: entries have weights."""
+    heavy = np.abs(_draw(24, 4, seed=24))
+    return _separable(MANY["lower"], weights=heavy, W=xv.lower.Simplex(0.5))
+
+
+def mixtures_below() -> Reference:
+    """Weights on a simplex below another level."""
+    return _bilevel({"y": MANY["lower"], "W": xv.lower.Simplex(0.5)}, {"y": MANY["upper"]})
+
+
+def sparse() -> Reference:
+    """Weights with an l1 penalty, which is part of the objective; some are 0."""
+    return _separable(MANY["lower"], lam=0.1, W=xv.lower.L1(0.5))
+
+
+def sparse_below() -> Reference:
+    """Nonnegative weights with an l1 penalty below another level, which has none."""
+    return _bilevel({"y": MANY["lower"], "W": xv.lower.L1(0.3, nonnegative=True)}, {"y": MANY["upper"]})
+
+
 def tied() -> Reference:
     """Weights with equations between them, for each right-hand side others, below another level."""
     W = xv.lower.Equality(_draw(1, 3, seed=21), _draw(1, 4, seed=22))
@@ -544,7 +565,8 @@ def kronecker() -> Reference:
 KINDS = (
     smoothed, chosen_ridge, weighted, nonnegative, on_a_plane, unequal_splits, two_ridges, complex_waves, wide_levels,
     circulant, kronecker, own_ridge, two_chosen_ridges, heavy_rows, heavy_levels, bounded, tied, complex_target,
-    bounded_entries, one_complex_target, real_target, real_weights, complex_entries, chosen_wide_ridge, complex_wide,
+    bounded_entries, mixtures, mixtures_below, sparse, sparse_below,
+    one_complex_target, real_target, real_weights, complex_entries, chosen_wide_ridge, complex_wide,
     rank_deficient, by_qr, by_svd, still_design, own_designs, streamed, streamed_levels, in_columns,
 )  # fmt: skip
 

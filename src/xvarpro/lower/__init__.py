@@ -20,6 +20,8 @@ from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
 from xvarpro.lower.weight_sets.interface import WeightSet
+from xvarpro.lower.weight_sets.l1 import L1
+from xvarpro.lower.weight_sets.simplex import Simplex
 from xvarpro.operators import (
     BlockDiagonal,
     Circulant,
@@ -34,6 +36,7 @@ from xvarpro.operators.circulant import as_circulant
 from xvarpro.operators.interface import Operator
 
 __all__ = [
+    "L1",
     "LSMR",
     "QR",
     "SVD",
@@ -54,6 +57,7 @@ __all__ = [
     "Preconditioner",
     "Refined",
     "Shared",
+    "Simplex",
     "System",
     "WeightSet",
     "choose",

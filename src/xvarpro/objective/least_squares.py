@@ -1,4 +1,7 @@
-"""One least-squares level at one theta, ``f(w) = 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, and its derivatives."""
+"""One least-squares level at one theta, ``f(w) = 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, and its derivatives.
+
+A penalty on w that its set brings is part of the value; no derivative by what the user's functions return has it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import complexified, inner, is_array, is_complex, partition, sum_
 from xvarpro.errors import ProblemError
+from xvarpro.lower import WeightSet
 from xvarpro.lower.interface import Adjoint, System
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
@@ -30,6 +34,7 @@ class EvaluatedLevel(NamedTuple):
     y: Array  # (m, k)
     lam: Any  # a number, or an array, 0-d
     Omega: Any  # an array, an `Operator`, or None
+    W: WeightSet | None = None  # where w lies, and what it adds
 
     @property
     def system(self) -> System:
@@ -43,7 +48,8 @@ class EvaluatedLevel(NamedTuple):
     def value(self, w: Array, r: Array) -> Array:
         """``f(w)``, 0-d."""
         value = 0.5 * inner(r, r)
-        return value + self.lam * self.half_ridge(w) if self.system.ridged else value
+        value = value + self.lam * self.half_ridge(w) if self.system.ridged else value
+        return value if self.W is None else value + self.W.penalty(w)
 
     def half_ridge(self, w: Array) -> Array:
         """``1/2 |Omega w|^2``, 0-d: the derivative of f with respect to lam."""
@@ -138,11 +144,11 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
     if is_array(Omega) and is_complex(y):
         Omega = complexified(Omega)
     if outputs.lam is None:
-        return EvaluatedLevel(outputs.M, y, level.lam, Omega)
+        return EvaluatedLevel(outputs.M, y, level.lam, Omega, level.W)
     # where a ridge is negative the level has no minimum: a step that leads there has no value
     xp = namespace_of(outputs.lam)
     lam = xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam)
-    return EvaluatedLevel(outputs.M, y, lam, Omega)
+    return EvaluatedLevel(outputs.M, y, lam, Omega, level.W)
 
 
 def is_complex_design(M: Operator) -> bool:

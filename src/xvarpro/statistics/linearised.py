@@ -14,7 +14,7 @@ from xvarpro.differentiation.implicit import ready
 from xvarpro.differentiation.projection import degenerate, jacobian
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Affine, Bounded, Nonnegative, WeightSet
+from xvarpro.lower import WeightSet
 from xvarpro.objective.gauss_newton import has_tangents, residual_tangent
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import as_operator
@@ -165,20 +165,7 @@ def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
 
 
 def _directions(W: WeightSet | None, w: np.ndarray) -> list[np.ndarray]:
-    n, eye = w.shape[0], np.eye(w.shape[0])
-    if W is None:
-        return [eye]
-    if isinstance(W, Nonnegative):
-        W = Bounded(0.0, np.inf)
-    if isinstance(W, Bounded):
-        lower, upper = (
-            np.broadcast_to(b if b.ndim != 1 else b[:, None], w.shape)
-            for b in (np.asarray(_host(x) if trees.is_array(x) else x, float) for x in (W.lower, W.upper))
-        )
-        free = (w.real > lower) & (w.real < upper)
-        return [eye[:, column] for column in free.T]
-    resolved = W.resolved()
-    return [_host(resolved.B)] if isinstance(resolved, Affine) else [np.zeros((n, 0))]
+    return [np.eye(w.shape[0])] if W is None else W.directions(w)
 
 
 def _parts(x: np.ndarray, both: bool = False) -> np.ndarray:

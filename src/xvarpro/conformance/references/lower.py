@@ -111,10 +111,14 @@ class Face(NamedTuple):
 
     start: Vector  # (n,)
     basis: Vector  # (n, f)
+    slope: Vector = np.zeros(1)  # of a penalty on the face, (n,)
 
 
 def faces(W: Any, n: int, j: int) -> Iterator[Face]:
-    """The affine subspaces that a set is made of: one, or of a box every choice of the bounds that hold."""
+    """The affine subspaces that a set is made of: one; of a box every choice of the bounds that hold.
+
+    Of a penalty: every choice of signs.
+    """
     kind = "None" if W is None else type(W).__name__
     if kind == "None":
         yield Face(np.zeros(n), np.eye(n))
@@ -124,6 +128,13 @@ def faces(W: Any, n: int, j: int) -> Iterator[Face]:
             start = np.array([{"-": a, "0": 0.0, "1": b}[side] for side, a, b in zip(sides, low, high, strict=True)])
             if np.isfinite(start).all():
                 yield Face(start, np.eye(n)[:, np.array(sides) == "0"])
+    elif kind == "Simplex":
+        for free in (np.flatnonzero(pattern) for pattern in product((0, 1), repeat=n) if any(pattern)):
+            corners = W.total * np.eye(n)[:, free]
+            yield Face(corners[:, 0], corners[:, 1:] - corners[:, :1])
+    elif kind == "L1":
+        for signs in product((0, 1) if W.nonnegative else (-1, 0, 1), repeat=n):
+            yield Face(np.zeros(n), np.eye(n)[:, np.array(signs) != 0], W.alpha * np.array(signs, float))
     elif kind == "Affine":
         yield Face(np.zeros(n) if W.w0 is None else _column(W.w0, j), W.B)
     elif kind == "Shared":
@@ -144,6 +155,18 @@ def faces(W: Any, n: int, j: int) -> Iterator[Face]:
 
 
 BOXES = ("Nonnegative", "Bounded")
+REAL = (*BOXES, "Simplex", "L1")  # whose w is real
+
+
+def _inside(W: Any, w: Vector, slope: np.ndarray, j: int) -> bool:
+    """Whether w, the best point of a face or beyond it, lies in the set, or has the signs that gave it its slope."""
+    kind = type(W).__name__
+    if kind in BOXES:
+        low, high = _bounds(W, len(w), j)
+        return all(a <= x <= c for a, x, c in zip(low.tolist(), w, high.tolist(), strict=True))
+    if kind == "Simplex":
+        return all(x >= 0 for x in w)
+    return kind != "L1" or all(x * s >= 0 for x, s in zip(w, slope.tolist(), strict=True))
 
 
 def _column(x: Any, j: int) -> np.ndarray:
@@ -171,19 +194,14 @@ class Weights(NamedTuple):
 def weights(H: Vector, b: Vector, W: Any, j: int) -> Weights:
     """The least ``1/2 <w, H w> - Re <b, w>`` over the set: of all minimisers over faces the best one inside."""
     n = len(H)
-    boxed = type(W).__name__ in BOXES
-    if boxed:  # w is real
+    if type(W).__name__ in REAL:
         H, b = np.asarray(real(H)), np.asarray(real(b))
     found = []
-    for start, basis in faces(W, n, j):
-        start, basis = (np.asarray(digits(x)) for x in (start, basis))
-        w = start + along(H, b - H @ start, basis)
-        inside = True
-        if boxed:
-            low, high = _bounds(W, n, j)
-            inside = all(a <= x <= c for a, x, c in zip(low.tolist(), w, high.tolist(), strict=True))
-        if inside:
-            energy = np.sum(real(np.conj(w) * (H @ w))) / 2 - np.sum(real(np.conj(b) * w))
+    for face in faces(W, n, j):
+        start, basis, slope = (np.asarray(digits(x)) for x in face)
+        w = start + along(H, b - slope - H @ start, basis)
+        if _inside(W, w, face.slope, j):
+            energy = np.sum(real(np.conj(w) * (H @ w))) / 2 - np.sum(real(np.conj(b - slope) * w))
             found.append((energy, Weights(w, basis)))
     return min(found, key=lambda pair: pair[0])[1]
 
@@ -245,6 +263,8 @@ class At:
     @cached_property
     def value(self) -> Any:
         value, problem = self.high.value(self.w), self.problem
+        if isinstance(problem.lower.W, lower.L1) and problem.upper is None:
+            value = value + numbers().mpf(problem.lower.W.alpha) * np.sum(np.abs(self.w))
         if problem.R is not None and problem.mu:
             value = value + numbers().mpf(problem.mu) / 2 * np.asarray(problem.R(self.theta)).item()
         return value

@@ -1,1 +1,1 @@
-"""Where w may lie: affine subspaces, orthants, boxes."""
+"""Where w may lie, and what it may cost: affine subspaces, orthants, boxes, simplices, an l1 penalty."""

@@ -86,6 +86,9 @@ class Affine(WeightSet):
         w0 = to_numpy(self.w0)
         return _affine(w0 - Q @ (Q.conj().T @ w0) if Q.shape[1] < Q.shape[0] else 0 * w0, Q)
 
+    def directions(self, w: np.ndarray) -> list[np.ndarray]:
+        return [to_numpy(self.resolved().B)]
+
     def part(self, indices: Array, scale: float) -> Affine:
         return self if self.w0 is None else trees.changed(self, w0=taken(self.w0, indices, scale))
 
@@ -116,6 +119,9 @@ class _Constructed(WeightSet):
 
     def dimension(self, n: int) -> int:
         return self.resolved().dimension(n)
+
+    def directions(self, w: np.ndarray) -> list[np.ndarray]:
+        return self.resolved().directions(w)
 
     def part(self, indices: Array, scale: float) -> WeightSet:
         return self.resolved().part(indices, scale)

@@ -7,12 +7,13 @@ from typing import final
 
 import numpy as np
 
+from xvarpro.backends import to_numpy
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import changed, is_array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
-from xvarpro.lower.weight_sets._box import InBox
-from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
+from xvarpro.lower.weight_sets._faces import InBox
+from xvarpro.lower.weight_sets.interface import WeightSet, numbers, refuse_solver, taken
 
 
 @final
@@ -36,8 +37,11 @@ class Nonnegative(WeightSet):
     """
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        _refuse_solver(self, given)
-        return InBox(0.0, float("inf"))
+        refuse_solver(self, given)
+        return InBox()
+
+    def directions(self, w: np.ndarray) -> list[np.ndarray]:
+        return _free(w.real > 0)
 
     @classmethod
     def examples(cls, n: int) -> tuple[Nonnegative, ...]:
@@ -106,8 +110,14 @@ class Bounded(WeightSet):
         return changed(self, lower=lower, upper=upper)
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        _refuse_solver(self, given)
+        refuse_solver(self, given)
         return InBox(self.lower, self.upper)
+
+    def directions(self, w: np.ndarray) -> list[np.ndarray]:
+        lower, upper = (
+            np.broadcast_to(x[:, None] if x.ndim == 1 else x, w.shape) for x in map(to_numpy, (self.lower, self.upper))
+        )
+        return _free((w.real > lower) & (w.real < upper))
 
     @classmethod
     def examples(cls, n: int) -> tuple[Bounded, ...]:
@@ -116,8 +126,5 @@ class Bounded(WeightSet):
         return cls(), cls(-np.inf, np.abs(draw.normal(size=n))), cls(lower, lower + np.abs(draw.normal(size=(n, 1))))
 
 
-def _refuse_solver(owner: WeightSet, given: LowerSolver | None) -> None:
-    if given is not None:
-        raise ProblemError(
-            f"{type(owner).__name__} needs a level without solver=, since it has its own; got solver={given!r}"
-        )
+def _free(entries: np.ndarray) -> list[np.ndarray]:
+    return [np.eye(len(entries))[:, column] for column in entries.T]

@@ -1,4 +1,4 @@
-"""The interface of a set for `w`: what a lower level needs to stay inside it."""
+"""The interface of a set for `w`, or a penalty on it: what a lower level needs beyond least squares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from xvarpro.operators.interface import Operator
 class WeightSet(Struct):
     """A closed convex set, column by column, in which the lower level looks for ``w``, shape (n, k).
 
-    The lower level is then ``argmin over w in W of 1/2 |M w - y|^2 + lam/2 |Omega w|^2``.
+    The lower level is then ``argmin over w in W of 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, plus a `penalty` on w where
+    the class has one.
     """
 
     @property
@@ -51,6 +52,14 @@ class WeightSet(Struct):
             raise ProblemError(
                 f"{name} must have one column, or one for each of the {k} right-hand sides of y; got {self.columns}"
             )
+
+    def penalty(self, w: Array) -> Array | float:
+        """What `w` adds to the level, 0-d."""
+        return 0.0
+
+    @abstractmethod
+    def directions(self, w: np.ndarray) -> list[np.ndarray]:
+        """Columns, (n, r), that span the directions in which a solution may move: one for all columns of w, or each."""
 
     def resolved(self) -> WeightSet:
         """The same set, prepared for a solve: once, on the host."""
@@ -88,6 +97,14 @@ def numbers(owner: object, name: str, *ndims: int, finite: bool = True) -> np.nd
         numeric = "finite numbers" if finite else "numbers, none of them NaN"
         raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted} of {numeric}, got {got}")
     return values
+
+
+def refuse_solver(owner: WeightSet, given: LowerSolver | None) -> None:
+    """Raise `ProblemError` where a solver is given to a set that has its own."""
+    if given is not None:
+        raise ProblemError(
+            f"{type(owner).__name__} needs a level without solver=, since it has its own; got solver={given!r}"
+        )
 
 
 def one_design(M: Operator) -> Operator:

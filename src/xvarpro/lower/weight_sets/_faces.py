@@ -1,0 +1,264 @@
+"""The lower level in a set of faces, or with a penalty of kinks: the face by pivoting, the adjoint within it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.struct import Array
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, condition_of, factored, padded, stacked
+from xvarpro.lower.weight_sets._pivoting import (
+    Box,
+    Equation,
+    Inverter,
+    Solution,
+    is_worth_a_guess,
+    nearly,
+    pivot,
+    product,
+)
+
+
+class Scaled(NamedTuple):
+    """A level, condensed to a triangle, in units in which its columns have length 1."""
+
+    R: Array  # (n, n), or (k, n, n) with one for each right-hand side
+    z: Array  # ``Q^T`` times the target, (n, k)
+    lengths: Array  # of the columns, (n, 1) or (n, k)
+
+
+class OnFace(LowerSolver):
+    """One QR and pivoting on its triangle (see `_pivoting`).
+
+    On the free entries F of a column of w the minimiser is that of an unconstrained level with the columns F of M, and
+    so is the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not refined further.
+    """
+
+    @abstractmethod
+    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
+        """The minimiser and which of its entries are free, (n, k) each; a `w` that is given is it, or near it."""
+
+    @abstractmethod
+    def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
+        """Entries of w, (n, k) of bool, which leave their face, or enter another, whichever way the target moves."""
+
+    def equation(self, level: Scaled) -> Equation:
+        """What the set asks of a column besides bounds: ``<a, u> = t`` for u = lengths w, with a (n, k), t (k,)."""
+        return ()
+
+    def factor(self, backend: Backend, system: System) -> QRFactor:
+        return factored(backend, system, _real(stacked(system.M.dense(), system.root, system.weight)))
+
+    def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
+        return as_complex(self.weights(backend, factor.R, _projected(factor, y))[0], y)
+
+    def weights(self, backend: Backend, R: Array, z: Array) -> tuple[Array, Array]:
+        """W for a triangle R, or a stack with one for each column, and ``Q^T`` times the target, (n, k).
+
+        And which of its entries are free.
+        """
+        return self.solution(backend, _scaled(R, z))
+
+    def adjoint(
+        self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
+        xp = namespace_of(c)
+        level = _scaled(factor.R, _projected(factor, y))
+        free = self.solution(backend, level, xp.real(w) if trees.is_complex(w) else w)[1]
+        c = xp.real(c) if trees.is_complex(c) else c
+        X = Inverter(backend, level.R)(level.R, free)
+        t = X.adjoint(c / level.lengths)
+        if equation := self.equation(level):
+            b = X.adjoint(equation[0])
+            t = t - b * (xp.sum(b * t, axis=0) / xp.sum(b * b, axis=0))
+        v = as_complex(X.solve(t) / level.lengths, y)
+        q = _complex(as_columns(factor.Q @ as_column(t, factor.R)), y)[: y.shape[0], :]
+        return Adjoint(q, ((r, v),), v)
+
+    def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
+        xp = namespace_of(factor.R)
+        kinks = self.kinks(backend, _scaled(factor.R, _projected(factor, y)), y)
+        count = xp.sum(xp.astype(kinks, xp.int32), dtype=xp.int32)
+        return factor.diagnosis(backend)._replace(kinks=count)
+
+
+@final
+@dataclass(frozen=True)
+class InBox(OnFace):
+    """``lower <= w <= upper``, entry by entry, and the sum of every column `total` where that is given.
+
+    Parameters
+    ----------
+    lower, upper : number or array, shape (n,), (n, 1) or (n, k)
+    total : float, optional
+        > 0, for nonnegative w without upper bounds.
+    limit : int or None
+        Exchanges after which a column that is not solved is NaN; None for ``100 + 10 n``.
+    """
+
+    lower: Array | float = 0.0
+    upper: Array | float = float("inf")
+    total: Array | float | None = None
+    limit: int | None = None
+
+    numbers = ("total",)
+
+    def equation(self, level: Scaled) -> Equation:
+        if self.total is None:
+            return ()
+        xp, z = namespace_of(level.z), level.z
+        return xp.broadcast_to(1 / level.lengths, z.shape), xp.zeros_like(z[0, :]) + self.total
+
+    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
+        solution, xp = self._pivoted(backend, level, w), namespace_of(level.z)
+        w = solution.x / level.lengths
+        lower, upper = self._bounds(level)
+        held = xp.where(solution.high, upper, lower)
+        w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
+        if self.total is not None:  # to the last bits, which columns of very different lengths take from it
+            w = w * (self.total / xp.sum(w, axis=0))
+        return _ended(w, solution), solution.free
+
+    def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
+        """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly."""
+        solution, box = self._pivoted(backend, level), self._box(level)
+        xp = namespace_of(level.z)
+        off = xp.minimum(solution.x - box.lower, box.upper - solution.x)
+        small, smaller = _roundings(backend, level, solution.x, y)
+        return (off <= small) & (box.lower < box.upper) & (xp.abs(solution.gradient) <= smaller)
+
+    def _pivoted(self, backend: Backend, level: Scaled, w: Array | None = None) -> Solution:
+        """By pivoting from what is free at `w`, or at a first guess."""
+        box, xp = self._box(level), namespace_of(level.z)
+        if w is not None:
+            u = w * level.lengths
+        elif self.total is None and is_worth_a_guess(box):
+            u = nearly(backend, box.R, box.z, lambda u, step: xp.minimum(xp.maximum(u, box.lower), box.upper))
+        else:
+            free = xp.ones_like(box.z, dtype=xp.bool)
+            return pivot(backend, box, free, ~free, self.limit)
+        return pivot(backend, box, (u > box.lower) & (u < box.upper), u >= box.upper, self.limit)
+
+    def _bounds(self, level: Scaled) -> tuple[Array, Array]:
+        return _column(self.lower, level.lengths), _column(self.upper, level.lengths)
+
+    def _box(self, level: Scaled) -> Box:
+        xp = namespace_of(level.z)
+        bounds = (xp.broadcast_to(level.lengths * bound, level.z.shape) for bound in self._bounds(level))
+        return Box(level.R, level.z, *bounds, self.equation(level))
+
+
+@final
+@dataclass(frozen=True)
+class Lasso(OnFace):
+    """``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + alpha |w|_1``, by its dual, which is a problem between bounds.
+
+    With ``g = H w - M^H y`` the minimiser has ``|g_i| <= alpha``, and any w_i but 0 has ``g_i = -alpha sign w_i``:
+    these are the conditions of ``min 1/2 |R^-T g + z|^2 over |g| <= alpha``, whose multipliers are w.
+
+    Parameters
+    ----------
+    alpha : float
+        > 0.
+    nonnegative : bool
+        w >= 0 besides.
+    limit : int or None
+        As for `InBox`.
+    """
+
+    alpha: Array | float = 1.0
+    nonnegative: bool = False
+    limit: int | None = None
+
+    numbers = ("alpha",)
+
+    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
+        xp, (R, z, lengths) = namespace_of(level.z), level
+        weight = xp.broadcast_to(self.alpha / lengths, z.shape)
+        eye = xp.broadcast_to(xp.eye(R.shape[-1], dtype=R.dtype, device=device(R)), R.shape)
+        dual = _scaled(backend.solve_triangular(R, eye).mT, -z)
+        bound = dual.lengths * weight
+        top = xp.full_like(bound, xp.inf) if self.nonnegative else bound
+        box = Box(dual.R, dual.z, -bound, top)
+        if w is not None:
+            u = w
+        elif is_worth_a_guess(box):
+            u = nearly(backend, R, z, lambda u, step: self._shrunk(u, step * weight))
+        else:
+            u = xp.zeros_like(z)
+        solution = pivot(backend, box, u == 0, u < 0, self.limit)
+        free, sign = ~solution.free, xp.where(solution.high, -xp.ones_like(z), xp.ones_like(z))
+        X = Inverter(backend, R)(R, free)
+        u = X.solve(z - X.adjoint(sign * weight))
+        w = xp.where(free & (sign * u > 0), u / lengths, xp.zeros_like(u))
+        return _ended(w, solution), free
+
+    def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
+        """Entries at 0, or as near as rounding can tell, whose slope is one of its extremes as nearly."""
+        xp, (R, z, lengths) = namespace_of(level.z), level
+        u = lengths * self.solution(backend, level)[0]
+        small, smaller = _roundings(backend, level, u, y)
+        slope = product(R.mT, product(R, u) - z)
+        slack = self.alpha / lengths + (slope if self.nonnegative else -xp.abs(slope))
+        return (xp.abs(u) <= small) & (xp.abs(slack) <= smaller)
+
+    def _shrunk(self, u: Array, by: Array) -> Array:
+        xp = namespace_of(u)
+        zero = xp.zeros_like(u)
+        return xp.maximum(u - by, zero) + (zero if self.nonnegative else xp.minimum(u + by, zero))
+
+
+def _scaled(R: Array, z: Array) -> Scaled:
+    xp = namespace_of(R)
+    lengths = positive_or_one(xp.sqrt(xp.sum(R * R, axis=-2, keepdims=True)))
+    return Scaled(R / lengths, z, lengths.mT if R.ndim == 2 else lengths[:, 0, :].mT)
+
+
+def _roundings(backend: Backend, level: Scaled, u: Array, y: Array) -> tuple[Array, Array]:
+    """What rounding may leave of an entry of u, and of a multiplier."""
+    xp = namespace_of(u)
+    sizes = (xp.max(xp.abs(x), axis=0) for x in (u, y))
+    small = (100 * level.R.shape[-1] * xp.finfo(level.R.dtype).eps) * trees.sum_(sizes)
+    return condition_of(backend, level.R) * small, small
+
+
+def _ended(w: Array, solution: Solution) -> Array:
+    """w, NaN where pivoting has not ended."""
+    xp = namespace_of(w)
+    unsolved = ~xp.all(xp.isfinite(solution.x), axis=0)
+    return xp.where(unsolved, xp.asarray(xp.nan, dtype=w.dtype, device=device(w)), w)
+
+
+def _column(bound: Array | float, like: Array) -> Array:
+    """A bound as (n, 1) or (n, k)."""
+    if isinstance(bound, int | float):
+        return namespace_of(like).full_like(like, bound)
+    return bound if bound.ndim == 2 else namespace_of(bound).expand_dims(bound, axis=1)
+
+
+# -- complex numbers: w is real, so that real and imaginary parts are rows ---------------------------------------------
+
+
+def _real(A: Array) -> Array:
+    xp = namespace_of(A)
+    return xp.concat([xp.real(A), xp.imag(A)], axis=-2) if trees.is_complex(A) else A
+
+
+def _projected(factor: QRFactor, y: Array) -> Array:
+    """``Q^T`` times the target."""
+    Q, R = factor
+    y = _real(padded(y, Q.shape[-2] // 2)) if trees.is_complex(y) else y
+    return as_columns(Q[..., : y.shape[0], :].mT @ as_column(y, R))
+
+
+def _complex(x: Array, like: Array) -> Array:
+    """Inverse of `_real` where `like` is complex."""
+    if not trees.is_complex(like):
+        return x
+    half = x.shape[0] // 2
+    return trees.complexified(x[:half, :]) + 1j * trees.complexified(x[half:, :])
