@@ -227,3 +227,27 @@ def test_standard_errors_on_a_face():
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ProblemError, match=message):
         make()
+
+
+def test_derivatives_of_solutions_are_those_of_whole_solves():
+    """On the face that the solution keeps when the data move a little."""
+    move = rng(1).normal(size=NOISY.shape)
+
+    for W in SETS:
+
+        def problem(y, W=W):
+            target = {"t": T, "y": y}
+            return xv.separable(
+                lambda theta, data: decays(theta, data["t"]), lambda _, data: data["y"], data=target, W=W
+            )
+
+        def found(y, problem=problem):
+            fit = xv.solve(problem(y), START[:2], over=xv.sets.Box(0.0, 20.0), tol=1e-10, max_iter=500)
+            return np.concatenate([fit.theta, fit.w.ravel()])
+
+        here, step = found(NOISY), 1e-5
+        bar = rng(2).normal(size=here.shape)
+        cotangent = xv.implicit.Cotangent(bar[:2], bar[2:].reshape(2, 2), np.zeros(()))
+        got = xv.implicit.gradient(problem(NOISY), here[:2], cotangent, over=xv.sets.Box(0.0, 20.0)).data["y"]
+        want = bar @ (found(NOISY + step * move) - found(NOISY - step * move)) / (2 * step)
+        assert np.sum(got * move) == pytest.approx(want, rel=1e-5)

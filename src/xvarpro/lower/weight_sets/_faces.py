@@ -149,8 +149,8 @@ class InBox(OnFace):
 
     def _box(self, level: Scaled) -> Box:
         xp = namespace_of(level.z)
-        bounds = (xp.broadcast_to(level.lengths * bound, level.z.shape) for bound in self._bounds(level))
-        return Box(level.R, level.z, *bounds, self.equation(level))
+        lower, upper = (xp.broadcast_to(level.lengths * bound, level.z.shape) for bound in self._bounds(level))
+        return Box(level.R, level.z, lower, upper, self.equation(level))
 
 
 @final

@@ -16,7 +16,7 @@ pseudo-inverses of the free columns of R, one per problem, with zeros in the row
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro.backends import Backend, column_loop
 from xvarpro.core.namespace import device, namespace_of
@@ -42,6 +42,12 @@ class Box(NamedTuple):
     lower: Array
     upper: Array
     equation: Equation = ()  # a > 0, (n, k), and t > 0, (k,); with lower bounds of 0 and without upper ones
+
+    def some(self, here: slice) -> Box:
+        """Some of the problems."""
+        R = self.R if self.R.ndim == 2 else self.R[here, ...]
+        equation = self.equation and (self.equation[0][:, here], self.equation[1][here])
+        return Box(R, self.z[:, here], self.lower[:, here], self.upper[:, here], equation)
 
     @property
     def start(self) -> Array:
@@ -93,10 +99,8 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
     width = max(1, BLOCK // (n * n))
     parts = []
     for start in range(0, k, width):
-        some = slice(start, min(start + width, k))
-        R = box.R if box.R.ndim == 2 else box.R[some, ...]
-        part = Box(R, *(x[:, some] for x in box[1:4]), tuple(x[..., some] for x in box.equation))  # type: ignore[arg-type]
-        parts.append(_pivot(backend, part, free[:, some], high[:, some], limit))
+        here = slice(start, min(start + width, k))
+        parts.append(_pivot(backend, box.some(here), free[:, here], high[:, here], limit))
     return Solution(*(namespace_of(box.z).concat(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
 
@@ -239,8 +243,8 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
 
     stack = () if box.R.ndim == 2 else (xp.permute_dims(box.R, (1, 2, 0)),)
 
-    def advance(state: _State, given: tuple[Array, ...]) -> _State:
-        *own, z, lower, upper, equation = given
+    def advance(state: _State, given: Any) -> _State:
+        z, lower, upper, equation, own = given
         some = Box(xp.permute_dims(own[0], (2, 0, 1)) if own else box.R, z, lower, upper, equation)
         x, free, high, _ = state.solution
         leaving = state.change & free
@@ -248,7 +252,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
         solution = _solved(invert, some, free ^ state.change, high)
         return _decided(some, state._replace(solution=solution, step=state.step + 1))
 
-    end = column_loop(backend, running, advance, _decided(box, first), (*stack, *box[1:]))
+    end = column_loop(backend, running, advance, _decided(box, first), (*box[1:], stack))
     x = end.solution.x
     return end.solution._replace(x=xp.where(xp.any(end.change, axis=0), xp.full_like(x, xp.nan), x))
 
