@@ -164,7 +164,10 @@ def solved(name: str, given: Reference, start: int, units: float, dtype: str, **
 def digits(name: str, given: Reference, found: xv.Result, units: float) -> tuple[float, float]:
     """Of parameters and standard deviations, the least, with terms that are alike in the order that agrees best."""
     fit = FITS[name]
-    b, errors, _ = found.statistics().propagate(lambda theta, w: fit.certified(theta * units, w))
+    try:
+        b, errors, _ = found.statistics().propagate(lambda theta, w: fit.certified(theta * units, w))
+    except xv.errors.ProblemError:  # where single precision ends without a value
+        return 0.0, 0.0
     best = (0.0, 0.0)
     for order in itertools.permutations(fit.alike):
         at = np.arange(len(b))

@@ -411,7 +411,7 @@ def test_a_loss_of_zero_is_an_end():
     assert fit.value == 0
 
 
-@pytest.mark.parametrize("seed", [1, 6])
+@pytest.mark.parametrize("seed", [6, 20])
 def test_a_step_that_raises_a_deviance_is_halved(seed, monkeypatch):
     """Fisher's scoring of few counts oversteps; half of the step, in theta and in w, is nearer."""
     shares = []

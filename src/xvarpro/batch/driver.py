@@ -20,7 +20,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import negligible_decrease, noise
+from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, noise
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import units
@@ -77,7 +77,7 @@ def solve_many(
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
     tol : float
-        Per problem, the decrease that its model promises over the sets must fall below ``tol^2 * |f|``.
+        Per problem, the decrease that its model promises over the sets must fall below ``tol^2/100 * |f|``.
     max_iter : int
         Iterations per problem at most, each of which is one trial point.
     backend, device, dtype : optional
@@ -349,7 +349,7 @@ def _status(point: Point, tol: Array, floor: Array) -> Array:
     """CONVERGED where the certificate is small, or as small as rounding of the data lets it be; NON_FINITE."""
     xp = namespace_of(point.theta)
     value = point.local.value
-    done = point.decrease <= negligible_decrease(value, tol, floor)
+    done = point.decrease <= negligible_decrease(value, OWN_MODEL * tol, floor)
     finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
     code = xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)

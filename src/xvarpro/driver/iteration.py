@@ -24,6 +24,9 @@ from xvarpro.sets.region import Region
 from xvarpro.sets.regions import Regions
 
 ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 below which a gap is rounding
+# of the tolerance, for a method that certifies by its own model of the objective: it needs half a step more for a digit
+# of the standard errors, which are read where it ends
+OWN_MODEL = 0.1
 
 
 class State(Protocol):
@@ -273,13 +276,12 @@ def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) ->
     """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
     xp = namespace_of(it.value)
-    least = negligible_decrease(it.value, tol, floor)
     code = it.status
     if isinstance(it.decrease, tuple):
         small = it.gap_A + it.slack <= negligible_gap(it.value, tol, floor)
-        done = small & (it.bend * _followed(it, algorithm) ** 2 <= least)
+        done = small & (it.bend * _followed(it, algorithm) ** 2 <= negligible_decrease(it.value, tol, floor))
     else:
-        done = it.decrease <= least
+        done = it.decrease <= negligible_decrease(it.value, OWN_MODEL * tol, floor)
         flat = (code == Status.NO_DESCENT.code) & (it.decrease <= noise(it.value, floor))
         code = xp.where(flat, Status.ROUNDING.code, code)
     code = xp.where(done, Status.CONVERGED.code, code)

@@ -72,8 +72,8 @@ def solve(
         One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
     tol : float
         Relative to the objective: the gap of the sets must fall below ``tol * |f|``, and what a quadratic model
-        promises in the free leaves below ``tol^2 * |f|``; for `LevenbergMarquardt` the latter in all leaves. Neither
-        has the units of theta.
+        promises in the free leaves below ``tol^2 * |f|``; for `LevenbergMarquardt` a hundredth of the latter in all
+        leaves. Neither has the units of theta.
     max_iter : int
         Iterations at most, >= 0, those before `resume` included.
     time_limit : float, optional

@@ -734,7 +734,7 @@ def least_model(f: Objective, theta: Vector, grad: Vector, B: Matrix) -> tuple[V
 def marquardt(f: Objective, theta: Vector, n: int, tol: float = 0.0, damping: float = 1e-3) -> Course:
     """Damping by the ratio of the decreases (Nielsen 1999), the matrix by the better prediction of the change of the
     gradient (Fletcher, Xu 1987): that of Gauss and Newton, or BFGS built upon it. Ends where the model promises less
-    than ``tol^2 |f|``, or rounding.
+    than ``tol^2/100 |f|``, or rounding.
     """
     floor = f.floor(theta)
 
@@ -749,7 +749,7 @@ def marquardt(f: Objective, theta: Vector, n: int, tol: float = 0.0, damping: fl
     course.decreases.append(left)
     Q, quasi, scale, growth = H, False, np.diag(H), 4.0
     for _ in range(n):
-        if course.decreases[-1] <= max(tol**2 * abs(value), (10 * EPS) ** 2 * floor):
+        if course.decreases[-1] <= max((0.1 * tol) ** 2 * abs(value), (10 * EPS) ** 2 * floor):
             break
         added = damping * scale
         s, promise = least_model(f, theta, grad, (Q if quasi else H) + np.diag(added))
