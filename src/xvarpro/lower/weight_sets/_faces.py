@@ -137,8 +137,8 @@ class InBox(OnFace):
         box, xp = self._box(level), namespace_of(level.z)
         if w is not None:
             u = w * level.lengths
-        elif self.total is None and is_worth_a_guess(box):
-            u = nearly(backend, box.R, box.z, lambda u, step: xp.minimum(xp.maximum(u, box.lower), box.upper))
+        elif is_worth_a_guess(box):
+            u = nearly(backend, box.R, box.z, lambda u, step: box.nearly_nearest(u))
         else:
             free = xp.ones_like(box.z, dtype=xp.bool)
             return pivot(backend, box, free, ~free, self.limit)
