@@ -106,6 +106,8 @@ def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | Non
     """
     n, k = box.z.shape
     limit = 100 + 10 * n if limit is None else limit
+    if box.equation:  # which no point meets without a free entry
+        free = free | ~namespace_of(free).any(free, axis=0)
     width = max(1, BLOCK // (n * n))
     parts = []
     for start in range(0, k, width):
