@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -81,7 +81,7 @@ def solve(
     1.0
     """
     own: Any = backends.get("jax")
-    initial = trees.map_arrays(lambda x: exchange.move(x, own), theta0)
+    initial = trees.map_arrays(lambda x: exchange.move(x, own), modules.taken(theta0))
     kind = dtype_name(trees.leaves(initial)[0])
     built: dict[Any, _Layer] = {}
 

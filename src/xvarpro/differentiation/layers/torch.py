@@ -10,7 +10,7 @@ from optree import PyTreeSpec
 
 from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.struct import Leaves, Tree
 from xvarpro.differentiation import implicit
@@ -74,7 +74,7 @@ class Solve(torch.nn.Module):
     ) -> None:
         super().__init__()
         own = backends.get("torch")
-        leaves, self._treedef = trees.flatten(theta0)
+        leaves, self._treedef = trees.flatten(modules.taken(theta0))
         self._names = [f"theta0_{i}" for i in range(len(leaves))]
         for name, x in zip(self._names, leaves, strict=True):
             self.register_buffer(name, torch.clone(exchange.move(x, own)), persistent=False)
