@@ -131,6 +131,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
     """An extension is a new file and an export line: shared pieces are private modules, or named here."""
     shared = {
         ("sets.balls", "sets.simplex"),
+        *(("sets.flattened", f"sets.{name}") for name in ("balls", "products", "singular_values")),
         ("sets.free", "sets.norms"),
         ("sets.k_largest", "sets.ordered_weighted"),
         ("sets.region", "sets.free"),
