@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -18,10 +19,11 @@ from torch.func import functional_call
 import xvarpro as xv
 from xvarpro.backends import modules
 from xvarpro.core import trees
+from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import load
 
-from .support import host, host_tree
+from .support import host, host_tree, rng
 
 X = np.linspace(-1.0, 1.0, 30)[:, None]
 Y = np.sin(4 * X[:, 0])
@@ -404,6 +406,67 @@ def test_numbers_in_the_places_of_parameters_are_a_mapping(case):
     assert repr(numbers).startswith("{")
 
 
+# -- kernels of convolutions -------------------------------------------------------------------------------------------
+
+
+def flax_convolution():
+    class Net(nnx.Module):
+        def __init__(self):
+            self.first = nnx.Conv(2, 3, (3, 3), rngs=nnx.Rngs(0))
+            self.other = nnx.Param(jnp.ones((2, 2, 2, 2)))
+
+        def __call__(self, x):
+            return self.first(x).mean((1, 2)) + self.other[...].sum()
+
+    return Net(), {"first.kernel": "axes=4, rows=3", "other": None}, (6, 4, 4, 2)
+
+
+def equinox_convolution():
+    class Net(eqx.Module):
+        first: eqx.nn.Conv1d
+        other: jax.Array
+
+        def __call__(self, x):
+            return jax.vmap(self.first)(x).mean(2) + self.other.sum()
+
+    net = Net(eqx.nn.Conv1d(2, 3, 3, key=jax.random.key(0)), jnp.ones((2, 2, 2, 2)))
+    return net, {"first.weight": "axes=3, rows=1", "other": None}, (6, 2, 4)
+
+
+def torch_convolution():
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten())
+    net.register_parameter("other", nn.Parameter(torch.ones(2, 2, 2, 2)))
+    return net, {"0.weight": "axes=4, rows=1", "other": None}, (6, 2, 3, 3)
+
+
+def plain_convolution():
+    return {"stack": np.ones((2, 3, 3)), "four": np.ones((3, 2, 3, 3))}, {"four": "axes=4, rows=1", "stack": None}, None
+
+
+@pytest.mark.parametrize("make", [plain_convolution, torch_convolution, flax_convolution, equinox_convolution])
+def test_a_set_of_matrices_on_a_kernel_warns_of_its_slices(make):
+    net, said, shape = make()
+    if shape is None:
+        M, data, y = lambda theta, x: theta["four"][:, :, 0, 0] + theta["stack"][0, 0, 0], None, np.ones(3)
+    else:
+        own = xv.backends.owner(trees.leaves(xv.project(net, None))[0])
+        M, data, y = lambda net, x: net(x), own.asarray(rng(2).normal(size=shape).astype("float32")), np.ones(6)
+    problem = xv.separable(M, y.astype("float32" if shape else "float64"), data=data, lam=1e-1)
+    for name, kernel in said.items():
+        ball = xv.sets.SpectralBall(100.0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", xv.SlicesWarning)
+            prepare(problem, net, over={name: ball}, solving=True)
+        found = [str(w.message) for w in caught if w.category is xv.SlicesWarning]
+        assert len(found) == (kernel is not None)
+        if kernel:
+            assert f"of theta[{name!r}]" in found[0]
+            written = re.search(r"write (.*); where slices are meant", found[0])[1]
+            assert kernel in written
+            flat = eval(written.replace("(SpectralBall", "(xv.sets.SpectralBall"))
+            prepare(problem, net, over={name: flat}, solving=True)
+
+
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
@@ -415,9 +478,9 @@ def test_a_layer_returns_a_module_that_carries_gradients(case):
     net = xv.project(case.net, over)
     own = xv.backends.owner(case.data["x"])
     y = own.asarray(Y.astype(host(case.data["x"]).dtype))
-    options = {"over": over, "algorithm": SPECTRAL, "max_iter": 3}
+    options = {"over": over, "algorithm": SPECTRAL, "max_iter": 2}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", xv.implicit.DifferentiabilityWarning)  # three steps are no solution
+        warnings.simplefilter("ignore", xv.implicit.DifferentiabilityWarning)  # two steps are no solution
         if own.name == "torch":
             y.requires_grad_()
             found = xv.layers.torch.Solve(problem, net, **options)({**case.data, "y": y})

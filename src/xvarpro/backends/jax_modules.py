@@ -60,6 +60,16 @@ class TreeArchitecture(_JaxArchitecture):
             if _has_mode(x) and not x.inference and not _is_idle(x):
                 raise _trained(type(x).__name__, "net = eqx.nn.inference_mode(net)")
 
+    def kernels(self) -> list[int]:
+        eqx: Any = sys.modules.get("equinox")
+
+        def is_convolution(x: Any) -> bool:
+            return eqx is not None and isinstance(x, eqx.nn.Conv | eqx.nn.ConvTranspose)
+
+        leaves: Any = jax.tree_util.tree_leaves
+        found = {id(x.weight) for x in leaves(self.module, is_leaf=is_convolution) if is_convolution(x)}
+        return [int(id(x) in found) for x in self.arrays]
+
 
 class NnxArchitecture(_JaxArchitecture):
     """A module of Flax NNX without its variables of type `nnx.Param`."""
@@ -89,6 +99,12 @@ class NnxArchitecture(_JaxArchitecture):
             modes = [getattr(x, name, None) is False for name in ("deterministic", "use_running_average")]
             if any(modes) and not _is_idle(x):
                 raise _trained(type(x).__name__, "net.eval()")
+
+    def kernels(self) -> list[int]:
+        nnx = sys.modules["flax.nnx"]
+        layers = (x for _, x in nnx.iter_graph(self.module) if isinstance(x, nnx.Conv | nnx.ConvTranspose))
+        found = {id(x.kernel.get_value()) for x in layers}
+        return [x.ndim - 1 if id(x) in found else 0 for x in self.arrays]
 
 
 def _has_mode(x: object) -> bool:

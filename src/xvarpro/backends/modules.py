@@ -67,6 +67,10 @@ class Architecture(ABC):
     def check(self) -> None:
         """Raise a `ProblemError` where the module is no pure function of its parameters and its input."""
 
+    def kernels(self) -> list[int]:
+        """Of each parameter how many leading axes are rows of its matrix if it is a kernel of a convolution, else 0."""
+        return [0] * len(self.names)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.module,)
 
@@ -164,6 +168,20 @@ def architectures(tree: Tree) -> list[Architecture]:
     """Those of the modules in a tree, or of what stands in their places."""
     found = optree.tree_leaves(tree, is_leaf=_is_module, namespace=NAMESPACE)
     return [_architecture(x) for x in found if _is_module(x)]
+
+
+def kernel_rows(tree: Tree) -> list[int]:
+    """For each leaf, how many leading axes are rows of the matrix if it is a kernel of a convolution, else 0.
+
+    What a module says of its parameters counts; outside of modules every leaf of four axes is taken for one.
+    """
+    rows: list[int] = []
+    for x in optree.tree_leaves(tree, is_leaf=_is_module, namespace=NAMESPACE):
+        if _is_module(x):
+            rows += _architecture(x).kernels()
+        else:
+            rows.append(1 if len(getattr(x, "shape", ())) == 4 else 0)
+    return rows
 
 
 def own(tree: Tree) -> Tree:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import Parameter
 
 from xvarpro.backends.modules import Architecture
@@ -61,6 +62,10 @@ class TorchArchitecture(Architecture):
                     "a module must be a pure function of its parameters and its input; got one in training mode with "
                     f"{path}, a {type(part).__name__}, whose forward depends on it. Call net.eval() before"
                 )
+
+    def kernels(self) -> list[int]:
+        found = {id(part._parameters.get("weight")) for part in self.module.modules() if isinstance(part, _ConvNd)}
+        return [int(id(p) in found) for p in self.arrays]
 
     def _beside(self, arrays: Leaves) -> TorchArchitecture:
         """Itself, or with buffers and frozen parameters on the device and in the dtype of other parameters."""
