@@ -10,8 +10,8 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_unchanged, check_value
-from xvarpro.driver.outcome import coefficients, w_to_caller
 from xvarpro.driver.prepare import prepare
+from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
