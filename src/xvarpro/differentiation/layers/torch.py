@@ -209,9 +209,9 @@ class _Call:
             backend=self.layer.backend,
         )
         implicit.warn(found.degenerate, found.singular, found.residual)
-        inexact = [x for x in tensors if trees.is_inexact(x)]
-        gradients = [x for x in trees.leaves(found.data) if isinstance(x, torch.Tensor)]
-        return tuple(g.to(x) for g, x in zip(gradients, inexact, strict=True))
+        by_leaf = dict(zip(implicit.differentiable(problem.data), trees.leaves(found.data), strict=True))
+        leaves = enumerate(trees.leaves(problem.data))  # arrays of other frameworks have no gradient here
+        return tuple(by_leaf[i].to(x) for i, x in leaves if isinstance(x, torch.Tensor) and i in by_leaf)
 
 
 class _Solved(torch.autograd.Function):
