@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from xvarpro.backends.modules import Architecture
+from xvarpro.core import trees
 from xvarpro.core.struct import Leaves
 from xvarpro.errors import ProblemError
 
@@ -25,15 +26,10 @@ def architecture(x: object) -> Architecture | None:
     return None if jax.tree_util.all_leaves((x,)) else TreeArchitecture(x)
 
 
-class _JaxArchitecture(Architecture):
-    framework = "jax"
-
-    def takes(self, x: object) -> bool:
-        return isinstance(x, Array)
-
-
-class TreeArchitecture(_JaxArchitecture):
+class TreeArchitecture(Architecture):
     """A tree of JAX's without its arrays of floating-point numbers, which Equinox trains."""
+
+    framework = "jax"
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
@@ -45,7 +41,14 @@ class TreeArchitecture(_JaxArchitecture):
         self.arrays = tuple(self._leaves[i] for i in self._at)
         rest = [x for x in self._leaves if not _is_parameter(x)]
         self.held = tuple(_bits(x) for x in rest if _is_array(x))
-        self.form = self._structure, [x for x in rest if not _is_array(x)]
+        self._others = [x for x in rest if not _is_array(x)]
+
+    @property
+    def form(self) -> tuple[Any, list[Any]]:
+        return self._structure, self._others
+
+    def takes(self, x: object) -> bool:
+        return trees.is_array(x)  # of any framework: the tree may be part of the data of a problem on NumPy
 
     def filled(self, arrays: Leaves) -> Any:
         leaves = list(self._leaves)
@@ -71,12 +74,16 @@ class TreeArchitecture(_JaxArchitecture):
         return [int(id(x) in found) for x in self.arrays]
 
 
-class NnxArchitecture(_JaxArchitecture):
+class NnxArchitecture(Architecture):
     """A module of Flax NNX without its variables of type `nnx.Param`."""
+
+    framework = "jax"
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
         nnx = sys.modules["flax.nnx"]
+        if not hasattr(nnx.Variable, "get_value"):
+            raise ProblemError("modules of Flax NNX in the place of theta need Flax 0.12 or newer; got an older one")
 
         def is_parameter(path: Any, x: Any) -> bool:
             return isinstance(x, nnx.Param) and _is_parameter(x.get_value())
@@ -86,7 +93,13 @@ class NnxArchitecture(_JaxArchitecture):
         self.names = tuple(".".join(map(str, path)) for path, _ in self._places)
         self.arrays = tuple(x.get_value() for _, x in self._places)
         self.held = tuple(map(_bits, jax.tree_util.tree_leaves(self._rest)))
-        self.form = self._graph
+
+    @property
+    def form(self) -> object:
+        return self._graph
+
+    def takes(self, x: object) -> bool:
+        return isinstance(x, Array)
 
     def filled(self, arrays: Leaves) -> Any:
         nnx = sys.modules["flax.nnx"]

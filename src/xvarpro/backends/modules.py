@@ -2,7 +2,7 @@
 
 The class of a module becomes a node of optree when it is first met, so that all functions of `core.trees` take modules.
 What is put into the structure in their place decides what comes out: arrays of the framework make a module again, and
-anything else, such as NumPy arrays or sets, a `ModuleParameters`, which maps names to it.
+anything else, such as NumPy arrays or numbers of leaves, a `ModuleParameters`, which maps names to it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class Architecture(ABC):
         Dotted names of the parameters, in the framework's order; tied ones once.
     arrays : tuple of arrays
         The parameters of `module`.
-    form : object
-        What has to be equal, besides `held`, for two modules to be the same function of their parameters.
     held : tuple of arrays
         Buffers, statistics and frozen parameters.
     """
@@ -45,15 +43,19 @@ class Architecture(ABC):
     framework: ClassVar[str]
     names: tuple[str, ...]
     arrays: Leaves
-    form: object
     held: Leaves
 
     def __init__(self, module: Any) -> None:
         self.module = module
 
+    @property
+    @abstractmethod
+    def form(self) -> object:
+        """What has to be equal, besides `held`, for two modules to be the same function of their parameters."""
+
     @abstractmethod
     def takes(self, x: object) -> bool:
-        """Whether `x` is an array of the framework, a traced one included."""
+        """Whether a module can be made around `x`: an array of its framework, a traced one included."""
 
     @abstractmethod
     def filled(self, arrays: Leaves) -> Any:
@@ -93,7 +95,7 @@ def _same_bits(x: Array, y: Array) -> bool:
 
 
 class ModuleParameters(Mapping[str, Any]):
-    """What stands in the places of a module's parameters, by name, where it is no array of the module's framework."""
+    """What stands in the places of a module's parameters, by name, where no module can be made around it."""
 
     def __init__(self, architecture: Architecture, values: Iterable[Any]) -> None:
         self.architecture = architecture

@@ -31,8 +31,11 @@ class TorchArchitecture(Architecture):
         free = {name: p for name, p in named.items() if p.requires_grad or not isinstance(p, Parameter)}
         self.names, self.arrays = tuple(free), tuple(free.values())
         self.held = (*(p for name, p in named.items() if name not in free), *module.buffers())
-        self.form = str(module)
         self._moved: dict[Any, TorchArchitecture] = {}
+
+    @property
+    def form(self) -> str:
+        return str(self.module)
 
     def takes(self, x: object) -> bool:
         return isinstance(x, Tensor)

@@ -556,8 +556,7 @@ class Result:
         'mine.py:powers'
         """
         arrays = {f"trace_{name}": getattr(self.trace, name) for name in _TRACE}
-        host = trees.map_leaves(lambda x: to_numpy(x) if trees.is_array(x) else x, self.theta)  # of modules by name
-        tree, recipe = encode(host, "theta", arrays), self.recipe
+        tree, recipe = encode(modules.by_name(self.theta), "theta", arrays), self.recipe
         if lost := opaque(decode(tree, "theta", arrays)):
             raise ProblemError(
                 "Result.save needs theta as arrays in dicts with string keys, lists and tuples; it holds "
