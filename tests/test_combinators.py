@@ -391,3 +391,40 @@ def test_bounds_of_a_solve():
     fit = xv.solve(problem, theta, over=sets.bounds({"a": 0.0, "b": None}, {"a": 1.0, "b": None}), max_iter=5)
     assert (host(fit.theta["a"]) >= 0).all()
     assert (host(fit.theta["a"]) <= 1).all()
+
+
+def test_a_flattened_kernel_is_a_matrix():
+    """Every method, of sets with faces too, over batches."""
+    draw, shape = rng(4), (3, 2, 2, 2)
+    for inner, rows in ((sets.Rows(sets.L1Ball(2.0)), 1), (sets.SpectralBall(), 1), (sets.Columns(sets.Simplex()), 3)):
+        C = sets.Flattened(inner, 4, rows)
+        C.check(shape)
+        matrix = (5, int(np.prod(shape[:rows])), int(np.prod(shape[rows:])))
+        g, x, y = draw.normal(size=(3, 5, *shape))
+        assert (C.polytope, C.has_faces, C.has_projection) == (inner.polytope, inner.has_faces, inner.has_projection)
+        for name, args in {"lmo": (g,), "support": (g,), "project": (x,), "violation": (x,), "center": (x,)}.items():
+            want = getattr(inner, name)(*(a.reshape(matrix) for a in args))
+            got = getattr(C, name)(*args)
+            np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-12, atol=1e-12)
+            assert got.shape in ((5, *shape), (5,))
+        assert C.diameter(x) == inner.diameter(x.reshape(matrix)[0])
+        if C.has_faces:
+            x = C.lmo(g)
+            d = C.tangent(y, x)
+            np.testing.assert_array_equal(d.reshape(matrix), inner.tangent(y.reshape(matrix), x.reshape(matrix)))
+            np.testing.assert_array_equal(C.reach(d, x), inner.reach(d.reshape(matrix), x.reshape(matrix)))
+            for way in ("away", "slide"):
+                want = getattr(inner, way)(y.reshape(matrix), x.reshape(matrix))
+                np.testing.assert_array_equal(getattr(C, way)(y, x).reshape(matrix), want)
+
+
+def test_what_cannot_be_flattened_is_refused():
+    for make, said in (
+        (lambda: sets.Flattened(sets.L1Ball()), "inner must be a set of matrices"),
+        (lambda: sets.Flattened(axes=4, rows=4), "rows must be < axes"),
+        (lambda: sets.Flattened(rows=0), "rows must be a whole number >= 1"),
+        (lambda: sets.Flattened().check((3, 4)), "as many axes as axes=4 says"),
+        (lambda: sets.Flattened(sets.Birkhoff()).check((2, 3, 1, 1)), "square"),
+    ):
+        with pytest.raises(xv.errors.ProblemError, match=said):
+            make()

@@ -85,12 +85,12 @@ def test_a_set_says_that_it_has_no_projection_where_it_has_none(cls):
 def test_the_letters_are_those_of_the_instances(cls):
     on, *letters = tables.nature(cls).replace("(", "").replace(")", "").split()
     fixed = tables.nature(cls).partition("(")[0].split()[1:]
-    for shape in ((4,), (3, 3)):
+    for shape in ((4,), (3, 3), (3, 2, 1, 1)):
         for C in cls.examples(shape):
             has = {"P": C.polytope, "F": C.has_faces, "C": C.takes_complex, "H": not C.compiles}
             assert {key for key in fixed if not has[key]} == set()
             assert {key for key in has if has[key]} <= set(letters)
-            assert on in ("varies", ("entries", "vectors", "matrices")[C.event_ndim])
+            assert on in ("varies", ("entries", "vectors", "matrices", "", "")[C.event_ndim])
 
 
 @pytest.mark.parametrize("cls", of(xv.steps.StepRule), ids=lambda cls: cls.__name__)

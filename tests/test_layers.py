@@ -13,6 +13,7 @@ from flax import nnx
 
 import xvarpro as xv
 from xvarpro.differentiation.implicit import Cotangent, DifferentiabilityWarning
+from xvarpro.differentiation.layers import torch as layers_torch
 from xvarpro.errors import ProblemError
 
 from .support import decays, rng
@@ -118,8 +119,55 @@ def test_torch_says_where_there_is_no_gradient():
         layer(tensors()).theta.sum().backward()
     value = loss(free(data := tensors()))
     (slope,) = torch.autograd.grad(value, data["y"], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    with pytest.raises(ProblemError, match="a layer has first derivatives only"):
         slope.sum().backward()
+
+
+SIGNALS = torch.tensor(Y) + 0.01 * torch.tensor(rng(4).normal(size=(3, T.size)))
+
+
+@pytest.mark.parametrize("ridge", [LAM, lambda theta, data: LAM + 0 * theta[0]], ids=["together", "one by one"])
+def test_torch_maps_it_over_a_batch(monkeypatch, ridge):
+    """By `solve_many` where a batch takes the problem; the gradient of what is shared is the sum."""
+    batches = []
+    plain = layers_torch.solve_many
+    monkeypatch.setattr(layers_torch, "solve_many", lambda *args, **more: batches.append(1) or plain(*args, **more))
+    problem = xv.separable(decays, lambda theta, data: data["y"], lam=ridge)
+    layer = xv.layers.torch.Solve(problem, torch.tensor(START), over=OPTIONS["over"], tol=1e-12)
+    t, signals = torch.tensor(T, requires_grad=True), SIGNALS.clone().requires_grad_()
+    together = torch.func.vmap(lambda y: layer({"t": t, "y": y}))(signals)
+    assert len(batches) == (not callable(ridge))
+    alone = [layer({"t": t, "y": y}) for y in signals]
+    assert together.status.tolist() == [xv.Status.CONVERGED.code] * 3
+    for name in ("theta", "w", "value"):
+        want = torch.stack([getattr(found, name) for found in alone])
+        torch.testing.assert_close(getattr(together, name), want, rtol=1e-7, atol=1e-9)
+    want = torch.autograd.grad(sum(map(loss, alone)), (t, signals))
+    got = torch.autograd.grad(torch.func.vmap(loss)(together._replace(status=together.value)).sum(), (t, signals))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-8)
+
+
+def test_torch_transforms_it(want):
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=OPTIONS["over"], tol=1e-12)
+    t, y = torch.tensor(T), torch.tensor(Y)
+
+    def value(y):
+        return loss(layer({"t": t, "y": y}))
+
+    slope = torch.func.grad(value)
+    np.testing.assert_allclose(slope(y), want[1]["y"], rtol=1e-6, atol=1e-9)
+    by_signal = torch.func.vmap(slope)(SIGNALS)
+    torch.testing.assert_close(by_signal, torch.stack([slope(y) for y in SIGNALS]), rtol=1e-6, atol=1e-9)
+    summed = torch.func.grad(lambda Y: torch.func.vmap(value)(Y).sum())(SIGNALS)
+    torch.testing.assert_close(summed, by_signal, rtol=1e-5, atol=1e-8)
+    rates = torch.func.jacrev(lambda y: layer({"t": t, "y": y}).theta)(y)
+    assert rates.shape == (2, T.size)
+    nested = torch.func.vmap(torch.func.vmap(value))(SIGNALS[None])
+    torch.testing.assert_close(nested[0], torch.stack([value(y) for y in SIGNALS]), rtol=1e-7, atol=1e-9)
+    starts = torch.tensor(np.stack([START, START + 0.1]))
+    found = torch.func.vmap(lambda start: layer({"t": t, "y": y}, start).theta)(starts)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-7, atol=1e-9)
 
 
 # -- complex weights ---------------------------------------------------------------------------------------------------
@@ -287,6 +335,10 @@ def test_jax_says_where_there_is_no_gradient(monkeypatch):
 
 def test_jax_wrong_use_is_an_error(layer):
     with jax.enable_x64(True):
+        slope = jax.grad(partial(fitted, layer), 1)
+        steepness = jax.grad(lambda y: (slope(jnp.asarray(T), y) ** 2).sum())
+        with pytest.raises(ProblemError, match="a layer has first derivatives only"):
+            steepness(jnp.asarray(Y))
         with pytest.raises(ProblemError, match=r"theta0's dtype float64; got float32 for data\['y'\]"):
             layer({"t": jnp.asarray(T), "y": jnp.asarray(Y, jnp.float32)})
         with pytest.raises(ProblemError, match="same number of rows"):

@@ -1,12 +1,34 @@
 """The README's Python blocks run, one after the other, as a reader would paste them."""
 
 import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
+
+
+class Writer:
+    """What stands in for TensorBoard's writer where that is not installed: it refuses what is no number."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        assert self.seen
+
+    def add_scalar(self, name, value, step):
+        self.seen = name, float(value), int(step)
+
+    def add_histogram(self, name, values, step):
+        self.seen = name, np.asarray(values).astype(float), int(step)
 
 
 def blocks() -> list[str]:
@@ -36,6 +58,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
     "page",
     [
         "autoencoder.md",
+        "callbacks.md",
         "deconvolution.md",
         "experiments.md",
         "fewshot.md",
@@ -44,6 +67,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "long_runs.md",
         "many.md",
         "models.md",
+        "modules.md",
         "parameters.md",
         "pipelines.md",
         "reproducibility.md",
@@ -59,6 +83,8 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
 )
 def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if find_spec("tensorboard") is None:
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
     space: dict = {}
     text = (README.parent / "docs" / page).read_text(encoding="utf-8")
     found = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)

@@ -13,7 +13,7 @@ import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.statistics import plotting
 
-from .support import RATES, T, decays, rng
+from .support import RATES, T, decay_problem, decays, rng
 
 Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
 PROBLEM = xv.separable(decays, Y, data={"t": T})
@@ -237,3 +237,10 @@ def test_methods_of_a_result_have_the_arguments_of_what_they_call():
     for name in ("report", "interval", "plot_fit", "plot_residuals", "plot_correlation", "plot_profile"):
         method, function = (inspect.signature(f).parameters for f in (getattr(xv.Result, name), called[name]))
         assert [str(p) for p in method.values()][1:] == [str(p) for p in function.values()][1:], name
+
+
+def test_a_small_result_of_torch_prints_its_report():
+    """Sizes of tensors are a method."""
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    fit = xv.solve(decay_problem(noise=0.01), torch.tensor([0.5, 5.0], dtype=torch.float64))
+    assert "amplitudes" in str(fit)

@@ -27,8 +27,8 @@ EPS = np.finfo(np.float64).eps
 
 
 def shapes(n):
-    """Events that a set may be of: a vector, a matrix, a square one."""
-    return (n,), (n, 3), (n, n)
+    """Events that a set may be of: a vector, a matrix, a square one, a kernel."""
+    return (n,), (n, 3), (n, n), (n, 2, 1, 1)
 
 
 def examples(kind, n=5):
@@ -104,7 +104,7 @@ def feasible(case):
 
 def rounding(C, shape, dtype="float64"):
     """What a value or a violation may be off by: a decomposition costs more digits than a comparison."""
-    return (200 if C.event_ndim == 2 else 40) * np.finfo(dtype).eps * np.sqrt(np.prod(shape))
+    return (200 if C.event_ndim >= 2 else 40) * np.finfo(dtype).eps * np.sqrt(np.prod(shape))
 
 
 def on(backend, C):

@@ -137,6 +137,20 @@ def test_a_moment_has_the_theta_of_its_own_iteration():
         assert isinstance(m.theta, np.ndarray)
 
 
+def test_a_moment_has_the_weights_of_its_own_iteration(backend):
+    """For the target as given, in its own units and shape, of one that was compressed too."""
+    wide = rng(3).normal(size=(T.size, 200))
+    for y, name in ((1e100 * SIGNAL, "vector"), (wide, "compressed")):
+        problem, moments = xv.separable(decays, y, data={"t": T}, lam=1e-3), []
+        start = send(backend, np.array([0.5, 3.0]))
+        fit = xv.solve(problem, start, over=xv.sets.Box(0.0, 9.0), callback=moments.append, max_iter=2, tol=0.0)
+        assert fit.provenance["compressed"] == (name == "compressed")
+        for m in moments:
+            assert type(m.w) is type(start)
+            assert error(m.w, xv.solve_lower(problem, m.theta).w) < 1e-9
+        assert error(moments[-1].w, fit.w) < 1e-9
+
+
 def poles(theta, data):
     """A model that has no value beyond theta = 2."""
     xp = xv.array_namespace(theta)

@@ -10,6 +10,7 @@ from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
 from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gradient
 from xvarpro.driver.outcome import DeadUnitsWarning
+from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
@@ -40,6 +41,7 @@ __all__ = [
     "Result",
     "RobustResult",
     "RowChunks",
+    "SlicesWarning",
     "Status",
     "Trace",
     "Verification",

@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ModelError, ProblemError
+
+if TYPE_CHECKING:
+    from xvarpro.backends.modules import Architecture
 
 Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
 Linear: TypeAlias = Callable[[Leaves], Leaves]  # a pull-back, or the map of tangents
@@ -65,6 +68,10 @@ class Backend(ABC):
     @abstractmethod
     def devices(self) -> dict[str, Device]:
         """Devices that can be used now: names such as ``"cpu"`` or ``"cuda:0"``, and the framework's own objects."""
+
+    def architecture(self, x: object) -> Architecture | None:
+        """How a module of this framework's is taken apart and put together; None where `x` is none."""
+        return None
 
     # -- derivatives -------------------------------------------------------------------------------------------------
 

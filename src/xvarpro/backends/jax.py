@@ -18,9 +18,11 @@ import jax.numpy as xp
 import numpy as np
 from jax import Array
 
+from xvarpro.backends import jax_modules
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
+from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 
@@ -80,6 +82,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
     def devices(self) -> dict[str, Any]:
         found = [*jax.devices(), *(jax.devices("cpu") if jax.default_backend() != "cpu" else [])]
         return {_device_name(d): d for d in found}
+
+    def architecture(self, x: object) -> Architecture | None:
+        return jax_modules.architecture(x)
 
     def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds

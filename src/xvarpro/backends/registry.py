@@ -56,6 +56,13 @@ def installed(name: str) -> bool:
     return find_spec(_BUILT_IN[name].package) is not None if name in _BUILT_IN else name in _plugins()
 
 
+def loaded() -> list[Backend]:
+    """The backends whose framework has been imported, by whomever."""
+    built_in = [name for name, about in _BUILT_IN.items() if about.package in sys.modules]
+    plugins = [name for name, entry in _plugins().items() if entry.module in sys.modules and name not in _BUILT_IN]
+    return [get(name) for name in (*built_in, *plugins)]
+
+
 _making = RLock()  # two threads that ask at once get one backend, with one cache of compiled functions
 
 

@@ -21,8 +21,10 @@ from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, impure
+from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
+from xvarpro.backends.torch_modules import TorchArchitecture
 from xvarpro.core.namespace import adopt
 from xvarpro.errors import ModelError, ProblemError
 
@@ -74,6 +76,9 @@ class TorchBackend(SuiteHooks, EagerBackend):
     def devices(self) -> dict[str, Any]:
         names = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         return {name: torch.device(name) for name in names}
+
+    def architecture(self, x: object) -> Architecture | None:
+        return TorchArchitecture(x) if isinstance(x, torch.nn.Module) else None
 
     def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend, exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.namespace import device as device_of
@@ -30,7 +30,13 @@ class CallerLayout:
     def to_caller(self, leaves: Leaves, source: Backend) -> Tree:
         """Leaves shaped like theta's, arrays of `source`, as the caller's tree of the caller's arrays."""
         moved = [self.array(x, source, device) for x, device in zip(leaves, self.devices, strict=True)]
-        return trees.unflatten(self.treedef, moved)
+        return modules.own(trees.unflatten(self.treedef, moved))
+
+    def gradient(self, leaves: Leaves, source: Backend) -> Tree:
+        """As `to_caller`, with dicts by dotted name in the places of modules: a gradient is no module."""
+        moved = [self.array(x, source, device) for x, device in zip(leaves, self.devices, strict=True)]
+        places = modules.by_name(trees.unflatten(self.treedef, range(len(moved))))
+        return trees.map_leaves(lambda i: moved[i], places)
 
     def array(self, x: Array, source: Backend, device: Any = None) -> Array:
         """One array of any shape as the caller's, by default on the device of theta's first leaf."""
@@ -56,6 +62,7 @@ def destination(
     theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
 ) -> Destination:
     """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
+    theta0 = modules.taken(theta0)
     leaves, names, treedef = trees.named(theta0, lists=True)
     leaves = [
         np.asarray(number(x)) if isinstance(x, float | int) and not isinstance(x, bool) else exchange.as_array(x, n)
@@ -64,6 +71,12 @@ def destination(
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
     to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
+    for module in modules.architectures(theta0):
+        if to.name != module.framework:
+            raise ProblemError(
+                f"a module must be computed with by its own framework, {module.framework}; got backend {to.name}. "
+                "Leave backend= out"
+            )
     to = to.deterministic() if deterministic else to
     work = own_dtype if dtype is None else dtype
     if not isinstance(work, str) or work not in FLOATS:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, modules
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_unchanged, check_value
-from xvarpro.driver.outcome import coefficients, w_to_caller
 from xvarpro.driver.prepare import prepare
+from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
@@ -33,7 +33,7 @@ def value_and_gradient(
     Parameters
     ----------
     problem : Problem
-    theta : pytree of arrays
+    theta : pytree of arrays, or a module
         float32 or float64, all of one framework.
     backend, device, dtype
         Where to compute; theta's own by default.
@@ -42,7 +42,7 @@ def value_and_gradient(
     -------
     value : array, 0-d
     gradient : pytree of arrays
-        Both in theta's framework and on its device.
+        Both in theta's framework and on its device; that of a module is a dict by dotted name.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def value_and_gradient(
     check_value(value, prepared.dtype)
     check_unchanged(problem, stamps)
     layout = prepared.layout
-    return layout.array(value, prepared.backend), layout.to_caller(gradient, prepared.backend)
+    return layout.array(value, prepared.backend), layout.gradient(gradient, prepared.backend)
 
 
 def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
@@ -159,6 +159,7 @@ def project(theta: Tree, over: Tree) -> Tree:
     >>> xv.project({"a": np.array([7.0]), "s": np.array([3.0, 1.0])}, {"s": xv.sets.CappedSimplex(2.0)})
     {'a': array([7.]), 's': array([2., 0.])}
     """
+    theta = modules.taken(theta)
     leaves, names, treedef = trees.named(theta)
     for x, name in zip(leaves, names, strict=True):
         if not trees.is_array(x):
@@ -169,4 +170,4 @@ def project(theta: Tree, over: Tree) -> Tree:
     for i, C in region.constrained:
         if trees.is_complex(leaves[i]) and not C.takes_complex:
             raise ProblemError(f"{names[i]} must be real to be projected onto {C!r}; got dtype {dtype_name(leaves[i])}")
-    return trees.unflatten(treedef, region.project(tuple(leaves)))
+    return modules.own(trees.unflatten(treedef, region.project(tuple(leaves))))

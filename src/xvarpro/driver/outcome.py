@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.driver.record import RECORD, WORK
 from xvarpro.driver.run import Run
-from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.driver.weights import coefficients, w_to_caller
+from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
-from xvarpro.problem.column_chunks import ColumnChunks, columns
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.results.provenance import provenance
-from xvarpro.results.recipe import Recipe, changed
+from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Counts, Result, Verified, joined
 from xvarpro.results.trace import Trace
 
@@ -107,29 +108,3 @@ def _own_w(prepared: Prepared, theta: Leaves, w: Array) -> Array | None:
     if isinstance(y, ColumnChunks) or w.shape[0] * y.shape[1] > ORDINARY:
         return None
     return joined(coefficients(prepared, theta))
-
-
-def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
-    """``w`` at theta for a target that was compressed, as the caller's arrays, a block of columns (n, k_i) at a time.
-
-    The target may not fit in memory, so that this is another pass over the caller's.
-    """
-    y: Any = prepared.original.lower.y
-    if found := changed(prepared.original, prepared.fingerprints):
-        raise ProblemError(
-            f"w of many right-hand sides is solved for from the problem's own arrays; got another {', '.join(found)} "
-            "than that of the solve. Take .w before you write to them, or pass copies to the problem"
-        )
-    for block in y if isinstance(y, ColumnChunks) else columns(y, max(y.shape[0], 1024)):
-        yield w_to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
-
-
-def w_to_caller(prepared: Prepared, w: Array) -> Array:
-    """``w``, (n, k), in the caller's units and shape."""
-    with prepared.backend.scope(prepared.dtype):
-        w = w if prepared.y_unit == 1.0 else w / prepared.y_unit
-        return prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
-
-
-def _solve_lower(objective: Objective, theta: Leaves, y: Array) -> Array:
-    return objective.solve_lower(theta, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import Backend, exchange, uncompiled
+from xvarpro.backends import Backend, exchange, modules, uncompiled
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -19,7 +20,7 @@ from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
@@ -144,6 +145,8 @@ def prepare(
         transfer = Transfer(to.backend, to.dtype, to.device, tally=tally)
         theta = transfer.theta(to.leaves, to.names)
         region = resolve(over, trees.unflatten(to.layout.treedef, theta))
+        if solving:
+            _warn_of_slices(region, trees.unflatten(to.layout.treedef, theta), to.names)
         region = trees.map_arrays(transfer.plain, region)
         check_feasible(violation(to.backend, region, theta))
         moved = transfer.problem(problem)
@@ -178,6 +181,25 @@ def prepare(
         theta0=theta0,
         fingerprints=stamps,
     )
+
+
+class SlicesWarning(UserWarning):
+    """A set of matrices holds a convolution kernel, each of whose slices it takes for a matrix of its own."""
+
+
+def _warn_of_slices(region: Region, theta: Tree, names: list[str]) -> None:
+    leaves, kernels = trees.leaves(theta), modules.kernel_rows(theta)
+    for i, C in region.constrained:
+        shape, rows = tuple(leaves[i].shape), kernels[i]
+        if rows and C.event_ndim == 2 and len(shape) > 2:
+            m, n = math.prod(shape[:rows]), math.prod(shape[rows:])
+            warn_caller(
+                f"{C!r} holds every slice of {names[i]} over its last two axes, {shape[-2]} x {shape[-1]}, by itself. "
+                f"For the matrix of the kernel, {m} x {n}, write xv.sets.Flattened({C!r}, axes={len(shape)}, "
+                f"rows={rows}); where slices are meant, ignore xv.SlicesWarning",
+                SlicesWarning,
+            )
+            return  # once for a solve
 
 
 def partition(backend: Backend, dtype: str, obj: Any) -> tuple[Leaves, trees.Skeleton]:

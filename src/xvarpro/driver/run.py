@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.record import RECORD, WORK, Mark, Record, Schedule
 from xvarpro.driver.saddle import curvature
+from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY
 from xvarpro.sets.regions import Regions
@@ -50,11 +52,17 @@ class IterationInfo:
     alpha_B: float
     seconds: float
     _theta: Callable[[], Tree]
+    _w: Callable[[], Array]
 
     @property
     def theta(self) -> Tree:
         """The iterate, as the caller's arrays; moved when it is read."""
         return self._theta()
+
+    @property
+    def w(self) -> Array:
+        """The eliminated variable at the iterate, as `Result.w`: the lower level is solved again when it is read."""
+        return self._w()
 
 
 class Position(NamedTuple):
@@ -393,4 +401,5 @@ class Run:
             return prepared.to_caller(tuple(prepared.backend.xp.asarray(x, copy=True) for x in theta))
 
         value, gap_A, gap_B, alpha_A, alpha_B = self.record.row[:5]
-        return IterationInfo(self.record.done, value, gap_A, gap_B, alpha_A, alpha_B, self.record.seconds, moved)
+        w = partial(weights, prepared, theta)
+        return IterationInfo(self.record.done, value, gap_A, gap_B, alpha_A, alpha_B, self.record.seconds, moved, w)

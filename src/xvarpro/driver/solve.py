@@ -62,12 +62,14 @@ def solve(
     ----------
     problem : Problem
         From `separable` or `bilevel`.
-    theta0 : array or pytree of arrays, or Result
+    theta0 : array or pytree of arrays, module, or Result
         Feasible start, float32 or float64, all of one framework. It is never written to. From a result of this process
         the solve goes on, to the same bits as one that was not interrupted; `over`, `algorithm`, `backend`, `device`
-        and `deterministic` are then the result's where they are left out.
+        and `deterministic` are then the result's where they are left out. Of a module (`torch.nn.Module`, Flax NNX,
+        Equinox) the trainable parameters are theta, by dotted name; the functions of the problem receive a module.
     over : Set, Free, a pair of bounds or a tree of them, optional
-        Sets for the leaves of theta, or ``(lower, upper)`` for a `Box`; leaves without one are free.
+        Sets for the leaves of theta, or ``(lower, upper)`` for a `Box`; leaves without one are free. Keys may be
+        patterns: ``{"*.weight": set}``.
     algorithm : Algorithm, optional
         One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
     tol : float
@@ -102,15 +104,16 @@ def solve(
     Returns
     -------
     Result
-        The best iterate, as arrays in theta0's framework, on its device. Its status is a statement about that iterate
-        and says what to do next; ``docs/mathematics.md`` has what `CONVERGED` means.
+        The best iterate, as arrays in theta0's framework, on its device, a module as a new one. Its status is a
+        statement about that iterate and says what to do next; ``docs/mathematics.md`` has what `CONVERGED` means.
 
     Raises
     ------
     ProblemError
-        Shapes, sets, dtypes or the start do not fit together; data contain NaN or inf; theta0 is infeasible; with
-        `debug`, the adjoint or gradient of an operator does not belong to its products; with `deterministic`, an
-        operation has no deterministic algorithm; `resume` names no checkpoint, or that of another solve.
+        Shapes, sets, dtypes or the start do not fit together; a module is in training mode; data contain NaN or inf;
+        theta0 is infeasible; with `debug`, the adjoint or gradient of an operator does not belong to its products; with
+        `deterministic`, an operation has no deterministic algorithm; `resume` names no checkpoint, or that of another
+        solve.
     KeyboardInterrupt
         Ctrl-C in the iterations; its attribute ``result`` is the best iterate, with the status INTERRUPTED.
     ModelError

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from xvarpro.backends import exchange
-from xvarpro.core import checks
+from xvarpro.backends import exchange, modules
+from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
@@ -142,6 +142,7 @@ class Problem(Struct):
             raise ProblemError("compress must be True where y is given as ColumnChunks; got False. Omit compress=")
         if self.in_rows:
             self._check_rows()
+        modules.adopt(trees.named(self.data, "data")[0])  # a module in data is a tree of arrays from the start
 
     def _check_rows(self) -> None:
         solver = self.lower.solver

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import to_numpy
+from xvarpro.backends import modules, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
@@ -185,7 +185,9 @@ def verify(
             f"a second solve needs the algorithm, and the file does not store {fit.recipe.algorithm.what}: pass "
             "rerun=False (--no-run), or the Result itself"
         )
-    given, over, notes = _problem(fit.recipe, problem, trust)
+    given, over, notes, start = _problem(fit.recipe, problem, trust)
+    if modules.architectures(start):
+        fit = fit.like(start)
     stored = fit.provenance
     where = {"backend": backend or stored["backend"], "device": device, "dtype": dtype or stored["dtype"]}
     if tolerance is None:
@@ -202,9 +204,10 @@ def verify(
     return Verification(tuple(checks), again, tuple(notes), checker.provenance)
 
 
-def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[Problem, Tree, list[str]]:
-    """The problem, the sets, and notes on how the named function differs from what was solved."""
+def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[Problem, Tree, list[str], Tree]:
+    """The problem, the sets, notes on how the named function differs from what was solved, and the start it returns."""
     named, folder, over, notes = recipe.problem if given is None else given, "", recipe.over, list[str]()
+    like = None
     if named is None:
         raise ProblemError(
             "verify needs the problem, and the result does not name it: pass the problem, or the name of a function "
@@ -221,8 +224,8 @@ def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[
     if isinstance(named, str):
         loaded = load(named, folder)
         over = loaded.over if opaque(over) else over
-        start = trees.leaves(recipe.theta0)
-        other = [np.asarray(to_numpy(x), start[0].dtype) for x in trees.leaves(loaded.theta0)]
+        like, start = modules.taken(loaded.theta0), trees.leaves(recipe.theta0)
+        other = [np.asarray(to_numpy(x), start[0].dtype) for x in trees.leaves(like)]
         if len(other) != len(start) or not all(map(np.array_equal, other, start)):
             notes.append(f"{named} returns another theta0; the stored start is used")
         named = loaded.problem
@@ -231,7 +234,7 @@ def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[
             f"verify needs the sets, and the file does not store {lost.what}: name the problem by a function that "
             "returns (problem, theta0, over)"
         )
-    return named, over, notes
+    return named, over, notes, like
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange, owner, to_numpy
+from xvarpro.backends import exchange, modules, owner, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name
@@ -61,7 +61,7 @@ class Recipe:
 
     def write(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """All of it but the folder as JSON; its arrays are added to `arrays`."""
-        stored = {name: getattr(self, name) for name in _FIELDS}
+        stored = {name: getattr(self, name) for name in _FIELDS} | {"theta0": modules.by_name(self.theta0)}
         return stored | {name: encode(stored[name], name, arrays) for name in _TREES}
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import Backend, exchange, to_numpy
+from xvarpro.backends import Backend, exchange, modules, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
@@ -293,6 +293,10 @@ class Result:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""
         return {**vars(self), "_w": self.w, "_problem": None, "_weights": None, "_continuation": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        modules.adopt(trees.leaves(self.theta))  # a module of a class that this process has not met
+
     @property
     def summary(self) -> list[str]:
         """Lines on the solve: objective, gap, work, what was verified, where it was computed."""
@@ -317,7 +321,7 @@ class Result:
     def __str__(self) -> str:
         """`report`, where the problem is known and small; else the lines of `repr`."""
         size = sum(math.prod(x.shape) for x in trees.leaves(self.theta))
-        if self._problem is None or not size <= REPORTED or self._w is None or self._w.size > REPORTED:
+        if self._problem is None or not size <= REPORTED or self._w is None or math.prod(self._w.shape) > REPORTED:
             return repr(self)
         return str(self.report())
 
@@ -523,7 +527,8 @@ class Result:
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.
 
-        The file is written whole or not at all: where writing fails or the process is killed, an older file stays.
+        The file is written whole or not at all: where writing fails or the process is killed, an older file stays. Of a
+        module it holds the parameters, as a dict by dotted name; `load` with ``like=net`` makes it a module again.
 
         Parameters
         ----------
@@ -551,7 +556,7 @@ class Result:
         'mine.py:powers'
         """
         arrays = {f"trace_{name}": getattr(self.trace, name) for name in _TRACE}
-        tree, recipe = encode(self.theta, "theta", arrays), self.recipe
+        tree, recipe = encode(modules.by_name(self.theta), "theta", arrays), self.recipe
         if lost := opaque(decode(tree, "theta", arrays)):
             raise ProblemError(
                 "Result.save needs theta as arrays in dicts with string keys, lists and tuples; it holds "
@@ -585,7 +590,8 @@ class Result:
         path : path
         like : pytree of arrays, optional
             Of theta's structure and shapes: theta comes back in its containers, theta and w as arrays of its
-            framework, on its devices, such as for ``load_state_dict`` of a Torch module. Without it they are NumPy's.
+            framework, on its devices. A module comes back as a module with these parameters. Without it they are
+            NumPy's.
 
         Raises
         ------
@@ -614,21 +620,30 @@ class Result:
                 f"Result.load reads format {FORMAT}; {name} has format {str(written)[:80]}: use the version of xvarpro "
                 "that wrote it"
             )
-        return found if like is None else found._like(like)
+        return found if like is None else found.like(like)
 
-    def _like(self, like: Tree) -> Result:
-        """The result with theta in the containers of `like`, theta and w as arrays of its framework."""
+    def like(self, like: Tree) -> Result:
+        """The result with theta in the containers of `like`, theta and w as arrays of its framework: see `load`."""
+        like = modules.taken(like)
         if _shapes(like) != _shapes(self.theta):
             raise ProblemError(f"like must hold arrays of the shapes {_shapes(self.theta)}; got {_shapes(like)}")
+        leaves, treedef = trees.flatten(like)
 
         def moved(x: Array, other: Array) -> Array:
             return exchange.move(x, backends.owner(other), dtype=dtype_name(x), device=device_of(other))
 
-        stored = dict(zip(trees.paths(self.theta), trees.leaves(self.theta), strict=True))
-        leaves, treedef = trees.flatten(like)
-        # by name: the order of leaves is that of keys in a dict, that of insertion in an OrderedDict
-        found = [moved(stored[name], x) for name, x in zip(trees.paths(like), leaves, strict=True)]
-        return replace(self, theta=trees.unflatten(treedef, found), _w=moved(self.w, leaves[0]))
+        def ordered(tree: Tree) -> list[Array]:
+            # by name: the order of leaves is that of keys in a dict, that of insertion in an OrderedDict
+            stored = dict(zip(trees.paths(tree), trees.leaves(tree), strict=True))
+            return [stored[name] for name in trees.paths(like)]
+
+        found = [moved(x, other) for x, other in zip(ordered(self.theta), leaves, strict=True)]
+        return replace(
+            self,
+            theta=modules.own(trees.unflatten(treedef, found)),
+            _w=moved(self.w, leaves[0]),
+            recipe=replace(self.recipe, theta0=trees.unflatten(treedef, ordered(self.recipe.theta0))),
+        )
 
 
 _PLAIN = {

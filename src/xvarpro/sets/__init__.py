@@ -5,6 +5,7 @@ from xvarpro.sets.balls import L1Ball, L2Ball, NonnegativeL2Ball
 from xvarpro.sets.box import Box, LinfBall, bounds
 from xvarpro.sets.combinators import HullOfUnion, LinearImage, MinkowskiSum, ShiftScale
 from xvarpro.sets.ellipsoid import Ellipsoid
+from xvarpro.sets.flattened import Flattened
 from xvarpro.sets.free import Free
 from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball
 from xvarpro.sets.hull import ConvexHull
@@ -32,6 +33,7 @@ __all__ = [
     "Counted",
     "Ellipsoid",
     "Fantope",
+    "Flattened",
     "Free",
     "GroupL1InfBall",
     "GroupL12Ball",

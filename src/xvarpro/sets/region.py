@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -189,14 +190,14 @@ def resolve(over: Tree, theta: Tree) -> Region:
     ----------
     over : None, Set, Free, a pair of bounds, or a tree of them
         A set for each constrained leaf, or ``(lower, upper)`` for a `Box`, None being no bound. In a dict, keys that
-        are left out are free; so is None.
+        are left out are free; so is None. A key may be a pattern, ``"*.weight"``, for all that match and are not named.
     theta : pytree of arrays
 
     Raises
     ------
     ProblemError
-        A key or a position that theta does not have, a set for something that is not one array, a set that cannot hold
-        an array of that shape.
+        A key or a position that theta does not have, a pattern that matches none, two for one leaf, a set for something
+        that is not one array, a set that cannot hold an array of that shape.
     """
     leaves, treedef = trees.flatten(theta)
     indices = trees.unflatten(treedef, range(len(leaves)))
@@ -221,10 +222,9 @@ def resolve(over: Tree, theta: Tree) -> Region:
             constrained[at] = over
         elif isinstance(over, Mapping):
             _same_kind(over, at, Mapping, path)
-            if unknown := [k for k in over if k not in at]:
-                raise ProblemError(f"over must have keys of {path}, {sorted(map(str, at))}, got {unknown[0]!r}")
+            by_key = _spread(over, at, path)
             for key in at:
-                walk(over.get(key), at[key], f"{path}[{key!r}]")
+                walk(by_key.get(key), at[key], f"{path}[{key!r}]")
         elif isinstance(over, list | tuple) and isinstance(at, int):
             walk(_box(over, path), at, path)
         elif isinstance(over, Sequence) and not isinstance(over, str):
@@ -244,6 +244,28 @@ def resolve(over: Tree, theta: Tree) -> Region:
     if rest:
         free.append((tuple(sorted(rest)), Free()))
     return Region(tuple(sorted(constrained.items())), tuple(free))
+
+
+def _spread(over: Mapping[Any, Tree], at: Mapping[Any, Tree], path: str) -> dict[Any, Tree]:
+    """What `over` has for each key of `at`: by the key itself, else by the one pattern that matches it."""
+    found = {key: over[key] for key in over if key in at}
+    matched: dict[Any, Any] = {}
+    for pattern in over:
+        if pattern in at:
+            continue
+        keys = [key for key in at if isinstance(pattern, str) and isinstance(key, str) and fnmatchcase(key, pattern)]
+        if not keys:
+            raise ProblemError(
+                f"over must have keys of {path}, {sorted(map(str, at))}, got {pattern!r}, which matches none of them"
+            )
+        for key in keys:
+            if key in matched and key not in found:
+                raise ProblemError(
+                    f"over must say once what holds {path}[{key!r}], got {matched[key]!r} and {pattern!r}: write its "
+                    "name, which goes before patterns"
+                )
+            matched[key] = pattern
+    return {**{key: over[pattern] for key, pattern in matched.items()}, **found}
 
 
 def _box(pair: list[Any] | tuple[Any, ...], path: str) -> Box:

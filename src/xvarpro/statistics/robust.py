@@ -21,11 +21,12 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_limits, check_unchanged
-from xvarpro.driver.outcome import result, w_to_caller
+from xvarpro.driver.outcome import result
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import RECORD, WORK, Schedule
 from xvarpro.driver.run import Run
 from xvarpro.driver.solve import chosen
+from xvarpro.driver.weights import w_to_caller
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.problem import Problem

@@ -73,7 +73,7 @@ class Case:
     @property
     def rounding(self) -> float:
         """In eps: a decomposition costs more digits than a comparison."""
-        return float((200 if self.C.event_ndim == 2 else 40) * np.sqrt(np.prod(self.shape)))
+        return float((200 if self.C.event_ndim >= 2 else 40) * np.sqrt(np.prod(self.shape)))
 
     @property
     def ruled(self) -> bool:
@@ -110,7 +110,7 @@ MORE: tuple[Set, ...] = (
 
 
 def _examples(kind: type[Set]) -> list[Case]:
-    for shape in ((SIZE,), (SIZE, 3), (SIZE, SIZE)):
+    for shape in ((SIZE,), (SIZE, 3), (SIZE, SIZE), (SIZE, 2, 1, 1)):
         fit = [
             C
             for C in (*kind.examples(shape), *(C for C in MORE if type(C) is kind))

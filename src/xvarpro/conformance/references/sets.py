@@ -628,6 +628,19 @@ def _shift_scale(C: sets.ShiftScale, shape: tuple[int, ...]) -> Known:
     )
 
 
+@_of(sets.Flattened)
+def _flattened(C: sets.Flattened, shape: tuple[int, ...]) -> Known:
+    matrix = int(np.prod(shape[: C.rows])), int(np.prod(shape[C.rows :]))
+    of = known(C.inner, matrix)
+
+    def rows(x: np.ndarray) -> np.ndarray:
+        return x.reshape(*x.shape[: x.ndim - len(shape)], *matrix)
+
+    return Known(
+        lambda g: of.support(rows(g)), lambda g: of.vertex(rows(g)).reshape(shape), lambda x: of.outside(rows(x))
+    )
+
+
 @_of(sets.LinearImage)
 def _image(C: sets.LinearImage, shape: tuple[int, ...]) -> Known:
     A = np.eye(shape[0]) if C.matrix is None else np.asarray(C.matrix, np.float64)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
 
 __all__ = ["Solution", "jax", "torch"]
 
@@ -32,6 +33,14 @@ class Solution(NamedTuple):
     w: Array
     value: Array
     status: Any
+
+
+def no_second_derivative(*_: Any) -> Any:
+    """In the place of the derivative of a gradient."""
+    raise ProblemError(
+        "a layer has first derivatives only; got a second one, of the gradient of a solution. Take differences of that "
+        "gradient, or leave the second derivative out"
+    )
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -11,12 +11,12 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation import implicit
-from xvarpro.differentiation.layers import Solution
+from xvarpro.differentiation.layers import Solution, no_second_derivative
 from xvarpro.driver.iteration import Program
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.solve import chosen
@@ -37,7 +37,8 @@ def solve(
     """Make ``data -> (theta, w, value, status)`` of ``xv.solve`` a function that JAX compiles, maps and differentiates.
 
     The whole solve is one XLA loop. Its reverse-mode derivative is the implicit one (`xvarpro.implicit`), which records
-    no iteration. There is no forward mode and no second derivative.
+    no iteration. There is no forward mode and no second derivative. Under `jax.vmap` one loop
+    solves a batch of problems, until the last of them has ended.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def solve(
     1.0
     """
     own: Any = backends.get("jax")
-    initial = trees.map_arrays(lambda x: exchange.move(x, own), theta0)
+    initial = trees.map_arrays(lambda x: exchange.move(x, own), modules.taken(theta0))
     kind = dtype_name(trees.leaves(initial)[0])
     built: dict[Any, _Layer] = {}
 
@@ -117,6 +118,9 @@ class _Layer:
         run: Any = jax.custom_vjp(self._solved)
         run.defvjp(self._forward, self._backward)
         self._run = run
+        pulled: Any = jax.custom_vjp(self._pulled)
+        pulled.defvjp(lambda *args: (self._pulled(*args), None), no_second_derivative)
+        self._pull = pulled
 
     def __call__(self, arrays: Leaves, theta0: Tree) -> Solution:
         prepared = self.prepared
@@ -149,17 +153,19 @@ class _Layer:
 
     def _backward(self, saved: tuple[Leaves, Leaves], bars: tuple[Any, ...]) -> tuple[Leaves, Leaves]:
         arrays, theta = saved
-        *theta_bar, w_bar, value_bar = map(_strong, (*bars[0], *bars[1:3]))
+        # a status has no cotangent
+        supply = iter(self._pull(arrays, theta, (*bars[0], *bars[1:3])))
+        gradients = tuple(next(supply) if trees.is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0) for x in arrays)
+        return gradients, tuple(jax.numpy.zeros_like(x) for x in theta)
+
+    def _pulled(self, arrays: Leaves, theta: Leaves, cotangents: Leaves) -> Leaves:
+        """Gradients with respect to the arrays of floating-point numbers."""
+        *theta_bar, w_bar, value_bar = map(_strong, cotangents)
         # JAX's complex cotangents are the conjugates of this package's
         bars = (tuple(theta_bar), jax.numpy.conj(w_bar), value_bar)
         by_data, *flags, _ = implicit.pull(self._with(arrays), theta, bars)
         report(*flags)
-        supply = iter(by_data)
-        gradients = tuple(
-            jax.numpy.conj(next(supply)) if trees.is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0)
-            for x in arrays
-        )
-        return gradients, tuple(jax.numpy.zeros_like(x) for x in theta)
+        return tuple(map(jax.numpy.conj, by_data))
 
 
 def report(*flags: Array) -> None:

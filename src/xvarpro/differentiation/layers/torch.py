@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import torch
 from optree import PyTreeSpec
 
 from xvarpro import backends
+from xvarpro.algorithms import FEW
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, modules
+from xvarpro.batch.driver import solve_many
+from xvarpro.batch.lift import lifted
 from xvarpro.core import trees
-from xvarpro.core.struct import Leaves, Tree
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Tree
 from xvarpro.differentiation import implicit
-from xvarpro.differentiation.layers import Solution
+from xvarpro.differentiation.layers import Solution, no_second_derivative
 from xvarpro.driver.solve import solve
+from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
+
+Tensors: TypeAlias = tuple[torch.Tensor, ...]
 
 
 class Solve(torch.nn.Module):
     """The map ``data -> (theta, w, value, status)`` of ``xv.solve``, differentiable by the tensors in `data`.
 
     Gradients are the implicit ones (`xvarpro.implicit`). They cost a few products with the Hessian of the reduced
-    objective and record no iteration. There is no second derivative.
+    objective and record no iteration. There is no second derivative and no forward mode; `torch.func.vmap`, `grad`,
+    `vjp` and `jacrev` may be taken of it. Under `vmap` a batch of problems is solved together, by `xv.solve_many` where
+    they have at most 16 parameters each and no algorithm is given.
 
     Parameters
     ----------
     problem : Problem
         What needs a gradient is a function of `data`: ``y=lambda theta, data: data["y"]``. Its own `data` is replaced.
-    theta0 : pytree of tensors
+    theta0 : pytree of tensors, or a module
         Start of every solve, stored as buffers: ``.to(...)`` moves them, and the solve runs on their device.
     over, algorithm, max_iter, backend
         As for `solve`; every set needs a projection or has to be a polytope with faces.
@@ -39,7 +49,7 @@ class Solve(torch.nn.Module):
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `solve`, at a call.
+        As `solve`, at a call; at a second derivative.
 
     Warns
     -----
@@ -59,6 +69,13 @@ class Solve(torch.nn.Module):
     >>> found.w.sum().backward()
     >>> round(found.theta.item(), 6), round((y.grad @ torch.exp(-3.0 * t)).item(), 6)
     (3.0, 1.0)
+
+    A batch of signals:
+
+    >>> signals = torch.exp(-torch.tensor([[2.0], [5.0]]) * t)
+    >>> torch.func.vmap(lambda y: layer({"t": t, "y": y}).theta)(signals).round(decimals=6)
+    tensor([[2.],
+            [5.]], dtype=torch.float64)
     """
 
     def __init__(
@@ -74,7 +91,7 @@ class Solve(torch.nn.Module):
     ) -> None:
         super().__init__()
         own = backends.get("torch")
-        leaves, self._treedef = trees.flatten(theta0)
+        leaves, self._treedef = trees.flatten(modules.taken(theta0))
         self._names = [f"theta0_{i}" for i in range(len(leaves))]
         for name, x in zip(self._names, leaves, strict=True):
             self.register_buffer(name, torch.clone(exchange.move(x, own)), persistent=False)
@@ -96,48 +113,186 @@ class Solve(torch.nn.Module):
         theta0 : pytree of tensors, optional
             Another feasible start, without a gradient.
         """
-        problem = replace(self.problem, data=data)
-        start = self.theta0 if theta0 is None else theta0
-        fit = solve(problem, start, over=self.over, backend=self.backend, progress=False, **self._options)
-        leaves, treedef = trees.flatten(fit.theta)
-        value = torch.as_tensor(fit.value, dtype=leaves[0].dtype, device=leaves[0].device)
-        tensors = [x for x in trees.leaves(data) if isinstance(x, torch.Tensor)]
-        *theta, w, value = _Solved.apply(self, problem, treedef, (*leaves, fit.w, value), *tensors)
-        return Solution(trees.unflatten(treedef, theta), w, value, fit.status)
+        start, treedef = trees.flatten(self.theta0 if theta0 is None else theta0)
+        leaves, structure = trees.flatten(data)
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        others = tuple(None if isinstance(x, torch.Tensor) else x for x in leaves)
+        call = _Call(self, treedef, structure, others, len(tensors))
+        *theta, w, value, code = _Solved.apply(call, *tensors, *start)
+        return Solution(trees.unflatten(treedef, theta), w, value, _status(code))
+
+
+def _status(code: torch.Tensor) -> Any:
+    try:
+        return Status.of(int(code))
+    except RuntimeError:  # under vmap there is one for each problem
+        return code
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of the layer: everything but its tensors, which are those of the data and of the start.
+
+    `along` says which of them have a first axis for the problems of a batch, for `count` problems; none of one problem.
+    """
+
+    layer: Solve
+    treedef: PyTreeSpec
+    structure: PyTreeSpec
+    others: tuple[Any, ...]  # leaves of the data, None in the places of tensors
+    data: int  # tensors of the data
+    along: tuple[bool, ...] = ()
+    count: int = 0
+
+    def problem(self, tensors: Sequence[Any]) -> Problem:
+        """That of the data."""
+        supply = iter(tensors)
+        leaves = [next(supply) if x is None else x for x in self.others]
+        return replace(self.layer.problem, data=trees.unflatten(self.structure, leaves))
+
+    def one(self, i: int, tensors: Sequence[torch.Tensor]) -> Tensors:
+        """The tensors of problem i."""
+        return tuple(x[i] if m else x for x, m in zip(tensors, self.along, strict=True))
+
+    @property
+    def single(self) -> _Call:
+        """The call for one problem of the batch."""
+        return replace(self, along=(), count=0)
+
+    def solved(self, tensors: Tensors) -> Tensors:
+        """Leaves of theta, w, the value and the code of the status."""
+        if self.along:
+            return self._many(tensors)
+        problem, start = self.problem(tensors[: self.data]), trees.unflatten(self.treedef, tensors[self.data :])
+        layer = self.layer
+        fit = solve(problem, start, over=layer.over, backend=layer.backend, progress=False, **layer._options)
+        return self._outputs(fit.theta, fit.w, fit.value, fit.status.code)
+
+    def _many(self, tensors: Tensors) -> Tensors:
+        start = tensors[self.data :]
+        begun = [
+            x if m else x.expand(self.count, *x.shape) for x, m in zip(start, self.along[self.data :], strict=True)
+        ]
+        options = self.layer._options
+        few = sum(x[0].numel() for x in begun) <= FEW
+        level = self.layer.problem.lower
+        if not (few and options["algorithm"] is None and level.solver is None and not callable(level.lam)):
+            entries = [self.single.solved(self.one(i, tensors)) for i in range(self.count)]
+            return tuple(map(torch.stack, zip(*entries, strict=True)))
+        marked = [Each(x) if m else x for x, m in zip(tensors, self.along[: self.data], strict=False)]
+        fit = solve_many(
+            lifted(self.problem(marked)),
+            trees.unflatten(self.treedef, begun),
+            over=self.layer.over,
+            backend=self.layer.backend,
+            progress=False,
+            tol=options["tol"],
+            max_iter=options["max_iter"],
+        )
+        return self._outputs(fit.theta, fit.w, fit.value, fit.status)
+
+    @staticmethod
+    def _outputs(theta: Tree, w: Any, value: Any, code: Any) -> Tensors:
+        leaves = [x.detach() for x in trees.leaves(theta)]
+        place = {"device": leaves[0].device}
+        return (*leaves, w, torch.as_tensor(value, dtype=leaves[0].dtype, **place), torch.as_tensor(code, **place))
+
+    def pulled(self, theta: Tensors, tensors: Tensors, bars: Tensors) -> Tensors:
+        """Gradients with respect to the floating-point tensors of the data, of one problem."""
+        problem = self.problem(tensors)
+        *theta_bar, w_bar, value_bar = bars
+        found = implicit.gradient(
+            problem,
+            trees.unflatten(self.treedef, theta),
+            implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar),
+            over=self.layer.over,
+            backend=self.layer.backend,
+        )
+        implicit.warn(found.degenerate, found.singular, found.residual)
+        by_leaf = dict(zip(implicit.differentiable(problem.data), trees.leaves(found.data), strict=True))
+        leaves = enumerate(trees.leaves(problem.data))  # arrays of other frameworks have no gradient here
+        return tuple(by_leaf[i].to(x) for i, x in leaves if isinstance(x, torch.Tensor) and i in by_leaf)
 
 
 class _Solved(torch.autograd.Function):
-    """The solution, as a function of the tensors of the data."""
+    """The solution, as a function of the tensors of the data and the start."""
 
     @staticmethod
-    def forward(
-        ctx: Any, layer: Solve, problem: Problem, treedef: PyTreeSpec, found: Leaves, *tensors: torch.Tensor
-    ) -> Leaves:
-        ctx.layer, ctx.treedef, ctx.problem = layer, treedef, replace(problem, data=None)
-        leaves, ctx.structure = trees.flatten(problem.data)
-        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in leaves]
-        ctx.save_for_backward(*tensors, *found[: treedef.num_leaves])
-        return found
+    def forward(call: _Call, *tensors: torch.Tensor) -> Tensors:
+        return call.solved(tensors)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
+        ctx.call, *tensors = inputs
+        ctx.save_for_backward(*tensors[: ctx.call.data], *output[:-3])
+        ctx.mark_non_differentiable(output[-1])
+
+    @staticmethod
     def backward(ctx: Any, *bars: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        saved = list(ctx.saved_tensors)
-        count = len(saved) - ctx.treedef.num_leaves
-        supply = iter(saved[:count])
-        leaves = [next(supply) if x is None else x for x in ctx.others]
-        data = trees.unflatten(ctx.structure, leaves)
-        *theta_bar, w_bar, value_bar = bars
-        found = implicit.gradient(
-            replace(ctx.problem, data=data),
-            trees.unflatten(ctx.treedef, saved[count:]),
-            implicit.Cotangent(trees.unflatten(ctx.treedef, theta_bar), w_bar, value_bar),
-            over=ctx.layer.over,
-            backend=ctx.layer.backend,
-        )
-        implicit.warn(found.degenerate, found.singular, found.residual)
-        by_leaf = dict(zip(implicit.differentiable(data), trees.leaves(found.data), strict=True))
-        gradients = [
-            by_leaf[i].to(x) if i in by_leaf else None for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)
-        ]
-        return None, None, None, None, *gradients
+        call, saved = ctx.call, ctx.saved_tensors
+        tensors, theta = saved[: call.data], saved[call.data :]
+        inexact = [trees.is_inexact(x) for x in tensors]
+        if not any(inexact):
+            return None, *[None] * (call.data + len(theta))
+        if not call.along:
+            found = iter(_Pulled.apply(call, *theta, *tensors, *bars[:-1]))
+        else:
+            parts = [
+                _Pulled.apply(
+                    call.single,
+                    *(x[i] for x in theta),
+                    *(x[i] if m else x for x, m in zip(tensors, call.along, strict=False)),
+                    *(x[i] for x in bars[:-1]),
+                )
+                for i in range(call.count)
+            ]
+            along = [m for m, floats in zip(call.along, inexact, strict=False) if floats]
+            whole = (torch.stack(x) for x in zip(*parts, strict=True))
+            found = iter(x if m else x.sum(0) for x, m in zip(whole, along, strict=True))
+        return None, *(next(found) if floats else None for floats in inexact), *[None] * len(theta)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
+    ) -> tuple[Tensors, tuple[int, ...]]:
+        if call.along:  # a batch of batches
+            return _one_by_one(_Solved.apply, info, in_dims, call, *tensors)
+        along = tuple(at is not None for at in in_dims[1:])
+        moved = [x.movedim(at, 0) if at is not None else x for x, at in zip(tensors, in_dims[1:], strict=True)]
+        found = _Solved.apply(replace(call, along=along, count=info.batch_size), *moved)
+        return found, (0,) * len(found)
+
+
+class _Pulled(torch.autograd.Function):
+    """The gradient of a loss with respect to the data, as a function of the solution, the data and the cotangents."""
+
+    @staticmethod
+    def forward(call: _Call, *tensors: torch.Tensor) -> Tensors:
+        n = call.treedef.num_leaves
+        return call.pulled(tensors[:n], tensors[n : n + call.data], tensors[n + call.data :])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *bars: torch.Tensor) -> Any:
+        no_second_derivative()
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
+    ) -> tuple[Tensors, tuple[int, ...]]:
+        return _one_by_one(_Pulled.apply, info, in_dims, call, *tensors)
+
+
+def _one_by_one(
+    fun: Callable[..., Tensors], info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
+) -> tuple[Tensors, tuple[int, ...]]:
+    """A function of tensors for one entry of a batch after the other."""
+    entries = [
+        fun(call, *(x if at is None else x.select(at, i) for x, at in zip(tensors, in_dims[1:], strict=True)))
+        for i in range(info.batch_size)
+    ]
+    found = tuple(map(torch.stack, zip(*entries, strict=True)))
+    return found, (0,) * len(found)

@@ -1,0 +1,51 @@
+"""``w`` at a theta, for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.driver.prepare import Prepared
+from xvarpro.errors import ProblemError
+from xvarpro.objective.interface import Objective
+from xvarpro.problem.column_chunks import ColumnChunks, columns
+from xvarpro.results.recipe import changed
+from xvarpro.results.result import joined
+
+
+def weights(prepared: Prepared, theta: Leaves) -> Array:
+    """``w`` at theta, for the target as given, as the caller's array."""
+    if prepared.compressed:
+        return joined(coefficients(prepared, theta))
+    return w_to_caller(prepared, prepared.call(_w, theta, once=True))
+
+
+def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
+    """``w`` at theta for a target that was compressed, as the caller's arrays, a block of columns (n, k_i) at a time.
+
+    The target may not fit in memory, so that this is another pass over the caller's.
+    """
+    y: Any = prepared.original.lower.y
+    if found := changed(prepared.original, prepared.fingerprints):
+        raise ProblemError(
+            f"w of many right-hand sides is solved for from the problem's own arrays; got another {', '.join(found)} "
+            "than that of the solve. Take .w before you write to them, or pass copies to the problem"
+        )
+    for block in y if isinstance(y, ColumnChunks) else columns(y, max(y.shape[0], 1024)):
+        yield w_to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
+
+
+def w_to_caller(prepared: Prepared, w: Array) -> Array:
+    """``w``, (n, k), in the caller's units and shape."""
+    with prepared.backend.scope(prepared.dtype):
+        w = w if prepared.y_unit == 1.0 else w / prepared.y_unit
+        return prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
+
+
+def _solve_lower(objective: Objective, theta: Leaves, y: Array) -> Array:
+    return objective.solve_lower(theta, y)
+
+
+def _w(objective: Objective, theta: Leaves) -> Array:
+    return objective.solve_lower(theta)
