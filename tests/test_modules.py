@@ -368,6 +368,26 @@ def test_what_trains_nothing_is_no_reason_to_refuse():
         xv.value_and_gradient(problem, Own(1, 4).double())
 
 
+def test_a_module_without_parameters_to_optimise_is_refused():
+    problem = xv.separable(design, torch.tensor(Y), data={"x": torch.tensor(X)}, lam=1e-2)
+    with pytest.raises(ProblemError, match="Frozen parameters of modules are not theta"):
+        xv.value_and_gradient(problem, nn.Linear(1, 4).requires_grad_(False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lazy = nn.LazyLinear(4)
+    with pytest.raises(ProblemError, match="Call it once before"):
+        xv.value_and_gradient(problem, lazy)
+
+
+@pytest.mark.parametrize("case", ["torch"], indirect=True)
+def test_standard_errors_are_by_name(case):
+    problem = xv.separable(case.M, case.problem.lower.y, data=case.data, lam=1e-2)
+    with np.errstate(invalid="ignore"):
+        errors = xv.solve(problem, case.net, algorithm=SPECTRAL, max_iter=1).statistics().theta_stderr
+    assert list(errors) == case.names
+    assert [x.shape for x in errors.values()] == [x.shape for x in trees.leaves(case.net)]
+
+
 def test_a_named_problem_returns_its_module(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import torch, xvarpro as xv\n"

@@ -8,7 +8,7 @@ anything else, such as NumPy arrays or numbers of leaves, a `ModuleParameters`, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -189,6 +189,18 @@ def kernel_rows(tree: Tree) -> list[int]:
 def own(tree: Tree) -> Tree:
     """A tree whose modules are for the caller to keep: see `Architecture.returned`."""
     return _mapped(_returned, tree)
+
+
+def measures(treedef: Any, values: Sequence[Any]) -> Tree:
+    """A tree of what was found of each leaf, such as its error: no module, but a `ModuleParameters` in its place."""
+    places = trees.unflatten(treedef, range(len(values)))
+
+    def put(x: Any) -> Any:
+        if isinstance(x, ModuleParameters):
+            return ModuleParameters(x.architecture, [values[i] for i in x.values()])
+        return values[x]
+
+    return optree.tree_map(put, places, is_leaf=_is_module, namespace=NAMESPACE)
 
 
 def by_name(tree: Tree) -> Tree:

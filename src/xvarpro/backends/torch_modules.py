@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.parameter import Parameter
+from torch.nn.parameter import Parameter, is_lazy
 
 from xvarpro.backends.modules import Architecture
 from xvarpro.core.namespace import device
@@ -52,6 +52,10 @@ class TorchArchitecture(Architecture):
         return kept
 
     def check(self) -> None:
+        if any(map(is_lazy, self.module.parameters())):
+            raise ProblemError(
+                "a module must have its parameters; got one whose shapes depend on its first input. Call it once before"
+            )
         for name, part in self.module.named_modules():
             path = f"net.{name}" if name else "net"
             if isinstance(part, torch.jit.ScriptModule) or isinstance(vars(part).get("forward"), types.FunctionType):

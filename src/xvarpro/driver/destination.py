@@ -32,11 +32,10 @@ class CallerLayout:
         moved = [self.array(x, source, device) for x, device in zip(leaves, self.devices, strict=True)]
         return modules.own(trees.unflatten(self.treedef, moved))
 
-    def gradient(self, leaves: Leaves, source: Backend) -> Tree:
-        """As `to_caller`, with dicts by dotted name in the places of modules: a gradient is no module."""
+    def measures(self, leaves: Leaves, source: Backend) -> Tree:
+        """As `to_caller`, with mappings by dotted name in the places of modules: errors or slopes make none."""
         moved = [self.array(x, source, device) for x, device in zip(leaves, self.devices, strict=True)]
-        places = modules.by_name(trees.unflatten(self.treedef, range(len(moved))))
-        return trees.map_leaves(lambda i: moved[i], places)
+        return modules.measures(self.treedef, moved)
 
     def array(self, x: Array, source: Backend, device: Any = None) -> Array:
         """One array of any shape as the caller's, by default on the device of theta's first leaf."""
@@ -102,7 +101,7 @@ def _parsed(backend: Backend, device: Any) -> Any:
 
 def _owner(leaves: list[Any], names: list[str]) -> Backend:
     if not leaves:
-        raise ProblemError("theta0 must hold at least one array; got none")
+        raise ProblemError("theta0 must hold at least one array; got none. Frozen parameters of modules are not theta")
     owners: dict[str, str] = {}
     for x, name in zip(leaves, names, strict=True):
         owner = backends.of(x)

@@ -67,7 +67,7 @@ def value_and_gradient(
     check_value(value, prepared.dtype)
     check_unchanged(problem, stamps)
     layout = prepared.layout
-    return layout.array(value, prepared.backend), layout.gradient(gradient, prepared.backend)
+    return layout.array(value, prepared.backend), modules.by_name(layout.measures(gradient, prepared.backend))
 
 
 def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:

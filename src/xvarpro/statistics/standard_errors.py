@@ -334,7 +334,7 @@ def _reasons(at: Linearised, found: Influence, names: list[str]) -> list[str]:
 
 def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
     with prepared.backend.scope(prepared.dtype):
-        return prepared.layout.to_caller(trees.unraveled(prepared.to_backend(x), prepared.theta), prepared.backend)
+        return prepared.layout.measures(trees.unraveled(prepared.to_backend(x), prepared.theta), prepared.backend)
 
 
 def _like_w(prepared: Prepared, x: np.ndarray) -> Array:
