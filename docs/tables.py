@@ -21,6 +21,8 @@ from xvarpro import algorithms, sets, steps
 from xvarpro.algorithms._conditional_gradient import Blocks
 from xvarpro.algorithms._corrective import Correction
 from xvarpro.algorithms.stochastic import Estimator
+from xvarpro.algorithms.updates import Update
+from xvarpro.objective.mini_batch import LowerRows
 
 HERE = Path(__file__).parent
 MARK = "<!-- Generated below by docs/tables.py from the docstrings. -->"
@@ -335,6 +337,21 @@ PAGES: dict[str, Page] = {
                 (Estimator,),
                 ("Estimate", "Per iteration", "When"),
                 "How mini-batch gradients become the one that a step is taken with.",
+            ),
+            Kind(
+                "Update rules",
+                "Update",
+                (Update,),
+                ("Step", "Memory", "When"),
+                "How `StochasticProjectedGradient` makes a step of the gradient g of the mean over the terms.",
+            ),
+            Kind(
+                "What determines w",
+                "Rows",
+                (LowerRows,),
+                ("Gradient", "Rows", "When"),
+                "For a mini-batch of b rows of a separable problem with n unknowns in w; see [minibatches.md]"
+                "(minibatches.md).",
             ),
         ),
     ),

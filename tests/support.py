@@ -147,7 +147,7 @@ class Point(NamedTuple):
 class Quadratic:
     """``1/2 <x, H x> - <b, x> + offset`` in the place of a reduced objective, on any framework; calls are counted."""
 
-    exact, samples, target_shape = True, 1, (1, 1)
+    exact, samples, chunks, rows, target_shape = True, 1, None, 1, (1, 1)
 
     def __init__(self, H, b, offset=0.0, backend=None):
         self.backend = backend or xv.backends.get("numpy")
@@ -183,6 +183,9 @@ class Quadratic:
     def value_and_gradient(self, theta):
         point = self.point(theta)
         return point, self.gradient(point)
+
+    def check(self, theta):
+        pass
 
     def scaled(self, c):
         return Quadratic(c * self.H, c * self.b, c * self.offset)

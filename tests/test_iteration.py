@@ -46,7 +46,7 @@ def iterate(value=2.0, gap_A=0.0, gap_B=0.0, status=RUNNING, bend=0.0, **others)
     numbers = (np.asarray(x) for x in (value, gap_A, gap_B, 0.0, 0.0))
     zero = np.asarray(0.0)
     given = {k: np.asarray(x) if isinstance(x, float) else x for k, x in others.items()}
-    counts = Counts(zero, zero, zero, zero)
+    counts = Counts(zero, zero, zero, zero, zero)
     return Iterate((np.zeros(2),), *numbers, np.asarray(status, np.int32), counts, np.asarray(bend), **given)
 
 

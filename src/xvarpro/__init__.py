@@ -18,6 +18,7 @@ from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.parameters import Parameters
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.samples import Samples
 from xvarpro.reproducibility.comparison import Comparison, compare
 from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.result import Result
@@ -41,6 +42,7 @@ __all__ = [
     "Result",
     "RobustResult",
     "RowChunks",
+    "Samples",
     "SlicesWarning",
     "Status",
     "Trace",

@@ -15,13 +15,23 @@ from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.algorithms.quasi_newton import InFaceQuasiNewton, ProjectedQuasiNewton
 from xvarpro.algorithms.reseed import Reseeded
 from xvarpro.algorithms.spectral import SpectralProjectedGradient
-from xvarpro.algorithms.stochastic import Momentum, StochasticFrankWolfe, VarianceReduced
+from xvarpro.algorithms.stochastic import (
+    Momentum,
+    StochasticFrankWolfe,
+    StochasticProjectedGradient,
+    VarianceReduced,
+)
+from xvarpro.algorithms.updates import SGD, Adam, Optax
+from xvarpro.objective.mini_batch import AllRows, SameBatch, SecondBatch
 from xvarpro.sets.interface import Set
 
 __all__ = [
+    "SGD",
     "AcceleratedProjectedGradient",
     "ActiveSetFrankWolfe",
+    "Adam",
     "Algorithm",
+    "AllRows",
     "AwayStep",
     "BlendedPairwise",
     "FrankWolfe",
@@ -30,12 +40,16 @@ __all__ = [
     "InFaceQuasiNewton",
     "LevenbergMarquardt",
     "Momentum",
+    "Optax",
     "Pairwise",
     "ProjectedQuasiNewton",
     "Reseeded",
+    "SameBatch",
+    "SecondBatch",
     "Separate",
     "SpectralProjectedGradient",
     "StochasticFrankWolfe",
+    "StochasticProjectedGradient",
     "Together",
     "VarianceReduced",
     "choose",

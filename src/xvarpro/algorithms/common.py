@@ -23,9 +23,10 @@ def add(
     gradients: Array | int = 0,
     lmos: Array | int = 0,
     projections: Array | int = 0,
+    batches: Array | int = 0,
 ) -> Counts:
     """`total` with the work of one iteration added; numbers or 0-d arrays."""
-    return Counts(*(t + n for t, n in zip(total, (values, gradients, lmos, projections), strict=True)))
+    return Counts(*(t + n for t, n in zip(total, (values, gradients, lmos, projections, batches), strict=True)))
 
 
 def status(like: Array, progress: Array | None = None) -> Array:
@@ -47,7 +48,7 @@ def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves,
     """The first iterate, with value and certificate; its gradient; the direction d of Algorithm 2 there."""
     point, grad, direction = certified(f, region, theta)
     zero = namespace_of(point.value).zeros_like(point.value)
-    blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero), zero)
+    blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
     return at(blank, point, direction, 1, 1), grad, direction.d
 
 

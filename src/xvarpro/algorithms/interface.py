@@ -17,6 +17,7 @@ class Counts(NamedTuple):
     gradients: Array
     lmos: Array
     projections: Array
+    batches: Array  # values, of those above, on a mini-batch alone
 
 
 class Iterate(NamedTuple):
@@ -81,6 +82,15 @@ class Algorithm(Struct):
     def monotone(self) -> bool:
         """Whether no iterate is worse than the one before it, by more than rounding; if not, the best one is kept."""
         return False
+
+    @property
+    def has_units(self) -> bool:
+        """Whether its steps depend on the units of theta and of f, which are then as the user stated them."""
+        return False
+
+    def rows_of_batch(self, f: Objective) -> float:
+        """Rows on which a value on a mini-batch evaluates the model; ``f.rows`` without mini-batches."""
+        return f.rows
 
     def gauss_newton(self, state: Any) -> Array | None:
         """The Gauss-Newton matrix at the iterate, (p, p), where the method has it."""

@@ -138,7 +138,7 @@ class LevenbergMarquardt(Algorithm):
         xp = namespace_of(*theta)
         point = self.first(Single(f, Regions(region, theta)), raveled(theta)[None, :])
         zero = xp.zeros_like(point.local.value[0])
-        blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero), zero)
+        blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
         return MarquardtState(_reported(blank, point), point)
 
     def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:

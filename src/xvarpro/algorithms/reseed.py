@@ -114,6 +114,13 @@ class Reseeded(Algorithm):
     def monotone(self) -> bool:
         return self.inner.monotone
 
+    @property
+    def has_units(self) -> bool:
+        return self.inner.has_units
+
+    def rows_of_batch(self, f: Objective) -> float:
+        return self.inner.rows_of_batch(f)
+
     def init(self, f: Objective, region: Region, theta: Leaves) -> ReseededState:
         at = self._position(theta)
         if at is not None and (rows := self._columns(theta[at]).shape[0]) != f.target_shape[0]:

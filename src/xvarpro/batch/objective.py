@@ -22,6 +22,7 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.objective.gauss_newton import Local
 from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.samples import plain
 from xvarpro.sets.regions import Regions
 
 ADVICE = (
@@ -82,7 +83,7 @@ class Batch:
         return self._call(self.regions.split(x), constants or self.constants)
 
     def _call(self, leaves: Leaves, constants: Leaves) -> Outputs:
-        problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), self._data.fill(constants)
+        problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), plain(self._data.fill(constants))
 
         def level(level: Level | None) -> tuple[Any, Any]:
             if level is None:

@@ -25,7 +25,7 @@ from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Recipe, hashes
 from xvarpro.results.result import Result
 
-FORMAT = 1
+FORMAT = 2
 _ALIGNED = 64  # bytes that the widest instructions read at once: some sums follow the address
 
 
@@ -42,7 +42,7 @@ class Checkpoint:
     forms : list of [str, list of int]
         What a file of NumPy does not keep of each: whether it was an array, NumPy's scalar or a Python number, and its
         strides. The last bits of powers and products depend on them.
-    table : array (n, 12)
+    table : array (n, 13)
         The trace: see `Record`.
     numbers : array
         Work that the state does not count, restarts, the objective at the last one, whether a callback is due.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -23,8 +22,9 @@ from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_mat
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.samples import check_samples, plain
 from xvarpro.results.recipe import changed
 from xvarpro.sets.region import Region
 
@@ -118,7 +118,7 @@ def check_model(
 
 def negative_ridge(problem: Problem, theta: Tree) -> float:
     """A ridge ``lam(theta)`` below 0 of one of the levels; 0 where there is none."""
-    ridges = [level.lam(theta, problem.data) for level in problem.levels if callable(level.lam)]
+    ridges = [level.lam(theta, plain(problem.data)) for level in problem.levels if callable(level.lam)]
     return min([float(lam) for lam in ridges if bool(lam < 0)], default=0.0)
 
 
@@ -151,13 +151,8 @@ def first_rows(problem: Problem) -> Problem:
             level = replace(level, y=y, solver=QR())
         else:
             data.append(problem.data)
-        y = partial(_of_level, level.y, i) if callable(level.y) else level.y
-        levels.append(replace(level, M=partial(_of_level, level.M, i), y=y))
+        levels.append(reading(level, i))
     return replace(problem, lower=levels[0], upper=levels[1] if levels[1:] else None, data=tuple(data))
-
-
-def _of_level(fun: Callable[..., Any], i: int, theta: Tree, data: tuple[Tree, ...]) -> Any:
-    return fun(theta, data[i])
 
 
 def outputs_of(parts: ModelOutputs) -> list[LevelOutputs]:
@@ -183,6 +178,7 @@ def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str
             _check_scalar(outputs.lam, f"the {prefix}ridge lam", theta, dtype)
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = outputs.M.shape[1], k
     check_shared(unknowns, columns)
+    check_samples(problem.data, outputs_of(parts)[-1].M.shape[0])
     k = max((k for k in columns.values() if k is not None), default=None)
     _check_unique(problem.lower, parts.lower.M.shape, k)
     if problem.R is not None and problem.mu:

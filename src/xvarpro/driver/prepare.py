@@ -129,11 +129,13 @@ def prepare(
     progress: bool | None = None,
     deterministic: bool = False,
     solving: bool = False,
+    units: bool = True,
 ) -> Prepared:
     """Check everything and move it. Raises before any work; see `solve` for the errors.
 
     Before a solve the model is called once more, to check that it returns the same, and targets and leaves of theta
-    that are far from 1 are multiplied by powers of two, so that no square leaves the range of the precision.
+    that are far from 1 are multiplied by powers of two, so that no square leaves the range of the precision; not
+    without `units`, for methods whose steps depend on them.
     """
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
@@ -157,7 +159,7 @@ def prepare(
         stamps = fingerprints(problem, theta0) if solving else {}
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
         y_unit, theta_units = 1.0, (1.0,) * len(theta)
-        if solving:
+        if solving and units:
             moved, y_unit = targets_near_one(moved, to.backend, to.dtype)
             moved, region, theta, theta_units = theta_near_one(moved, region, theta, to.backend, to.dtype)
         moved, compressed = _compressed(moved, to.backend, structure)

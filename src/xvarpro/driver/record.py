@@ -12,8 +12,10 @@ import numpy as np
 
 from xvarpro.errors import warn_caller
 
-RECORD = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections")
-WORK = -4  # where the counts begin in a row of RECORD
+RECORD = (
+    "value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections", "rows",
+)  # fmt: skip
+WORK = -5  # where the counts begin in a row of RECORD
 Mark: TypeAlias = tuple[int, list[float]]  # how many numbers are kept, and the last row
 
 
@@ -22,7 +24,7 @@ class Record:
 
     Parameters
     ----------
-    table : array (n, 12)
+    table : array (n, 13)
         The rows so far, one or more.
     every : int
         Iterations between the rows that are kept from here on.
@@ -68,7 +70,7 @@ class Record:
         del self._kept[n:]
 
     def table(self, mark: Mark | None = None) -> np.ndarray:
-        """All rows, or those up to a mark, (n, 12)."""
+        """All rows, or those up to a mark, (n, 13)."""
         n, last = mark or self.mark()
         return np.append(np.array(self._kept[:n]), last).reshape(-1, len(last))
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -281,7 +281,7 @@ class Run:
         def probe(step: np.ndarray) -> np.ndarray:
             if time.perf_counter() >= self._deadline:
                 raise TimeoutError
-            self._worked((1, 1, 0, 0))
+            self._worked((1, 1, 0, 0, 0))
             return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
 
         # an entry that goes to 0 is measured by where it began
@@ -325,7 +325,19 @@ class Run:
 
     def _worked(self, counts: Sequence[float]) -> None:
         """Add to the work that the state does not count."""
-        self.work = [a + b for a, b in zip(self.work, counts, strict=True)]
+        self.work = [a + b for a, b in zip(self.work, self._rows(counts), strict=True)]
+
+    def _rows(self, counts: Sequence[float]) -> list[float]:
+        """Counts with rows in the place of mini-batches: in numbers of the host, which float32 would round."""
+        *work, batches = counts
+        of_all, of_batch = self._sizes
+        return [*work, round((work[0] - batches) * of_all + batches * of_batch)]
+
+    @cached_property
+    def _sizes(self) -> tuple[float, float]:
+        """Rows of a value, and of one on a mini-batch, once a pass over chunks has counted them."""
+        f = self.prepared.assemble(self.prepared.problem)
+        return f.rows, self.algorithm.rows_of_batch(f)
 
     def _well_determined(self) -> bool:
         """Whether the method's own matrix shows that the objective bends up in every direction.
@@ -384,7 +396,7 @@ class Run:
     def _totalled(self, row: list[float]) -> list[float]:
         """A row of `RECORD` with value and gaps in the caller's units, and all work that has been done."""
         unit = self.prepared.y_unit
-        counts = (n + before for n, before in zip(row[WORK:], self.work, strict=True))
+        counts = (n + before for n, before in zip(self._rows(row[WORK:]), self.work, strict=True))
         return [*(x / unit / unit for x in row[:3]), *row[3:WORK], *counts]
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:

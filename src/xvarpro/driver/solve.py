@@ -163,6 +163,7 @@ def solve(
         progress=progress,
         deterministic=deterministic,
         solving=True,
+        units=algorithm is None or not algorithm.has_units,
     )
     method = chosen(prepared, algorithm)
     if debug:

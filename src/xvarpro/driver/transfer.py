@@ -19,6 +19,7 @@ from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks, Stream
+from xvarpro.problem.samples import check_samples
 
 FLOATS = {"float32": "complex64", "float64": "complex128"}
 # of a real number, or of each part of a complex one
@@ -108,6 +109,9 @@ class Transfer:
             )
         arrays = map(exchange.as_array, leaves, names)
         data = [self(x, name) if trees.is_array(x) else x for x, name in zip(arrays, names, strict=True)]
+        y: Any = (problem.upper or problem.lower).y
+        if trees.is_array(y):
+            check_samples(problem.data, y.shape[0])
         return replace(
             problem,
             lower=self._level(problem.lower, "" if problem.is_separable else "lower."),

@@ -15,8 +15,9 @@ from xvarpro.lower.interface import LowerSolver
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
-from xvarpro.objective.mini_batch import mini_batch
+from xvarpro.objective.mini_batch import LowerRows, mini_batch, rows_evaluated
 from xvarpro.problem.problem import Problem
+from xvarpro.problem.samples import lengths
 
 
 class ModelOutputs(NamedTuple):
@@ -194,14 +195,18 @@ class InMemory(Objective):
 
     @property
     def target_shape(self) -> tuple[int, int]:
-        y: Any = self.upper.y
+        return self._shape(-1)
+
+    def _shape(self, which: int) -> tuple[int, int]:
+        """Shape of the target of a level."""
+        y: Any = self.problem.levels[which].y
         if not callable(y):
             shape = y.shape
         elif self.structure is None:
             raise ProblemError("target_shape needs a prepared problem where y is a function of theta")
         else:
             outputs = self.structure.skeleton.fill(self.structure.arrays)  # each array as its shape and dtype
-            shape, _ = (outputs.upper or outputs.lower).y
+            shape, _ = (outputs.lower if which == 0 else outputs.upper or outputs.lower).y
         return (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
 
     @property
@@ -210,13 +215,34 @@ class InMemory(Objective):
 
         The right-hand sides of a compressed target count as they are after compression.
         """
-        rows, columns = self.target_shape
-        return columns if self.problem.is_separable and columns > 1 else rows
+        return self.target_shape[1 if self._by_column else 0]
 
-    def restricted(self, indices: Array) -> InMemory:
-        by_column = self.problem.is_separable and self.target_shape[1] > 1
-        problem = mini_batch(self.problem, indices, self.samples, by_column)
+    @property
+    def _by_column(self) -> bool:
+        """Whether the terms of the upper level are right-hand sides."""
+        return self.problem.is_separable and self.target_shape[1] > 1 and not lengths(self.problem.data)
+
+    @property
+    def rows(self) -> int:
+        return self.samples if self._by_column else sum(self._shape(i)[0] for i in range(len(self.problem.levels)))
+
+    def rows_of_batch(self, batch: int, lower: LowerRows | None) -> float:
+        return rows_evaluated(self.problem, batch, self.rows, lower, self._by_column)
+
+    def restricted(self, indices: Array, lower: LowerRows | None = None) -> InMemory:
+        problem = mini_batch(self.problem, indices, self.samples, self._by_column, lower)
         return type(self)(problem, self.backend, self.treedef)
+
+    def check(self, theta: Leaves) -> None:
+        low, _ = self.levels(self.evaluate(theta, self.constants))
+        m, n = low.M.shape
+        level = self.problem.lower
+        n = n if level.W is None else level.W.dimension(n)
+        if m < n and not low.system.ridged and level.solver is None:
+            raise ProblemError(
+                f"the rows of a mini-batch must be as many as unknowns, or w have a ridge; got {m} rows and {n} "
+                "unknowns without a ridge, so w is not unique. Take larger batches, or pass lam > 0"
+            )
 
 
 class _Flat:

@@ -13,6 +13,7 @@ from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.krylov import LSMR
 from xvarpro.objective.interface import LowerError
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
+from xvarpro.objective.mini_batch import LowerRows
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.sets.region import Direction, Region
 
@@ -57,8 +58,8 @@ class Inexact(Reduced):
         other.lower_tol = tol
         return other
 
-    def restricted(self, indices: Array) -> Reduced:
-        part: Any = super().restricted(indices)
+    def restricted(self, indices: Array, lower: LowerRows | None = None) -> Reduced:
+        part: Any = super().restricted(indices, lower)
         part.lower_tol = self.lower_tol
         return part
 

@@ -10,6 +10,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import rounding
+from xvarpro.objective.mini_batch import LowerRows
 from xvarpro.problem.problem import Level, Problem
 
 
@@ -94,9 +95,29 @@ class Objective(ABC):
     def samples(self) -> int:
         """Number of terms of the upper level from which mini-batches are drawn."""
 
+    @property
+    def chunks(self) -> int | None:
+        """Number of chunks that are the mini-batches, after a pass over them; None where they are drawn from terms."""
+        return None
+
+    @property
     @abstractmethod
-    def restricted(self, indices: Array) -> Objective:
-        """The objective of the terms at `indices`, int (b,), scaled up to represent all of them (`mini_batch`)."""
+    def rows(self) -> int:
+        """Rows of all levels on which a value evaluates the model; right-hand sides where these are the terms."""
+
+    @abstractmethod
+    def rows_of_batch(self, batch: int, lower: LowerRows | None) -> float:
+        """As `rows`, for the objective on a mini-batch."""
+
+    @abstractmethod
+    def restricted(self, indices: Array, lower: LowerRows | None = None) -> Objective:
+        """The objective of the terms at `indices`, int (b,), scaled up to represent all of them (`mini_batch`).
+
+        The batches of a `lower` that needs two are one after the other. Of `chunks` they are the numbers.
+        """
+
+    def check(self, theta: Leaves) -> None:  # noqa: B027 - most have nothing to check
+        """Raise a ProblemError where the model does not fit a mini-batch that this is the objective of."""
 
 
 class LowerReport(NamedTuple):

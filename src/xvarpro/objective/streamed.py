@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,11 +26,12 @@ from xvarpro.lower.interface import Accumulation, Adjoint
 from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
 from xvarpro.objective.interface import LowerReport, Objective
-from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs
-from xvarpro.objective.reduced import Reduced
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
+from xvarpro.objective.mini_batch import AllRows, LowerRows, SameBatch, rows_of_batch
+from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.problem.row_chunks import Chunk, RowChunks
+from xvarpro.problem.row_chunks import Chunk, RowChunks, leading
 
 BAR_DELAY = 1.0  # seconds that a pass takes before it shows a progress bar
 
@@ -113,13 +115,62 @@ class Streamed(Objective):
 
     @property
     def samples(self) -> int:
-        raise ProblemError(
-            "y must be given as an array where mini-batches are drawn from it; got RowChunks. Pass y as an array, or "
-            "use an algorithm that evaluates all rows"
-        )
+        return self._found[0]
 
-    def restricted(self, indices: Array) -> Objective:
-        raise ProblemError("y must be given as an array where mini-batches are drawn from it; got RowChunks")
+    @property
+    def chunks(self) -> int:
+        return self._found[1]
+
+    @property
+    def _found(self) -> tuple[int, int]:
+        """Rows and chunks of the level whose chunks are mini-batches, which a pass has counted."""
+        source: Any = self._batches.source
+        assert source.found is not None  # an algorithm begins with a certificate
+        found: tuple[int, int] = source.found
+        return found
+
+    @property
+    def _batches(self) -> RowChunks:
+        if not isinstance(self.upper.y, RowChunks) or (
+            not self.problem.is_separable and isinstance(self.problem.lower.y, RowChunks)
+        ):
+            raise ProblemError(
+                "a bilevel problem whose chunks are mini-batches must have RowChunks in its upper level, and an array "
+                "in the lower one, which determines w from all of its rows; got them otherwise"
+            )
+        return self.upper.y
+
+    @property
+    def rows(self) -> int:
+        ys: list[Any] = [level.y for level in self.problem.levels]
+        return sum(_sources(y).found[0] if isinstance(y, RowChunks) else y.shape[0] for y in ys if not callable(y))
+
+    def rows_of_batch(self, batch: int, lower: LowerRows | None) -> float:
+        rows, chunks = self._found
+        drawn = rows / chunks * (1 if lower is None else lower.draws)
+        return drawn if self.problem.is_separable else drawn + self.rows - rows
+
+    def restricted(self, indices: Array, lower: LowerRows | None = None) -> Objective:
+        problem, level = self.problem, self.upper
+        stream: Any = self._batches.source
+        own: Any = level.y
+        if isinstance(lower, AllRows) or (lower is not None and not problem.is_separable):
+            raise ProblemError(
+                f"lower must be SameBatch() or SecondBatch() for the RowChunks of a separable problem, and be left out "
+                f"for a bilevel one; got {lower!r}. For AllRows() hold data in memory, marked xv.Samples"
+            )
+        parts = []
+        for i in self.backend.to_numpy(indices).tolist():
+            chunk = stream.chunk(i)
+            y = own.y if chunk.y is None else as_matrix(chunk.y)
+            size = leading(chunk)
+            drawn = rows_of_batch(replace(level, y=y), size, (self.samples / size) ** 0.5)
+            parts.append((drawn, chunk.data))
+        if problem.is_separable:
+            problem = (lower or SameBatch()).problem(problem, *parts)
+        else:
+            problem = AllRows().problem(problem, *parts)
+        return _OfChunks(problem, self.compiler, self.treedef, program=self.structure.program)
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -271,6 +322,34 @@ class Streamed(Objective):
         state, count = run(held, state, *args)
         # read here: a framework that computes asynchronously would let chunks pile up
         return state, round(self.backend.to_floats([count])[0])
+
+
+class _OfChunks(Reduced):
+    """The objective on a mini-batch of chunks, in one program where the framework compiles."""
+
+    def __init__(self, problem: Problem, backend: Backend, treedef: Any, program: str) -> None:
+        super().__init__(problem, backend, treedef)
+        self._program = program
+
+    def value_and_gradient(self, theta: Leaves) -> tuple[Point, Leaves]:
+        held, skeleton = partition(self.problem)
+        backend, treedef = self.backend, self.treedef
+
+        def make(arrays: Leaves) -> Callable[[Leaves], tuple[Array, Array, Leaves]]:
+            f = Reduced(skeleton.fill(arrays), backend, treedef)
+
+            def run(theta: Leaves) -> tuple[Array, Array, Leaves]:
+                point, gradient = f.value_and_gradient(theta)
+                return point.value, point.w, gradient
+
+            return run
+
+        value, w, gradient = backend.call(make, ("mini-batch", skeleton, treedef, self._program))(held, theta)
+        return Point(theta, value, w, w, ()), gradient
+
+
+def _sources(y: RowChunks) -> Any:
+    return y.source
 
 
 def _piece(level: Level, chunk: Chunk) -> Problem:

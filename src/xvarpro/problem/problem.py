@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias, final
 
 from xvarpro.backends import exchange, modules
@@ -181,6 +182,16 @@ class Problem(Struct):
         return self.upper is None
 
 
+def reading(level: Level, i: int) -> Level:
+    """The level with functions that read entry i of the data, where both levels have data of their own."""
+    y = partial(_reads, level.y, i) if callable(level.y) else level.y
+    return replace(level, M=partial(_reads, level.M, i), y=y)
+
+
+def _reads(fun: Callable[..., Any], i: int, theta: Tree, data: tuple[Tree, ...]) -> Any:
+    return fun(theta, data[i])
+
+
 def separable(
     M: Design,
     y: Target,
@@ -204,7 +215,8 @@ def separable(
     y : array, list of arrays, callable, ColumnChunks or RowChunks
         Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
     data : pytree, optional
-        Arrays (and anything else) that M and y read; moved to the backend once per solve.
+        Arrays (and anything else) that M and y read; moved to the backend once per solve. `Samples` marks those of
+        which a mini-batch needs a part.
     lam : float or callable
         Ridge on w, >= 0, or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
     Omega : array, shape (n, n), optional

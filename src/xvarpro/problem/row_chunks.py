@@ -29,14 +29,19 @@ class RowChunks(Struct):
     Parameters
     ----------
     source : callable or sequence
-        A function without arguments that starts a fresh pass over pairs ``(data, y)``, or a list of them: `data` a
-        pytree like the problem's, `y` of shape (rows of the chunk,) or (rows, k). Every pass gives the same rows; how
-        many a chunk has is free.
+        A function without arguments that starts a fresh pass over pairs ``(data, y)``, or a list of them, or any
+        other iterable that can be passed over again, such as a DataLoader of PyTorch: `data` a pytree like the
+        problem's, `y` of shape (rows of the chunk,) or (rows, k). Every pass gives the same rows; how many a chunk has
+        is free, and so is their order.
     y : callable, optional
         ``y(theta, data)`` -> target of a chunk, for one that depends on theta: then `source` gives `data` alone.
 
     Notes
     -----
+    Stochastic algorithms take a chunk as a mini-batch: the next one of a pass in each iteration, beside the passes of
+    the certificates. Which one it is follows from the number of the iteration, so that a solve can be resumed; to the
+    same bits where every pass has one order.
+
     A value takes one pass and a gradient one more, over both levels of a bilevel problem. A solve ends with a pass that
     verifies the result and solves for w. The data of a chunk may also hold arrays that are not rows, the
     same in every chunk.
@@ -131,6 +136,12 @@ class Chunk(NamedTuple):
     y: Array | None
 
 
+def leading(chunk: Chunk) -> int:
+    """Number of rows of a chunk; where y is a function of theta, that of the first array of its data."""
+    found = chunk.y if chunk.y is not None else next(x for x in trees.leaves(chunk.data) if _has_rows(x))
+    return int(found.shape[0])
+
+
 class _Kind(NamedTuple):
     """What all chunks of a level have in common."""
 
@@ -163,6 +174,8 @@ class Stream:
         self._rows, self._move_first, self._move = rows, first, move
         self._kind: _Kind | None = None
         self._supply: Any = None
+        self._under_way: Generator[Chunk, None, None] | None = None  # of `chunk`
+        self._next = 0  # the number of its next chunk
 
     def __call__(self) -> Iterator[Chunk]:
         """One pass."""
@@ -187,6 +200,20 @@ class Stream:
                 supply.close()
         if not i:
             raise ProblemError(f"the {self.name}source must yield at least one chunk; got none")
+
+    def chunk(self, i: int) -> Chunk:
+        """Chunk i of a pass: the next one of the pass under way, or of a fresh one that is taken so far."""
+        if self._under_way is None or self._next != i:
+            self._under_way, self._next = self._pass(self._move), 0
+        while True:
+            found = next(self._under_way, None)
+            if found is None:
+                raise ProblemError(
+                    f"the {self.name}source must yield as many chunks on every pass; got {self._next} and more before"
+                )
+            self._next += 1
+            if self._next > i:
+                return found
 
     def confirm(self, rows: int, chunks: int) -> None:
         """Check, at the end of a pass, that it yielded as many rows as the passes before."""

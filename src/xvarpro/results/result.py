@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from xvarpro.problem.parameters import Parameters
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
-FORMAT = 4  # of the files
+FORMAT = 5  # of the files
 REPORTED = 100  # entries of theta, and of w, up to which a result prints as its report
 
 
@@ -75,13 +75,19 @@ class Verified:
 
 @dataclass(frozen=True)
 class Counts:
-    """Work of a solve: objective values, gradients, calls of the LMO, projections, factorisations."""
+    """Work of a solve: objective values, gradients, calls of the LMO, projections, factorisations, rows.
+
+    `rows` are those on which values evaluated M, of both levels, certificates included, the checks before and after
+    the iterations not; right-hand sides where mini-batches are drawn from these. What is not a mini-batch has all of
+    them. Chunks count with their mean.
+    """
 
     values: int
     gradients: int
     lmos: int
     projections: int
     factorisations: int
+    rows: int
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -19,8 +19,8 @@ class Trace:
         Objective and both parts of the gap at the iterate.
     alpha_A, alpha_B : arrays
         Steps that led to it, per block; 0 at the start.
-    values, gradients, lmos, projections : arrays
-        Cumulative numbers of evaluations.
+    values, gradients, lmos, projections, rows : arrays
+        Cumulative numbers of evaluations, and of the rows on which M was evaluated: see ``Result.counts``.
     seconds : array
         Time since the first iteration began, without set-up and compilation. The iterations of one call of a compiled
         loop share its time evenly.
@@ -36,6 +36,7 @@ class Trace:
     gradients: np.ndarray
     lmos: np.ndarray
     projections: np.ndarray
+    rows: np.ndarray
     seconds: np.ndarray
 
     @property

@@ -17,6 +17,7 @@ from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.samples import plain
 
 
 def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
@@ -121,7 +122,8 @@ class _Model:
         """Data as arrays of theta's framework."""
         leaves, names, treedef = trees.named(data, "data")
         pairs = zip(leaves, names, strict=True)
-        return trees.unflatten(treedef, [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs])
+        cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
+        return plain(trees.unflatten(treedef, cast))
 
 
 def _joined(parts: Iterator[Array], axis: int = 0) -> Array:

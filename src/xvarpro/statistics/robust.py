@@ -283,11 +283,11 @@ class _Descent:
         weighted = result(run, status, setup, recipe, lambda: None)
         trace = dict(zip(_TRACE, np.array(self.rows).T, strict=True))
         whole = {name: trace[name].astype(np.int64) for name in ("iteration", *RECORD[WORK:])}
-        values, gradients, lmos, projections = map(int, self.done)
+        values, gradients, lmos, projections, rows = map(int, self.done)
         own = {
             "value": self.now.value / self.unit / self.unit,
             "n_iter": len(self.rows) - 1,
-            "counts": Counts(values, gradients, lmos, projections, values),
+            "counts": Counts(values, gradients, lmos, projections, values, rows),
             "trace": Trace(**trace | whole),
             "seconds": time.perf_counter() - self.began,
             "loss": self.loss,

@@ -220,7 +220,10 @@ def rounding_of_the_gap(target: Target, case: None) -> Iterator[Measured]:
 # -- a minimum that is known -------------------------------------------------------------------------------------------
 
 # what is left of the first distance to the minimum after 60 iterations; methods that are not named take all of it away
-LEFT = {"FrankWolfe": 1e-2, "cr_varpro": 1e-2, "Reseeded": 1e-2, "StochasticFrankWolfe": 1e-1}
+LEFT = {
+    "FrankWolfe": 1e-2, "cr_varpro": 1e-2, "Reseeded": 1e-2, "StochasticFrankWolfe": 1e-1,
+    "StochasticProjectedGradient": 1e-1,
+}  # fmt: skip
 
 
 def still(theta: Array, data: Data) -> Array:
@@ -304,6 +307,8 @@ def every_method() -> dict[str, Case]:
     found = {kind.__name__: kind() for kind in exported(algorithms, Algorithm)}
     # its defaults are for more samples than a reference problem has
     found["StochasticFrankWolfe"] = algorithms.StochasticFrankWolfe(batch=8, period=64)
+    adam = algorithms.Adam(rate=0.02)
+    found["StochasticProjectedGradient"] = algorithms.StochasticProjectedGradient(batch=8, period=64, update=adam)
     found["cr_varpro"] = algorithms.cr_varpro()
     default = algorithms.choose([dense.of(dense.exponentials).reference.over], size=3)
     return {
