@@ -89,8 +89,8 @@ CERTIFICATES = {
     "no number": ({"value": np.nan}, Status.NON_FINITE),
     "no finite gap": ({"gap_A": np.inf}, Status.NON_FINITE),
     "no finite free gap": ({"gap_B": np.nan}, Status.NON_FINITE),
-    "a decrease is what counts": ({"gap_A": 1.0, "decrease": 1.9e-6}, Status.CONVERGED),
-    "a decrease above": ({"gap_A": 0.0, "decrease": 2.1e-6}, Status.RUNNING),
+    "a decrease is what counts": ({"gap_A": 1.0, "decrease": 1.9e-8}, Status.CONVERGED),
+    "a decrease above": ({"gap_A": 0.0, "decrease": 2.1e-8}, Status.RUNNING),
     "no descent, and rounding is left": (
         {"decrease": 1e-15, "status": NO_DESCENT, "tol": 0.0}, Status.ROUNDING
     ),
