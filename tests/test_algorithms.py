@@ -437,6 +437,8 @@ def test_the_compact_form_is_that_of_one_update_after_the_other(bad):
 @pytest.mark.parametrize("power", [-40, 40])
 def test_units_of_the_objective_change_nothing(algorithm, power):
     """``2^power f``, from 1e-12 to 1e12: the same iterates bit for bit, so there is no absolute number anywhere."""
+    if algorithm.has_units:
+        return  # it says so
     f, region, theta = mixed()
     c = 2.0**power
     scaled = Quadratic(c * f.H, c * f.b)
@@ -449,6 +451,8 @@ def test_units_of_the_objective_change_nothing(algorithm, power):
 @pytest.mark.parametrize("power", [-30, 30])
 def test_units_of_theta_change_nothing(algorithm, power):
     """``x`` in units of 1e-9 or 1e9."""
+    if algorithm.has_units:
+        return  # it says so
     f, u = quadratic(), 2.0**power
     scaled = Quadratic(f.H / u**2, f.b / u)
     theta = np.full(6, 0.1)

@@ -148,6 +148,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         *(("sets.oracle", f"sets.{name}") for name in ("balls", "simplex")),
         ("algorithms.quasi_newton", "algorithms.accelerated"),
         ("algorithms.quasi_newton", "algorithms.spectral"),
+        ("algorithms.stochastic", "algorithms.updates"),
         *(
             (f"operators.{made}", "operators.dense")
             for made in ("_conversion", "_dottest", "blocks", "combined", "weighted")

@@ -180,7 +180,7 @@ def test_marks_change_nothing_but_batches():
     errors = [fit.statistics().covariance for fit in fits]
     assert (errors[0] == errors[1]).all()
     assert float(xv.solve_lower(marked, START).value) == float(xv.solve_lower(bare, START).value)
-    assert xv.verify(fits[0]).ok
+    assert xv.verify(fits[0], marked).ok
 
 
 def test_a_bilevel_problem_draws_from_its_upper_rows():

@@ -66,6 +66,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "levels.md",
         "long_runs.md",
         "many.md",
+        "minibatches.md",
         "models.md",
         "modules.md",
         "parameters.md",

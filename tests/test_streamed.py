@@ -653,14 +653,7 @@ def test_what_rows_do_not_go_with():
         xv.bilevel(
             lower=xv.Level(decays, xv.ColumnChunks([np.ones((3, 2))])), upper=xv.Level(decays, xv.RowChunks(GOOD))
         )
-    with pytest.raises(ProblemError, match="must be given as an array where mini-batches"):
-        xv.solve(
-            xv.separable(decays, xv.RowChunks(GOOD)), START, over=BOX, algorithm=xv.algorithms.StochasticFrankWolfe()
-        )
     made = prepare(xv.separable(decays, xv.RowChunks(GOOD)), START)
     f = made.assemble(made.problem)
     with pytest.raises(ProblemError, match="where the algorithm reads the whole residual, to re-seed units from it"):
         _ = f.target_shape
-    for batches in (lambda: f.samples, lambda: f.restricted(np.arange(2))):
-        with pytest.raises(ProblemError, match="where mini-batches are drawn from it; got RowChunks"):
-            batches()

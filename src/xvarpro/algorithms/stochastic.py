@@ -372,7 +372,7 @@ class StochasticProjectedGradient(Stochastic):
     Notes
     -----
     Oracle : projection; LMO for the certificate
-    Per iteration : 1 gradient on a mini-batch, 1 projection; an exact certificate every `certify` iterations
+    Per iteration : a mini-batch gradient, 1 projection; an exact certificate every `certify` iterations
     Memory : a few vectors, ``batch period`` indices
     Polytope only : no
     When : networks, with free leaves among the constrained, and many rows

@@ -79,7 +79,7 @@ class SGD(_Rated):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= checks.number(self.momentum) < 1:
-            raise ProblemError(f"momentum must be a number with 0 <= momentum < 1, got {self.momentum!r}")
+            raise ProblemError(f"SGD: momentum must be a number with 0 <= momentum < 1, got {self.momentum!r}")
         checks.switch("nesterov", self.nesterov)
 
     def init(self, theta: Leaves) -> Leaves:

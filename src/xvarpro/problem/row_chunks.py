@@ -38,9 +38,9 @@ class RowChunks(Struct):
 
     Notes
     -----
-    Stochastic algorithms take a chunk as a mini-batch: the next one of a pass in each iteration, beside the passes of
-    the certificates. Which one it is follows from the number of the iteration, so that a solve can be resumed; to the
-    same bits where every pass has one order.
+    Stochastic algorithms take a chunk as a mini-batch: the next one of a pass in each iteration, apart from the passes
+    of the certificates. Which one it is follows from the number of the iteration, so that a solve can be resumed; to
+    the same bits where every pass has one order.
 
     A value takes one pass and a gradient one more, over both levels of a bilevel problem. A solve ends with a pass that
     verifies the result and solves for w. The data of a chunk may also hold arrays that are not rows, the
