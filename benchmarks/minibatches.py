@@ -17,9 +17,9 @@ import time
 from typing import Any
 
 import numpy as np
+from xvarpro_experiments.datasets import cifar10
 
 import xvarpro as xv
-from xvarpro_experiments.datasets import cifar10
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 BATCH, LAM, WIDTH = 256, 10.0, 64
