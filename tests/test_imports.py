@@ -36,6 +36,7 @@ LAYERS = [
     ("batch",),
     ("statistics",),
     (ROOT_MODULE,),
+    ("sklearn",),
     ("conformance",),
     ("cli",),
 ]
