@@ -18,10 +18,33 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.sklearn import NMF, ConstrainedDictionary
+from xvarpro.sklearn import (
+    NMF,
+    ArchetypalAnalysis,
+    ConstrainedDictionary,
+    NeuralHeadClassifier,
+    NeuralHeadRegressor,
+    SparseAutoencoder,
+    VarProRegressor,
+)
 from xvarpro.sklearn._sweeps import Atoms, best_codes, by_rows, factorise, sweepable
 
 from .support import rng, send
+
+
+def curve(theta, X):
+    """A line in all features, and a bump whose width is theta: what regressors are checked with."""
+    xp = xv.array_namespace(theta)
+    return xp.concat([X, xp.ones_like(X[:, :1]), xp.exp(-theta * X[:, :1] ** 2)], axis=1)
+
+
+def decays(theta, X):
+    return xv.array_namespace(theta).exp(-X * theta)
+
+
+def one(X):
+    return np.ones(1)
+
 
 # as few steps as the checks need: each of them is some dozens of fits
 ESTIMATORS = (
@@ -29,6 +52,11 @@ ESTIMATORS = (
     ConstrainedDictionary(sweeps=3, max_iter=1),
     ConstrainedDictionary(atoms=xv.sets.L1Ball(), codes=xv.lower.L1(0.1), sweeps=3, max_iter=1),
     ConstrainedDictionary(atoms=xv.sets.L1Ball(), codes=xv.lower.Nonnegative(), shared=True, sweeps=3, max_iter=1),
+    ArchetypalAnalysis(max_iter=1),
+    SparseAutoencoder(max_iter=2),
+    VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8),
+    NeuralHeadRegressor(8, max_iter=5),
+    NeuralHeadClassifier(8, max_iter=20),
 )
 DIGITS = load_digits().data[:300] / 16.0
 QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
@@ -163,6 +191,82 @@ def test_wrong_parameters_are_named():
             ConstrainedDictionary(**wrong).fit(DIGITS)
 
 
+# -- archetypes, autoencoder, regressors -----------------------------------------------------------------------------
+
+
+def test_archetypes_are_mixtures_and_samples_mixtures_of_them():
+    corners = np.array([[0.0, 0.0, 1.0], [5.0, 0.0, 1.0], [0.0, 5.0, 1.0]]) + 7.0
+    X = rng(0).dirichlet(np.full(3, 0.3), size=100) @ corners + 0.02 * rng(1).normal(size=(100, 3))
+    model = ArchetypalAnalysis(3, random_state=0).fit(X)
+    S = model.transform(X)
+    for shares in (S, model.mixtures_):
+        assert shares.min() >= 0
+        assert np.abs(shares.sum(axis=1) - 1.0).max() < 1e-12
+    np.testing.assert_allclose(model.components_, model.mixtures_ @ X, rtol=1e-12)
+    np.testing.assert_allclose(objective(X, S, model.components_), model.objective_, rtol=1e-5)
+    assert model.status_.success
+    off = np.linalg.norm(model.components_[:, None] - corners, axis=2).min(axis=0)
+    assert off.max() < 0.5
+    moved = ArchetypalAnalysis(3, random_state=0).fit(X - 100.0)
+    np.testing.assert_allclose(moved.components_ + 100.0, model.components_, atol=1e-6)
+
+
+@unconverged
+def test_an_autoencoder_switches_latents_off_and_stays_above_pca():
+    model = SparseAutoencoder(12, lam=1e-3, random_state=0, max_iter=150).fit(DIGITS)
+    on = model.gates_ > 0
+    assert 1 <= on.sum() < 12
+    assert model.gates_.sum() <= 1 + 1e-9
+    codes = model.transform(DIGITS)
+    assert (codes[:, ~on] == 0).all()
+    pca = sklearn.decomposition.PCA(int(on.sum())).fit(DIGITS)
+    left = np.sum((DIGITS - pca.inverse_transform(pca.transform(DIGITS))) ** 2)
+    assert np.sum((DIGITS - model.inverse_transform(codes)) ** 2) >= left
+    for wrong in ({"lam": 0.0}, {"budget": 0.0}, {"hidden": (0,)}):
+        with pytest.raises(ProblemError, match="SparseAutoencoder"):
+            SparseAutoencoder(**wrong).fit(DIGITS)
+
+
+def test_curves_in_a_pipeline_with_weights_many_targets_and_standard_errors():
+    t = np.linspace(0.0, 2.0, 60)[:, None]
+    clean = np.exp(-np.outer(t[:, 0], [1.0, 5.0])) @ np.array([[2.0, 1.0], [1.0, 3.0]])
+    y = clean + 1e-3 * rng(0).normal(size=clean.shape)
+    model = VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9).fit(t, y)
+    np.testing.assert_allclose(np.sort(model.theta_), [1.0, 5.0], atol=0.05)
+    assert model.predict(t).shape == y.shape
+    assert model.score(t, y) > 0.9999
+    assert (model.result_.statistics().theta_stderr < 0.05).all()
+    bad = y[:, 0].copy()
+    bad[:5] += 3.0
+    weights = np.ones(60)
+    weights[:5] = 0.0
+    model.fit(t, bad, sample_weight=weights)
+    np.testing.assert_allclose(np.sort(model.theta_), [1.0, 5.0], atol=0.1)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(t), model.predict(t))
+    scaled = make_pipeline(MinMaxScaler((0.0, 2.0)), model).fit(10.0 * t, y[:, 0])
+    np.testing.assert_allclose(np.sort(scaled[-1].theta_), [1.0, 5.0], atol=0.1)
+    for name in ("torch", "jax"):
+        other = VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9, backend=name)
+        np.testing.assert_allclose(other.fit(t, y[:, 0]).predict(t), scaled.predict(10.0 * t), atol=1e-7)
+
+
+@unconverged
+def test_a_head_is_the_exact_minimiser_for_its_features():
+    X, y = load_digits(return_X_y=True)
+    X = X[:300] / 16.0
+    y = np.array(list("abcdefghij"))[y[:300]]
+    model = NeuralHeadClassifier((12, 8), lam=1e-4, max_iter=30, random_state=0).fit(X, y)
+    H = np.concatenate([model.hidden_features(X), np.ones((300, 1))], axis=1)
+    one_hot = np.equal.outer(y, model.classes_).astype(float)
+    w = np.linalg.solve(H.T @ H + 300 * 1e-4 * np.eye(9), H.T @ one_hot)
+    np.testing.assert_allclose(model.w_, w, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.decision_function(X), H @ w, atol=1e-8)
+    assert model.score(X, y) > 0.9
+    with pytest.raises(ProblemError, match="one class"):
+        model.fit(X, np.zeros(300))
+
+
 # -- sweeps ------------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +281,7 @@ def test_sweeps_do_not_raise_the_objective_on_any_backend(backend):
         D, W = send(backend, atoms.project(rng(1).normal(size=(7, 4)))), send(backend, np.full((4, 30), 0.25))
         values = []
         with backend.scope("float64"):
-            for sweeps in (0, 5, 15):
+            for sweeps in (0, 10):
                 end = factorise(send(backend, X), D, W, atoms, codes, lam=1e-3, sweeps=sweeps, tol=0.0)
                 D_, W_ = backend.to_numpy(end.D), backend.to_numpy(end.W)
                 penalty = float(backend.to_numpy(codes.penalty(end.W))) if isinstance(codes, xv.lower.L1) else 0.0

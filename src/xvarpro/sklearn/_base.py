@@ -19,7 +19,6 @@ from xvarpro.core.checks import number
 from xvarpro.core.status import Status
 from xvarpro.driver.evaluate import solve_lower
 from xvarpro.errors import ProblemError, warn_caller
-from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
 
@@ -54,12 +53,17 @@ def computed(backend: Any, device: Any, fun: Callable[..., tuple[Any, ...]], *ar
         return tuple(np.array(on.to_numpy(x)) if hasattr(x, "shape") else x for x in found)
 
 
+def exact_codes(problem: Problem, atoms: np.ndarray, backend: Any, device: Any) -> np.ndarray:
+    """Codes, a row for each target of the problem, that are the exact minimiser for atoms, a row each."""
+    return np.ascontiguousarray(solve_lower(problem, np.ascontiguousarray(atoms.T), backend=backend, device=device).w.T)
+
+
 def warn_unless_converged(owner: object, status: Status, gap: float, value: float) -> None:
     """Warn as scikit-learn's estimators do."""
     if not status.success:
+        advice = "Raise max_iter or tol." if status is Status.MAX_ITER else status.advice
         warn_caller(
-            f"{type(owner).__name__}: {status.sentence} The gap is {gap:.2g}, the objective {value:.6g}. "
-            "Raise max_iter or tol",
+            f"{type(owner).__name__}: {status.sentence} The gap is {gap:.2g}, the objective {value:.6g}. {advice}",
             ConvergenceWarning,
         )
 
@@ -67,40 +71,36 @@ def warn_unless_converged(owner: object, status: Status, gap: float, value: floa
 class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of what approximates samples, the rows of X, by ``codes @ components_``.
 
-    A subclass defines `_problem`, and in `fit` calls `_keep`.
+    A subclass defines `_codes`, and in `fit` calls `_keep`.
     """
 
     nonnegative_data = False
 
     @abstractmethod
-    def _weights(self) -> WeightSet | None:
-        """Where codes may lie."""
-
-    @abstractmethod
-    def _problem(self, X: np.ndarray) -> Problem:
-        """The problem whose design is theta, atoms as columns, and whose targets are the samples."""
+    def _codes(self, X: np.ndarray) -> np.ndarray:
+        """Codes of samples, shape (n_samples, n_components)."""
 
     def transform(self, X: Any) -> np.ndarray:
-        """Codes of samples: the exact minimiser of the lower level, shape (n_samples, n_components)."""
+        """Codes of samples, shape (n_samples, n_components)."""
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        return self._codes(X)
-
-    def _codes(self, X: np.ndarray) -> np.ndarray:
-        atoms = np.ascontiguousarray(self.components_.T)
-        return np.ascontiguousarray(solve_lower(self._problem(X), atoms, backend=self.backend, device=self.device).w.T)
+        return self._codes(self._checked(X, reset=False))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Samples that codes stand for, ``X @ components_``, shape (n_samples, n_features)."""
+        """Samples that codes stand for, shape (n_samples, n_features)."""
         check_is_fitted(self)
-        return np.asarray(X, dtype=np.float64) @ self.components_
+        return np.asarray(X, dtype=np.float64) @ self.components_ + self._offset()
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Share of the sum of squares of X that is explained, ``1 - |X - codes @ components_|^2 / |X|^2``."""
-        codes = self.transform(X)
+        """Share of the sum of squares of X that is explained, ``1 - |X - inverse_transform(codes)|^2 / |X|^2``."""
+        check_is_fitted(self)
         X = self._checked(X, reset=False)
         total = np.sum(X**2)
-        return float(1.0 - np.sum((X - codes @ self.components_) ** 2) / (total if total > 0 else 1.0))
+        off = np.sum((X - self.inverse_transform(self._codes(X))) ** 2)
+        return float(1.0 - off / (total if total > 0 else 1.0))
+
+    def _offset(self) -> np.ndarray | float:
+        """What the code 0 stands for."""
+        return 0.0
 
     @property
     def _n_features_out(self) -> int:
@@ -112,10 +112,10 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             check_non_negative(X, type(self).__name__)
         return X
 
-    def _keep(self, fit: Result, sweeps: int) -> None:
-        """Attributes of a fit from the exact solve and the number of sweeps before it."""
+    def _keep(self, fit: Result) -> None:
+        """The certificate of a solve, and a warning where it did not converge."""
         self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
-        self.n_sweeps_, self.n_iter_ = sweeps, sweeps + fit.n_iter
+        self.n_iter_ = max(1, fit.n_iter)
         warn_unless_converged(self, fit.status, self.gap_, self.objective_)
 
     def __sklearn_tags__(self) -> Any:

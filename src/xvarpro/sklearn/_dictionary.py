@@ -20,7 +20,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.problem import Problem, separable
 from xvarpro.sets import Set
-from xvarpro.sklearn._base import Factorisation, computed, design, nonnegative, whole
+from xvarpro.sklearn._base import Factorisation, computed, design, exact_codes, nonnegative, whole
 from xvarpro.sklearn._starts import nndsvd, samples
 from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweepable
 
@@ -47,6 +47,13 @@ class _Dictionary(Factorisation):
     def _swept(self, X: np.ndarray, D: Any, W: Any, share: float) -> Factors:
         """The same for NumPy's arrays, on the backend, to a share of the tolerance of the solve."""
         return Factors(*computed(self.backend, self.device, partial(self._sweep, tol=share * self.tol), X, D, W))
+
+    @abstractmethod
+    def _weights(self) -> WeightSet | None:
+        """Where codes lie."""
+
+    def _codes(self, X: np.ndarray) -> np.ndarray:
+        return exact_codes(self._problem(X), self.components_, self.backend, self.device)
 
     def _check(self) -> None:
         whole(self, "n_components", "n_init")
@@ -78,7 +85,9 @@ class _Dictionary(Factorisation):
             device=self.device,
         )
         self.components_ = np.ascontiguousarray(fit.theta.T)
-        self._keep(fit, end.sweeps + sum(other.sweeps for other in ends))
+        self._keep(fit)
+        self.n_sweeps_ = end.sweeps + sum(other.sweeps for other in ends)
+        self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)
         return self
 
     def _algorithm(self, size: int) -> Algorithm:
