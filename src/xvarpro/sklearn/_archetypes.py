@@ -24,8 +24,8 @@ class ArchetypalAnalysis(Factorisation):
     """Archetypal analysis, ``min 1/2 |S B X - X|^2`` with the rows of S and of B on the simplex (Cutler, Breiman 1994).
 
     Archetypes ``components_ = B X`` are convex combinations of samples, and the codes S of samples convex combinations
-    of archetypes. S is eliminated exactly, and B found by `xvarpro.solve`, whose certificate the attributes hold: blocks of
-    accelerated projected gradient steps, in B and in S in turn, take longer.
+    of archetypes. S is eliminated exactly, and B found by `xvarpro.solve`, whose certificate the attributes hold.
+    Blocks of accelerated projected gradient steps, in B and in S in turn, would take longer.
 
     Parameters
     ----------

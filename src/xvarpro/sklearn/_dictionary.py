@@ -26,7 +26,7 @@ from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweep
 
 # Shares of the tolerance of the solve that ten sweeps end at: where starts are compared, and before the solve. What a
 # start has come to earlier says nothing of where it ends.
-ROUGH, FINE = 0.1, 1e-3
+ROUGH, FINE = 0.1, 1e-4
 
 
 class _Dictionary(Factorisation):
