@@ -36,6 +36,7 @@ LAYERS = [
     ("differentiation", "reproducibility"),
     ("statistics",),
     (ROOT_MODULE,),
+    ("sklearn",),
     ("conformance",),
     ("cli",),
 ]

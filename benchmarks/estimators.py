@@ -1,0 +1,140 @@
+"""Estimators next to scikit-learn's: same data and objective, in one process, in turns; final objectives and seconds.
+
+python benchmarks/estimators.py [--rows nmf dictionary alive archetypes] [--seeds 3]
+
+MNIST is read from XVARPRO_DATA; without it the rows of digits are all. Objectives are halves of squared residuals, plus
+the penalty on codes that are exact for the atoms, for both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.decomposition import NMF, MiniBatchDictionaryLearning
+from xvarpro_experiments.datasets import grey
+
+import xvarpro as xv
+from xvarpro import sklearn as ours
+
+
+def data() -> Iterator[tuple[str, np.ndarray]]:
+    yield "digits", load_digits().data / 16.0
+    path = grey.find_mnist()
+    if path is not None:
+        yield "MNIST", np.ascontiguousarray(grey.mnist(path, 3000).X.T)
+
+
+def timed(fun: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    found = fun()
+    return time.perf_counter() - began, found
+
+
+def row(*cells: object) -> None:
+    print("| " + " | ".join(f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells) + " |", flush=True)
+
+
+def head(*cells: str) -> None:
+    print()
+    row(*cells)
+    print("|" + "---|" * len(cells))
+
+
+def nmf(seeds: int) -> None:
+    head(
+        "NMF", "atoms", "seed", "scikit-learn, s", "ours over it", "scikit-learn's objective", "ours over it", "gap", ""
+    )
+    for name, X in data():
+        n = {"digits": 16, "MNIST": 40}[name]
+        for seed in range(seeds):
+            theirs, rival = timed(lambda X=X, n=n, s=seed: NMF(n, init="nndsvda", max_iter=5000, random_state=s).fit(X))
+            mine, fit = timed(lambda X=X, n=n, s=seed: ours.NMF(n, random_state=s).fit(X))
+            value = 0.5 * float(rival.reconstruction_err_) ** 2
+            gap = fit.gap_ / fit.objective_
+            cells = (theirs, mine / theirs, f"{value:.2f}", f"{fit.objective_ / value:.5f}", f"{gap:.1e}")
+            row(name, n, seed, *cells, fit.status_.name)
+
+
+def exact(X: np.ndarray, atoms: np.ndarray, alpha: float) -> tuple[str, int]:
+    """Objective and atoms in use with exact codes, for atoms scaled into the unit ball."""
+    D = (atoms / np.maximum(1.0, np.linalg.norm(atoms, axis=1, keepdims=True))).T
+    problem = xv.separable(lambda theta, _: theta, np.ascontiguousarray(X.T), lam=1e-8, W=xv.lower.L1(alpha))
+    found = xv.solve_lower(problem, np.ascontiguousarray(D))
+    return f"{float(found.value):.2f}", int((np.abs(found.w).max(axis=1) > 0).sum())
+
+
+def dictionary(seeds: int) -> None:
+    head("l1 codes", "atoms", "alpha", "seed", "", "s", "objective", "atoms in use")
+    for name, X in data():
+        n, alpha = {"digits": (32, 0.1), "MNIST": (40, 0.5)}[name]
+        for seed in range(seeds):
+            model = ours.ConstrainedDictionary(n, codes=xv.lower.L1(alpha), sweeps=100, max_iter=0, random_state=seed)
+            mine, fit = timed(lambda model=model, X=X: model.fit(X))
+            row(name, n, alpha, seed, "ours, 100 sweeps", mine, *exact(X, fit.components_, alpha))
+            for algorithm in ("lars", "cd"):
+                for epochs in (1, 10, 60):  # until it had the time that ours had
+                    learner = MiniBatchDictionaryLearning(
+                        n, alpha=alpha, fit_algorithm=algorithm, max_iter=epochs, tol=0.0, max_no_improvement=None,
+                        random_state=seed,
+                    )  # fmt: skip
+                    theirs, rival = timed(lambda learner=learner, X=X: learner.fit(X))
+                    label = f"mini-batches, {algorithm}, {epochs} epochs"
+                    row(name, n, alpha, seed, label, theirs, *exact(X, rival.components_, alpha))
+                    if theirs > mine:
+                        break
+
+
+def alive(seeds: int) -> None:
+    head("an l1 budget", "atoms", "seed", "", "s", "objective", "atoms alive")
+    for name, X in data():
+        n = {"digits": 32, "MNIST": 128}[name]
+        over = xv.sets.L1Ball()
+        for seed in range(seeds):
+            for label, shared, method, sweeps in (
+                ("for all atoms, default", True, None, 1000),
+                ("for all atoms, the paper's method", True, xv.algorithms.cr_varpro(), 0),
+                ("for each atom, default", False, None, 1000),
+            ):
+                model = ours.ConstrainedDictionary(
+                    n, atoms=over, shared=shared, lam=1e-5, algorithm=method, sweeps=sweeps, max_iter=100,
+                    random_state=seed,
+                )  # fmt: skip
+                seconds, fit = timed(lambda model=model, X=X: model.fit(X))
+                living = int((np.abs(fit.components_).max(axis=1) > 0).sum())
+                row(name, n, seed, label, seconds, f"{fit.objective_:.2f}", living)
+
+
+def archetypes(seeds: int) -> None:
+    head("archetypal analysis", "atoms", "seed", "s", "objective", "gap", "", "sums off 1 by")
+    for name, X in data():
+        n = {"digits": 10, "MNIST": 10}[name]
+        for seed in range(seeds):
+            seconds, fit = timed(lambda X=X, n=n, s=seed: ours.ArchetypalAnalysis(n, random_state=s).fit(X))
+            off = max(np.abs(shares.sum(axis=1) - 1.0).max() for shares in (fit.transform(X), fit.mixtures_))
+            gap = fit.gap_ / fit.objective_
+            row(name, n, seed, seconds, f"{fit.objective_:.2f}", f"{gap:.1e}", fit.status_.name, f"{off:.1e}")
+
+
+ROWS = {"nmf": nmf, "dictionary": dictionary, "alive": alive, "archetypes": archetypes}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")  # of what did not converge: the tables say so
+    print(f"load {os.getloadavg()[0]:.2f}")
+    for name in args.rows:
+        ROWS[name](args.seeds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Estimators for scikit-learn: separable problems with its interface, NumPy outside, any backend inside.
+
+They need scikit-learn, which ``pip install "xvarpro[sklearn]"`` brings; ``import xvarpro`` does not load it.
+"""
+
+from xvarpro.sklearn._archetypes import ArchetypalAnalysis
+from xvarpro.sklearn._autoencoder import SparseAutoencoder
+from xvarpro.sklearn._dictionary import NMF, ConstrainedDictionary
+from xvarpro.sklearn._head import NeuralHeadClassifier, NeuralHeadRegressor
+from xvarpro.sklearn._regressor import VarProRegressor
+
+__all__ = [
+    "NMF",
+    "ArchetypalAnalysis",
+    "ConstrainedDictionary",
+    "NeuralHeadClassifier",
+    "NeuralHeadRegressor",
+    "SparseAutoencoder",
+    "VarProRegressor",
+]

@@ -1,0 +1,338 @@
+"""Dictionaries with atoms in a set, and nonnegative matrix factorisation."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from xvarpro import algorithms, lower, sets
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.core.checks import switch
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array
+from xvarpro.driver.solve import solve
+from xvarpro.errors import ProblemError
+from xvarpro.lower.weight_sets.interface import WeightSet
+from xvarpro.problem.problem import Problem, separable
+from xvarpro.sets import Set
+from xvarpro.sklearn._base import Factorisation, computed, design, exact_codes, nonnegative, whole
+from xvarpro.sklearn._starts import nndsvd, samples
+from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweepable
+
+# Shares of the tolerance of the solve that ten sweeps end at: where starts are compared, and before the solve. What a
+# start has come to earlier says nothing of where it ends.
+ROUGH, FINE = 0.1, 1e-4
+
+
+class _Dictionary(Factorisation):
+    """Sweeps, then the exact solve; mini-batches by sufficient statistics."""
+
+    @abstractmethod
+    def _atoms(self) -> Atoms:
+        """Where the dictionary lies."""
+
+    @abstractmethod
+    def _seeds(self, X: np.ndarray, draw: np.random.RandomState, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Atoms and codes to start from, the first, the second, ...; X is (n_features, n_samples)."""
+
+    @abstractmethod
+    def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
+        """Sweeps from atoms and codes, to a tolerance."""
+
+    def _swept(self, X: np.ndarray, D: Any, W: Any, share: float) -> Factors:
+        """The same for NumPy's arrays, on the backend, to a share of the tolerance of the solve."""
+        return Factors(*computed(self.backend, self.device, partial(self._sweep, tol=share * self.tol), X, D, W))
+
+    @abstractmethod
+    def _weights(self) -> WeightSet | None:
+        """Where codes lie."""
+
+    def _codes(self, X: np.ndarray) -> np.ndarray:
+        return exact_codes(self._problem(X), self.components_, self.backend, self.device)
+
+    def _check(self) -> None:
+        whole(self, "n_components", "n_init")
+        whole(self, "sweeps", "max_iter", least=0)
+        nonnegative(self, "lam", "tol")
+
+    def _problem(self, X: np.ndarray) -> Problem:
+        return separable(design, np.ascontiguousarray(X.T), lam=self.lam, W=self._weights())
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Find atoms for the samples X, shape (n_samples, n_features)."""
+        self._check()
+        X = self._checked(X, reset=True)
+        self._statistics: Any = None
+        Y, draw = np.ascontiguousarray(X.T), check_random_state(self.random_state)
+        starts = [self._seeds(Y, draw, i) for i in range(self.n_init)]
+        ends = [self._swept(Y, *start, ROUGH) for start in starts] if self.n_init > 1 else [Factors(*starts[0], 0.0, 0)]
+        best = min(ends, key=lambda end: end.value)
+        end = self._swept(Y, best.D, best.W, FINE)
+        fit = solve(
+            self._problem(X),
+            end.D,
+            over=self._atoms().over,
+            algorithm=self._algorithm(end.D.size),
+            tol=self.tol,
+            max_iter=self.max_iter,
+            progress=False,
+            backend=self.backend,
+            device=self.device,
+        )
+        self.components_ = np.ascontiguousarray(fit.theta.T)
+        self._keep(fit)
+        self.n_sweeps_ = end.sweeps + sum(other.sweeps for other in ends)
+        self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)
+        return self
+
+    def _algorithm(self, size: int) -> Algorithm:
+        """The default for the set, with re-seeding of atoms that die."""
+        return algorithms.Reseeded(algorithms.choose([self._atoms().over], size))
+
+    def partial_fit(self, X: Any, y: Any = None) -> Any:
+        """Go on with a mini-batch X, shape (n_samples, n_features), by one pass over the atoms.
+
+        The atoms minimise the objective summed over the batches seen, each with the codes of its time (online
+        dictionary learning: Mairal, Bach, Ponce, Sapiro 2010). Batch t counts with the weight ``t^(-3/4)`` in a mean:
+        old codes fade.
+        """
+        self._check()
+        first = not hasattr(self, "components_")
+        X = self._checked(X, reset=first)
+        if first:
+            draw = check_random_state(self.random_state)
+            self.components_ = np.ascontiguousarray(self._atoms().project(self._seeds(X.T, draw)[0]).T)
+            self.n_iter_ = 0
+        W = self._codes(X).T
+        A, B = W @ W.T / len(X), X.T @ W.T / len(X)
+        if first or self._statistics is None:
+            t = 1
+        else:
+            t, old_A, old_B = self._statistics
+            t += 1
+            rho = t**-0.75
+            A, B = (1 - rho) * old_A + rho * A, (1 - rho) * old_B + rho * B
+        self._statistics = t, A, B
+        (D,) = computed(
+            self.backend,
+            self.device,
+            lambda A, B, D: (best_atoms(A, B, D, self._atoms()),),
+            *(A, B, self.components_.T),
+        )
+        self.components_ = np.ascontiguousarray(D.T)
+        self.n_iter_ += 1
+        return self
+
+
+@final
+class ConstrainedDictionary(_Dictionary):
+    """Dictionary learning with atoms in any set: ``min 1/2 |codes D - X|^2 + lam/2 |codes|^2`` over codes and D.
+
+    Codes are eliminated: `components_` are a stationary point of the reduced problem, whose certificate the attributes
+    hold. It is found by sweeps of block coordinate descent, then by `xvarpro.solve`.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of atoms, >= 1.
+    atoms : Set, optional
+        Of `xvarpro.sets`: where each atom lies, or, if it is a set of matrices of shape (n_features, n_components),
+        all of them; None is the unit ball.
+    codes : WeightSet, optional
+        Of `xvarpro.lower`: ``Nonnegative()``, ``Simplex()``, ``L1(alpha)``, ...; None leaves the codes free.
+    lam : float
+        Ridge on the codes, >= 0, which adds to the squared lengths of atoms. With 0, atoms that are linearly
+        dependent have no unique codes.
+    shared : bool
+        Whether a set of vectors holds the whole dictionary, flattened: a budget that all atoms share.
+    n_init : int
+        Starts of the sweeps, >= 1, of which the lowest goes on.
+    sweeps, max_iter : int
+        At most so many sweeps, >= 0, then iterations of the solve, >= 0.
+    tol : float
+        Of the solve, relative: `xvarpro.solve`.
+    algorithm : Algorithm, optional
+        Of `xvarpro.algorithms`; None is the default for the set, with `Reseeded` atoms.
+    random_state : int, RandomState or None
+    backend, device : str, optional
+        Where to compute, such as "jax" and "cuda:0"; arrays in and out are NumPy's.
+
+    Attributes
+    ----------
+    components_ : array, shape (n_components, n_features)
+        Atoms.
+    objective_, gap_ : float
+        Reduced objective and gap of the solve, for the codes that are exact there.
+    status_ : Status
+        Of the solve.
+    n_iter_, n_sweeps_ : int
+        Sweeps and iterations; sweeps.
+    n_features_in_, feature_names_in_
+        As scikit-learn has them.
+
+    Raises
+    ------
+    ProblemError
+        A parameter is out of range, or the data do not fit the set.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> from xvarpro.sklearn import ConstrainedDictionary
+    >>> X = np.random.default_rng(0).normal(size=(60, 8))
+    >>> learner = ConstrainedDictionary(4, atoms=xv.sets.L1Ball(), codes=xv.lower.L1(0.1), random_state=0, max_iter=200)
+    >>> codes = learner.fit_transform(X)
+    >>> codes.shape, bool((abs(learner.components_).sum(axis=1) <= 1 + 1e-9).all()), learner.status_.name
+    ((60, 4), True, 'CONVERGED')
+    """
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        atoms: Set | None = None,
+        codes: WeightSet | None = None,
+        lam: float = 1e-8,
+        shared: bool = False,
+        n_init: int = 1,
+        sweeps: int = 1000,
+        max_iter: int = 20,
+        tol: float = 1e-3,
+        algorithm: Algorithm | None = None,
+        random_state: Any = None,
+        backend: Any = None,
+        device: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.atoms = atoms
+        self.codes = codes
+        self.lam = lam
+        self.shared = shared
+        self.n_init = n_init
+        self.sweeps = sweeps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.algorithm = algorithm
+        self.random_state = random_state
+        self.backend = backend
+        self.device = device
+
+    def _check(self) -> None:
+        super()._check()
+        switch("ConstrainedDictionary: shared", self.shared)
+        for name, kind, room in (("atoms", Set, "sets"), ("codes", WeightSet, "lower")):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, kind)):
+                raise ProblemError(
+                    f"ConstrainedDictionary: {name} must be a set of xvarpro.{room} or None, got {value!r}"
+                )
+
+    def _weights(self) -> WeightSet | None:
+        return self.codes
+
+    def _atoms(self) -> Atoms:
+        return Atoms(sets.L2Ball() if self.atoms is None else self.atoms, self.shared)
+
+    def _algorithm(self, size: int) -> Algorithm:
+        return self.algorithm or super()._algorithm(size)
+
+    def _seeds(self, X: np.ndarray, draw: np.random.RandomState, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        n = self.n_components
+        return samples(X, n, self._atoms(), draw), np.full((n, X.shape[1]), 1.0 / n)
+
+    def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
+        if not sweepable(self._atoms(), self.codes):
+            return Factors(D, W, math.inf, 0)
+        return factorise(X, D, W, self._atoms(), self.codes, lam=self.lam, sweeps=self.sweeps, tol=tol)
+
+
+@final
+class NMF(_Dictionary):
+    """Nonnegative matrix factorisation, ``min 1/2 |codes D - X|^2`` over ``codes >= 0`` and ``D >= 0``.
+
+    Atoms have the sum 1: the lengths of atoms are the codes' to choose. It starts from NNDSVDa, as scikit-learn's, goes
+    on by its coordinate descent with momentum, and ends with the exact solve, whose certificate the attributes hold.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of atoms, >= 1.
+    lam : float
+        Ridge on the codes, >= 0; see `ConstrainedDictionary`.
+    n_init : int
+        Starts of the sweeps, of which the lowest goes on: the first is NNDSVDa, others are random.
+    sweeps, max_iter, tol, random_state, backend, device
+        As in `ConstrainedDictionary`.
+
+    Attributes
+    ----------
+    components_, objective_, gap_, status_, n_iter_, n_sweeps_, n_features_in_, feature_names_in_
+        As those of `ConstrainedDictionary`.
+
+    Raises
+    ------
+    ValueError
+        Negative entries of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro.sklearn import NMF
+    >>> draw = np.random.default_rng(0)
+    >>> X = draw.uniform(size=(50, 2)) @ draw.uniform(size=(2, 6)) + 0.01 * draw.uniform(size=(50, 6))
+    >>> model = NMF(2).fit(X)
+    >>> bool(model.score(X) > 0.999), bool((model.components_ >= 0).all())
+    (True, True)
+    """
+
+    nonnegative_data = True
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        lam: float = 1e-8,
+        n_init: int = 2,
+        sweeps: int = 1000,
+        max_iter: int = 20,
+        tol: float = 1e-3,
+        random_state: Any = None,
+        backend: Any = None,
+        device: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.lam = lam
+        self.n_init = n_init
+        self.sweeps = sweeps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.backend = backend
+        self.device = device
+
+    def _weights(self) -> WeightSet:
+        return lower.Nonnegative()
+
+    def _atoms(self) -> Atoms:
+        return Atoms(sets.Simplex())
+
+    def _seeds(self, X: np.ndarray, draw: np.random.RandomState, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        if start:
+            n, size = self.n_components, 2.0 * np.sqrt(X.mean() / self.n_components)
+            return size * draw.uniform(size=(X.shape[0], n)), size * draw.uniform(size=(n, X.shape[1]))
+        return nndsvd(X, self.n_components, draw)
+
+    def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
+        # in the cone, where coordinate descent is not held by the scale of an atom
+        cone = Atoms(sets.Box(0.0, math.inf))
+        D, W, value, sweeps = factorise(X, D, W, cone, lower.Nonnegative(), sweeps=self.sweeps, tol=tol)
+        xp = namespace_of(D)
+        length = xp.sum(D, axis=0)
+        used = length > 0
+        scale = xp.where(used, length, xp.ones_like(length))
+        return Factors(xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), W * scale[:, None], value, sweeps)

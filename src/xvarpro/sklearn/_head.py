@@ -1,0 +1,202 @@
+"""A small network whose last layer is eliminated."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.core.struct import Array, Tree
+from xvarpro.core.trees import array_namespace
+from xvarpro.driver.solve import solve
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import separable
+from xvarpro.sklearn._base import nonnegative, warn_unless_converged, whole
+from xvarpro.sklearn._regressor import product
+
+
+def features(theta: Tree, X: Array) -> Array:
+    """The last hidden layer, tanh after tanh, shape (n_samples, width)."""
+    xp = array_namespace(theta)
+    for i in range(len(theta) // 2):
+        X = xp.tanh(X @ theta[f"A{i}"] + theta[f"b{i}"])
+    return X
+
+
+def design(theta: Tree, X: Array) -> Array:
+    """The last hidden layer and a column of ones, for the offset of the head."""
+    xp = array_namespace(theta)
+    hidden = features(theta, X)
+    return xp.concat([hidden, xp.ones_like(hidden[:, :1])], axis=1)
+
+
+def layers(widths: tuple[int, ...], draw: np.random.RandomState) -> dict[str, np.ndarray]:
+    """Gaussian layers whose outputs have about the variance of their inputs, no offsets."""
+    theta = {}
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
+        theta[f"A{i}"] = draw.normal(size=(inputs, outputs)) / np.sqrt(inputs)
+        theta[f"b{i}"] = np.zeros(outputs)
+    return theta
+
+
+def check_widths(owner: object, widths: Any) -> tuple[int, ...]:
+    """Widths of hidden layers, as a tuple."""
+    found = tuple(widths) if isinstance(widths, tuple | list) else (widths,)
+    if not found or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in found):
+        raise ProblemError(f"{type(owner).__name__}: hidden must be one or more whole numbers >= 1, got {widths!r}")
+    return found
+
+
+class NeuralHead(BaseEstimator):
+    """Base of networks ``[h(theta, X), 1] w`` with tanh layers h, whose last layer w is solved for exactly.
+
+    Parameters
+    ----------
+    hidden : int or tuple of int
+        Widths of the hidden layers, >= 1.
+    lam : float
+        Ridge on the head, its offset included, per sample, >= 0.
+    over : tree of sets, optional
+        For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; the others are free.
+    algorithm : Algorithm, optional
+        Of `xvarpro.algorithms`; None is the default.
+    max_iter : int
+        Of the solve, >= 0.
+    tol : float
+        Of the solve, relative.
+    random_state : int, RandomState or None
+        Of the start.
+    backend, device : str, optional
+        Where to compute; arrays in and out are NumPy's.
+
+    Attributes
+    ----------
+    theta_ : dict of arrays
+        ``A0`` (n_features, hidden[0]), ``b0``, ``A1``, ...
+    w_ : array, shape (hidden[-1] + 1,) or (hidden[-1] + 1, k)
+        The head; its last row is the offset.
+    objective_, gap_, status_, n_iter_, n_features_in_, feature_names_in_
+        As those of `ConstrainedDictionary`.
+    """
+
+    def __init__(
+        self,
+        hidden: int | tuple[int, ...] = (16,),
+        *,
+        lam: float = 1e-3,
+        over: Any = None,
+        algorithm: Algorithm | None = None,
+        max_iter: int = 200,
+        tol: float = 0.1,
+        random_state: Any = None,
+        backend: Any = None,
+        device: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.lam = lam
+        self.over = over
+        self.algorithm = algorithm
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.backend = backend
+        self.device = device
+
+    def _fit(self, X: np.ndarray, Y: np.ndarray) -> None:
+        whole(self, "max_iter", least=0)
+        nonnegative(self, "lam", "tol")
+        widths = (X.shape[1], *check_widths(self, self.hidden))
+        theta0 = layers(widths, check_random_state(self.random_state))
+        fit = solve(
+            separable(design, Y, data=X, lam=self.lam * len(X)),
+            theta0,
+            over=self.over,
+            algorithm=self.algorithm,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            progress=False,
+            backend=self.backend,
+            device=self.device,
+        )
+        self.theta_, self.w_, self.n_iter_ = fit.theta, np.asarray(fit.w), max(1, fit.n_iter)
+        self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
+        warn_unless_converged(self, fit.status, self.gap_, self.objective_)
+
+    def _output(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return product(design, self.theta_, self.w_, X, self.backend, self.device)
+
+
+@final
+class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
+    """A network with tanh layers whose last layer is solved for exactly, for regression; see `NeuralHead`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xvarpro.sklearn import NeuralHeadRegressor
+    >>> X = np.linspace(-1.0, 1.0, 80)[:, None]
+    >>> y = np.sin(4 * X[:, 0])
+    >>> bool(NeuralHeadRegressor(8, lam=1e-4, random_state=0).fit(X, y).score(X, y) > 0.99)
+    True
+    """
+
+    def fit(self, X: Any, y: Any) -> NeuralHeadRegressor:
+        """Find layers and head for X, (n_samples, n_features), and y, (n_samples,) or (n_samples, n_targets)."""
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self._fit(X, np.asarray(y, dtype=np.float64))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The output of the head, shape (n_samples,) or (n_samples, n_targets)."""
+        return self._output(X)
+
+
+@final
+class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
+    """A network with tanh layers whose last layer is solved for exactly, for classification; see `NeuralHead`.
+
+    The head is a least-squares fit to one-hot labels, as `sklearn.linear_model.RidgeClassifier` is: the class with the
+    largest output wins, and outputs are no probabilities. A logistic head can be trained on ``hidden_features(X)``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from xvarpro.sklearn import NeuralHeadClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(NeuralHeadClassifier(8, random_state=0).fit(X, y).score(X, y) > 0.95)
+    True
+    """
+
+    def fit(self, X: Any, y: Any) -> NeuralHeadClassifier:
+        """Find layers and head for X, (n_samples, n_features), and labels y, (n_samples,)."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, at = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]!r}")
+        one_hot = np.eye(len(self.classes_))[at]
+        self._fit(X, 2.0 * one_hot[:, 1] - 1.0 if len(self.classes_) == 2 else one_hot)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Output of the head: (n_samples,) for two classes, > 0 for the second, else (n_samples, n_classes)."""
+        return self._output(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class with the largest output."""
+        output = self._output(X)
+        return self.classes_[(output > 0).astype(int) if output.ndim == 1 else np.argmax(output, axis=1)]
+
+    def hidden_features(self, X: Any) -> np.ndarray:
+        """The last hidden layer, shape (n_samples, hidden[-1])."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(features(self.theta_, X))

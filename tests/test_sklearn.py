@@ -1,0 +1,315 @@
+"""Estimators for scikit-learn: its own checks, what the fits claim, the sweeps that they start with."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sklearn.decomposition
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+from xvarpro.sklearn import (
+    NMF,
+    ArchetypalAnalysis,
+    ConstrainedDictionary,
+    NeuralHeadClassifier,
+    NeuralHeadRegressor,
+    SparseAutoencoder,
+    VarProRegressor,
+)
+from xvarpro.sklearn._sweeps import Atoms, best_codes, by_rows, factorise, sweepable
+
+from .support import rng, send
+
+
+def curve(theta, X):
+    """A line in all features, and a bump whose width is theta: what regressors are checked with."""
+    xp = xv.array_namespace(theta)
+    return xp.concat([X, xp.ones_like(X[:, :1]), xp.exp(-theta * X[:, :1] ** 2)], axis=1)
+
+
+def decays(theta, X):
+    return xv.array_namespace(theta).exp(-X * theta)
+
+
+def one(X):
+    return np.ones(1)
+
+
+# as few steps as the checks need: each of them is some dozens of fits
+ESTIMATORS = (
+    NMF(n_init=1, sweeps=3, max_iter=1),
+    ConstrainedDictionary(sweeps=3, max_iter=1),
+    ConstrainedDictionary(atoms=xv.sets.L1Ball(), codes=xv.lower.L1(0.1), sweeps=3, max_iter=1),
+    ConstrainedDictionary(atoms=xv.sets.L1Ball(), codes=xv.lower.Nonnegative(), shared=True, sweeps=3, max_iter=1),
+    ArchetypalAnalysis(max_iter=1),
+    SparseAutoencoder(max_iter=2),
+    VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8),
+    NeuralHeadRegressor(8, max_iter=5),
+    NeuralHeadClassifier(8, max_iter=20),
+)
+DIGITS = load_digits().data[:300] / 16.0
+QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
+
+unconverged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def test_every_check_of_scikit_learn_passes():
+    for estimator in ESTIMATORS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            done = check_estimator(estimator, on_fail="raise")
+        skipped = [check["check_name"] for check in done if check["status"] != "passed"]
+        assert set(skipped) <= {"check_array_api_input"}, (estimator, skipped)  # runs where SCIPY_ARRAY_API is set
+
+
+def test_import_xvarpro_does_not_load_scikit_learn():
+    code = "import sys, xvarpro; print('sklearn' in sys.modules, 'xvarpro.sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["False"] * 2
+
+
+# -- dictionaries ------------------------------------------------------------------------------------------------------
+
+
+def objective(X, codes, atoms, penalty=0.0):
+    return 0.5 * np.sum((X - codes @ atoms) ** 2) + penalty
+
+
+@unconverged
+def test_what_a_fit_claims_is_so():
+    cases = (
+        (xv.sets.L2Ball(), None, lambda w: 0.0),
+        (xv.sets.L1Ball(2.0), xv.lower.L1(0.3), lambda w: 0.3 * np.abs(w).sum()),
+        (xv.sets.Simplex(), xv.lower.Nonnegative(), lambda w: 0.0),
+        (xv.sets.Box(0.0, 1.0), xv.lower.Simplex(), lambda w: 0.0),
+        (xv.sets.NuclearBall(6.0), None, lambda w: 0.0),
+        (xv.sets.KNormBall(3), None, lambda w: 0.0),
+    )
+    for atoms, codes, penalty in cases:
+        model = ConstrainedDictionary(6, atoms=atoms, codes=codes, **QUICK).fit(DIGITS)
+        whole = model._atoms().over
+        assert whole.violation(np.ascontiguousarray(model.components_.T)) < 1e-9
+        w = model.transform(DIGITS)
+        value = objective(DIGITS, w, model.components_, penalty(w) + 0.5 * model.lam * np.sum(w**2))
+        np.testing.assert_allclose(value, model.objective_, rtol=1e-9)
+        assert model.gap_ >= 0
+        assert model.n_iter_ >= model.n_sweeps_ >= 1
+        if isinstance(codes, xv.lower.Simplex):
+            assert np.abs(w.sum(axis=1) - 1.0).max() < 1e-12
+            assert w.min() >= 0
+        share = 1 - np.sum((DIGITS - model.inverse_transform(w)) ** 2) / np.sum(DIGITS**2)
+        np.testing.assert_allclose(model.score(DIGITS), share)
+        assert share > 0.5
+
+
+def test_sets_without_a_projection_go_to_the_solve_at_once():
+    oracle = xv.sets.Oracle(lambda g: xv.sets.L1Ball().lmo(g), 2.0)
+    assert not sweepable(Atoms(oracle), None)
+    with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
+        model = ConstrainedDictionary(3, atoms=oracle, max_iter=3, random_state=0).fit(DIGITS[:50])
+    assert model.n_sweeps_ == 0
+    assert np.abs(model.components_).sum(axis=1).max() <= 1 + 1e-9
+
+
+@unconverged
+def test_nmf_ends_no_higher_than_scikit_learns():
+    X = load_digits().data
+    theirs = sklearn.decomposition.NMF(16, init="nndsvda", max_iter=2000, random_state=0).fit(X)
+    ours = NMF(16, random_state=0).fit(X)
+    assert ours.objective_ <= 0.5 * theirs.reconstruction_err_**2
+    assert ours.gap_ <= 2e-3 * ours.objective_
+    assert (ours.components_ >= 0).all()
+    np.testing.assert_allclose(ours.components_.sum(axis=1), 1.0, rtol=1e-12)
+    with pytest.raises(ValueError, match="Negative values in data passed to NMF"):
+        ours.fit(-X)
+
+
+@unconverged
+def test_the_backends_end_in_the_same_fit():
+    ends = [
+        ConstrainedDictionary(4, sweeps=10, max_iter=2, random_state=0, backend=name).fit(DIGITS[:60, 20:30])
+        for name in ("numpy", "torch", "jax", "array-api-strict")
+    ]
+    for end in ends:
+        assert type(end.components_) is np.ndarray
+        np.testing.assert_allclose(end.components_, ends[0].components_, atol=1e-8)
+
+
+@unconverged
+def test_mini_batches_lower_the_error_of_samples_not_seen():
+    for model in (NMF(6, random_state=0), ConstrainedDictionary(6, codes=xv.lower.L1(0.1), random_state=0)):
+        scores = []
+        for i in range(10):
+            model.partial_fit(DIGITS[20 * i : 20 * i + 20])
+            scores.append(model.score(DIGITS[200:]))
+        assert model.n_iter_ == 10
+        assert scores[-1] > scores[0] + 0.05
+        whole = type(model)(6, **{k: v for k, v in model.get_params().items() if k != "n_components"})
+        assert scores[-1] > whole.fit(DIGITS[:200]).score(DIGITS[200:]) - 0.1
+
+
+@unconverged
+def test_a_search_a_pipeline_names_frames_and_pickles():
+    search = GridSearchCV(
+        make_pipeline(MinMaxScaler(), ConstrainedDictionary(**QUICK)),
+        {
+            "constraineddictionary__n_components": [2, 6],
+            "constraineddictionary__codes": [xv.lower.Nonnegative(), xv.lower.L1(5.0)],
+        },
+        cv=2,
+        error_score="raise",
+    ).fit(DIGITS[:100])
+    best = search.best_estimator_
+    assert search.best_params_["constraineddictionary__n_components"] == 6
+    assert search.best_params_["constraineddictionary__codes"] == xv.lower.Nonnegative()
+    again = pickle.loads(pickle.dumps(best))
+    np.testing.assert_array_equal(again.transform(DIGITS), best.transform(DIGITS))
+    best.set_output(transform="pandas").fit(DIGITS[:100])
+    frame = best.transform(DIGITS[:5])
+    assert list(frame.columns) == [f"constraineddictionary{i}" for i in range(6)]
+
+
+def test_wrong_parameters_are_named():
+    for wrong, match in (
+        ({"n_components": 0}, "n_components must be a whole number >= 1, got 0"),
+        ({"atoms": "l1"}, "atoms must be a set of xvarpro.sets or None, got 'l1'"),
+        ({"codes": xv.sets.Simplex()}, "codes must be a set of xvarpro.lower"),
+        ({"lam": -1.0}, "lam must be a finite number >= 0, got -1.0"),
+        ({"shared": "no"}, "shared must be True or False"),
+    ):
+        with pytest.raises(ProblemError, match=match):
+            ConstrainedDictionary(**wrong).fit(DIGITS)
+
+
+# -- archetypes, autoencoder, regressors -----------------------------------------------------------------------------
+
+
+def test_archetypes_are_mixtures_and_samples_mixtures_of_them():
+    corners = np.array([[0.0, 0.0, 1.0], [5.0, 0.0, 1.0], [0.0, 5.0, 1.0]]) + 7.0
+    X = rng(0).dirichlet(np.full(3, 0.3), size=100) @ corners + 0.02 * rng(1).normal(size=(100, 3))
+    model = ArchetypalAnalysis(3, random_state=0).fit(X)
+    S = model.transform(X)
+    for shares in (S, model.mixtures_):
+        assert shares.min() >= 0
+        assert np.abs(shares.sum(axis=1) - 1.0).max() < 1e-12
+    np.testing.assert_allclose(model.components_, model.mixtures_ @ X, rtol=1e-12)
+    np.testing.assert_allclose(objective(X, S, model.components_), model.objective_, rtol=1e-5)
+    assert model.status_.success
+    off = np.linalg.norm(model.components_[:, None] - corners, axis=2).min(axis=0)
+    assert off.max() < 0.5
+    moved = ArchetypalAnalysis(3, random_state=0).fit(X - 100.0)
+    np.testing.assert_allclose(moved.components_ + 100.0, model.components_, atol=1e-6)
+
+
+@unconverged
+def test_an_autoencoder_switches_latents_off_and_stays_above_pca():
+    model = SparseAutoencoder(12, lam=1e-3, random_state=0, max_iter=150).fit(DIGITS)
+    on = model.gates_ > 0
+    assert 1 <= on.sum() < 12
+    assert model.gates_.sum() <= 1 + 1e-9
+    codes = model.transform(DIGITS)
+    assert (codes[:, ~on] == 0).all()
+    pca = sklearn.decomposition.PCA(int(on.sum())).fit(DIGITS)
+    left = np.sum((DIGITS - pca.inverse_transform(pca.transform(DIGITS))) ** 2)
+    assert np.sum((DIGITS - model.inverse_transform(codes)) ** 2) >= left
+    for wrong in ({"lam": 0.0}, {"budget": 0.0}, {"hidden": (0,)}):
+        with pytest.raises(ProblemError, match="SparseAutoencoder"):
+            SparseAutoencoder(**wrong).fit(DIGITS)
+
+
+def test_curves_in_a_pipeline_with_weights_many_targets_and_standard_errors():
+    t = np.linspace(0.0, 2.0, 60)[:, None]
+    clean = np.exp(-np.outer(t[:, 0], [1.0, 5.0])) @ np.array([[2.0, 1.0], [1.0, 3.0]])
+    y = clean + 1e-3 * rng(0).normal(size=clean.shape)
+    model = VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9).fit(t, y)
+    np.testing.assert_allclose(np.sort(model.theta_), [1.0, 5.0], atol=0.05)
+    assert model.predict(t).shape == y.shape
+    assert model.score(t, y) > 0.9999
+    assert (model.result_.statistics().theta_stderr < 0.05).all()
+    bad = y[:, 0].copy()
+    bad[:5] += 3.0
+    weights = np.ones(60)
+    weights[:5] = 0.0
+    model.fit(t, bad, sample_weight=weights)
+    np.testing.assert_allclose(np.sort(model.theta_), [1.0, 5.0], atol=0.1)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(t), model.predict(t))
+    scaled = make_pipeline(MinMaxScaler((0.0, 2.0)), model).fit(10.0 * t, y[:, 0])
+    np.testing.assert_allclose(np.sort(scaled[-1].theta_), [1.0, 5.0], atol=0.1)
+    for name in ("torch", "jax"):
+        other = VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9, backend=name)
+        np.testing.assert_allclose(other.fit(t, y[:, 0]).predict(t), scaled.predict(10.0 * t), atol=1e-7)
+
+
+@unconverged
+def test_a_head_is_the_exact_minimiser_for_its_features():
+    X, y = load_digits(return_X_y=True)
+    X = X[:300] / 16.0
+    y = np.array(list("abcdefghij"))[y[:300]]
+    model = NeuralHeadClassifier((12, 8), lam=1e-4, max_iter=30, random_state=0).fit(X, y)
+    H = np.concatenate([model.hidden_features(X), np.ones((300, 1))], axis=1)
+    one_hot = np.equal.outer(y, model.classes_).astype(float)
+    w = np.linalg.solve(H.T @ H + 300 * 1e-4 * np.eye(9), H.T @ one_hot)
+    np.testing.assert_allclose(model.w_, w, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.decision_function(X), H @ w, atol=1e-8)
+    assert model.score(X, y) > 0.9
+    with pytest.raises(ProblemError, match="one class"):
+        model.fit(X, np.zeros(300))
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+
+def test_sweeps_do_not_raise_the_objective_on_any_backend(backend):
+    X = np.abs(rng(0).normal(size=(7, 30)))
+    cases = (
+        (Atoms(xv.sets.L2Ball()), xv.lower.L1(0.2)),
+        (Atoms(xv.sets.Simplex()), xv.lower.Simplex()),
+        (Atoms(xv.sets.L1Ball(), shared=True), None),
+    )
+    for atoms, codes in cases:
+        D, W = send(backend, atoms.project(rng(1).normal(size=(7, 4)))), send(backend, np.full((4, 30), 0.25))
+        values = []
+        with backend.scope("float64"):
+            for sweeps in (0, 10):
+                end = factorise(send(backend, X), D, W, atoms, codes, lam=1e-3, sweeps=sweeps, tol=0.0)
+                D_, W_ = backend.to_numpy(end.D), backend.to_numpy(end.W)
+                penalty = float(backend.to_numpy(codes.penalty(end.W))) if isinstance(codes, xv.lower.L1) else 0.0
+                values.append(objective(X.T, W_.T, D_.T, 0.5e-3 * np.sum(W_**2) + penalty))
+                assert np.max(atoms.C.violation(atoms.points(np.array(D_)))) < 1e-12
+        assert all(b <= a * (1 + 1e-12) for a, b in pairwise(values)), (atoms, values)
+
+
+def test_a_pass_over_rows_is_that_of_gauss_and_seidel():
+    A = rng(0).normal(size=(9, 5))
+    G, B, V = A.T @ A, rng(1).normal(size=(5, 3)), rng(2).normal(size=(5, 3))
+    want = V.copy()
+    for j in range(5):
+        want[j] = np.maximum(want[j] + (B[j] - G[j] @ want) / G[j, j], 0.0)
+    np.testing.assert_allclose(best_codes(G, B, V, xv.lower.Nonnegative()), want, rtol=1e-12, atol=1e-14)
+    G[2], G[:, 2] = 0.0, 0.0  # without curvature a row stays
+    np.testing.assert_array_equal(by_rows(G, B, V, lambda z, _: z)[2], V[2])
+
+
+def test_sweeps_bring_dead_atoms_back():
+    X = rng(0).uniform(size=(6, 40))
+    D = np.zeros((6, 4))
+    D[:, 0] = 0.5
+    atoms, W = Atoms(xv.sets.NonnegativeL2Ball()), np.zeros((4, 40))
+    values = []
+    for revive in (False, True):
+        end = factorise(X, D, W, atoms, xv.lower.Nonnegative(), sweeps=100, tol=0.0, revive=revive)
+        values.append(objective(X.T, end.W.T, end.D.T))
+        alive = (np.abs(end.D).max(axis=0) > 0) & (end.W.max(axis=1) > 0)
+        assert alive.sum() == (4 if revive else 1)
+    assert values[1] < 0.9 * values[0]
