@@ -86,9 +86,8 @@ def main() -> None:
         R = design(fit.theta, {"X": held, "scale": numbers["scale"]}) @ fit.w - held
         loss, floor = 0.5 * float((R**2).sum(axis=1).mean()), numbers["floor"]
         print(f"{options.epochs} epochs, {fit.counts.rows:.0f} rows, {fit.seconds:.0f} s; test loss {loss:.3f},")
-        print(
-            f"PCA {floor:.3f}, {100 * (loss / floor - 1):+.1f} %; memory grew by {grown:.0f} MiB, the file has {size:.0f}"
-        )
+        print(f"PCA {floor:.3f}, {100 * (loss / floor - 1):+.1f} %;")
+        print(f"memory grew by {grown:.0f} MiB, the file has {size:.0f}")
 
 
 if __name__ == "__main__":

@@ -46,10 +46,10 @@ def start(seed: int) -> dict[str, np.ndarray]:
 
 def by_torch(theta: dict[str, Any], x: Any) -> Any:
     import torch
-    from torch.nn import functional as F
+    from torch.nn import functional
 
     for name in ("k1", "k2"):
-        x = F.max_pool2d(F.relu(F.conv2d(x, theta[name], theta["b" + name])), 2)
+        x = functional.max_pool2d(functional.relu(functional.conv2d(x, theta[name], theta["b" + name])), 2)
     h = torch.tanh(x.flatten(1) @ theta["W"].T + theta["bW"])
     return torch.cat([h, torch.ones_like(h[:, :1])], dim=1)
 

@@ -21,11 +21,11 @@ def samples(X: np.ndarray, n: int, atoms: Atoms, draw: np.random.RandomState) ->
     if not atoms.C.has_projection:
         return atoms.dictionary(atoms.C.random_point(atoms.points(D), draw.randint(2**31 - 1)), D)
     # as long as the set is wide: shorter ones would be inside of it
-    span = atoms.over.diameter(D.ravel() if atoms.shared else D)
+    span = float(atoms.over.diameter(D.ravel() if atoms.shared else D))
     if np.isfinite(span):
         D *= span / (np.linalg.norm(D) if atoms.together else np.sqrt(n) * np.linalg.norm(D, axis=0))
     if atoms.together:  # a ball shrinks to them, where a projection would take most of them away
-        D /= 1.0 + atoms.C.violation(atoms.points(D))
+        D /= 1.0 + float(atoms.C.violation(atoms.points(D)))
     return atoms.project(D)
 
 
