@@ -25,7 +25,7 @@ def samples(X: np.ndarray, n: int, atoms: Atoms, draw: np.random.RandomState) ->
     if np.isfinite(span):
         D *= span / (np.linalg.norm(D) if atoms.together else np.sqrt(n) * np.linalg.norm(D, axis=0))
     if atoms.together:  # a ball shrinks to them, where a projection would take most of them away
-        D /= 1.0 + atoms.C.violation(atoms.points(D))
+        D /= 1.0 + float(atoms.C.violation(atoms.points(D)))
     return atoms.project(D)
 
 
