@@ -124,7 +124,7 @@ class Counted:
     """A reduced objective and a region that count their calls."""
 
     def __init__(self, ready):
-        counter = self.counts = dict.fromkeys(("values", "gradients", "lmos", "projections"), 0)
+        counter = self.counts = dict.fromkeys(("values", "gradients", "lmos", "projections", "batches"), 0)
 
         class Objective(Reduced):
             def point_of(self, *args):

@@ -28,6 +28,7 @@ from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.results import files
+from xvarpro.results.result import FORMAT
 
 START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
 PROBLEM = decay_problem(noise=0.01, lam=1e-6)
@@ -383,7 +384,7 @@ def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
         (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
         (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
         (
-            lambda meta, a: json.loads('{"format": 4, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 + "}"),
+            lambda meta, a: json.loads(f'{{"format": {FORMAT}, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 + "}"),
             "the fields",
         ),
     ],
@@ -417,7 +418,7 @@ def test_a_trace_of_any_length_is_loaded(n, fit, tmp_path):
 
 
 def test_metadata_without_end_is_refused(tmp_path):
-    deep = '{"format": 4, "theta": ' + '{"list": [' * 100_000 + "0" + "]}" * 100_000 + "}"
+    deep = f'{{"format": {FORMAT}, "theta": ' + '{"list": [' * 100_000 + "0" + "]}" * 100_000 + "}"
     np.savez(tmp_path / "x.npz", meta=np.array(deep))
     with pytest.raises(ProblemError, match="RecursionError"):
         xv.Result.load(tmp_path / "x.npz")

@@ -305,13 +305,13 @@ class _Run:
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """Directions along which the model of a problem that has ended well has no curvature, (b, p); else 0.
 
-    The entry that changes most does so by its own size.
+    No descent counts: what a model without curvature promises may be rounding, divided by nearly 0. The entry that
+    changes most does so by its own size.
     """
     eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
     size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
-    ended = (
-        np.isin(status, [s.code for s in Status if s.success]) & (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
-    )
+    ends = [s.code for s in Status if s.success or s is Status.NO_DESCENT]
+    ended = np.isin(status, ends) & (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
     down = np.zeros_like(size)
     bends, vectors = np.linalg.eigh(B[ended] / size[ended, :, None] / size[ended, None, :])
     steps, own = vectors[:, :, 0] / size[ended], np.abs(x[ended])
