@@ -143,6 +143,31 @@ def test_mini_batches_of_columns_average_to_all():
         assert fit.value <= float(whole[0])
 
 
+def test_mini_batches_of_rows_with_a_penalty_determine_w_themselves():
+    """A second level of other rows would have no penalty, and a gradient of something else."""
+    A, y = drawn(12, 1, m=60)
+
+    def problem(data):
+        return xv.separable(lambda theta, data: theta[0] * data, y[:, 0], data=data, W=lower.L1(0.05))
+
+    for data, rows in (
+        (A, None),
+        (xv.Samples(A), xv.algorithms.AllRows()),
+        (xv.Samples(A), xv.algorithms.SecondBatch()),
+    ):
+        method = xv.algorithms.StochasticFrankWolfe(batch=20, lower=rows)
+        with pytest.raises(ProblemError, match="SameBatch"):
+            xv.solve(problem(data), ONE, over=xv.sets.Box(0.5, 2.0), algorithm=method)
+    fit = xv.solve(
+        problem(xv.Samples(A)),
+        ONE,
+        over=xv.sets.Box(0.5, 2.0),
+        algorithm=xv.algorithms.StochasticFrankWolfe(batch=20),
+        max_iter=20,
+    )
+    assert fit.value <= float(xv.value_and_gradient(problem(A), ONE)[0])
+
+
 def test_kinks_are_counted():
     """An entry whose multiplier is 0 while it is at 0: two of a simplex, one of a penalty."""
     A, y = np.eye(3), np.array([0.75, 0.5, 0.125])

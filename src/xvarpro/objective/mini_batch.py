@@ -139,7 +139,14 @@ def chosen(problem: Problem, lower: LowerRows | None, by_column: bool) -> LowerR
             f"lower={lower!r} needs data marked xv.Samples, to evaluate M on the rows of a batch; got none. Mark in "
             "data what has one entry per row"
         )
-    return lower or (SameBatch() if marked else AllRows())
+    found = lower or (SameBatch() if marked else AllRows())
+    W = problem.lower.W
+    if W is not None and W.penalises and not isinstance(found, SameBatch):
+        raise ProblemError(
+            f"w must be determined by the mini-batch itself, SameBatch() on data marked xv.Samples, where {W!r} adds a "
+            f"penalty to both levels alike; got {found!r}"
+        )
+    return found
 
 
 def rows_evaluated(problem: Problem, batch: int, whole: int, lower: LowerRows | None, by_column: bool) -> int:

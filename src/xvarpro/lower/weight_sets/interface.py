@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ class WeightSet(Struct):
     The lower level is then ``argmin over w in W of 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, plus a `penalty` on w where
     the class has one.
     """
+
+    penalises: ClassVar[bool] = False  # whether `penalty` may be other than 0
 
     @property
     def size(self) -> int | None:

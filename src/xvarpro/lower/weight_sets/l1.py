@@ -46,6 +46,7 @@ class L1(WeightSet):
     nonnegative: bool = False
 
     numbers = ("alpha",)
+    penalises = True
 
     def __post_init__(self) -> None:
         checks.above(self, "alpha", 0.0)
