@@ -307,7 +307,7 @@ def test_a_loader_of_torch():
         pairs, batch_size=12, shuffle=True, generator=torch.Generator().manual_seed(0)
     )  # fmt: skip
     problem = xv.separable(plain, xv.RowChunks(loader), lam=0.1)
-    for backend, lower in product((None, "jax"), (None, SecondBatch())):
+    for backend, lower in ((None, None), (None, SecondBatch()), ("jax", None)):
         method = StochasticProjectedGradient(lower=lower, update=Adam(rate=0.05))
         fit = xv.solve(problem, torch.tensor(START), BOX, algorithm=method, max_iter=40, tol=0.0, backend=backend)
         assert fit.value < 0.5 * fit.trace.value[0]
