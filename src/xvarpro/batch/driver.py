@@ -77,7 +77,8 @@ def solve_many(
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
     tol : float
-        Per problem, the decrease that its model promises over the sets must fall below ``tol^2/100 * |f|``.
+        Per problem, the decrease that its model promises over the sets must fall below ``tol^2/100 * |f|``, or
+        ``tol^2 * |f|`` where a set offers no projection.
     max_iter : int
         Iterations per problem at most, each of which is one trial point.
     backend, device, dtype : optional
@@ -326,7 +327,7 @@ def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> Ba
     point = method.first(f, theta)
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
     floor = xp.maximum(xp.abs(point.local.value), f.energy(theta))
-    status = _status(point, tol, floor)
+    status = _status(f, point, tol, floor)
     status = xp.where(point.local.deficient, xp.full_like(zero, Status.RANK_DEFICIENT.code), status)
     return BatchState(point, floor, status, zero)
 
@@ -338,18 +339,20 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -
     margin = noise(state.point.local.value, state.floor)
     after, _, lost = method.next(f, state.point, margin)
     after = select(f.backend, running, after, state.point)
-    status = xp.where(running, _status(after, tol, state.floor), state.status)
+    status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):
         status = xp.where(running & ends, xp.full_like(status, code.code), status)
     n_iter = state.n_iter + xp.astype(running, state.n_iter.dtype)
     return BatchState(after, state.floor, status, n_iter)
 
 
-def _status(point: Point, tol: Array, floor: Array) -> Array:
+def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     """CONVERGED where the certificate is small, or as small as rounding of the data lets it be; NON_FINITE."""
     xp = namespace_of(point.theta)
     value = point.local.value
-    done = point.decrease <= negligible_decrease(value, OWN_MODEL * tol, floor)
+    # towards vertices alone a digit more takes ten times the steps
+    share = 1.0 if f.regions.region.without_projection else OWN_MODEL
+    done = point.decrease <= negligible_decrease(value, share * tol, floor)
     finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
     code = xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)
