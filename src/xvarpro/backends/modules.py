@@ -227,5 +227,7 @@ def _architecture(module: Any) -> Architecture:
 
 
 def _mapped(fun: Callable[[Any], Any], tree: Tree) -> Tree:
-    one = lambda x: fun(x) if _is_module(x) else x  # noqa: E731
+    def one(x: Any) -> Any:
+        return fun(x) if _is_module(x) else x
+
     return optree.tree_map(one, tree, is_leaf=_is_module, namespace=NAMESPACE)
