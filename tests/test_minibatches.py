@@ -315,6 +315,29 @@ def test_a_loader_of_torch():
         assert fit.value == pytest.approx(float(stated), rel=1e-9)
 
 
+def test_a_second_batch_of_chunks_is_compiled_once():
+    """JAX calls the user's function where it compiles, and only there."""
+    pytest.importorskip("jax")
+    calls = []
+
+    def counted(theta, data):
+        calls.append(len(data))
+        return plain(theta, data)
+
+    given = xv.Level(counted, Y[:20], lam=0.1)
+    for problem, lower in (
+        (xv.separable(counted, xv.RowChunks(PIECES), lam=0.1), SecondBatch()),
+        (xv.bilevel(lower=given, upper=xv.Level(counted, xv.RowChunks(PIECES)), data=X[:20]), None),
+    ):
+        method = StochasticProjectedGradient(lower=lower, update=SGD(rate=0.1), certify=1000)
+        found = []
+        for n in (4, 12):
+            calls.clear()
+            xv.solve(problem, START, BOX, algorithm=method, max_iter=n, tol=0.0, backend="jax")
+            found.append(len(calls))
+        assert found[1] <= found[0]
+
+
 def test_chunks_for_the_upper_level_alone():
     lower = xv.Level(lambda theta, t: plain(theta, t), Y[:20], lam=0.1)
     problem = xv.bilevel(lower=lower, upper=xv.Level(plain, xv.RowChunks(PIECES)), data=X[:20])

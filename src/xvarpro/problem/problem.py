@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias, final
 
 from xvarpro.backends import exchange, modules
@@ -184,12 +183,19 @@ class Problem(Struct):
 
 def reading(level: Level, i: int) -> Level:
     """The level with functions that read entry i of the data, where both levels have data of their own."""
-    y = partial(_reads, level.y, i) if callable(level.y) else level.y
-    return replace(level, M=partial(_reads, level.M, i), y=y)
+    y = _Reads(level.y, i) if callable(level.y) else level.y
+    return replace(level, M=_Reads(level.M, i), y=y)
 
 
-def _reads(fun: Callable[..., Any], i: int, theta: Tree, data: tuple[Tree, ...]) -> Any:
-    return fun(theta, data[i])
+@dataclass(frozen=True)
+class _Reads:
+    """A function that reads one entry of the data. No closure: equal ones are compiled once."""
+
+    fun: Callable[..., Any]
+    i: int
+
+    def __call__(self, theta: Tree, data: tuple[Tree, ...]) -> Any:
+        return self.fun(theta, data[self.i])
 
 
 def separable(
