@@ -268,7 +268,7 @@ def test_the_result_is_a_certified_point(estimator, max_iter):
 @estimators
 def test_the_trace_is_exact_and_changes_at_certificates_only(estimator):
     seen = []
-    algorithm = StochasticFrankWolfe(batch=12, certify=8, estimator=estimator)
+    algorithm = StochasticFrankWolfe(batch=12, certify=8, seed=2, estimator=estimator)
     limits = {"max_iter": 40, "tol": 0.0, "callback": lambda info: seen.append((info.value, info.theta))}
     fit = xv.solve(CONVEX, MIDDLE, over=Simplex(), algorithm=algorithm, **limits)
     for value, theta in seen:

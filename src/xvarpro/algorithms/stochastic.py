@@ -26,6 +26,8 @@ from xvarpro.objective.interface import Objective
 from xvarpro.objective.mini_batch import LowerRows
 from xvarpro.sets.region import Region
 
+PASSES = 4  # between certificates, each of which takes a pass and a half: a quarter of the work
+
 
 class Estimate(NamedTuple):
     """A gradient, what the estimator carries on, and the mini-batch gradients that it took, a Python number."""
@@ -204,14 +206,20 @@ class Stochastic(Algorithm):
         return self.lower.draws if self.lower is not None else 1
 
     def draws(self, samples: int) -> np.ndarray:
-        """The batches, one per row, as int32; a single one without columns where a batch would take every term."""
+        """The batches, one per row, as int32; a single one without columns where a batch would take every term.
+
+        Every pass has an order of its own, and so have the several batches of an iteration.
+        """
         if self.batch >= samples:
             return np.empty((1, 0), np.int32)
         rng = np.random.default_rng(self.seed)
-        rows = [
-            rng.choice(samples, self.batch, replace=False, shuffle=False) for _ in range(self.period * self._needed)
-        ]
-        return np.stack(rows).astype(np.int32).reshape(self.period, -1)
+        each = min(samples // self.batch, self.period)  # what is left of a pass makes no batch
+        passes = -(-self.period // each)
+        columns = []
+        for _ in range(self._needed):
+            drawn = [rng.choice(samples, (each, self.batch), replace=False) for _ in range(passes)]
+            columns.append(np.concatenate(drawn)[: self.period])
+        return np.concatenate(columns, axis=1).astype(np.int32)
 
     def turns(self, chunks: int) -> np.ndarray:
         """The same of chunks, which come in their own order."""
@@ -224,10 +232,10 @@ class Stochastic(Algorithm):
         return f.rows if whole else f.rows_of_batch(self.batch, self.lower)
 
     def _every(self, f: Objective) -> int:
-        """Iterations between certificates; by default as many as touch all terms once."""
+        """Iterations between certificates; by default as many as make `PASSES` passes."""
         if self.certify is not None:
             return self.certify
-        return f.chunks if f.chunks is not None else -(-f.samples // self.batch)
+        return PASSES * (f.chunks if f.chunks is not None else -(-f.samples // self.batch))
 
     def advance(self, f: Objective, region: Region, state: StochasticState) -> StochasticState:
         k = state.k + 1
@@ -292,17 +300,17 @@ class StochasticFrankWolfe(Stochastic):
     Parameters
     ----------
     batch : int
-        Terms per mini-batch, >= 1, drawn without replacement. All terms where there are no more: then every gradient
-        is exact.
+        Terms per mini-batch, >= 1. A pass takes them in a new random order, none twice. All terms where there are no
+        more: then every gradient is exact.
     lower : LowerRows, optional
         Rows that determine w: `SameBatch`, `SecondBatch` or `AllRows`; None is the first where M is evaluated on the
         batch alone, else the last. Right-hand sides and bilevel problems determine w by themselves.
     certify : int, optional
-        Iterations between certificates, >= 1; None is as many as touch all terms once.
+        Iterations between certificates, >= 1; None is as many as touch all terms four times.
     seed : int
         Of the draws, >= 0. NumPy makes them for every framework, so that batches are the same everywhere.
     period : int
-        Independent batches drawn, >= 1; then they repeat in the same order.
+        Batches drawn, >= 1; then they repeat in the same order.
     estimator : Estimator
         `Momentum` or `VarianceReduced`.
     cap : float
@@ -360,7 +368,7 @@ class StochasticProjectedGradient(Stochastic):
 
     The rule receives the gradient of the mean over the terms, ``f / samples``, so that rates are those of any training.
     Batches, w, certificates and what is reported are as for `StochasticFrankWolfe`; a pass over the terms takes
-    ``ceil(samples / batch)`` iterations, and so many times the epochs is `max_iter`.
+    ``samples // batch`` iterations, and so many times the epochs is `max_iter`.
 
     Parameters
     ----------
