@@ -24,7 +24,8 @@ import numpy as np  # noqa: E402
 
 import xvarpro as xv  # noqa: E402
 
-RATES, START = np.array([1.0, 5.0]), np.array([0.5, 8.0])
+# rates and starts of two and of three decays
+CASES = {2: (np.array([1.0, 5.0]), np.array([0.5, 8.0])), 3: (np.array([0.5, 3.0, 15.0]), np.array([0.3, 2.0, 19.0]))}
 BOX = xv.sets.Box(0.0, 20.0)
 
 
@@ -32,20 +33,20 @@ def design(theta: Any, data: Any) -> Any:
     return xv.models.exponentials(data["t"], theta)
 
 
-def rival(t: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
+def rival(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> Callable[[], Any]:
     """Lmfit's fit of all parameters, with its report."""
     columns = y if y.ndim == 2 else y[:, None]
-    k = columns.shape[1]
+    k, n = columns.shape[1], len(start)
     parameters = lmfit.Parameters()
-    for j, start in enumerate(START):
-        parameters.add(f"k{j}", start, min=0.0, max=20.0)
-    for j in range(2):
+    for j, rate in enumerate(start):
+        parameters.add(f"k{j}", rate, min=0.0, max=20.0)
+    for j in range(n):
         for i in range(k):
             parameters.add(f"w{j}_{i}", 1.0)
 
     def residual(p: Any) -> np.ndarray:
         values = np.array([x.value for x in p.values()])
-        return (np.exp(-np.outer(t, values[:2])) @ values[2:].reshape(2, k) - columns).ravel()
+        return (np.exp(-np.outer(t, values[:n])) @ values[n:].reshape(n, k) - columns).ravel()
 
     def run() -> Any:
         found = lmfit.minimize(residual, parameters)
@@ -54,11 +55,11 @@ def rival(t: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
     return run
 
 
-def by_model(t: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
-    """Lmfit's own models of exponentials, which know lifetimes, with their report."""
+def by_model(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> Callable[[], Any]:
+    """Lmfit's own models of two exponentials, which know lifetimes, with their report."""
     model = lmfit.models.ExponentialModel(prefix="slow_") + lmfit.models.ExponentialModel(prefix="fast_")
     parameters = model.make_params(slow_amplitude=1.0, fast_amplitude=1.0)
-    for name, rate in zip(("slow_decay", "fast_decay"), START, strict=True):
+    for name, rate in zip(("slow_decay", "fast_decay"), start, strict=True):
         parameters[name].set(1 / rate, min=1 / 20.0)
 
     def run() -> Any:
@@ -75,22 +76,26 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     print("| fit | backend | time over lmfit's | value off | standard errors off |\n|---|---|---|---|---|")
-    for label, m, k, make in (
-        ("200 points", 200, 1, rival),
-        ("200 points, over lmfit's own models", 200, 1, by_model),
-        ("10,000 points", 10_000, 1, rival),
-        ("10,000 points, over lmfit's own models", 10_000, 1, by_model),
-        ("50 right-hand sides of 200", 200, 50, rival),
+    for label, n, m, k, make in (
+        ("200 points", 2, 200, 1, rival),
+        ("200 points, over lmfit's own models", 2, 200, 1, by_model),
+        ("10,000 points", 2, 10_000, 1, rival),
+        ("10,000 points, over lmfit's own models", 2, 10_000, 1, by_model),
+        ("10,000 points, three decays", 3, 10_000, 1, rival),
+        ("100,000 points", 2, 100_000, 1, rival),
+        ("100,000 points, three decays", 3, 100_000, 1, rival),
+        ("50 right-hand sides of 200", 2, 200, 50, rival),
     ):
+        rates, start = CASES[n]
         t = np.linspace(0.0, 2.0, m)
-        w = np.array([2.0, 1.0]) if k == 1 else rng.uniform(0.5, 2.0, (2, k))
-        y = np.exp(-np.outer(t, RATES)) @ w
+        w = np.array([2.0, 1.0, 1.0])[:n] if k == 1 else rng.uniform(0.5, 2.0, (n, k))
+        y = np.exp(-np.outer(t, rates)) @ w
         y = y + 0.01 * rng.normal(size=y.shape)
-        other = make(t, y)
+        other = make(t, y, start)
         problem = xv.separable(design, y, data={"t": t})
 
-        def ours(backend: str, problem: Any = problem) -> Any:
-            fit = xv.solve(problem, START, over=BOX, backend=backend)
+        def ours(backend: str, problem: Any = problem, start: np.ndarray = start) -> Any:
+            fit = xv.solve(problem, start, over=BOX, backend=backend)
             return fit, str(fit.report())
 
         calls = {"lmfit": other, **{name: lambda name=name: ours(name) for name in options.backends}}
