@@ -11,6 +11,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.sets import Box
+from xvarpro.sets.region import event
 from xvarpro.statistics.linearised import Linearised
 
 STOPPED = 1e-6  # a projection's derivative keeps less than 1 minus this of a direction that a constraint stops
@@ -48,6 +49,27 @@ def of_theta(at: Linearised) -> list[Limit]:
         else:
             out += [Limit() if C is None else _inside(C, at.J[here, here], at.gradient[here])] * x.size
     return out
+
+
+def ranges_of_theta(at: Linearised) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Least and largest value of each entry of theta in its set, and whether it may move without the others."""
+    sets: dict[int, Any] = dict(at.prepared.region.constrained)
+    out = []
+    with at.prepared.backend.scope(at.prepared.dtype):
+        for i, leaf in enumerate(at.prepared.theta):
+            C, n = sets.get(i), backends.to_numpy(leaf).size
+            if isinstance(C, Box):
+                ends: Any = [backends.to_numpy(b) if trees.is_array(b) else b for b in (C.lower, C.upper)]
+                ends = [np.broadcast_to(b, leaf.shape).ravel() for b in ends]
+            elif C is None or not C.bounded:
+                ends = [np.full(n, -np.inf), np.full(n, np.inf)]
+            else:
+                units = at.prepared.to_backend(np.eye(n).reshape(n, *event(C, leaf).shape))
+                points = [backends.to_numpy(C.lmo(g)).reshape(n, n) for g in (units, -units)]
+                ends = [np.diagonal(x) for x in points]
+            out.append([*ends, np.full(n, C is None or isinstance(C, Box))])
+    lower, upper, alone = (np.concatenate(parts) for parts in zip(*out, strict=True))
+    return lower.astype(float), upper.astype(float), alone
 
 
 def of_w(at: Linearised) -> list[Limit]:

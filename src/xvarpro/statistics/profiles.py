@@ -1,7 +1,13 @@
-"""Confidence intervals by the profile of the objective, each entry of theta held in turn, all in one batch."""
+"""Confidence intervals by the profile of the objective, each entry of theta held in turn, all in one batch.
+
+An entry is held by one more row of the least-squares problem, ``STIFF s / stderr (theta_j - at)``. A theta that
+minimises their sum minimises the objective among all points of the sets with the same theta_j. So it is a point of the
+profile, near `at`, whatever the sets are. The row is taken off the value again.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
@@ -12,17 +18,18 @@ from xvarpro import backends
 from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
 from xvarpro.core import trees
-from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
+from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.operators.interface import Operator
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
-from xvarpro.sets import Box
 from xvarpro.statistics import constraints
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
-from xvarpro.statistics.resampling import like_theta, to_solve_again, vector
+from xvarpro.statistics.resampling import like_theta, sent, to_solve_again, vector
 from xvarpro.statistics.standard_errors import Statistics
 
+STIFF = 10.0  # its square is the curvature of the row that holds an entry over that of the objective
 CLOSE = 1e-4  # relative error of a height at the end of an interval
 TRIALS = 40  # points of a profile at most
 
@@ -34,8 +41,8 @@ class Profile(IntervalMethod):
 
     With S twice the objective, the interval of an entry is where ``(S - S_min) / s^2`` is at most the square of
     Student's quantile. It asks for no linear model, is the same for every parametrisation, and respects the sets. Both
-    ends of all entries are searched for together, in one batch. Entries must be free or between bounds; weights w have
-    no profile. Source: Bates and Watts, Nonlinear Regression Analysis and Its Applications (1988), chapter 6.
+    ends of all entries are searched for together, in one batch. Weights w have no profile. Source: Bates and Watts,
+    Nonlinear Regression Analysis and Its Applications (1988), chapter 6.
 
     Examples
     --------
@@ -60,7 +67,7 @@ class Curve(NamedTuple):
     best, stderr : float
         The estimate, and its standard error by linear theory.
     at : array
-        Values at which the entry is held.
+        Values of the entry.
     height : array
         ``sqrt((S - S_min) / s^2)``, the square root of by how much the objective rises; negative below the estimate. A
         straight line for a linear model. NaN where a minimisation failed.
@@ -93,8 +100,8 @@ def profile(fit: Result, entry: int, *, points: int = 21, width: float = 3.0, ab
     if not 0 <= entry < len(found.best):
         raise ProblemError(f"entry must be one of 0 to {len(found.best) - 1}, the entries of theta; got {entry!r}")
     j = np.full(points, entry)
-    at = np.clip(found.best[j] + np.linspace(-width, width, points) * found.step[j], found.lower[j], found.upper[j])
-    height, theta = found.heights(j, at)
+    at = found.best[j] + np.linspace(-width, width, points) * found.step[j]
+    at, height, theta = found.heights(j, np.clip(at, found.lower[j], found.upper[j]))
     best, stderr = float(found.best[entry]), float(standard_errors(found.statistics)[entry])
     return Curve(best, stderr, at, np.sign(at - best) * height, theta)
 
@@ -109,15 +116,8 @@ class _Profiles:
                 "a profile measures by the residual how far the objective rises; got one that is zero to rounding. "
                 "Give weights 1 / sigma^2 and absolute_sigma=True"
             )
-        for _, C in statistics.at.prepared.region.constrained:
-            if not isinstance(C, Box):
-                raise ProblemError(
-                    f"a profile holds an entry of theta that is free or between bounds; got one in {C!r}. Use "
-                    "Bootstrap()"
-                )
         self.best = vector(fit.theta).astype(float)
-        limits = constraints.of_theta(statistics.at)
-        self.lower, self.upper = np.array([(limit.lower, limit.upper) for limit in limits]).T
+        self.lower, self.upper, self.entrywise = constraints.ranges_of_theta(statistics.at)
         self.step = self._step()
 
     def _step(self) -> np.ndarray:
@@ -137,11 +137,11 @@ class _Profiles:
         at = _within(best + sign * t * self.step[j], bound, sign)
         inside, low = best.copy(), np.zeros(2 * p)  # the last point below t, and the first one above
         outside, high = np.full(2 * p, np.nan), np.ones(2 * p)
-        left, notes = at != best, []
+        ends, left, notes = at.copy(), at != best, []
         for trial in range(TRIALS):
             if not left.any():
                 break
-            height, _ = self.heights(j, at)  # of all, so that a program is compiled for one size
+            reached, height, _ = self.heights(j, at)  # of all, so that a program is compiled for one size
             below = left & (height < t)
             above = left & ~below
             inside, low = np.where(below, at, inside), np.where(below, height, low)
@@ -149,36 +149,48 @@ class _Profiles:
                 np.where(above, at, outside),
                 np.where(above & (height < 9 * t), height, np.where(above, 9 * t, high)),
             )
-            left = left & ~(np.abs(height - t) <= CLOSE * t) & ~(below & (at == bound))
+            there, stopped = np.abs(height - t) <= CLOSE * t, below & (at == bound)
+            ends = np.where(left & stopped, bound, np.where(left & there, reached, ends))
+            left = left & ~there & ~stopped
             share = (t - low) / (high - low) if trial % 3 < 2 else 0.5
             between = inside + (outside - inside) * np.clip(share, 0.02, 0.98)
             further = best + (inside - best) * np.clip(1.05 * t / np.where(low > 0, low, t), 1.3, 4.0)
-            following = np.where(np.isnan(outside), _within(further, bound, sign), between)
-            at = np.where(left, following, at)
-        at = np.where(left, np.where(np.isnan(outside), sign * np.inf, np.nan), at)
+            at = np.where(left, np.where(np.isnan(outside), _within(further, bound, sign), between), at)
+        ends = np.where(left, np.where(np.isnan(outside), sign * np.inf, np.nan), ends)
         if left.any():
             notes.append("an end at inf: the objective does not rise enough on that side; at NaN: none was found")
         if self.lowest < -1e-6:
             notes.append("a lower minimum was found on the way: solve again from other starts")
-        return at, notes
+        return ends, notes
 
     lowest = 0.0  # rise of the objective that was met, in units of the variance: below 0 there is a better fit
 
-    def heights(self, j: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Heights (b,) with entries j held at values `at`, NaN where that fails, and the minimisers (b, p)."""
+    def heights(self, j: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Points of the profiles of entries j near values `at`: the entries (b,), heights (b,), minimisers (b, p).
+
+        Heights are NaN where a minimisation fails.
+        """
         held = np.arange(len(self.best)) == j[:, None]
-        C = self.statistics.influence.covariance_of_theta(self.statistics.noise)
+        C, variance = self.statistics.influence.covariance_of_theta(self.statistics.noise), self.statistics.variance
         ridge = C[j] / np.where(C[j, j] > 0, C[j, j], 1.0)[:, None]  # where linear theory sees the minimum
         start = np.where(held, at[:, None], self.best + ridge * (at - self.best[j])[:, None])
-        start = np.clip(start, self.lower, self.upper)
+        start = np.where(self.entrywise, np.clip(start, self.lower, self.upper), self.best)  # which is in every set
+        stiffness = STIFF * variance**0.5 / self.step[j]
         theta = self.fit.theta
-        marked = [trees.map_leaves(Each, like_theta(theta, x)) for x in (held.astype(float), start)]
-        problem = _held(to_solve_again(self.fit), *marked)
+        rows = trees.map_leaves(Each, like_theta(theta, stiffness[:, None] * held))
+        target = Each(sent(stiffness * at, trees.leaves(theta)[0]))
+        problem = _with_row(to_solve_again(self.fit), rows, target)
         found = solve_many(lifted(problem), like_theta(theta, start), self.fit.recipe.over, progress=False)
-        rise = 2 * (backends.to_numpy(found.value).astype(float) - self.fit.value) / self.statistics.variance
-        ends = [backends.to_numpy(x).reshape(len(j), -1) for x in trees.leaves(found.theta)]
+        ends = np.concatenate([_rows(x, len(j)) for x in trees.leaves(found.theta)], axis=1)
+        reached = ends[np.arange(len(j)), j]
+        value = 2 * (_rows(found.value, len(j))[:, 0] - self.fit.value) - (stiffness * (at - reached)) ** 2
+        rise = value / variance
         self.lowest = min(self.lowest, float(np.min(rise[found.success], initial=0.0)))
-        return np.where(found.success, np.sqrt(np.maximum(rise, 0.0)), np.nan), np.concatenate(ends, axis=1)
+        return reached, np.where(found.success, np.sqrt(np.maximum(rise, 0.0)), np.nan), ends
+
+
+def _rows(x: Any, b: int) -> np.ndarray:
+    return backends.to_numpy(x).reshape(b, -1).astype(float)
 
 
 def _within(x: np.ndarray, bound: np.ndarray, sign: np.ndarray) -> np.ndarray:
@@ -186,26 +198,54 @@ def _within(x: np.ndarray, bound: np.ndarray, sign: np.ndarray) -> np.ndarray:
     return sign * np.minimum(sign * x, sign * bound)
 
 
+def _with_row(problem: Problem, row: Tree, target: Each) -> Problem:
+    """The problem with ``target - <row, theta>`` as one more residual, to which w does not contribute."""
+    level = problem.lower
+    y, weights = level.y, level.weights
+    given = {"data": problem.data, "row": row, "target": target}
+    if not callable(y):
+        given["y"] = _without_masked(y, weights)
+    if weights is not None:
+        xp = trees.array_namespace(weights)
+        weights = xp.concat([weights, xp.ones_like(weights[:1])])
+    level = replace(level, M=DesignWithRow(level.M), y=TargetWithRow(y if callable(y) else None), weights=weights)
+    return replace(problem, lower=level, data=given)
+
+
+def _without_masked(y: Any, weights: Any) -> Any:
+    """Entries without weight, which may be NaN, as zeros."""
+    if weights is None:
+        return y
+    xp = trees.array_namespace(y)
+    return xp.where((weights if weights.ndim == y.ndim else weights[:, None]) > 0, y, xp.zeros_like(y))
+
+
+# dataclasses and no closures: equal ones are compiled once
 @final
 @dataclass(frozen=True)
-class Held(Struct):
-    """A function of a model with entries of theta held at values of their own, which are part of the data.
+class DesignWithRow(Struct):
+    """A design and a row of zeros."""
 
-    A dataclass and no closure: equal ones are compiled once.
-    """
-
-    fun: Callable[..., Any] = REQUIRED
+    M: Callable[..., Any] = REQUIRED
 
     def __call__(self, theta: Tree, data: Tree) -> Any:
-        return self.fun(trees.map_leaves(_mixed, theta, data["held"], data["at"]), data["given"])
+        M = self.M(theta, data["data"])
+        M = M.dense() if isinstance(M, Operator) else M
+        xp = trees.array_namespace(M)
+        return xp.concat([M, xp.zeros_like(M[:1, :])])
 
 
-def _held(problem: Problem, held: Tree, at: Tree) -> Problem:
-    level = problem.lower
-    y: Any = level.y
-    level = replace(level, M=Held(level.M), y=Held(y) if callable(y) else y)
-    return replace(problem, lower=level, data={"given": problem.data, "held": held, "at": at})
+@final
+@dataclass(frozen=True)
+class TargetWithRow(Struct):
+    """A target and the row that holds an entry of theta, shared out among the right-hand sides."""
 
+    y: Callable[..., Any] | None = None
 
-def _mixed(x: Array, held: Array, at: Array) -> Array:
-    return trees.array_namespace(x).where(held > 0, at, x)
+    def __call__(self, theta: Tree, data: Tree) -> Any:
+        y = data["y"] if self.y is None else self.y(theta, data["data"])
+        xp = trees.array_namespace(y)
+        pairs = zip(trees.leaves(data["row"]), trees.leaves(theta), strict=True)
+        off = data["target"] - sum(xp.sum(row * x) for row, x in pairs)
+        one = xp.ones_like(y[:1])
+        return xp.concat([y, one * (off / math.prod(one.shape) ** 0.5)])
