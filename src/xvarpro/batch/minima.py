@@ -19,7 +19,7 @@ SHOWN = 12  # minima of a table
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """A minimum, at the lowest of the ends that are the same.
+    """A minimum, at the lowest of the ends that are the same: one has a certificate, or there are two or more.
 
     Attributes
     ----------
@@ -98,20 +98,25 @@ def counted(statuses: np.ndarray) -> dict[Status, int]:
 def labelled(
     ends: np.ndarray, order: np.ndarray, success: np.ndarray, spread: np.ndarray, least: np.ndarray, same: float
 ) -> np.ndarray:
-    """The number of the minimum that each end (n, p) is, -1 for none; the minima are ends with `success`, in `order`.
+    """The number of the minimum that each end (n, p) is, -1 for none, in `order`.
 
-    Two ends are the same where every entry differs by at most `same` of its size, or of `spread` where that is
-    smaller, or of `least` where both are.
+    Minima are ends with `success`, and those that were reached twice: where the model is blind, as along a direction
+    that the residuals do not feel to first order, an end may have no certificate. Two ends are the same where every
+    entry differs by at most `same` of its size, or of `spread` where that is smaller, or of `least` where both are.
     """
+
+    def near(others: np.ndarray, i: int) -> np.ndarray:
+        size = np.clip(np.maximum(np.abs(others), np.abs(ends[i])), least, spread)
+        near: np.ndarray = (np.abs(others - ends[i]) <= same * size).all(axis=1)
+        return near
+
     found: list[int] = []
     labels = np.full(len(ends), -1)
     for i in order:
-        known = ends[found]
-        size = np.clip(np.maximum(np.abs(known), np.abs(ends[i])), least, spread)
-        near = (np.abs(known - ends[i]) <= same * size).all(axis=1)
-        if near.any():
-            labels[i] = int(np.argmax(near))
-        elif success[i]:
+        known = near(ends[found], i)
+        if known.any():
+            labels[i] = int(np.argmax(known))
+        elif success[i] or near(ends, i).sum() > 1:
             labels[i] = len(found)
             found.append(int(i))
     return labels
