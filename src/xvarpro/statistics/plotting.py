@@ -24,7 +24,7 @@ GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
 LABELLED = 12  # rows of a table of correlations that show numbers
 NAMED = 30  # rows of it that have a name, beyond which only some have
-ACROSS = 3  # data sets beside one another
+ACROSS = 3  # data sets next to one another
 
 
 def plot_fit(
@@ -56,8 +56,8 @@ def plot_fit(
     xlabel, ylabel : str
         With units in brackets, such as ``"signal (V)"``; residuals have those of `ylabel`.
     names : sequence of str, optional
-        Of the components, one per column of M; components of one name share a colour. Up to 6 names are drawn, none
-        if there is one component only.
+        Of the components, one per column of M; those of one name share a colour. None is drawn where there are more
+        than 6 names, or one component only.
     level : float or None
         Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard errors.
     prediction : bool
