@@ -61,6 +61,12 @@ def number(value: Any) -> float:
         return math.inf if beyond > 0 else -math.inf
 
 
+def confidence(level: Any) -> None:
+    """Refuse a level of confidence that is no number in (0, 1)."""
+    if not 0 < number(level) < 1:
+        raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {described(level)}")
+
+
 def switch(name: str, value: object) -> None:
     """Refuse what is neither True nor False: the word "no" would count as True."""
     if not isinstance(value, bool | np.bool_):

@@ -474,7 +474,7 @@ class Result:
 
     def plot_fit(
         self,
-        x: Array | None = None,
+        x: Array | Sequence[Any] | None = None,
         *,
         column: int = 0,
         xlabel: str = "",
@@ -490,11 +490,13 @@ class Result:
             self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level, prediction=prediction
         )
 
-    def plot_residuals(self, x: Array | None = None, *, column: int = 0, xlabel: str = "") -> Figure:
+    def plot_residuals(
+        self, x: Array | Sequence[Any] | None = None, *, column: int = 0, xlabel: str = "", ylabel: str = ""
+    ) -> Figure:
         """Residuals along x, their histogram and their normal quantiles."""
         from xvarpro.statistics.plotting import plot_residuals
 
-        return plot_residuals(self, x, column=column, xlabel=xlabel)
+        return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel)
 
     def plot_correlation(self, names: Sequence[str] | None = None) -> Figure:
         """Correlations of theta's entries and w's as a table of colours."""
@@ -503,19 +505,23 @@ class Result:
         return plot_correlation(self, names)
 
     def plot_profile(
-        self, entry: int = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
+        self, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
     ) -> Figure:
         """How the objective rises where an entry of theta is held elsewhere, with the ends of its interval."""
         from xvarpro.statistics.plotting import plot_profile
 
         return plot_profile(self, entry, level=level, points=points, width=width, xlabel=xlabel)
 
-    def plot_trace(self, ax: Axes | None = None) -> Axes:
-        """Draw objective and gap against iterations: the same as `plot`."""
-        return self.plot(ax)
+    def plot_trace(self) -> Figure:
+        """Objective and gap against iterations, log scale."""
+        from xvarpro.results.plotting import Figure, plot_trace  # matplotlib is optional
+
+        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        plot_trace(self.trace, figure.subplots())
+        return figure
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw objective and gap against iterations, log scale.
+        """What `plot_trace` draws, on axes that may be the caller's.
 
         Parameters
         ----------
