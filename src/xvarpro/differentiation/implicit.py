@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.hessian import ReducedHessian
-from xvarpro.differentiation.projection import degenerate, jacobian, jacobian_error, range_projector
+from xvarpro.differentiation.projection import crossed, degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
@@ -168,11 +168,10 @@ def gradient(
     -3.0
     """
     prepared = ready(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
-    bars = _moved(prepared, cotangent)
+    bars = moved(prepared, cotangent)
     by_data, *scalars = pull(prepared, prepared.theta, bars, limit)
-    on = prepared.backend
-    flags = on.to_floats([on.xp.astype(x, prepared.theta[0].dtype) for x in scalars])
-    data = unflatten(problem.data, [prepared.layout.array(g, on) for g in by_data])
+    flags = numbers(prepared, scalars)
+    data = unflatten(problem.data, [prepared.layout.array(g, prepared.backend) for g in by_data])
     return Sensitivity(data, bool(flags[0]), bool(flags[1]), flags[2], int(flags[3]))
 
 
@@ -200,16 +199,36 @@ def pull(
 
     The first of them is the tuple of gradients with respect to the arrays of `differentiable`.
     """
+    return _call(_pull, prepared, limit, theta, bars)
+
+
+def pull_twice(
+    prepared: Prepared, theta: Leaves, bars: tuple[Leaves, Array, Array], along: Leaves
+) -> tuple[tuple[Leaves, Array, Array], Leaves, tuple[Array, ...]]:
+    """Pull a cotangent `along` of the gradients of `pull` back to `bars` and to the data; with the arguments of `warn`.
+
+    The gradient by `bars` is the derivative of the solution along `along`, from one more linear system. The one by the
+    data is that of `pull` along `along`, since a Hessian is symmetric: by central differences at points that the
+    derivative of the solution predicts, so that nothing is solved again.
+    """
+    return _call(_pull_twice, prepared, None, theta, bars, along)
+
+
+def _call(fun: Callable[..., Any], prepared: Prepared, limit: int | None, *args: Any) -> Any:
+    """``fun(reduced, problem, region, limit, *args)``, compiled where the backend compiles."""
     operands, skeleton = trees.partition((prepared.problem, prepared.region))
     assemble: Callable[..., Any] = prepared.assemble  # a `Reduced`: there are no chunks
 
-    def make(operands: Leaves) -> Callable[..., tuple[Any, ...]]:
-        problem, region = skeleton.fill(operands)
-        return partial(_pull, assemble(problem).with_lower_tolerance(0.0), region, limit)
+    def reduced(problem: Problem) -> Reduced:
+        found: Reduced = assemble(problem).with_lower_tolerance(0.0)
+        return found
+
+    def make(operands: Leaves) -> Callable[..., Any]:
+        return partial(fun, reduced, *skeleton.fill(operands), limit)
 
     with prepared.backend.scope(prepared.dtype):
-        run = prepared.backend.call(make, ("implicit", skeleton, prepared.layout.treedef, prepared.structure, limit))
-        return run(operands, theta, bars)
+        key = fun, skeleton, prepared.layout.treedef, prepared.structure, limit
+        return prepared.backend.call(make, key)(operands, *args)
 
 
 def differentiable(data: Tree) -> list[int]:
@@ -224,7 +243,13 @@ def unflatten(data: Tree, gradients: Iterable[Array]) -> Tree:
     return trees.unflatten(treedef, [by_leaf.get(i) for i in range(len(leaves))])
 
 
-def _moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Array]:
+def numbers(prepared: Prepared, scalars: Iterable[Array]) -> list[float]:
+    """0-d arrays on the host."""
+    on = prepared.backend
+    return on.to_floats([on.xp.astype(x, prepared.theta[0].dtype) for x in scalars])
+
+
+def moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Array]:
     """A cotangent as arrays of the backend: as theta, (n, k) and 0-d."""
     xp, theta, structure = prepared.backend.xp, prepared.theta, prepared.structure
     bars = tuple(xp.zeros_like(x) for x in theta)
@@ -249,38 +274,112 @@ def _moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Arr
     return bars, w, xp.full_like(trees.corner(theta[0]), value)
 
 
+class _FixedPoint:
+    """The projected gradient step at one theta, and what follows from its derivative."""
+
+    def __init__(self, f: Reduced, region: Region, limit: int | None, theta: Leaves) -> None:
+        backend = f.backend
+        self.hessian = hessian = ReducedHessian(f, theta)
+        # every step s > 0 gives the same derivative; this one scales s H to 1, and so the whole system
+        z = trees.signs(theta)
+        s = (trees.dot(z, z) / hessian.bound(z)) ** 0.5
+        xp = namespace_of(s)
+        s = xp.where(xp.isfinite(s), s, xp.ones_like(s))
+        q = trees.axpy(-s, hessian.gradient, theta)
+        self.s, self.J = s, jacobian(backend, region, theta, q)
+        self.degenerate = degenerate(region, theta, q, self.J) | (hessian.kinks > 0)
+        self.noise = jacobian_error(backend, region, xp.finfo(s.dtype).eps)
+        self._solve = partial(
+            conjugate_gradients,
+            backend,
+            self.J,
+            range_projector(region, self.J),
+            lambda u: hessian.product(trees.scaled(s, u)),
+            zeros=hessian.data_zeros,
+            noise=self.noise,
+            limit=min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit,
+        )
+
+    def pull(self, bars: tuple[Leaves, Array, Array], tol: float) -> tuple[Any, ...]:
+        """The fields of a `Sensitivity`."""
+        hessian = self.hessian
+        theta_bar, w_bar, value_bar = bars
+        by_theta, by_data = hessian.pull_w(w_bar)
+        solved = self._solve(trees.plus(theta_bar, by_theta), tol=max(tol, 4 * self.noise))
+        data = tuple(
+            direct + value_bar * slope - indirect
+            for direct, slope, indirect in zip(by_data, hessian.data_gradient, solved.image, strict=True)
+        )
+        return data, self.degenerate, solved.singular | hessian.truncated, solved.residual, solved.steps
+
+    def push(self, along: Leaves) -> tuple[Any, ...]:
+        """Derivatives of theta, w and the value along a change of the data, then the arguments of `warn`."""
+        hessian = self.hessian
+        by_theta, _ = hessian.product(tuple(0 * x for x in hessian.gradient), along)
+        solved = self._solve(trees.scaled(-self.s, by_theta), tol=max(TOL, 4 * self.noise))
+        change = (
+            solved.u,
+            hessian.push_w(solved.u, along),
+            trees.sum_(trees.inner(slope, d) for slope, d in zip(hessian.data_gradient, along, strict=True)),
+        )
+        return change, self.degenerate, solved.singular | hessian.truncated, solved.residual
+
+
+Make = Callable[[Problem], Reduced]
+
+
 def _pull(
-    f: Reduced, region: Region, limit: int | None, theta: Leaves, bars: tuple[Leaves, Array, Array]
+    reduced: Make, problem: Problem, region: Region, limit: int | None, theta: Leaves, bars: tuple[Leaves, Array, Array]
 ) -> tuple[Any, ...]:
-    backend = f.backend
-    theta_bar, w_bar, value_bar = bars
-    hessian = ReducedHessian(f, theta)
-    xp = namespace_of(value_bar)
-    by_theta, by_data = hessian.pull_w(w_bar)
-    c = trees.plus(theta_bar, by_theta)
+    return _FixedPoint(reduced(problem), region, limit, theta).pull(bars, TOL)
 
-    # every step s > 0 gives the same derivative; this one scales s H to 1, and so the whole system
-    z = trees.signs(theta)
-    s = (trees.dot(z, z) / hessian.bound(z)) ** 0.5
-    s = xp.where(xp.isfinite(s), s, xp.ones_like(s))
 
-    q = trees.axpy(-s, hessian.gradient, theta)
-    J = jacobian(backend, region, theta, q)
-    eps = xp.finfo(value_bar.dtype).eps
-    solved = conjugate_gradients(
-        backend,
-        J,
-        range_projector(region, J),
-        lambda u: hessian.product(trees.scaled(s, u)),
-        c,
-        hessian.data_zeros,
-        tol=max(TOL, 4 * eps),
-        noise=jacobian_error(backend, region, eps),
-        limit=min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit,
-    )
-    data = tuple(
-        direct + value_bar * slope - indirect
-        for direct, slope, indirect in zip(by_data, hessian.data_gradient, solved.image, strict=True)
-    )
-    unequal = degenerate(region, theta, q, J) | (hessian.kinks > 0)
-    return data, unequal, solved.singular | hessian.truncated, solved.residual, solved.steps
+def _pull_twice(
+    reduced: Make,
+    problem: Problem,
+    region: Region,
+    limit: int | None,
+    theta: Leaves,
+    bars: tuple[Leaves, Array, Array],
+    along: Leaves,
+) -> tuple[Any, ...]:
+    centre = _FixedPoint(reduced(problem), region, limit, theta)
+    change, *flags = centre.push(along)
+    arrays, held = trees.partition(problem.data)
+    data = tuple(x for x in arrays if trees.is_inexact(x))
+    h = _step(theta, change[0], data, along)
+
+    def beside(step: Array) -> _FixedPoint:
+        supply = iter(trees.axpy(step, along, data))
+        moved = held.fill([next(supply) if trees.is_inexact(x) else x for x in arrays])
+        f = reduced(trees.changed(problem, data=moved))
+        return _FixedPoint(f, region, limit, trees.axpy(step, change[0], theta))
+
+    ends = beside(h), beside(-h)
+    # an error of these systems is divided by the step
+    (ahead, *found, _), (behind, *other, _) = (end.pull(bars, tol=0.0) for end in ends)
+    kink = flags[0] | found[0] | other[0] | crossed(region, theta, ends[0].J, ends[1].J)
+    if problem.lower.W is not None:
+        kink = kink | namespace_of(h).any(ends[0].hessian.free != ends[1].hessian.free)
+    slopes = tuple((a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True))
+    return change, slopes, (kink, flags[1] | found[1] | other[1], flags[2] + found[2] + other[2])
+
+
+def _step(theta: Leaves, change: Leaves, data: Leaves, along: Leaves) -> Array:
+    """The step of the differences, which balances an error of its square with rounding divided by it.
+
+    No array of the data moves by more than ``eps^(1/3)`` of its largest entry, or of 1 if it is 0. Nor does theta where
+    that shortens the step to ``eps^(1/8)`` of it at most: a theta near 0 would leave none.
+    """
+    xp = namespace_of(*theta)
+    eps = xp.finfo(theta[0].dtype).eps
+
+    def ratio(x: Array, d: Array) -> Array:
+        size, top = xp.max(xp.abs(x)), xp.max(xp.abs(d))
+        return xp.where(top > 0, positive_or_one(size) / positive_or_one(top), xp.inf)
+
+    pairs = zip(data, along, strict=True)
+    longest = xp.min(xp.stack([ratio(x, d) for x, d in pairs if math.prod(x.shape)]))
+    h = xp.maximum(ratio(trees.raveled(theta), trees.raveled(change)), eps ** (1 / 8) * longest)
+    h = xp.minimum(h, longest)
+    return eps ** (1 / 3) * xp.where(xp.isfinite(h), h, xp.ones_like(h))

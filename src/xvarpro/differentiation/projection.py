@@ -82,6 +82,22 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
     return found
 
 
+def crossed(region: Region, theta: Leaves, J: Callable[[Leaves], Leaves], K: Callable[[Leaves], Leaves]) -> Array:
+    """Whether J and K, derivatives of P at points beside each other, belong to different faces; 0-d bool.
+
+    On a face of a polytope J is constant; on a curved boundary it changes by as much as the points.
+    """
+    xp = namespace_of(theta[0])
+    found = xp.zeros((), dtype=xp.bool, device=device(theta[0]))
+    probe = trees.signs(theta)
+    ends = J(probe), K(probe)
+    for i, C in region.constrained:
+        x, y = (end[i] for end in ends)
+        eps = xp.finfo(x.dtype).eps
+        found = found | (xp.max(xp.abs(x - y)) > (eps**0.5 if _by_faces(C) else 10 * eps ** (1 / 3)))
+    return found
+
+
 def _by_faces(C: Set) -> bool:
     """Whether J comes from the faces of C, which is then a polytope, or has infinite bounds instead of some."""
     return C.has_faces and (C.polytope or not C.bounded)

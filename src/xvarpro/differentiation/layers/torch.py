@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
@@ -19,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.differentiation import implicit
-from xvarpro.differentiation.layers import Solution, no_second_derivative
+from xvarpro.differentiation.layers import Solution, no_third_derivative
 from xvarpro.driver.solve import solve
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
@@ -213,6 +214,24 @@ class _Call:
         leaves = enumerate(trees.leaves(problem.data))  # arrays of other frameworks have no gradient here
         return tuple(by_leaf[i].to(x) for i, x in leaves if isinstance(x, torch.Tensor) and i in by_leaf)
 
+    def pulled_twice(self, theta: Tensors, tensors: Tensors, bars: Tensors, along: Tensors) -> Tensors:
+        """Gradients of ``<along, pulled>`` with respect to the floating-point tensors of the data and to `bars`."""
+        problem, layer = self.problem(tensors), self.layer
+        *theta_bar, w_bar, value_bar = bars
+        cotangent = implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar)
+        tree = trees.unflatten(self.treedef, theta)
+        prepared = implicit.ready(problem, tree, over=layer.over, backend=layer.backend)
+        leaves, here = trees.leaves(problem.data), trees.leaves(prepared.problem.data)
+        places = implicit.differentiable(problem.data)
+        given = dict(zip([i for i in places if isinstance(leaves[i], torch.Tensor)], along, strict=True))
+        way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
+        change, by_data, flags = implicit.pull_twice(prepared, prepared.theta, implicit.moved(prepared, cotangent), way)
+        implicit.warn(*implicit.numbers(prepared, flags))
+        found = [g for i, g in zip(places, by_data, strict=True) if i in given] + [*change[0], *change[1:]]
+        like = [*along, *bars]
+        arrays = (prepared.layout.array(x, prepared.backend) for x in found)
+        return tuple(torch.reshape(x, y.shape).to(y) for x, y in zip(arrays, like, strict=True))
+
 
 class _Solved(torch.autograd.Function):
     """The solution, as a function of the tensors of the data and the start."""
@@ -273,17 +292,47 @@ class _Pulled(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
-        pass
+        ctx.call, *tensors = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, *bars: torch.Tensor) -> Any:
-        no_second_derivative()
+    def backward(ctx: Any, *along: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        call, tensors = ctx.call, ctx.saved_tensors
+        n = call.treedef.num_leaves
+        found = iter(_PulledTwice.apply(call, *tensors, *along))
+        data = [next(found) if trees.is_inexact(x) else None for x in tensors[n : n + call.data]]
+        return None, *[None] * n, *data, *found  # theta moves with the data, which counts it
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
     ) -> tuple[Tensors, tuple[int, ...]]:
         return _one_by_one(_Pulled.apply, info, in_dims, call, *tensors)
+
+
+class _PulledTwice(torch.autograd.Function):
+    """The gradients of `_Pulled` with respect to the data and the cotangents."""
+
+    @staticmethod
+    def forward(call: _Call, *tensors: torch.Tensor) -> Tensors:
+        n = call.treedef.num_leaves
+        supply = iter(tensors)
+        theta, data, bars = (tuple(islice(supply, count)) for count in (n, call.data, n + 2))
+        return call.pulled_twice(theta, data, bars, tuple(supply))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *bars: torch.Tensor) -> Any:
+        no_third_derivative()
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
+    ) -> tuple[Tensors, tuple[int, ...]]:
+        return _one_by_one(_PulledTwice.apply, info, in_dims, call, *tensors)
 
 
 def _one_by_one(
