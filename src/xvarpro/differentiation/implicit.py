@@ -20,7 +20,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
@@ -89,6 +89,8 @@ class Sensitivity(NamedTuple):
         """Why the gradient may be invalid, in sentences; empty if it is valid."""
         return reasons(self.degenerate, self.singular, self.residual)
 
+
+Bars: TypeAlias = tuple[Leaves, Array, Array]  # cotangents of theta, w (n, k) and the value
 
 TOL = 1e-10  # relative residual of the linear system, where the dtype allows it
 UNSOLVED = 1e-3  # relative residual above which the system counts as not solved
@@ -168,7 +170,7 @@ def gradient(
     -3.0
     """
     prepared = ready(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
-    bars = moved(prepared, cotangent)
+    bars = move(prepared, cotangent)
     by_data, *scalars = pull(prepared, prepared.theta, bars, limit)
     flags = numbers(prepared, scalars)
     data = unflatten(problem.data, [prepared.layout.array(g, prepared.backend) for g in by_data])
@@ -192,9 +194,7 @@ def ready(
     return prepare(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
 
 
-def pull(
-    prepared: Prepared, theta: Leaves, bars: tuple[Leaves, Array, Array], limit: int | None = None
-) -> tuple[Any, ...]:
+def pull(prepared: Prepared, theta: Leaves, bars: Bars, limit: int | None = None) -> tuple[Any, ...]:
     """The fields of a `Sensitivity` as arrays, from cotangents of theta, w (n, k) and the value.
 
     The first of them is the tuple of gradients with respect to the arrays of `differentiable`.
@@ -202,9 +202,7 @@ def pull(
     return _call(_pull, prepared, limit, theta, bars)
 
 
-def pull_twice(
-    prepared: Prepared, theta: Leaves, bars: tuple[Leaves, Array, Array], along: Leaves
-) -> tuple[tuple[Leaves, Array, Array], Leaves, tuple[Array, ...]]:
+def pull_twice(prepared: Prepared, theta: Leaves, bars: Bars, along: Leaves) -> tuple[Bars, Leaves, tuple[Array, ...]]:
     """Pull a cotangent `along` of the gradients of `pull` back to `bars` and to the data; with the arguments of `warn`.
 
     The gradient by `bars` is the derivative of the solution along `along`, from one more linear system. The one by the
@@ -215,16 +213,17 @@ def pull_twice(
 
 
 def _call(fun: Callable[..., Any], prepared: Prepared, limit: int | None, *args: Any) -> Any:
-    """``fun(reduced, problem, region, limit, *args)``, compiled where the backend compiles."""
+    """``fun(at, problem, *args)``, compiled where the backend compiles; ``at(problem, theta)`` is a `_FixedPoint`."""
     operands, skeleton = trees.partition((prepared.problem, prepared.region))
     assemble: Callable[..., Any] = prepared.assemble  # a `Reduced`: there are no chunks
 
-    def reduced(problem: Problem) -> Reduced:
-        found: Reduced = assemble(problem).with_lower_tolerance(0.0)
-        return found
-
     def make(operands: Leaves) -> Callable[..., Any]:
-        return partial(fun, reduced, *skeleton.fill(operands), limit)
+        problem, region = skeleton.fill(operands)
+
+        def at(problem: Problem, theta: Leaves) -> _FixedPoint:
+            return _FixedPoint(assemble(problem).with_lower_tolerance(0.0), region, limit, theta)
+
+        return partial(fun, at, problem)
 
     with prepared.backend.scope(prepared.dtype):
         key = fun, skeleton, prepared.layout.treedef, prepared.structure, limit
@@ -249,7 +248,7 @@ def numbers(prepared: Prepared, scalars: Iterable[Array]) -> list[float]:
     return on.to_floats([on.xp.astype(x, prepared.theta[0].dtype) for x in scalars])
 
 
-def moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Array]:
+def move(prepared: Prepared, cotangent: Cotangent) -> Bars:
     """A cotangent as arrays of the backend: as theta, (n, k) and 0-d."""
     xp, theta, structure = prepared.backend.xp, prepared.theta, prepared.structure
     bars = tuple(xp.zeros_like(x) for x in theta)
@@ -280,13 +279,14 @@ class _FixedPoint:
     def __init__(self, f: Reduced, region: Region, limit: int | None, theta: Leaves) -> None:
         backend = f.backend
         self.hessian = hessian = ReducedHessian(f, theta)
+        self.constrained_w = f.problem.lower.W is not None
         # every step s > 0 gives the same derivative; this one scales s H to 1, and so the whole system
         z = trees.signs(theta)
         s = (trees.dot(z, z) / hessian.bound(z)) ** 0.5
         xp = namespace_of(s)
         s = xp.where(xp.isfinite(s), s, xp.ones_like(s))
         q = trees.axpy(-s, hessian.gradient, theta)
-        self.s, self.J = s, jacobian(backend, region, theta, q)
+        self.s, self.theta, self.region, self.J = s, theta, region, jacobian(backend, region, theta, q)
         self.degenerate = degenerate(region, theta, q, self.J) | (hessian.kinks > 0)
         self.noise = jacobian_error(backend, region, xp.finfo(s.dtype).eps)
         self._solve = partial(
@@ -300,8 +300,8 @@ class _FixedPoint:
             limit=min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit,
         )
 
-    def pull(self, bars: tuple[Leaves, Array, Array], tol: float) -> tuple[Any, ...]:
-        """The fields of a `Sensitivity`."""
+    def pull(self, bars: Bars, tol: float) -> tuple[Any, ...]:
+        """The fields of a `Sensitivity`, as `pull`."""
         hessian = self.hessian
         theta_bar, w_bar, value_bar = bars
         by_theta, by_data = hessian.pull_w(w_bar)
@@ -324,27 +324,23 @@ class _FixedPoint:
         )
         return change, self.degenerate, solved.singular | hessian.truncated, solved.residual
 
-
-Make = Callable[[Problem], Reduced]
-
-
-def _pull(
-    reduced: Make, problem: Problem, region: Region, limit: int | None, theta: Leaves, bars: tuple[Leaves, Array, Array]
-) -> tuple[Any, ...]:
-    return _FixedPoint(reduced(problem), region, limit, theta).pull(bars, TOL)
+    def crossed(self, other: _FixedPoint) -> Array:
+        """Whether other constraints are active at a point nearby, 0-d bool."""
+        found = crossed(self.region, self.theta, self.J, other.J)
+        if self.constrained_w:
+            found = found | namespace_of(found).any(self.hessian.free != other.hessian.free)
+        return found
 
 
-def _pull_twice(
-    reduced: Make,
-    problem: Problem,
-    region: Region,
-    limit: int | None,
-    theta: Leaves,
-    bars: tuple[Leaves, Array, Array],
-    along: Leaves,
-) -> tuple[Any, ...]:
-    centre = _FixedPoint(reduced(problem), region, limit, theta)
-    change, *flags = centre.push(along)
+At: TypeAlias = Callable[[Problem, Leaves], _FixedPoint]
+
+
+def _pull(at: At, problem: Problem, theta: Leaves, bars: Bars) -> tuple[Any, ...]:
+    return at(problem, theta).pull(bars, TOL)
+
+
+def _pull_twice(at: At, problem: Problem, theta: Leaves, bars: Bars, along: Leaves) -> tuple[Any, ...]:
+    change, *flags = at(problem, theta).push(along)
     arrays, held = trees.partition(problem.data)
     data = tuple(x for x in arrays if trees.is_inexact(x))
     h = _step(theta, change[0], data, along)
@@ -352,17 +348,14 @@ def _pull_twice(
     def beside(step: Array) -> _FixedPoint:
         supply = iter(trees.axpy(step, along, data))
         moved = held.fill([next(supply) if trees.is_inexact(x) else x for x in arrays])
-        f = reduced(trees.changed(problem, data=moved))
-        return _FixedPoint(f, region, limit, trees.axpy(step, change[0], theta))
+        return at(trees.changed(problem, data=moved), trees.axpy(step, change[0], theta))
 
     ends = beside(h), beside(-h)
     # an error of these systems is divided by the step
     (ahead, *found, _), (behind, *other, _) = (end.pull(bars, tol=0.0) for end in ends)
-    kink = flags[0] | found[0] | other[0] | crossed(region, theta, ends[0].J, ends[1].J)
-    if problem.lower.W is not None:
-        kink = kink | namespace_of(h).any(ends[0].hessian.free != ends[1].hessian.free)
-    slopes = tuple((a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True))
-    return change, slopes, (kink, flags[1] | found[1] | other[1], flags[2] + found[2] + other[2])
+    kink = flags[0] | found[0] | other[0] | ends[0].crossed(ends[1])
+    by_data = tuple((a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True))
+    return change, by_data, (kink, flags[1] | found[1] | other[1], flags[2] + found[2] + other[2])
 
 
 def _step(theta: Leaves, change: Leaves, data: Leaves, along: Leaves) -> Array:

@@ -179,7 +179,7 @@ class _Layer:
         return (*change[0], *change[1:]), tuple(map(jax.numpy.conj, by_data))
 
 
-def _bars(cotangents: Leaves) -> tuple[Leaves, Array, Array]:
+def _bars(cotangents: Leaves) -> implicit.Bars:
     """JAX's complex cotangents are the conjugates of this package's."""
     *theta_bar, w_bar, value_bar = map(_strong, cotangents)
     return tuple(theta_bar), jax.numpy.conj(w_bar), value_bar

@@ -225,7 +225,7 @@ class _Call:
         places = implicit.differentiable(problem.data)
         given = dict(zip([i for i in places if isinstance(leaves[i], torch.Tensor)], along, strict=True))
         way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
-        change, by_data, flags = implicit.pull_twice(prepared, prepared.theta, implicit.moved(prepared, cotangent), way)
+        change, by_data, flags = implicit.pull_twice(prepared, prepared.theta, implicit.move(prepared, cotangent), way)
         implicit.warn(*implicit.numbers(prepared, flags))
         found = [g for i, g in zip(places, by_data, strict=True) if i in given] + [*change[0], *change[1:]]
         like = [*along, *bars]
