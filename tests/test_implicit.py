@@ -151,6 +151,21 @@ def test_it_is_the_same_on_every_backend(backend):
     assert error(host_tree({k: got.data[k] for k in kept}), {k: want.data[k] for k in kept}) < 1e-11
 
 
+def test_its_derivative_is_the_same_on_every_backend(backend):
+    problem, over = separable(), xv.sets.Box(0.0, 2.0)
+    draw, found = rng(6), []
+    along = [draw.normal(size=np.shape(DATA[name])) for name in ("Y", "lam", "t")]
+    for on in (backends.get("numpy"), backend):
+        moved = replace(problem, data=send_tree(on, DATA))
+        prepared = xv.implicit.ready(moved, send(on, np.array([0.9, 2.0])), over=over)
+        bars = Cotangent(send(on, COTANGENT.theta), send(on, COTANGENT.w), 3.0)
+        way = tuple(send(on, x) for x in along)
+        change, by_data, flags = xv.implicit.pull_twice(prepared, prepared.theta, xv.implicit.move(prepared, bars), way)
+        assert xv.implicit.reasons(*xv.implicit.numbers(prepared, flags)) == []
+        found.append([host(x) for x in (*change[0], *change[1:], *by_data)])
+    assert error(found[1], found[0]) < 1e-7
+
+
 # -- what has no derivative --------------------------------------------------------------------------------------------
 
 

@@ -206,8 +206,8 @@ def pull_twice(prepared: Prepared, theta: Leaves, bars: Bars, along: Leaves) -> 
     """Pull a cotangent `along` of the gradients of `pull` back to `bars` and to the data; with the arguments of `warn`.
 
     The gradient by `bars` is the derivative of the solution along `along`, from one more linear system. The one by the
-    data is that of `pull` along `along`, since a Hessian is symmetric: by central differences at points that the
-    derivative of the solution predicts, so that nothing is solved again.
+    data is the derivative of `pull` along `along`, since a Hessian is symmetric: by central differences. Theta at their
+    ends is that of the linear model: its error, of second order, is the same at both, so that nothing is solved again.
     """
     return _call(_pull_twice, prepared, None, theta, bars, along)
 
@@ -345,12 +345,12 @@ def _pull_twice(at: At, problem: Problem, theta: Leaves, bars: Bars, along: Leav
     data = tuple(x for x in arrays if trees.is_inexact(x))
     h = _step(theta, change[0], data, along)
 
-    def beside(step: Array) -> _FixedPoint:
+    def nearby(step: Array) -> _FixedPoint:
         supply = iter(trees.axpy(step, along, data))
         moved = held.fill([next(supply) if trees.is_inexact(x) else x for x in arrays])
         return at(trees.changed(problem, data=moved), trees.axpy(step, change[0], theta))
 
-    ends = beside(h), beside(-h)
+    ends = nearby(h), nearby(-h)
     # an error of these systems is divided by the step
     (ahead, *found, _), (behind, *other, _) = (end.pull(bars, tol=0.0) for end in ends)
     kink = flags[0] | found[0] | other[0] | ends[0].crossed(ends[1])

@@ -83,7 +83,7 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
 
 
 def crossed(region: Region, theta: Leaves, J: Callable[[Leaves], Leaves], K: Callable[[Leaves], Leaves]) -> Array:
-    """Whether J and K, derivatives of P at points beside each other, belong to different faces; 0-d bool.
+    """Whether J and K, derivatives of P at two points nearby, belong to different faces; 0-d bool.
 
     On a face of a polytope J is constant; on a curved boundary it changes by as much as the points.
     """

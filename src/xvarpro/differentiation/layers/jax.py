@@ -37,7 +37,8 @@ def solve(
     """Make ``data -> (theta, w, value, status)`` of ``xv.solve`` a function that JAX compiles, maps and differentiates.
 
     The whole solve is one XLA loop. Its reverse-mode derivative is the implicit one (`xvarpro.implicit`), which records
-    no iteration. There is no forward mode and no second derivative. Under `jax.vmap` one loop
+    no iteration. Second derivatives, as ``jax.grad`` of ``jax.grad``, cost another linear system and two gradients; see
+    docs/layers.md for their accuracy. There is no forward mode and no third derivative. Under `jax.vmap` one loop
     solves a batch of problems, until the last of them has ended.
 
     Parameters
@@ -60,12 +61,13 @@ def solve(
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `xvarpro.solve`, for shapes and dtypes; at the first call with data of these shapes.
+        As `xvarpro.solve`, for shapes and dtypes, at the first call with data of these shapes; at a third derivative.
 
     Warns
     -----
     DifferentiabilityWarning
-        After the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`.
+        After the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`. After
+        that of a second derivative also where other constraints become active within the step of its differences.
 
     Examples
     --------

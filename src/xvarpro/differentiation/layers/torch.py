@@ -32,9 +32,10 @@ class Solve(torch.nn.Module):
     """The map ``data -> (theta, w, value, status)`` of ``xv.solve``, differentiable by the tensors in `data`.
 
     Gradients are the implicit ones (`xvarpro.implicit`). They cost a few products with the Hessian of the reduced
-    objective and record no iteration. There is no second derivative and no forward mode; `torch.func.vmap`, `grad`,
-    `vjp` and `jacrev` may be taken of it. Under `vmap` a batch of problems is solved together, by `xv.solve_many` where
-    they have at most 16 parameters each and no algorithm is given.
+    objective and record no iteration. Second derivatives, as with ``create_graph=True``, cost another linear system and
+    two gradients; see docs/layers.md for their accuracy. There is no third derivative and no forward mode;
+    `torch.func.vmap`, `grad`, `vjp` and `jacrev` may be taken of it. Under `vmap` a batch of problems is solved
+    together, by `xv.solve_many` where they have at most 16 parameters each and no algorithm is given.
 
     Parameters
     ----------
@@ -50,12 +51,13 @@ class Solve(torch.nn.Module):
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `solve`, at a call; at a second derivative.
+        As `solve`, at a call; at a third derivative.
 
     Warns
     -----
     DifferentiabilityWarning
-        In the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`.
+        In the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`. In that of a
+        second derivative also where other constraints become active within the step of its differences.
 
     Examples
     --------
