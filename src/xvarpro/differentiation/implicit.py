@@ -202,8 +202,8 @@ def pull(prepared: Prepared, theta: Leaves, bars: Bars, limit: int | None = None
     return _call(_pull, prepared, limit, theta, bars)
 
 
-def pull_twice(prepared: Prepared, theta: Leaves, bars: Bars, along: Leaves) -> tuple[Bars, Leaves, tuple[Array, ...]]:
-    """Pull a cotangent `along` of the gradients of `pull` back to `bars` and to the data; with the arguments of `warn`.
+def pull_twice(prepared: Prepared, theta: Leaves, bars: Bars, along: Leaves) -> tuple[Leaves, Leaves, Leaves]:
+    """Pull a cotangent `along` of the gradients of `pull` back to the data and to `bars`; with the arguments of `warn`.
 
     The gradient by `bars` is the derivative of the solution along `along`, from one more linear system. The one by the
     data is the derivative of `pull` along `along`, since a Hessian is symmetric: by central differences. Theta at their
@@ -317,11 +317,7 @@ class _FixedPoint:
         hessian = self.hessian
         by_theta, _ = hessian.product(tuple(0 * x for x in hessian.gradient), along)
         solved = self._solve(trees.scaled(-self.s, by_theta), tol=max(TOL, 4 * self.noise))
-        change = (
-            solved.u,
-            hessian.push_w(solved.u, along),
-            trees.sum_(trees.inner(slope, d) for slope, d in zip(hessian.data_gradient, along, strict=True)),
-        )
+        change = *solved.u, hessian.push_w(solved.u, along), trees.dot(hessian.data_gradient, along)
         return change, self.degenerate, solved.singular | hessian.truncated, solved.residual
 
     def crossed(self, other: _FixedPoint) -> Array:
@@ -343,19 +339,20 @@ def _pull_twice(at: At, problem: Problem, theta: Leaves, bars: Bars, along: Leav
     change, *flags = at(problem, theta).push(along)
     arrays, held = trees.partition(problem.data)
     data = tuple(x for x in arrays if trees.is_inexact(x))
-    h = _step(theta, change[0], data, along)
+    theta_dot = change[: len(theta)]
+    h = _step(theta, theta_dot, data, along)
 
     def nearby(step: Array) -> _FixedPoint:
         supply = iter(trees.axpy(step, along, data))
         moved = held.fill([next(supply) if trees.is_inexact(x) else x for x in arrays])
-        return at(trees.changed(problem, data=moved), trees.axpy(step, change[0], theta))
+        return at(trees.changed(problem, data=moved), trees.axpy(step, theta_dot, theta))
 
     ends = nearby(h), nearby(-h)
     # an error of these systems is divided by the step
     (ahead, *found, _), (behind, *other, _) = (end.pull(bars, tol=0.0) for end in ends)
     kink = flags[0] | found[0] | other[0] | ends[0].crossed(ends[1])
     by_data = tuple((a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True))
-    return change, by_data, (kink, flags[1] | found[1] | other[1], flags[2] + found[2] + other[2])
+    return by_data, change, (kink, flags[1] | found[1] | other[1], flags[2] + found[2] + other[2])
 
 
 def _step(theta: Leaves, change: Leaves, data: Leaves, along: Leaves) -> Array:

@@ -169,16 +169,16 @@ class _Layer:
         return tuple(map(jax.numpy.conj, by_data))
 
     def _pulled_back(self, saved: tuple[Leaves, Leaves, Leaves], along: Leaves) -> tuple[Leaves, Leaves, Leaves]:
-        change, by_data = self._pull_twice(*saved, along)
+        by_data, change = self._pull_twice(*saved, along)
         return _spread(by_data, saved[0]), tuple(jax.numpy.zeros_like(x) for x in saved[1]), change
 
     def _pulled_twice(self, arrays: Leaves, theta: Leaves, cotangents: Leaves, along: Leaves) -> tuple[Leaves, Leaves]:
-        """Gradients of ``<along, pulled>`` with respect to the cotangents and to the floating-point arrays."""
+        """Gradients of ``<along, pulled>`` with respect to the floating-point arrays and to the cotangents."""
         # both sides of this product are conjugates of this package's, so `along` is a direction as it is
         way = tuple(map(_strong, along))
-        change, by_data, flags = implicit.pull_twice(self._with(arrays), theta, _bars(cotangents), way)
+        by_data, change, flags = implicit.pull_twice(self._with(arrays), theta, _bars(cotangents), way)
         report(*flags)
-        return (*change[0], *change[1:]), tuple(map(jax.numpy.conj, by_data))
+        return tuple(map(jax.numpy.conj, by_data)), change
 
 
 def _bars(cotangents: Leaves) -> implicit.Bars:

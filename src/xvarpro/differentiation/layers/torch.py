@@ -200,39 +200,33 @@ class _Call:
         place = {"device": leaves[0].device}
         return (*leaves, w, torch.as_tensor(value, dtype=leaves[0].dtype, **place), torch.as_tensor(code, **place))
 
-    def pulled(self, theta: Tensors, tensors: Tensors, bars: Tensors) -> Tensors:
-        """Gradients with respect to the floating-point tensors of the data, of one problem."""
-        problem = self.problem(tensors)
-        *theta_bar, w_bar, value_bar = bars
-        found = implicit.gradient(
-            problem,
-            trees.unflatten(self.treedef, theta),
-            implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar),
-            over=self.layer.over,
-            backend=self.layer.backend,
-        )
-        implicit.warn(found.degenerate, found.singular, found.residual)
-        by_leaf = dict(zip(implicit.differentiable(problem.data), trees.leaves(found.data), strict=True))
-        leaves = enumerate(trees.leaves(problem.data))  # arrays of other frameworks have no gradient here
-        return tuple(by_leaf[i].to(x) for i, x in leaves if isinstance(x, torch.Tensor) and i in by_leaf)
+    def pulled(self, theta: Tensors, tensors: Tensors, bars: Tensors, along: Tensors = ()) -> Tensors:
+        """Gradients with respect to the floating-point tensors of the data, of one problem.
 
-    def pulled_twice(self, theta: Tensors, tensors: Tensors, bars: Tensors, along: Tensors) -> Tensors:
-        """Gradients of ``<along, pulled>`` with respect to the floating-point tensors of the data and to `bars`."""
+        With `along`, cotangents of these gradients: those of ``<along, gradients>``, followed by those by `bars`.
+        """
         problem, layer = self.problem(tensors), self.layer
         *theta_bar, w_bar, value_bar = bars
         cotangent = implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar)
-        tree = trees.unflatten(self.treedef, theta)
-        prepared = implicit.ready(problem, tree, over=layer.over, backend=layer.backend)
-        leaves, here = trees.leaves(problem.data), trees.leaves(prepared.problem.data)
-        places = implicit.differentiable(problem.data)
-        given = dict(zip([i for i in places if isinstance(leaves[i], torch.Tensor)], along, strict=True))
-        way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
-        change, by_data, flags = implicit.pull_twice(prepared, prepared.theta, implicit.move(prepared, cotangent), way)
+        at = trees.unflatten(self.treedef, theta)
+        prepared = implicit.ready(problem, at, over=layer.over, backend=layer.backend)
+        moved = implicit.move(prepared, cotangent)
+        leaves, places = trees.leaves(problem.data), implicit.differentiable(problem.data)
+        # arrays of other frameworks have no gradient here
+        mine = [i for i in places if isinstance(leaves[i], torch.Tensor)]
+        change: tuple[Any, ...] = ()
+        if along:
+            here, given = trees.leaves(prepared.problem.data), dict(zip(mine, along, strict=True))
+            way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
+            by_data, change, flags = implicit.pull_twice(prepared, prepared.theta, moved, way)
+        else:
+            by_data, degenerate, singular, residual, _ = implicit.pull(prepared, prepared.theta, moved)
+            flags = degenerate, singular, residual
         implicit.warn(*implicit.numbers(prepared, flags))
-        found = [g for i, g in zip(places, by_data, strict=True) if i in given] + [*change[0], *change[1:]]
-        like = [*along, *bars]
-        arrays = (prepared.layout.array(x, prepared.backend) for x in found)
-        return tuple(torch.reshape(x, y.shape).to(y) for x, y in zip(arrays, like, strict=True))
+        by_leaf = dict(zip(places, by_data, strict=True))
+        found = [prepared.layout.array(x, prepared.backend) for x in (*(by_leaf[i] for i in mine), *change)]
+        like = [leaves[i] for i in mine] + list(bars)
+        return tuple(torch.reshape(x, y.shape).to(y) for x, y in zip(found, like, strict=False))
 
 
 class _Solved(torch.autograd.Function):
@@ -285,12 +279,16 @@ class _Solved(torch.autograd.Function):
 
 
 class _Pulled(torch.autograd.Function):
-    """The gradient of a loss with respect to the data, as a function of the solution, the data and the cotangents."""
+    """The gradient of a loss with respect to the data, as a function of the solution, the data and the cotangents.
+
+    With cotangents of that gradient as well, its own derivative.
+    """
 
     @staticmethod
     def forward(call: _Call, *tensors: torch.Tensor) -> Tensors:
-        n = call.treedef.num_leaves
-        return call.pulled(tensors[:n], tensors[n : n + call.data], tensors[n + call.data :])
+        supply, n = iter(tensors), call.treedef.num_leaves
+        theta, data, bars = (tuple(islice(supply, count)) for count in (n, call.data, n + 2))
+        return call.pulled(theta, data, bars, tuple(supply))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
@@ -301,7 +299,9 @@ class _Pulled(torch.autograd.Function):
     def backward(ctx: Any, *along: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         call, tensors = ctx.call, ctx.saved_tensors
         n = call.treedef.num_leaves
-        found = iter(_PulledTwice.apply(call, *tensors, *along))
+        if len(tensors) > 2 * n + call.data + 2:
+            no_third_derivative()
+        found = iter(_Pulled.apply(call, *tensors, *along))
         data = [next(found) if trees.is_inexact(x) else None for x in tensors[n : n + call.data]]
         return None, *[None] * n, *data, *found  # theta moves with the data, which counts it
 
@@ -310,31 +310,6 @@ class _Pulled(torch.autograd.Function):
         info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
     ) -> tuple[Tensors, tuple[int, ...]]:
         return _one_by_one(_Pulled.apply, info, in_dims, call, *tensors)
-
-
-class _PulledTwice(torch.autograd.Function):
-    """The gradients of `_Pulled` with respect to the data and the cotangents."""
-
-    @staticmethod
-    def forward(call: _Call, *tensors: torch.Tensor) -> Tensors:
-        n = call.treedef.num_leaves
-        supply = iter(tensors)
-        theta, data, bars = (tuple(islice(supply, count)) for count in (n, call.data, n + 2))
-        return call.pulled_twice(theta, data, bars, tuple(supply))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *bars: torch.Tensor) -> Any:
-        no_third_derivative()
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor
-    ) -> tuple[Tensors, tuple[int, ...]]:
-        return _one_by_one(_PulledTwice.apply, info, in_dims, call, *tensors)
 
 
 def _one_by_one(
