@@ -293,7 +293,7 @@ class _FixedPoint:
             conjugate_gradients,
             backend,
             self.J,
-            range_projector(region, self.J),
+            range_projector(region, theta, q, self.J),
             lambda u: hessian.product(trees.scaled(s, u)),
             zeros=hessian.data_zeros,
             noise=self.noise,

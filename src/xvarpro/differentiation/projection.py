@@ -14,7 +14,7 @@ from functools import partial
 from xvarpro.backends import Backend
 from xvarpro.backends.calculus import directional_derivative, directional_error
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
@@ -39,14 +39,25 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
     return lambda d: tuple(parts[i](x) if i in parts else x for i, x in enumerate(d))
 
 
-def range_projector(region: Region, J: Callable[[Leaves], Leaves]) -> Callable[[Leaves], Leaves]:
-    """The projection onto the range of J for leaves in which J is a projector, the identity for the others."""
+def range_projector(
+    region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], Leaves]
+) -> Callable[[Leaves], Leaves]:
+    """The projection onto the range of J for leaves in which J is a projector, off the normal at q for the others.
+
+    P is constant along its normal ``q - P(q)``: it is orthogonal to the range, and J by differences would leave a rest.
+    """
     flat = {i for i, C in region.constrained if _by_faces(C)}
+    normals = {i: q[i] - _point(C, q[i], theta[i]) for i, C in region.constrained if i not in flat}
+
+    def off(i: int, d: Array) -> Array:
+        n = normals[i]
+        return d - (trees.inner(n, d) / positive_or_one(trees.inner(n, n))) * n
 
     def project(d: Leaves) -> Leaves:
-        return tuple(x if i in flat else y for i, (x, y) in enumerate(zip(J(d), d, strict=True)))
+        pairs = zip(J(d) if flat else d, d, strict=True)
+        return tuple(x if i in flat else off(i, y) if i in normals else y for i, (x, y) in enumerate(pairs))
 
-    return project if flat else lambda d: d
+    return project if flat or normals else lambda d: d
 
 
 def jacobian_error(backend: Backend, region: Region, eps: float) -> float:
