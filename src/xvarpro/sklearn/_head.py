@@ -205,7 +205,7 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
         check_classification_targets(y)
         self.classes_, at = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]!r}")
+            raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]}")
         one_hot = np.eye(len(self.classes_))[at]
         self._fit(X, 2.0 * one_hot[:, 1] - 1.0 if len(self.classes_) == 2 else one_hot)
         return self
