@@ -222,7 +222,7 @@ def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
     success = np.array([True, True, True, True, False])
     given = {"order": np.arange(5), "success": success, "spread": np.array([100.0, 1.0])}
     assert labelled(ends, **given, least=np.zeros(2), same=1e-3).tolist() == [0, 0, 1, 2, -1]
-    twice = np.array([[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [5.0, 6.001]])
+    twice = np.array([[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [5.0, 6.0005]])
     ended = {"order": np.arange(4), "success": np.array([True, False, False, False]), "spread": np.ones(2)}
     assert labelled(twice, **ended, least=np.zeros(2), same=1e-3).tolist() == [0, 1, -1, 1]
     near_zero = np.array([[1e-9], [-3e-9], [2e-4]])
