@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from inspect import isabstract
 from numbers import Integral, Real
 from typing import Any
 
@@ -75,6 +76,20 @@ def confidence(level: Any) -> None:
     """Refuse a level of confidence that is no number in (0, 1)."""
     if not 0 < number(level) < 1:
         raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {described(level)}")
+
+
+def instance(x: Any, base: type) -> Any:
+    """An object of a class, also from a class of that kind or from its name, as "soft_l1" for SoftL1; None for none."""
+    named = {kind.__name__.lower(): kind for kind in _concrete(base)}
+    x = named.get(x.replace("_", "").lower(), x) if isinstance(x, str) else x
+    x = x() if isinstance(x, type) and issubclass(x, base) else x
+    return x if isinstance(x, base) else None
+
+
+def _concrete(base: type) -> list[type]:
+    kinds: list[type] = base.__subclasses__()
+    below = [c for kind in kinds for c in _concrete(kind)]
+    return below if isabstract(base) else [base, *below]
 
 
 def switch(name: str, value: object) -> None:

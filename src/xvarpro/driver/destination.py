@@ -106,7 +106,10 @@ def _parsed(backend: Backend, device: Any) -> Any:
 
 def _owner(leaves: list[Any], names: list[str]) -> Backend:
     if not leaves:
-        raise ProblemError("theta0 must hold at least one array; got none. Frozen parameters of modules are not theta")
+        raise ProblemError(
+            "theta0 must hold at least one array; got none. What is fixed in Parameters, or frozen in modules, is not "
+            "theta: let one vary"
+        )
     owners: dict[str, str] = {}
     for x, name in zip(leaves, names, strict=True):
         owner = backends.of(x)

@@ -16,6 +16,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, Free
+from xvarpro.sets.box import unbounded
 from xvarpro.sets.interface import Set
 
 
@@ -127,7 +128,7 @@ def parameter(name: str, value: Any, low: Any, high: Any, vary: Any, over: Any) 
     if not np.isfinite(x).all() or not x.size:
         raise ProblemError(f"{name}: value must be finite numbers, at least one, got {shown(value)}")
     low, high = (
-        _spread(_numbers(infinity if bound is None else bound, f"{name}: {what}"), x.shape, f"{name}: {what}")
+        _spread(_numbers(unbounded(bound, infinity), f"{name}: {what}"), x.shape, f"{name}: {what}")
         for what, bound, infinity in (("min", low, -math.inf), ("max", high, math.inf))
     )
     free = np.asarray(vary)

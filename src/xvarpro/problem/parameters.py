@@ -145,7 +145,7 @@ class Parameters:
         value : float or array
             Start, within the bounds.
         min, max : float or array, optional
-            Bounds, which broadcast to the shape of `value`; None is no bound.
+            Bounds, which broadcast to the shape of `value`; None is no bound, also in a list.
         vary : bool or array of bool
             False fixes the parameter at `value`; an array fixes the entries where it is False.
         over : Set or Free, optional
