@@ -410,7 +410,7 @@ def test_batches_with_fewer_rows_than_unknowns_need_a_ridge():
     ("make", "message"),
     [
         (lambda: xv.Samples(X, axis=1), "must mark an array that has the axis 1"),
-        (lambda: xv.Samples([1.0]), "must mark an array"),
+        (lambda: xv.Samples(1.0), "must mark an array"),
         (lambda: SGD(rate=0.0), "rate"),
         (lambda: SGD(momentum=1.0), "0 <= momentum < 1, got 1.0"),
         (lambda: SGD(nesterov="no"), "nesterov must be True or False"),

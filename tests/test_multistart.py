@@ -111,7 +111,14 @@ def test_the_table_is_printed():
         assert float(theta) == pytest.approx(minimum.theta[0], rel=1e-4)
         assert (int(n), status) == (minimum.count, "CONVERGED")
     assert "best: CONVERGED" in str(found)
+    assert str(found).endswith(str(found.best))
     assert repr(found).startswith(f"Multistart(64 starts: {len(found.minima)} minima, best ")
+    table, frame = found._repr_html_(), found.to_frame()
+    assert table.startswith(f"<table><caption>64 starts led to {len(found.minima)} minima</caption>")
+    assert table.endswith(found.best._repr_html_())
+    assert list(frame.columns) == ["objective", "reached", "theta[0]", "ended"]
+    assert frame["theta[0]"].tolist() == [float(m.theta[0]) for m in found.minima]
+    assert frame["reached"].tolist() == [m.count for m in found.minima]
 
 
 def test_what_ends_in_no_minimum_is_counted_too():
@@ -241,7 +248,7 @@ BAD = {
     "canonical must be": {"canonical": "sort"},
     "canonical must return": {"canonical": lambda theta: theta[:0]},
     "scale must say": {"over": None},
-    r"of shape \(1,\); got arr": {"over": None, "scale": np.ones(3)},
+    r"of shape \(1,\); got an array of shape \(3,\)": {"over": None, "scale": np.ones(3)},
     "log needs bounds": {"over": xv.sets.Box(-1.0, 60.0), "log": True},
     "log needs a Box": {"over": None, "log": True},
     "log must have keys": {"theta0": {"f": np.array([30.0])}, "over": None, "log": {"g": True}},

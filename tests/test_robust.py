@@ -384,7 +384,7 @@ def test_units_of_a_scaled_likelihood():
 @pytest.mark.parametrize(
     ("problem", "loss", "match"),
     [
-        (stated(outliers()), "huber", "loss must be one of xvarpro.losses"),
+        (stated(outliers()), "hubert", "loss must be one of xvarpro.losses"),
         ("problem", xv.losses.Huber(), "problem must come from xv.separable"),
         (xv.bilevel(lower=stated(outliers()).lower, upper=stated(outliers()).lower), xv.losses.Huber(), "two levels"),
         (xv.separable(decays, lambda theta, data: data["t"], data={"t": T}), xv.losses.Huber(), "y as function"),
@@ -399,6 +399,14 @@ def test_units_of_a_scaled_likelihood():
 def test_what_it_is_not_for(problem, loss, match):
     with pytest.raises(ProblemError, match=match):
         xv.solve_robust(problem, START, loss=loss)
+
+
+def test_a_loss_by_name_or_by_class_is_the_loss():
+    problem = stated(outliers())
+    for name, loss in LOSSES.items():
+        want = xv.solve_robust(problem, START, loss=loss()).theta
+        for given in (name, loss):
+            np.testing.assert_array_equal(xv.solve_robust(problem, START, loss=given).theta, want)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf, True, "1"])

@@ -393,7 +393,13 @@ class Result:
         return self.report(names, amplitudes, absolute_sigma=absolute_sigma).to_frame()
 
     def interval(
-        self, level: float = 0.95, by: IntervalMethod | None = None, *, absolute_sigma: bool = False
+        self,
+        level: float = 0.95,
+        by: IntervalMethod | str | None = None,
+        *,
+        names: Sequence[str] | Parameters | None = None,
+        amplitudes: Sequence[str] | None = None,
+        absolute_sigma: bool = False,
     ) -> Intervals:
         """Confidence intervals of theta's entries, and of w's.
 
@@ -401,8 +407,11 @@ class Result:
         ----------
         level : float
             In (0, 1).
-        by : IntervalMethod, optional
-            ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``.
+        by : IntervalMethod or str, optional
+            ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``; or "linear", "profile" or
+            "bootstrap".
+        names, amplitudes : optional
+            As for `report`.
         absolute_sigma : bool
             Whether the problem's weights are 1 / sigma^2 of the data.
 
@@ -423,13 +432,13 @@ class Result:
         >>> x = np.linspace(0.0, 1.0, 20)
         >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
         >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
-        >>> found = fit.interval(0.9, xv.statistics.Profile())
+        >>> found = fit.interval(0.9, "profile")
         >>> bool(found.lower[0] < 1.5 < found.upper[0])
         True
         """
         from xvarpro.statistics import interval
 
-        return interval(self, level, by, absolute_sigma=absolute_sigma)
+        return interval(self, level, by, names=names, amplitudes=amplitudes, absolute_sigma=absolute_sigma)
 
     def band(
         self, data: Tree = None, level: float = 0.95, *, prediction: bool = False, absolute_sigma: bool = False

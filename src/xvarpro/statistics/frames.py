@@ -1,18 +1,29 @@
-"""Tables of pandas, which is optional."""
+"""Tables: of pandas, which is optional, and of notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def data_frame(columns: Mapping[str, Any], names: Sequence[str]) -> DataFrame:
+def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     """Columns as a data frame whose rows have names; an ImportError with the pip command without pandas."""
     try:
         from pandas import DataFrame
     except ImportError as error:
         raise ImportError("data frames need pandas: pip install 'xvarpro[pandas]'", name="pandas") from error
     return DataFrame(columns, index=names)
+
+
+def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells as a table of HTML with a caption; no line of heads where `head` is empty."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(x)}</{tag}>" for x in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"

@@ -14,7 +14,7 @@ from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.checks import described
+from xvarpro.core.checks import described, instance
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
@@ -105,7 +105,7 @@ def solve_robust(
     theta0: Tree,
     over: Tree = None,
     *,
-    loss: Loss,
+    loss: Loss | str,
     algorithm: Algorithm | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -130,7 +130,7 @@ def solve_robust(
         their roots.
     theta0, over
         As in `solve`. The first fit is a rough one by plain least squares.
-    loss : losses.Huber, losses.SoftL1, losses.Cauchy or losses.Poisson
+    loss : losses.Huber, losses.SoftL1, losses.Cauchy or losses.Poisson, or a name such as "huber" or "soft_l1"
         Without a scale a plain fit comes first: the scale is the median size of its weighted residuals times a
         constant. Fits with this loss and new scales take turns until both agree; then the scale is held.
     algorithm : Algorithm, optional
@@ -177,7 +177,8 @@ def solve_robust(
     """
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
-    if not isinstance(loss, Loss):
+    found: Loss | None = instance(loss, Loss)
+    if found is None:
         raise ProblemError(f"loss must be one of xvarpro.losses, such as xv.losses.Huber(); got {described(loss)}")
     prepared = prepare(
         _by_entry(problem),
@@ -194,7 +195,7 @@ def solve_robust(
         raise ProblemError(f"solve_robust needs a real lower level that is solved directly; got {kind}")
     method = chosen(prepared, algorithm)
     with prepared.backend.scope(prepared.dtype):
-        descent = _Descent(prepared, method, loss, tol)
+        descent = _Descent(prepared, method, found, tol)
         setup = time.perf_counter() - began
         status = descent.first()
         if status is Status.RUNNING:

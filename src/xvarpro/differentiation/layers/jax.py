@@ -89,7 +89,7 @@ def solve(
     built: dict[Any, _Layer] = {}
 
     def layer(data: Tree, theta0: Tree = None) -> Solution:
-        arrays, held = trees.partition(data)
+        arrays, held = trees.partition(exchange.arrays(data, "data"))
         arrays = tuple(_strong(exchange.move(x, own)) for x in arrays)
         _check(held.fill(arrays), kind, own)
         with jax.ensure_compile_time_eval():

@@ -117,7 +117,7 @@ class Solve(torch.nn.Module):
             Another feasible start, without a gradient.
         """
         start, treedef = trees.flatten(self.theta0 if theta0 is None else theta0)
-        leaves, structure = trees.flatten(data)
+        leaves, structure = trees.flatten(exchange.arrays(data, "data"))
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         others = tuple(None if isinstance(x, torch.Tensor) else x for x in leaves)
         call = _Call(self, treedef, structure, others, len(tensors))
