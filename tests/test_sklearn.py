@@ -316,15 +316,20 @@ def test_atoms_under_one_l1_budget_share_it_as_the_ridge_asks(backend):
     assert np.sum(W_**2) < np.sum((W * np.abs(D).sum(axis=0)[:, None] / 0.5)[:3] ** 2)  # of equal shares
 
 
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
 @unconverged
 def test_more_atoms_live_under_one_budget_and_lower_than_by_the_solve_alone():
     X = load_digits().data / 16.0
-    given = {"atoms": xv.sets.L1Ball(), "shared": True, "lam": 1e-3, "random_state": 0}
-    alone, swept = (ConstrainedDictionary(32, sweeps=sweeps, max_iter=60, **given).fit(X) for sweeps in (0, 1000))
+    alone, swept = (
+        ConstrainedDictionary(
+            32, atoms=xv.sets.L1Ball(), shared=True, lam=1e-4, sweeps=sweeps, max_iter=60, random_state=2
+        ).fit(X)
+        for sweeps in (0, 1000)
+    )
+    assert swept.objective_ < 0.99 * alone.objective_
     living, fewer = (int((np.abs(fit.components_).max(axis=1) > 0).sum()) for fit in (swept, alone))
-    assert swept.objective_ < alone.objective_
-    assert living > fewer
-    assert swept.gap_ <= 1e-2 * swept.objective_
+    assert living > fewer + 2
+    assert swept.status_.success
 
 
 @unconverged
@@ -337,6 +342,10 @@ def test_sweeps_alone_claim_their_objective_and_no_gap():
         assert value * (1 - 1e-12) <= model.objective_ <= 1.01 * value
         assert np.isnan(model.gap_)
         assert model.status_ is xv.Status.MAX_ITER
+    parts = NMF(5, lam=1e-3, max_iter=0, random_state=0).fit(DIGITS)
+    w = parts.transform(DIGITS)
+    value = objective(DIGITS, w, parts.components_, 0.5e-3 * np.sum(w**2))
+    assert value * (1 - 1e-12) <= parts.objective_ <= 1.01 * value
 
 
 def test_sweeps_bring_dead_atoms_back():

@@ -256,7 +256,7 @@ class ConstrainedDictionary(_Dictionary):
     def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
         if not sweepable(self._atoms(), self.codes):
             return Factors(D, W, math.inf, 0)
-        if self.codes is None and self.lam > 0:  # then codes start from nothing, and the Gram matrix of X is all
+        if self.codes is None and self.lam > 0:  # codes are those of least squares: X counts by its Gram matrix
             X = compress(X)
             W = W[:, : X.shape[1]]
         return factorise(X, D, W, self._atoms(), self.codes, lam=self.lam, sweeps=self.sweeps, tol=tol)
@@ -346,4 +346,6 @@ class NMF(_Dictionary):
         length = xp.sum(D, axis=0)
         used = length > 0
         scale = xp.where(used, length, xp.ones_like(length))
-        return Factors(xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), W * scale[:, None], value, sweeps)
+        W = W * scale[:, None]
+        value += 0.5 * self.lam * float(xp.sum(W * W))
+        return Factors(xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), W, value, sweeps)

@@ -3,6 +3,9 @@
 A sweep minimises over the rows of W, one after the other, and then over the columns of D (hierarchical alternating
 least squares: Cichocki, Zdunek, Amari 2007; in a set: Mairal, Bach, Ponce, Sapiro 2010), from points that momentum has
 moved on, without it after a step that overshot (Ang, Gillis 2019). All that has the size of X is in matrix products.
+
+Under one l1 budget for all atoms, each has a share of it, which is given anew in every sweep. A projection onto the
+budget takes the same from the entries of all atoms, and so all of the smaller ones.
 """
 
 from __future__ import annotations
@@ -67,9 +70,9 @@ class Atoms(NamedTuple):
         return self.shared or self.C.event_ndim == 2
 
     @property
-    def budget(self) -> float | None:
-        """What the l1 norms of all atoms together may come to, if that is what holds them."""
-        return self.C.radius if self.shared and isinstance(self.C, sets.L1Ball) else None
+    def budget(self) -> float:
+        """What the l1 norms of all atoms together may come to; 0 where the set says something else."""
+        return self.C.radius if self.shared and isinstance(self.C, sets.L1Ball) else 0.0
 
     @property
     def over(self) -> Set:
@@ -126,14 +129,14 @@ def factorise(
     tol : float
         Ends where ten sweeps lower the objective by less than this share of it.
     revive : bool
-        Whether atoms that no sample uses become the samples that are approximated worst. Under one set for all atoms
-        they never do: it would take from those in use.
+        Whether atoms that no sample uses become the samples that are approximated worst. Under a budget that all
+        share they never do: it would take from those in use.
     """
     xp, backend = namespace_of(X), owner(X)
     eye = xp.eye(W.shape[0], dtype=X.dtype, device=device(X))
     half = 0.5 * xp.sum(X * X)
     linear = codes is None and lam > 0
-    shares = atoms.budget is not None and lam > 0 and not isinstance(codes, L1 | Simplex)
+    shares = atoms.budget > 0 and lam > 0 and not isinstance(codes, L1 | Simplex)
 
     def swept(D: Array, V: Array, W: Array, momentum: float) -> tuple[Array, Array, Array, Array]:
         """Atoms, codes, codes moved on, and the objective at the last with the atoms; from atoms D and codes V."""
@@ -164,7 +167,7 @@ def factorise(
             most, momentum = momentum, momentum / SHRINK
         if done % EVERY:
             continue
-        if revive and not atoms.together and (alive := revived(backend, X, D, W, atoms)) is not D:
+        if revive and not atoms.shared and (alive := revived(backend, X, D, W, atoms)) is not D:
             D = ahead = alive
             V = W
         if not last - low > tol * abs(low):
