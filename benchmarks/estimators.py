@@ -1,6 +1,6 @@
-"""Estimators next to scikit-learn's: same data and objective, in one process, in turns; final objectives and seconds.
+"""Estimators next to scikit-learn's: same data and objective, in one process, in turns; final objectives and CPU time.
 
-python benchmarks/estimators.py [--rows nmf dictionary alive archetypes] [--seeds 3]
+python benchmarks/estimators.py [--rows nmf dictionary alive used archetypes] [--seeds 3]
 
 MNIST is read from XVARPRO_DATA; without it the rows of digits are all. Objectives are halves of squared residuals, plus
 the penalty on codes that are exact for the atoms, for both sides.
@@ -9,10 +9,13 @@ the penalty on codes that are exact for the atoms, for both sides.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,8 @@ from xvarpro_experiments.datasets import grey
 import xvarpro as xv
 from xvarpro import sklearn as ours
 
+BUDGETS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)  # seconds of the processor
+
 
 def data() -> Iterator[tuple[str, np.ndarray]]:
     yield "digits", load_digits().data / 16.0
@@ -32,9 +37,9 @@ def data() -> Iterator[tuple[str, np.ndarray]]:
 
 
 def timed(fun: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+    began = time.process_time()
     found = fun()
-    return time.perf_counter() - began, found
+    return time.process_time() - began, found
 
 
 def row(*cells: object) -> None:
@@ -62,53 +67,139 @@ def nmf(seeds: int) -> None:
             row(name, n, seed, *cells, fit.status_.name)
 
 
-def exact(X: np.ndarray, atoms: np.ndarray, alpha: float) -> tuple[str, int]:
-    """Objective and atoms in use with exact codes, for atoms scaled into the unit ball."""
+def exact(X: np.ndarray, atoms: np.ndarray, alpha: float, nonnegative: bool = False) -> tuple[float, int]:
+    """Objective with exact codes and atoms in use, for atoms scaled into the unit ball."""
     D = (atoms / np.maximum(1.0, np.linalg.norm(atoms, axis=1, keepdims=True))).T
-    problem = xv.separable(lambda theta, _: theta, np.ascontiguousarray(X.T), lam=1e-8, W=xv.lower.L1(alpha))
+    problem = xv.separable(
+        lambda theta, _: theta, np.ascontiguousarray(X.T), lam=1e-8, W=xv.lower.L1(alpha, nonnegative)
+    )
     found = xv.solve_lower(problem, np.ascontiguousarray(D))
-    return f"{float(found.value):.2f}", int((np.abs(found.w).max(axis=1) > 0).sum())
+    return float(found.value), int((np.abs(found.w).max(axis=1) > 0).sum())
+
+
+def ours_within(
+    X: np.ndarray, n: int, alpha: float, seed: int, nonnegative: bool = False, budgets: Sequence[float] = BUDGETS
+) -> list[np.ndarray]:
+    """Atoms of a fit by sweeps for each budget: of nine tenths of it or more, or of all sweeps that the fit takes."""
+    atoms, sweeps = [], 10
+    for budget in budgets:
+        while True:
+            model = ours.ConstrainedDictionary(
+                n, codes=xv.lower.L1(alpha, nonnegative), sweeps=sweeps, max_iter=0, random_state=seed
+            )
+            began = time.process_time()
+            model.fit(X)
+            spent = time.process_time() - began
+            if spent <= budget and (spent >= 0.9 * budget or model.n_sweeps_ < sweeps):
+                break
+            sweeps = max(1, int(0.95 * sweeps * budget / spent))
+        atoms.append(model.components_)
+    return atoms
+
+
+def theirs_within(
+    X: np.ndarray,
+    n: int,
+    alpha: float,
+    seed: int,
+    nonnegative: bool = False,
+    budgets: Sequence[float] = BUDGETS,
+    *,
+    fit_algorithm: str = "cd",
+    batch_size: int = 64,
+    samples: bool = True,
+) -> list[np.ndarray | None]:
+    """Atoms that scikit-learn's learner has at each budget: after its last batch by then, None before the first.
+
+    It starts from samples of length 1, or from singular vectors, its default.
+    """
+    atoms: list[np.ndarray | None] = [None] * len(budgets)
+    start = X[np.random.RandomState(seed).choice(len(X), n, replace=False)]
+
+    def look(local: dict[str, Any]) -> None:
+        spent = time.process_time() - began
+        for i, budget in enumerate(budgets):
+            if spent <= budget:
+                atoms[i] = local["dictionary"].copy()
+        if spent > budgets[-1]:
+            raise StopIteration
+
+    learner = MiniBatchDictionaryLearning(
+        n, alpha=alpha, fit_algorithm=fit_algorithm, batch_size=batch_size, max_iter=10**6, tol=0.0,
+        max_no_improvement=None, random_state=seed, callback=look,
+        positive_code=nonnegative,
+        dict_init=start / np.linalg.norm(start, axis=1, keepdims=True) if samples else None,
+    )  # fmt: skip
+    began = time.process_time()
+    with contextlib.suppress(StopIteration):
+        learner.fit(X)
+    return atoms
 
 
 def dictionary(seeds: int) -> None:
-    head("l1 codes", "atoms", "alpha", "seed", "", "s", "objective", "atoms in use")
+    """Medians over the seeds; scikit-learn's with the options that were best at some budget on the first seed."""
+    head("l1 codes, objective after", *(f"{budget:g} s" for budget in BUDGETS))
+    grid = {
+        f"{algorithm}, batches of {size}, from {'samples' if samples else 'singular vectors'}": partial(
+            theirs_within, fit_algorithm=algorithm, batch_size=size, samples=samples
+        )
+        for algorithm, size, samples in itertools.product(("cd", "lars"), (16, 64, 256), (True, False))
+    }
     for name, X in data():
         n, alpha = {"digits": (32, 0.1), "MNIST": (40, 0.5)}[name]
-        for seed in range(seeds):
-            model = ours.ConstrainedDictionary(n, codes=xv.lower.L1(alpha), sweeps=100, max_iter=0, random_state=seed)
-            mine, fit = timed(lambda model=model, X=X: model.fit(X))
-            row(name, n, alpha, seed, "ours, 100 sweeps", mine, *exact(X, fit.components_, alpha))
-            for algorithm in ("lars", "cd"):
-                for epochs in (1, 10, 60):  # until it had the time that ours had
-                    learner = MiniBatchDictionaryLearning(
-                        n, alpha=alpha, fit_algorithm=algorithm, max_iter=epochs, tol=0.0, max_no_improvement=None,
-                        random_state=seed,
-                    )  # fmt: skip
-                    theirs, rival = timed(lambda learner=learner, X=X: learner.fit(X))
-                    label = f"mini-batches, {algorithm}, {epochs} epochs"
-                    row(name, n, alpha, seed, label, theirs, *exact(X, rival.components_, alpha))
-                    if theirs > mine:
-                        break
+
+        def ends(learner: Callable[..., list[Any]], seed: int, X=X, n=n, alpha=alpha) -> list[float]:
+            return [np.inf if D is None else exact(X, D, alpha)[0] for D in learner(X, n, alpha, seed)]
+
+        def shown(label: str, values: Any, name=name, n=n, alpha=alpha) -> None:
+            row(f"{name}, {n} atoms, alpha {alpha}: {label}", *(f"{value:.5g}" for value in values))
+
+        mine = np.median([ends(ours_within, seed) for seed in range(seeds)], axis=0)
+        shown("ours", mine)
+        firsts = {label: ends(learner, 0) for label, learner in grid.items()}
+        for label, values in firsts.items():
+            shown(f"{label}, seed 0", values)
+        tuned = {min(firsts, key=lambda label, i=i: firsts[label][i]) for i in range(len(BUDGETS))}
+        theirs = [
+            np.median([firsts[label], *(ends(grid[label], seed) for seed in range(1, seeds))], axis=0)
+            for label in sorted(tuned)
+        ]
+        for label, values in zip(sorted(tuned), theirs, strict=True):
+            shown(label, values)
+        shown("ours over the best of these", mine / np.min(theirs, axis=0))
 
 
 def alive(seeds: int) -> None:
-    head("an l1 budget", "atoms", "seed", "", "s", "objective", "atoms alive")
+    cases = (
+        ("one budget for all, default", True, None, 1000, 20),
+        ("one budget for all, the solve alone", True, None, 0, 300),
+        ("one budget for all, the paper's method", True, xv.algorithms.cr_varpro(), 0, 100),
+        ("one for each, default", False, None, 1000, 20),
+    )
+    head("an l1 budget of 1, ridge 1e-5", "atoms", "seed", "s", "objective", "gap", "atoms alive")
     for name, X in data():
         n = {"digits": 32, "MNIST": 128}[name]
-        over = xv.sets.L1Ball()
-        for seed in range(seeds):
-            for label, shared, method, sweeps in (
-                ("for all atoms, default", True, None, 1000),
-                ("for all atoms, the paper's method", True, xv.algorithms.cr_varpro(), 0),
-                ("for each atom, default", False, None, 1000),
-            ):
-                model = ours.ConstrainedDictionary(
-                    n, atoms=over, shared=shared, lam=1e-5, algorithm=method, sweeps=sweeps, max_iter=100,
-                    random_state=seed,
-                )  # fmt: skip
-                seconds, fit = timed(lambda model=model, X=X: model.fit(X))
-                living = int((np.abs(fit.components_).max(axis=1) > 0).sum())
-                row(name, n, seed, label, seconds, f"{fit.objective_:.2f}", living)
+        for (label, shared, method, sweeps, most), seed in itertools.product(cases, range(seeds)):
+            model = ours.ConstrainedDictionary(
+                n, atoms=xv.sets.L1Ball(), shared=shared, lam=1e-5, algorithm=method, sweeps=sweeps, max_iter=most,
+                random_state=seed,
+            )  # fmt: skip
+            seconds, fit = timed(lambda model=model, X=X: model.fit(X))
+            living = int((np.abs(fit.components_).max(axis=1) > 0).sum())
+            gap = f"{fit.gap_ / fit.objective_:.1e}"
+            row(f"{name}, {label}", n, seed, seconds, f"{fit.objective_:.2f}", gap, living)
+
+
+def used(seeds: int) -> None:
+    """Atoms that some sample uses, of 128."""
+    head("l1 codes, 128 atoms, 20 s each", "seed", "objective", "atoms in use")
+    learners = {"ours": ours_within, "scikit-learn's": theirs_within}
+    for (name, X), nonnegative, seed in itertools.product(data(), (False, True), range(seeds)):
+        alpha = {"digits": 0.1, "MNIST": 0.5}[name]
+        for label, learner in learners.items():
+            (atoms,) = learner(X, 128, alpha, seed, nonnegative, BUDGETS[-1:])
+            value, count = exact(X, atoms, alpha, nonnegative)
+            row(f"{name}, alpha {alpha}{', codes >= 0' * nonnegative}: {label}", seed, f"{value:.2f}", count)
 
 
 def archetypes(seeds: int) -> None:
@@ -122,7 +213,7 @@ def archetypes(seeds: int) -> None:
             row(name, n, seed, seconds, f"{fit.objective_:.2f}", f"{gap:.1e}", fit.status_.name, f"{off:.1e}")
 
 
-ROWS = {"nmf": nmf, "dictionary": dictionary, "alive": alive, "archetypes": archetypes}
+ROWS = {"nmf": nmf, "dictionary": dictionary, "alive": alive, "used": used, "archetypes": archetypes}
 
 
 def main() -> None:

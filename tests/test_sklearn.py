@@ -27,7 +27,7 @@ from xvarpro.sklearn import (
     SparseAutoencoder,
     VarProRegressor,
 )
-from xvarpro.sklearn._sweeps import Atoms, best_codes, by_rows, factorise, sweepable
+from xvarpro.sklearn._sweeps import Atoms, best_codes, by_rows, factorise, shared_out, sweepable
 
 from .support import rng, send
 
@@ -324,6 +324,53 @@ def test_a_pass_over_rows_is_that_of_gauss_and_seidel():
     np.testing.assert_allclose(best_codes(G, B, V, xv.lower.Nonnegative()), want, rtol=1e-12, atol=1e-14)
     G[2], G[:, 2] = 0.0, 0.0  # without curvature a row stays
     np.testing.assert_array_equal(by_rows(G, B, V, lambda z, _: z)[2], V[2])
+
+
+def test_atoms_under_one_l1_budget_share_it_as_the_ridge_asks(backend):
+    D, W = rng(0).normal(size=(6, 4)), rng(1).normal(size=(4, 30))
+    D[:, 3] = 0.0
+    with backend.scope("float64"):
+        moved, scale = shared_out(send(backend, D), send(backend, W), 2.0)
+        D_, W_ = backend.to_numpy(moved), backend.to_numpy(scale * send(backend, W))
+    np.testing.assert_allclose(D_ @ W_, D @ W, atol=1e-12)
+    b = np.abs(D_).sum(axis=0)
+    np.testing.assert_allclose(b.sum(), 2.0)
+    assert b[3] == 0
+    c = np.linalg.norm(W_, axis=1)[:3] * b[:3]
+    np.testing.assert_allclose(c**2 / b[:3] ** 3, np.full(3, np.sum(c ** (2 / 3)) ** 3 / 8.0), rtol=1e-10)  # multiplier
+    assert np.sum(W_**2) < np.sum((W * np.abs(D).sum(axis=0)[:, None] / 0.5)[:3] ** 2)  # of equal shares
+
+
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+@unconverged
+def test_more_atoms_live_under_one_budget_and_lower_than_by_the_solve_alone():
+    X = load_digits().data / 16.0
+    alone, swept = (
+        ConstrainedDictionary(
+            32, atoms=xv.sets.L1Ball(), shared=True, lam=1e-4, sweeps=sweeps, max_iter=60, random_state=2
+        ).fit(X)
+        for sweeps in (0, 1000)
+    )
+    assert swept.objective_ < 0.99 * alone.objective_
+    living, fewer = (int((np.abs(fit.components_).max(axis=1) > 0).sum()) for fit in (swept, alone))
+    assert living > fewer + 2
+    assert swept.status_.success
+
+
+@unconverged
+def test_sweeps_alone_claim_their_objective_and_no_gap():
+    for codes in (None, xv.lower.L1(0.2), xv.lower.Simplex()):
+        model = ConstrainedDictionary(5, codes=codes, lam=1e-3, sweeps=200, max_iter=0, random_state=0).fit(DIGITS)
+        w = model.transform(DIGITS)
+        penalty = 0.2 * np.abs(w).sum() if isinstance(codes, xv.lower.L1) else 0.0
+        value = objective(DIGITS, w, model.components_, penalty + 0.5e-3 * np.sum(w**2))
+        assert value * (1 - 1e-12) <= model.objective_ <= 1.01 * value
+        assert np.isnan(model.gap_)
+        assert model.status_ is xv.Status.MAX_ITER
+    parts = NMF(5, lam=1e-3, max_iter=0, random_state=0).fit(DIGITS)
+    w = parts.transform(DIGITS)
+    value = objective(DIGITS, w, parts.components_, 0.5e-3 * np.sum(w**2))
+    assert value * (1 - 1e-12) <= parts.objective_ <= 1.01 * value
 
 
 def test_sweeps_bring_dead_atoms_back():

@@ -117,9 +117,11 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _keep(self, fit: Result) -> None:
         """The certificate of a solve, and a warning where it did not converge."""
-        self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
-        self.n_iter_ = max(1, fit.n_iter)
-        warn_unless_converged(self, fit.status, self.gap_, self.objective_)
+        self._claim(float(fit.value), float(fit.gap), fit.status, fit.n_iter)
+
+    def _claim(self, value: float, gap: float, status: Status, n_iter: int) -> None:
+        self.objective_, self.gap_, self.status_, self.n_iter_ = value, gap, status, max(1, n_iter)
+        warn_unless_converged(self, status, gap, value)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

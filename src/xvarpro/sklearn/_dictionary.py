@@ -14,10 +14,12 @@ from xvarpro import algorithms, lower, sets
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core.checks import switch
 from xvarpro.core.namespace import namespace_of
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Array
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
 from xvarpro.lower.weight_sets.interface import WeightSet
+from xvarpro.problem.column_chunks import compress
 from xvarpro.problem.problem import Problem, separable
 from xvarpro.sets import Set
 from xvarpro.sklearn._base import Factorisation, computed, design, exact_codes, nonnegative, whole
@@ -73,6 +75,11 @@ class _Dictionary(Factorisation):
         ends = [self._swept(Y, *start, ROUGH) for start in starts] if self.n_init > 1 else [Factors(*starts[0], 0.0, 0)]
         best = min(ends, key=lambda end: end.value)
         end = self._swept(Y, best.D, best.W, FINE)
+        self.n_sweeps_ = end.sweeps + sum(other.sweeps for other in ends)
+        if end.sweeps and not self.max_iter:  # a certificate takes as long as a hundred sweeps
+            self.components_ = np.ascontiguousarray(end.D.T)
+            self._claim(end.value, math.nan, Status.MAX_ITER, self.n_sweeps_)
+            return self
         fit = solve(
             self._problem(X),
             end.D,
@@ -86,7 +93,6 @@ class _Dictionary(Factorisation):
         )
         self.components_ = np.ascontiguousarray(fit.theta.T)
         self._keep(fit)
-        self.n_sweeps_ = end.sweeps + sum(other.sweeps for other in ends)
         self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)
         return self
 
@@ -153,7 +159,8 @@ class ConstrainedDictionary(_Dictionary):
     n_init : int
         Starts of the sweeps, >= 1, of which the lowest goes on.
     sweeps, max_iter : int
-        At most so many sweeps, >= 0, then iterations of the solve, >= 0.
+        At most so many sweeps, >= 0, then iterations of the solve, >= 0. With ``max_iter=0`` sweeps end the fit, and
+        it has no certificate.
     tol : float
         Of the solve, relative: `xvarpro.solve`.
     algorithm : Algorithm, optional
@@ -167,7 +174,8 @@ class ConstrainedDictionary(_Dictionary):
     components_ : array, shape (n_components, n_features)
         Atoms.
     objective_, gap_ : float
-        Reduced objective and gap of the solve, for the codes that are exact there.
+        Reduced objective and gap of the solve, for the codes that are exact there; without a solve the objective with
+        the codes of the sweeps, and NaN.
     status_ : Status
         Of the solve.
     n_iter_, n_sweeps_ : int
@@ -248,6 +256,9 @@ class ConstrainedDictionary(_Dictionary):
     def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
         if not sweepable(self._atoms(), self.codes):
             return Factors(D, W, math.inf, 0)
+        if self.codes is None and self.lam > 0:  # codes are those of least squares: X counts by its Gram matrix
+            X = compress(X)
+            W = W[:, : X.shape[1]]
         return factorise(X, D, W, self._atoms(), self.codes, lam=self.lam, sweeps=self.sweeps, tol=tol)
 
 
@@ -335,4 +346,6 @@ class NMF(_Dictionary):
         length = xp.sum(D, axis=0)
         used = length > 0
         scale = xp.where(used, length, xp.ones_like(length))
-        return Factors(xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), W * scale[:, None], value, sweeps)
+        W = W * scale[:, None]
+        value += 0.5 * self.lam * float(xp.sum(W * W))
+        return Factors(xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), W, value, sweeps)

@@ -3,6 +3,9 @@
 A sweep minimises over the rows of W, one after the other, and then over the columns of D (hierarchical alternating
 least squares: Cichocki, Zdunek, Amari 2007; in a set: Mairal, Bach, Ponce, Sapiro 2010), from points that momentum has
 moved on, without it after a step that overshot (Ang, Gillis 2019). All that has the size of X is in matrix products.
+
+Under one l1 budget for all atoms, each has a share of it, which is given anew in every sweep. A projection onto the
+budget takes the same from the entries of all atoms, and so all of the smaller ones.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Factors(NamedTuple):
     W : array, shape (n, k)
         Codes.
     value : float
-        The objective, within what a sweep changes; inf where it is not known.
+        The objective; inf where it is not known.
     sweeps : int
         How many led here.
     """
@@ -65,6 +68,11 @@ class Atoms(NamedTuple):
     def together(self) -> bool:
         """Whether the set does not part into one for each atom."""
         return self.shared or self.C.event_ndim == 2
+
+    @property
+    def budget(self) -> float:
+        """What the l1 norms of all atoms together may come to; 0 where the set says something else."""
+        return self.C.radius if self.shared and isinstance(self.C, sets.L1Ball) else 0.0
 
     @property
     def over(self) -> Set:
@@ -121,19 +129,25 @@ def factorise(
     tol : float
         Ends where ten sweeps lower the objective by less than this share of it.
     revive : bool
-        Whether atoms that no sample uses become the samples that are approximated worst.
+        Whether atoms that no sample uses become the samples that are approximated worst. Under a budget that all
+        share they never do: it would take from those in use.
     """
     xp, backend = namespace_of(X), owner(X)
     eye = xp.eye(W.shape[0], dtype=X.dtype, device=device(X))
     half = 0.5 * xp.sum(X * X)
+    linear = codes is None and lam > 0
+    shares = atoms.budget > 0 and lam > 0 and not isinstance(codes, L1 | Simplex)
 
     def swept(D: Array, V: Array, W: Array, momentum: float) -> tuple[Array, Array, Array, Array]:
         """Atoms, codes, codes moved on, and the objective at the last with the atoms; from atoms D and codes V."""
         G = D.mT @ D + lam * eye
-        new = best_codes(G, D.mT @ X, V, codes)
+        new = xp.linalg.solve(G, D.mT @ X) if linear else best_codes(G, D.mT @ X, V, codes)
         V = new + momentum * (new - W)
+        if shares:
+            D, scale = shared_out(D, V, atoms.budget)
+            new, V = scale * new, scale * V
         A, B = V @ V.mT, X @ V.mT
-        D = best_atoms(A, B, D, atoms)
+        D = no_longer(A, B, D) if shares else best_atoms(A, B, D, atoms)
         level = half - xp.sum(B * D) + 0.5 * xp.sum((D.mT @ D + lam * eye) * A)
         return D, new, V, level + (0.0 if codes is None else codes.penalty(V))
 
@@ -153,13 +167,14 @@ def factorise(
             most, momentum = momentum, momentum / SHRINK
         if done % EVERY:
             continue
-        if revive and (alive := revived(backend, X, D, W, atoms)) is not D:
+        if revive and not atoms.shared and (alive := revived(backend, X, D, W, atoms)) is not D:
             D = ahead = alive
             V = W
         if not last - low > tol * abs(low):
             break
         last = low
-    return Factors(*swept(D, W, W, 0.0)[:2], low, done + 1)
+    D, W, _, level = swept(D, W, W, 0.0)
+    return Factors(D, W, backend.to_floats([level])[0], done + 1)
 
 
 def best_codes(G: Array, B: Array, W: Array, codes: WeightSet | None) -> Array:
@@ -175,6 +190,30 @@ def best_atoms(A: Array, B: Array, D: Array, atoms: Atoms) -> Array:
     if atoms.together:
         return accelerated(lambda V: V @ A - B, largest_eigenvalue(A), D, atoms.project)
     return by_rows(A, B.mT, D.mT, lambda z, _: atoms.C.project(z)).mT
+
+
+def shared_out(D: Array, W: Array, budget: float) -> tuple[Array, Array]:
+    """Atoms with the l1 norms b, of the sum `budget`, that make the ridge on the codes smallest, and factors for codes.
+
+    The product D W stays. With c the lengths of the codes of atoms of the norm 1, the ridge is ``sum (c/b)^2``, which
+    has its minimum over b at ``b ~ c^(2/3)``. An atom with a share below rounding becomes zero.
+    """
+    xp = namespace_of(D)
+    b = xp.sum(xp.abs(D), axis=0)
+    root = (b * xp.sqrt(xp.sum(W * W, axis=1))) ** (2 / 3)
+    total, one = xp.sum(root), xp.ones_like(b)
+    kept = root > xp.finfo(D.dtype).eps * total
+    factor = budget * root / (xp.where(kept, b, one) * xp.where(total > 0, total, one))
+    factor = xp.where(total > 0, xp.where(kept, factor, 0 * b), one)
+    return D * factor, xp.where(factor > 0, 1.0 / xp.where(factor > 0, factor, one), 0 * b)[:, None]
+
+
+def no_longer(A: Array, B: Array, D: Array) -> Array:
+    """One pass over atoms, as that of `best_atoms`, that keeps the l1 norm of each below what it is."""
+    xp = namespace_of(D)
+    b, ball = xp.sum(xp.abs(D), axis=0), sets.L1Ball()
+    U = D / xp.where(b > 0, b, xp.ones_like(b))
+    return b * by_rows(b[:, None] * A * b, (B * b).mT, U.mT, lambda z, _: ball.project(z)).mT
 
 
 def _rule(codes: WeightSet | None) -> Rule:
