@@ -385,3 +385,24 @@ def test_sweeps_bring_dead_atoms_back():
         alive = (np.abs(end.D).max(axis=0) > 0) & (end.W.max(axis=1) > 0)
         assert alive.sum() == (4 if revive else 1)
     assert values[1] < 0.9 * values[0]
+
+
+def test_a_fit_without_error_is_done():
+    X = np.abs(rng(0).normal(size=(30, 6)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        fit = NMF(8, random_state=0).fit(X)  # more atoms than features
+    assert fit.status_ is xv.Status.CONVERGED
+    assert fit.gap_ == fit.objective_ <= 1e-6 * 0.5 * np.sum(X**2)
+
+
+def test_mixtures_reach_samples_of_any_length():
+    X = 50 * np.abs(rng(0).normal(size=(40, 5)))
+    learner = ConstrainedDictionary(5, codes=xv.lower.Simplex(), random_state=0).fit(X)
+    assert learner.score(X) > 0.9
+
+
+def test_codes_of_another_width_are_refused():
+    X = np.abs(rng(0).normal(size=(20, 5)))
+    with pytest.raises(ProblemError, match=r"codes must have shape \(n_samples, 3\); got \(2, 4\)"):
+        NMF(3, random_state=0).fit(X).inverse_transform(np.ones((2, 4)))

@@ -31,6 +31,10 @@ from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweep
 ROUGH, FINE = 0.1, 1e-4
 
 
+def _longest(X: np.ndarray) -> float:
+    return float(np.max(np.linalg.norm(X, axis=1))) or 1.0
+
+
 class _Dictionary(Factorisation):
     """Sweeps, then the exact solve; mini-batches by sufficient statistics."""
 
@@ -70,15 +74,18 @@ class _Dictionary(Factorisation):
         self._check()
         X = self._checked(X, reset=True)
         self._statistics: Any = None
+        self._longest = _longest(X)
         Y, draw = np.ascontiguousarray(X.T), check_random_state(self.random_state)
         starts = [self._seeds(Y, draw, i) for i in range(self.n_init)]
         ends = [self._swept(Y, *start, ROUGH) for start in starts] if self.n_init > 1 else [Factors(*starts[0], 0.0, 0)]
         best = min(ends, key=lambda end: end.value)
         end = self._swept(Y, best.D, best.W, FINE)
         self.n_sweeps_ = end.sweeps + sum(other.sweeps for other in ends)
-        if end.sweeps and not self.max_iter:  # a certificate takes as long as a hundred sweeps
+        exact = end.value <= self.tol**2 * 0.5 * np.sum(X * X)  # no more can be gained
+        if end.sweeps and (exact or not self.max_iter):  # a certificate takes as long as a hundred sweeps
             self.components_ = np.ascontiguousarray(end.D.T)
-            self._claim(end.value, math.nan, Status.MAX_ITER, self.n_sweeps_)
+            claim = (end.value, Status.CONVERGED) if exact else (math.nan, Status.MAX_ITER)
+            self._claim(end.value, *claim, self.n_sweeps_)
             return self
         fit = solve(
             self._problem(X),
@@ -111,7 +118,7 @@ class _Dictionary(Factorisation):
         first = not hasattr(self, "components_")
         X = self._checked(X, reset=first)
         if first:
-            draw = check_random_state(self.random_state)
+            draw, self._longest = check_random_state(self.random_state), _longest(X)
             self.components_ = np.ascontiguousarray(self._atoms().project(self._seeds(X.T, draw)[0]).T)
             self.n_iter_ = 0
         W = self._codes(X).T
@@ -148,7 +155,7 @@ class ConstrainedDictionary(_Dictionary):
         Number of atoms, >= 1.
     atoms : Set, optional
         Of `xvarpro.sets`: where each atom lies, or, if it is a set of matrices of shape (n_features, n_components),
-        all of them; None is the unit ball.
+        all of them; None is the unit ball, for codes on a simplex the ball that holds all samples.
     codes : WeightSet, optional
         Of `xvarpro.lower`: ``Nonnegative()``, ``Simplex()``, ``L1(alpha)``, ...; None leaves the codes free.
     lam : float
@@ -175,7 +182,7 @@ class ConstrainedDictionary(_Dictionary):
         Atoms.
     objective_, gap_ : float
         Reduced objective and gap of the solve, for the codes that are exact there; without a solve the objective with
-        the codes of the sweeps, and NaN.
+        the codes of the sweeps, and NaN. A fit is done where sweeps end below ``tol^2 |X|^2 / 2``, and that is the gap.
     status_ : Status
         Of the solve.
     n_iter_, n_sweeps_ : int
@@ -244,7 +251,9 @@ class ConstrainedDictionary(_Dictionary):
         return self.codes
 
     def _atoms(self) -> Atoms:
-        return Atoms(sets.L2Ball() if self.atoms is None else self.atoms, self.shared)
+        shares = isinstance(self.codes, lower.Simplex)  # mixtures of atoms are no longer than these
+        ball = sets.L2Ball(self._longest / self.codes.total if shares else 1.0)
+        return Atoms(ball if self.atoms is None else self.atoms, self.shared)
 
     def _algorithm(self, size: int) -> Algorithm:
         return self.algorithm or super()._algorithm(size)

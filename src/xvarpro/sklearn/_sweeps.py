@@ -127,7 +127,7 @@ def factorise(
     sweeps : int
         At most so many.
     tol : float
-        Ends where ten sweeps lower the objective by less than this share of it.
+        Ends where ten sweeps lower the objective by less than this share of it, or where it is below ``tol^2 |X|^2/2``.
     revive : bool
         Whether atoms that no sample uses become the samples that are approximated worst. Under a budget that all
         share they never do: it would take from those in use.
@@ -170,7 +170,7 @@ def factorise(
         if revive and not atoms.shared and (alive := revived(backend, X, D, W, atoms)) is not D:
             D = ahead = alive
             V = W
-        if not last - low > tol * abs(low):
+        if not last - low > tol * abs(low) or low <= tol * tol * half:
             break
         last = low
     D, W, _, level = swept(D, W, W, 0.0)
