@@ -12,6 +12,7 @@ from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, ve
 
 TWO = np.exp(-np.outer(T, RATES))
 Y = TWO @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
+FIT = xv.solve(xv.separable(decays, Y, data={"t": T}), np.array([0.8, 3.0]), tol=1e-9)
 
 
 def joint_covariance(model, x, target, roots=1.0):
@@ -358,22 +359,61 @@ def test_as_many_parameters_as_data_need_known_variances():
 
 
 KINDS = {
-    "bilevel": (lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}), "separable"),
-    "penalty": (lambda y: xv.separable(decays, y, data={"t": T}, R=lambda theta: theta @ theta, mu=1.0), "penalty"),
-    "lam by theta": (lambda y: xv.separable(decays, y, data={"t": T}, lam=lambda theta, data: theta[0]), "lam"),
+    "bilevel": (
+        lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}),
+        "one level; got two",
+    ),
+    "penalty": (
+        lambda y: xv.separable(decays, y, data={"t": T}, R=lambda theta: theta @ theta, mu=0.5),
+        "without a penalty; got R with mu=0.5",
+    ),
+    "lam by theta": (
+        lambda y: xv.separable(decays, y, data={"t": T}, lam=lambda theta, data: theta[0]),
+        "lam that is a number; got a function",
+    ),
     "rows in chunks": (
         lambda y: xv.separable(lambda th, t: decays(th, {"t": t}), xv.RowChunks.cut(T, y, 10)),
-        "chunks",
+        "all rows of the target in memory",
     ),
-    "iterative": (lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()), "directly"),
+    "columns in chunks": (
+        lambda y: xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, None]])), data={"t": T}),
+        "all columns of the target in memory",
+    ),
+    "iterative": (
+        lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()),
+        r"working precision; LSMR\(.*iterates",
+    ),
+    "operator": (
+        lambda y: xv.separable(lambda theta, data: xv.operators.Diagonal(data["t"] + theta[0]), y, data={"t": T}),
+        "design that is an array",
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_problems_of_other_kinds_are_refused(kind):
-    make, why = KINDS[kind]
-    with pytest.raises(ProblemError, match=why):
-        xv.statistics.linear_theory(make(Y), RATES)
+def test_problems_of_other_kinds_are_refused_by_what_they_have():
+    for make, why in KINDS.values():
+        with pytest.raises(ProblemError, match=why):
+            xv.statistics.linear_theory(make(Y), RATES)
+
+
+def test_statistics_print_what_they_hold():
+    found = FIT.statistics()
+    text = str(found)
+    assert f"theta[1]   {found.theta_stderr[1]:.6g}\n" in text
+    assert f"chi2                 {found.chi2:.6g}\n" in text
+    assert "notes" not in text
+    few = xv.solve(xv.separable(decays, Y[:4], data={"t": T[:4]}), RATES, over=xv.sets.Box(0.1, 20.0), max_iter=3)
+    known = few.statistics(absolute_sigma=True)
+    assert known.dof == 0
+    assert "degrees of freedom   0\n" in str(known)
+
+
+def test_a_solve_that_did_not_end_at_a_minimum_is_said():
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}), np.array([0.8, 3.0]), max_iter=0)
+    said = "the solve ended with MAX_ITER: errors are those of this point, which need not be a minimum"
+    assert said in fit.statistics().reasons
+    assert said in fit.interval().notes
+    assert said in str(fit)
 
 
 def test_the_covariance_of_too_many_entries_is_refused():

@@ -151,7 +151,7 @@ def test_what_has_no_standard_errors_says_why():
     found = fit.report()
     assert found.statistics is None
     assert [row.stderr for row in found.parameters] == [None, None]
-    assert "no standard errors: statistics need a separable problem" in str(fit)
+    assert "no standard errors: statistics need one level; got two" in str(fit)
     assert np.isnan(found.to_frame()["stderr"]).all()
     failed = xv.solve(PROBLEM, np.array([1.0, 1.0]), over=xv.sets.Box(0.0, 20.0))  # equal rates: w is not unique
     assert not failed.success
@@ -190,13 +190,34 @@ def test_an_undetermined_entry_is_called_so():
     assert "do not determine theta[0], theta[1]" in str(fit)
 
 
-def test_large_fits_and_fits_without_a_problem_print_the_solve_alone(tmp_path):
+def test_every_fit_prints_its_parameters(tmp_path):
+    """Also without a problem, of many right-hand sides, of many parameters, of columns in chunks."""
     FIT.save(tmp_path / "fit.npz")
-    back = xv.Result.load(tmp_path / "fit.npz")
-    assert str(back) == repr(back) == repr(FIT)
+    back = str(xv.Result.load(tmp_path / "fit.npz"))
+    assert line(back, "theta[1]").split() == ["theta[1]", f"{FIT.theta[1]:.8g}"]
+    assert "Use result.attach(problem)" in back
+    y = np.exp(-np.outer(T, RATES)) @ rng(2).normal(size=(2, 51)) + 0.01 * rng(3).normal(size=(T.size, 51))
+    many = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
+    assert line(str(many), "theta[1]").split()[2] == f"{many.statistics().theta_stderr[1]:.3g}"
+    assert "and 72 more" in str(many)
+    problem = xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, :20], y[:, 20:]])), data={"t": T})
+    chunked = xv.solve(problem, RATES, over=xv.sets.Box(0.0, 20.0))
+    assert line(str(chunked), "theta[1]").split() == ["theta[1]", f"{chunked.theta[1]:.8g}"]
+    assert chunked._w is None
     A = rng(5).normal(size=(20, 8))
     fit = xv.solve(xv.separable(lambda theta, data: theta, A @ rng(6).normal(size=(8, 30)), lam=0.1), A, max_iter=1)
-    assert str(fit) == repr(fit)
+    text = str(fit)
+    assert f"theta[3, 5]   {fit.theta[3, 5]:.8g}\n" in text
+    assert f"w[0, 29]     {fit.w[0, 29]:.8g}\n" in text
+    assert "and 130 more" in text
+    assert "and 210 more" in text
+    assert text.splitlines()[-1] == repr(fit).splitlines()[-1]
+
+
+def test_the_headline_of_a_success_gives_no_advice():
+    assert str(FIT).splitlines()[0] == repr(FIT).splitlines()[0] == f"CONVERGED: {xv.Status.CONVERGED.sentence}"
+    cut = xv.solve(PROBLEM, np.array([0.8, 3.0]), max_iter=0)
+    assert str(cut).splitlines()[0].endswith(xv.Status.MAX_ITER.advice)
 
 
 @pytest.mark.parametrize(

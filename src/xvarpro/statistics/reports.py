@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,19 +14,19 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
+from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
-from xvarpro.statistics.frames import data_frame
-from xvarpro.statistics.names import entry_names, indexed
-from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.frames import aligned, data_frame
+from xvarpro.statistics.names import each_name, each_of, entry_names, indexed
+from xvarpro.statistics.standard_errors import SHOWN, Statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SHOWN = 30  # entries of theta, and of w, in a text
 PAIRS = 10  # correlations in a text
 HEAD = ("name", "value", "standard error", "relative", "bounds")
 CORRELATED = 60  # entries of theta and w up to which correlations are looked for
@@ -42,8 +43,7 @@ class Row(NamedTuple):
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
         """Name, value, standard error, its share of the value, bounds with what is active."""
-        value = f"{self.value + 0.0:.8g}" if np.isfinite(self.value) else "undefined"
-        return self.name, value, *self._error, self._bounds
+        return self.name, _number(self.value), *self._error, self._bounds
 
     @property
     def _error(self) -> tuple[str, str]:
@@ -91,38 +91,24 @@ class Report:
     @property
     def goodness(self) -> list[tuple[str, str]]:
         """What is said of the fit as a whole: names and values, those that there are."""
-        s = self.statistics
-        if s is None:
-            return [("objective", f"{self.fit.value:.10g}")]
-        found = {
-            "data": s.data,
-            "parameters": s.parameters,
-            "degrees of freedom": s.dof,
-            "chi2": s.chi2,
-            "reduced chi2": s.reduced_chi2,
-            "R2": s.r_squared,
-            "AIC": s.aic,
-            "BIC": s.bic,
-        }
-        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
+        return [("objective", f"{self.fit.value:.10g}")] if self.statistics is None else self.statistics.goodness
 
     def __str__(self) -> str:
-        lines = [f"{self.fit.status.name}: {self.fit.message}"]
+        lines = [self.fit.headline]
         for title, rows in (("parameters", self.parameters), ("amplitudes", self.amplitudes)):
-            lines += ["", *_aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
+            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
             lines += [f"  and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
-        lines += ["", "fit", *_aligned(self.goodness)]
+        lines += ["", "fit", *aligned(self.goodness)]
         if self.correlations:
             pairs = [(f"{a}, {b}", f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
-            lines += ["", "correlations", *_aligned(pairs)]
+            lines += ["", "correlations", *aligned(pairs)]
         lines += ["", "notes", *(f"  {note}" for note in self.notes)] if self.notes else []
         return "\n".join([*lines, "", "solve", *self.fit.summary])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        status = html.escape(f"{self.fit.status.name}: {self.fit.message}")
-        parts = [f"<p>{status}</p>"]
+        parts = [f"<p>{html.escape(self.fit.headline)}</p>"]
         for title, rows in (("Parameters", self.parameters), ("Amplitudes", self.amplitudes)):
             more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
             parts.append(_table(title, HEAD, [*(row.cells for row in rows[:SHOWN]), *more]))
@@ -219,6 +205,27 @@ def report(
     return Report(fit, [*table[:p], *others], table[p:], found, pairs, notes)
 
 
+def outline(fit: Result, w: Array | None) -> str:
+    """The first entries of theta and of w without errors, for fits whose errors would take long; w may not be known."""
+    leaves = [_host(x) for x in trees.leaves(fit.theta)]
+    lines = [fit.headline, *_values("parameters", each_name(fit.theta), leaves)]
+    if w is None:
+        lines += ["", "  amplitudes are solved for where fit.w is asked for"]
+    else:
+        lines += _values("amplitudes", each_of("w", tuple(w.shape)), [_host(w)])
+    return "\n".join([*lines, "", "  standard errors: fit.report()", "", "solve", *fit.summary])
+
+
+def _values(title: str, names: Iterable[str], arrays: list[np.ndarray]) -> list[str]:
+    size, entries = sum(x.size for x in arrays), itertools.chain.from_iterable(np.ravel(x)[:SHOWN] for x in arrays)
+    rows = ((name, _number(x)) for x, name in itertools.islice(zip(entries, names, strict=False), SHOWN))
+    return ["", *aligned([(title, "value"), *rows]), *([f"  and {size - SHOWN} more"] if size > SHOWN else [])]
+
+
+def _number(x: complex | float) -> str:
+    return f"{x + 0.0:.8g}" if np.isfinite(x) else "undefined"
+
+
 def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> list[Row]:
     """Parameters that are fixed or tied, with the errors that the others give them."""
     A, b, names = parameters.linear_map()
@@ -246,13 +253,6 @@ def _named(what: str, given: Sequence[str] | None, default: list[str], each: str
     if isinstance(given, str) or len(given) != len(default):
         raise ProblemError(f"{what} must hold {len(default)} names, one per {each}; got {given!r:.80}")
     return [str(name) for name in given]
-
-
-def _aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Rows as lines, in columns."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

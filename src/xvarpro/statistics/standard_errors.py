@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
@@ -21,9 +22,11 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
+from xvarpro.statistics.frames import aligned
 from xvarpro.statistics.linearised import Linearised, linearised
 from xvarpro.statistics.names import entry_names, indexed
 
+SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 
 
@@ -112,6 +115,28 @@ class Statistics:
     def reduced_chi2(self) -> float:
         """``chi2 / dof``."""
         return self.residual_variance
+
+    @property
+    def goodness(self) -> list[tuple[str, str]]:
+        """What is said of the fit as a whole: names and values, those that there are."""
+        found = {
+            "data": self.data,
+            "parameters": self.parameters,
+            "degrees of freedom": self.dof,
+            "chi2": self.chi2,
+            "reduced chi2": self.reduced_chi2,
+            "R2": self.r_squared,
+            "AIC": self.aic,
+            "BIC": self.bic,
+        }
+        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
+
+    def __repr__(self) -> str:
+        errors = np.concatenate([np.ravel(_host(x)) for x in (*trees.leaves(self.theta_stderr), self.w_stderr)])
+        rows = list(zip([*self.names, *self.w_names][:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
+        more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
+        notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
+        return "\n".join(["standard errors", *aligned(rows), *more, "", "fit", *aligned(self.goodness), *notes])
 
     @property
     def exact(self) -> bool:
@@ -278,6 +303,7 @@ def linear_theory(
     r = real.residual
     data, chi2 = int(np.sum(real.root > 0)), float(np.sum(r * r))
     dof = data - influence.parameters
+    dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
     if dof < 0.5 and not absolute_sigma:
         raise ProblemError(
             f"standard errors need more data than parameters; got {data} numbers in the target and "
@@ -330,6 +356,10 @@ def _reasons(at: Linearised, found: Influence, names: list[str]) -> list[str]:
     if kinks := constraints.kinks_of_w(at):
         said.append(f"{kinks} entries of w at a bound have a multiplier of zero: linear theory does not hold there")
     return said
+
+
+def _host(x: Any) -> np.ndarray:
+    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)
 
 
 def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
