@@ -290,7 +290,8 @@ def test_a_bound_with_no_multiplier_is_said():
     theta = xv.solve(linear_problem(), np.zeros(4), tol=1e-13).theta
     upper = np.array([theta[0], 9.0, 9.0, 9.0])
     found = xv.statistics.linear_theory(linear_problem(), theta, xv.sets.Box(-9.0, upper))
-    assert any("multiplier of zero" in said for said in found.reasons)
+    assert any("multiplier of zero, theta[0]: errors there" in said for said in found.reasons)
+    assert [limit.kink for limit in found.limits[:4]] == [True, False, False, False]
 
 
 def test_a_weight_at_a_bound_with_no_multiplier_is_said():
@@ -302,7 +303,26 @@ def test_a_weight_at_a_bound_with_no_multiplier_is_said():
         problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
         s = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
         assert s.w_stderr[1] == 0
-        assert any("1 entries of w at a bound have a multiplier of zero" in reason for reason in s.reasons) == said
+        assert any("active with a multiplier of zero, w[1]: errors there" in reason for reason in s.reasons) == said
+
+
+def test_a_weight_that_is_zero_to_rounding_is_at_its_bound():
+    """Its column is orthogonal to the residual of the others: it and its multiplier are 0, or rounding of any sign."""
+    A = rng(3).normal(size=(40, 3))
+    Q, _ = np.linalg.qr(A)
+    for seed in range(5):
+        noise = rng(seed).normal(size=40)
+        y = A[:, :2] @ np.array([1.0, 0.5]) + 0.1 * (noise - Q @ (Q.T @ noise))
+        problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
+        fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+        assert 0 <= fit.w[2] < 1e-15
+        assert fit.verified.kinks == 1
+        assert [limit.kink for limit in fit.statistics().limits] == [False, False, False, True]
+        assert fit.report().amplitudes[2].cells == ("w[2]", "0", "-", "", "[0, inf] at lower bound, multiplier 0")
+        assert np.isnan(fit.to_frame().loc["w[2]", "stderr"])
+        found = fit.interval()
+        assert (found.lower[3], found.upper[3]) == (0.0, np.inf)
+        assert any("multiplier is zero, linear theory gives no ends" in note for note in found.notes)
 
 
 def test_a_small_multiplier_is_measured_by_the_residual_of_its_own_column():

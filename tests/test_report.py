@@ -80,13 +80,91 @@ def test_bounds_of_weights_and_their_multipliers():
     np.testing.assert_allclose(small.limit.multiplier, abs(column @ fit.residuals), rtol=1e-9)
 
 
-def test_the_boundary_of_another_set_is_described():
-    fit = xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.Simplex(3.0))
-    for row in fit.report().parameters:
-        assert row.limit.note == "on the boundary of Simplex(radius=3.0), free in 1 of 2 directions"
-        np.testing.assert_allclose(row.limit.multiplier, np.linalg.norm(xv.value_and_gradient(PROBLEM, fit.theta)[1]))
-    inside = xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.L2Ball(100.0))
-    assert [row.limit.note for row in inside.report().parameters] == ["", ""]
+def at_best(C, target):
+    """The report of a fit, linear in theta, whose minimum is near the target or where the set comes near it, and g."""
+    target = np.array(target)
+    B, A = rng(1).normal(size=(30, target.size)), np.ones((30, 1))
+    c = B @ target.ravel() + 0.05 * rng(2).normal(size=30)
+    problem = xv.separable(
+        lambda theta, data: data["A"] + 0 * xv.array_namespace(theta).sum(theta),
+        lambda theta, data: data["c"] - data["B"] @ xv.array_namespace(theta).reshape(theta, (-1,)),
+        data={"A": A, "B": B, "c": c},
+    )
+    fit = xv.solve(problem, C.center(target), over=C, tol=1e-12)
+    return fit.report(), xv.value_and_gradient(problem, fit.theta)[1].ravel()
+
+
+def test_entries_are_held_where_the_face_of_a_set_is_smaller_than_the_set():
+    """What all points of a set fulfil, as the sum of a simplex, is no active constraint."""
+    sets = xv.sets
+    symmetric = np.array([[0.5, 0.1, 0.0], [0.1, 0.3, 0.1], [0.0, 0.1, 0.2]])
+    for C, target, held in (
+        (sets.Simplex(1.0), [0.2, 0.5, 0.3], []),
+        (sets.Simplex(1.0), [0.7, 0.5, -0.3], [2]),
+        (sets.Simplex(1.0), [3.0, -1.0, -1.0], [0, 1, 2]),
+        (sets.CappedSimplex(5.0), [0.2, 0.5, 0.3], []),
+        (sets.LinfBall(1.0), [1.5, 0.9, 0.1], [0]),
+        (sets.LinfBall(1.0), [1.5, 1.9, 0.1], [0, 1]),
+        (sets.L1Ball(1.0), [0.1, -0.4, 0.02], []),
+        (sets.L2Ball(1.0), [0.1, 0.2, 0.3], []),
+        (sets.Columns(sets.Simplex(1.0)), [[0.2, 0.9], [0.5, 0.4], [0.3, -0.3]], [5]),
+        (sets.Fantope(1), symmetric, []),
+    ):
+        found, g = at_best(C, target)
+        limits = [row.limit for row in found.parameters]
+        assert [j for j, limit in enumerate(limits) if limit.note] == held, C
+        assert [j for j, limit in enumerate(limits) if limit.held] == held
+        assert all(row.cells[2] == "held" for row in found.parameters if row.limit.held)
+        assert len(found.notes) == bool(held)
+        if isinstance(C, sets.LinfBall):
+            np.testing.assert_allclose([limits[j].multiplier for j in held], np.abs(g[held]), rtol=1e-6)
+        if isinstance(C, sets.Simplex) and held == [2]:  # the sum moves with the other two
+            np.testing.assert_allclose(limits[2].multiplier, g[2] - 0.5 * (g[0] + g[1]), rtol=1e-6)
+    assert {row.cells[1] for row in at_best(sets.Simplex(1.0), [3.0, -1.0, -1.0])[0].parameters} == {"0", "1"}
+
+
+def test_the_boundary_that_entries_share_is_described():
+    found, g = at_best(xv.sets.L2Ball(1.0), [1.1, 0.2, 0.3])
+    for row in found.parameters:
+        assert row.limit.note.startswith("on the boundary of L2Ball(radius=1.0")
+        assert row.stderr > 0
+        np.testing.assert_allclose(row.limit.multiplier, np.linalg.norm(g), rtol=1e-4)
+    found, _ = at_best(xv.sets.L1Ball(1.0), [1.1, -0.4, 0.02])
+    assert [row.limit.note.split(" L1")[0] for row in found.parameters] == ["on the boundary of"] * 2 + ["held by"]
+    found, _ = at_best(xv.sets.Columns(xv.sets.L2Ball(0.8)), [[0.2, 0.9], [0.1, 0.4], [0.3, -0.3]])
+    assert [bool(row.limit.note) for row in found.parameters] == [False, True] * 3
+
+
+def test_constraints_of_each_set_of_weights_are_named():
+    A = rng(3).normal(size=(40, 4))
+    y = A @ np.array([1.0, 0.5, -0.4, 0.02]) + 0.05 * rng(4).normal(size=40)
+    lower = xv.lower
+
+    def rows(W):
+        fit = xv.solve(xv.separable(lambda th, A: th[0] * A, y, data=A, W=W), np.ones(1), over=xv.sets.Box(1.0, 1.0))
+        found = fit.report()
+        return found.amplitudes, found.notes, A.T @ (A @ fit.w - y), fit.w
+
+    shares, notes, slope, w = rows(lower.Simplex(1.0))
+    held = w == 0
+    assert held.any()
+    assert [row.limit.held for row in shares] == held.tolist()
+    np.testing.assert_allclose(
+        [row.limit.multiplier for row in shares], np.where(held, slope - slope[~held].mean(), 0.0), rtol=1e-9
+    )
+    assert "not calibrated" in notes[0]
+    sparse, notes, slope, w = rows(lower.L1(2.0))
+    assert w.tolist().count(0.0) == 1
+    assert [row.limit.note for row in sparse] == ["", "", "", "held at 0"]
+    np.testing.assert_allclose(sparse[3].limit.multiplier, 2.0 - abs(slope[3]), rtol=1e-9)
+    assert any("a penalty biases w" in note for note in notes)
+    known, notes, _, _ = rows(lower.Fixed(np.array([True, False, False, False]), 0.9))
+    assert [row.limit.note for row in known] == ["fixed", "", "", ""]
+    assert known[0].cells[1:3] == ("0.9", "held")
+    assert notes == []
+    (alone, *others), _, _, _ = rows(lower.Simplex(0.1))
+    assert (alone.limit.note, alone.limit.multiplier, alone.limit.kink) == ("at upper bound", 0.0, False)
+    assert all(row.limit.note == "at lower bound" for row in others)
 
 
 def test_a_fixed_parameter_is_called_fixed():

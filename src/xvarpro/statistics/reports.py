@@ -43,25 +43,28 @@ class Row(NamedTuple):
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
         """Name, value, standard error, its share of the value, bounds with what is active."""
-        return self.name, _number(self.value), *self._error, self._bounds
+        value = 0.0 if abs(self.value) <= self.limit.rounding else self.value
+        return self.name, _number(value), *self._error, self._bounds
 
     @property
     def _error(self) -> tuple[str, str]:
         err = self.stderr
         if err is None:
             return "", ""
+        if self.limit.kink:
+            return "-", ""
         if not np.isfinite(err):
             return "undetermined", ""
-        if self.limit.note and err == 0:
+        if self.limit.held:
             return "held", ""
         share = abs(err) / abs(self.value) if self.value else math.inf
         return f"{err:.3g}", f"{share:.2%}" if share < 10 else ""
 
     @property
     def _bounds(self) -> str:
-        low, high, note, multiplier = self.limit
+        low, high, note, multiplier, _, kink, _ = self.limit
         bounds = "" if low == -np.inf and high == np.inf else f"[{low:g}, {high:g}]"
-        active = f"{note}, multiplier {multiplier:.3g}" if multiplier else note
+        active = f"{note}, multiplier {0 if kink else multiplier:.3g}" if multiplier or kink else note
         return " ".join(x for x in (bounds, active) if x)
 
 
@@ -132,7 +135,7 @@ class Report:
         rows = [*self.parameters, *self.amplitudes]
         columns = {
             "value": [row.value for row in rows],
-            "stderr": [math.nan if row.stderr is None else row.stderr for row in rows],
+            "stderr": [math.nan if row.stderr is None or row.limit.kink else row.stderr for row in rows],
             "lower": [row.limit.lower for row in rows],
             "upper": [row.limit.upper for row in rows],
             "active": [row.limit.note for row in rows],
@@ -194,7 +197,7 @@ def report(
         errors = [
             x.item() for leaf in (*trees.leaves(found.theta_stderr), found.w_stderr) for x in np.ravel(_host(leaf))
         ]
-        limits = [*constraints.of_theta(found.at), *constraints.of_w(found.at)]
+        limits = found.limits
     table = [
         Row(*row) for row in zip([*theta_names, *w_names], [*values, *w.ravel().tolist()], errors, limits, strict=True)
     ]
@@ -235,7 +238,7 @@ def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> 
         if name not in parameters.names:
             note = "tied" if A[i].any() else "fixed"
             error = None if C is None else float(np.sqrt(A[i] @ C @ A[i]))
-            rows.append(Row(name, float(value[i]), error, Limit(note=note)))
+            rows.append(Row(name, float(value[i]), error, Limit(note=note, held=note == "fixed" and C is not None)))
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,6 +145,11 @@ class Statistics:
         at = self.at.in_real_numbers
         eps = float(np.finfo(at.prepared.dtype).eps)
         return self.chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2))
+
+    @cached_property
+    def limits(self) -> list[constraints.Limit]:
+        """The constraint on each entry of theta, then of w."""
+        return [*constraints.of_theta(self.at), *constraints.of_w(self.at)]
 
     @property
     def w_names(self) -> list[str]:
@@ -334,10 +340,10 @@ def linear_theory(
         absolute_sigma=bool(absolute_sigma),
         noise=noise,
         names=names,
-        reasons=_reasons(real, influence, names),
         at=at,
         influence=influence,
     )
+    found.reasons.extend(_reasons(found))
     if found.exact and not absolute_sigma:
         found.reasons.append("the residual is zero to rounding: standard errors measure rounding, not noise")
     if sandwich:
@@ -345,16 +351,22 @@ def linear_theory(
     return found
 
 
-def _reasons(at: Linearised, found: Influence, names: list[str]) -> list[str]:
-    said = []
-    lost = [name for name, gone in zip(names, found.undetermined_theta, strict=True) if gone]
-    lost += [f"w{place[: 1 if at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
+def _reasons(s: Statistics) -> list[str]:
+    said, found, W = [], s.influence, s.at.prepared.problem.lower.W
+    lost = [name for name, gone in zip(s.names, found.undetermined_theta, strict=True) if gone]
+    lost += [f"w{place[: 1 if s.at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
     if lost:
-        said.append(f"the data do not determine {', '.join(lost[:6])}{' and others' if len(lost) > 6 else ''}")
-    if at.degenerate:
+        said.append(f"the data do not determine {constraints.listed(lost)}")
+    kinks = [name for name, limit in zip([*s.names, *s.w_names], s.limits, strict=True) if limit.kink]
+    if kinks:
+        said.append(
+            f"constraints are active with a multiplier of zero, {constraints.listed(kinks)}: errors there are "
+            "one-sided and not given, and linear theory does not hold for the others"
+        )
+    elif s.at.degenerate:
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
-    if kinks := constraints.kinks_of_w(at):
-        said.append(f"{kinks} entries of w at a bound have a multiplier of zero: linear theory does not hold there")
+    if W is not None and W.penalises:
+        said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
     return said
 
 
