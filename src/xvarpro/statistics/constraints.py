@@ -18,7 +18,7 @@ from xvarpro.sets.region import event
 from xvarpro.statistics.linearised import Linearised
 
 ZERO = 1e-12  # entries of orthonormal columns that are rounding
-STOPPED = 1e-6  # what two projectors may differ by, and no more than this is left of a direction that a face forbids
+STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 
 
 class Limit(NamedTuple):
@@ -54,13 +54,14 @@ class Limit(NamedTuple):
 def of_theta(at: Linearised) -> list[Limit]:
     """The constraint on each entry of theta."""
     sets: dict[int, Any] = dict(at.prepared.region.constrained)
-    eps = float(np.finfo(at.prepared.dtype).eps)
+    # a multiplier is <tangent, residual>: 0 where they are orthogonal to this
+    lengths = np.linalg.norm(at.X.reshape(len(at.X), -1), axis=1) * np.linalg.norm(at.residual)
+    zeros = _tolerance(at.prepared) * lengths
     out: list[Limit] = []
     for i, leaf in enumerate(at.prepared.theta):
         x, C = backends.to_numpy(leaf).astype(float), sets.get(i)
         here = slice(len(out), len(out) + x.size)
-        J, g = at.J[here, here], at.gradient[here]
-        zero = eps**0.5 * np.max(np.abs(x.ravel() - at.step * g), initial=0.0) / at.step  # as `projection.degenerate`
+        J, g, zero = at.J[here, here], at.gradient[here], zeros[here]
         if C is None:
             out += [Limit()] * x.size
         elif isinstance(C, Box):
@@ -164,10 +165,15 @@ def _broadcast(bound: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(backends.to_numpy(bound) if trees.is_array(bound) else bound, shape)
 
 
-def _on_face(prepared: Prepared, C: Set, leaf: Array, J: np.ndarray, gradient: np.ndarray, zero: float) -> list[Limit]:
+def _tolerance(prepared: Prepared) -> float:
+    return max(STOPPED, float(np.finfo(prepared.dtype).eps) ** 0.5)
+
+
+def _on_face(
+    prepared: Prepared, C: Set, leaf: Array, J: np.ndarray, gradient: np.ndarray, zero: np.ndarray
+) -> list[Limit]:
     """Of a set that ties entries together: J is that of a free point unless the face is smaller than the set."""
-    n, eps = len(J), float(np.finfo(prepared.dtype).eps)
-    tol = max(STOPPED, eps**0.5)
+    n, tol = len(J), _tolerance(prepared)
     if np.min(np.linalg.eigvalsh(J), initial=1.0) >= 1 - tol:
         return [Limit()] * n
     hull = _hull(prepared, C, leaf, tol)
@@ -178,11 +184,11 @@ def _on_face(prepared: Prepared, C: Set, leaf: Array, J: np.ndarray, gradient: n
     ways = Vt[int(np.sum(s > tol)) :] @ hull
     bent = ~still & np.any(np.abs(J - ways.T @ ways) > tol, axis=1)
     normal = float(np.linalg.norm(hull @ gradient - hull @ (J @ gradient)))
-    size = np.full(n, normal)
+    size, zero = np.full(n, normal), np.where(held, zero, np.max(zero))
     if np.sum(s > tol) == np.sum(held):
         size[held] = np.abs(gradient @ hull.T @ np.linalg.pinv(hull[:, held].T))
     name = " ".join(repr(trees.map_arrays(backends.to_numpy, C)).split())
-    rounding = 8 * eps * float(np.max(np.abs(backends.to_numpy(leaf)), initial=0.0))
+    rounding = 8 * float(np.finfo(prepared.dtype).eps) * float(np.max(np.abs(backends.to_numpy(leaf)), initial=0.0))
     out = []
     for j in range(n):
         note = "fixed" if fixed[j] else f"held by {name:.60}" if held[j] else f"on the boundary of {name:.60}"
@@ -192,7 +198,7 @@ def _on_face(prepared: Prepared, C: Set, leaf: Array, J: np.ndarray, gradient: n
                 note=note if active or fixed[j] else "",
                 multiplier=float(size[j]) if active else 0.0,
                 held=bool(still[j]),
-                kink=bool(active and size[j] <= zero),
+                kink=bool(active and size[j] <= zero[j]),
                 rounding=rounding if still[j] else 0.0,
             )
         )

@@ -363,7 +363,7 @@ def _reasons(s: Statistics) -> list[str]:
             f"constraints are active with a multiplier of zero, {constraints.listed(kinks)}: errors there are "
             "one-sided and not given, and linear theory does not hold for the others"
         )
-    elif s.at.degenerate:
+    elif s.at.degenerate and not any(limit.multiplier for limit in s.limits[: len(s.names)]):
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
     if W is not None and W.penalises:
         said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
