@@ -187,6 +187,14 @@ def test_units_of_the_target_scale_what_has_them(unit):
     np.testing.assert_allclose(other.r_squared, one.r_squared, rtol=1e-7)
 
 
+def test_units_whose_squares_are_no_numbers_are_refused():
+    for unit, scale in ((1e-150, 1e-6), (1e150, 1e6)):
+        problem = xv.separable(decays, unit * Y, data={"t": scale * T})
+        fit = xv.solve(problem, RATES / scale, over=xv.sets.Box(0.0, 20.0 / scale))
+        with pytest.raises(ProblemError, match=r"with their squares in the range of the precision.*other units"):
+            fit.statistics()
+
+
 # Misra1a of the NIST Statistical Reference Datasets (public domain): volume over pressure, y = b1 (1 - exp(-b2 x))
 VOLUME = [10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78]
 PRESSURE = [77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0]

@@ -21,6 +21,8 @@ from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
 
+SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
+
 
 class Linearised(NamedTuple):
     """Rows are scaled by the roots of their weights, and those of weight 0 are rows of zeros.
@@ -118,6 +120,12 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
     weights = problem.lower.weights
     root = np.ones((m, k)) if weights is None else np.broadcast_to(_host(weights) ** 0.5, (m, k))
     rows = X.reshape(p, -1)
+    size = float(np.max(np.abs(rows), initial=0.0))
+    if size and not SMALLEST < size * size < 1 / SMALLEST:
+        raise ProblemError(
+            "statistics need derivatives of the residual by theta with their squares in the range of the precision; got "
+            f"{size:.3g}. Give the target or theta other units"
+        )
     step = 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0)
     J, flat = _projection(prepared, slopes, step)
     return Linearised(
