@@ -109,7 +109,8 @@ def of_w(at: Linearised) -> list[Limit]:
         slack = W.alpha + slope if W.nonnegative else W.alpha - np.abs(slope)
         kinks = _kinks(at, np.abs(w), slack)
         return _between(w, 0.0 if W.nonnegative else -np.inf, np.inf, still | kinks, slack, kinks, "held at 0")
-    return [Limit(note="fixed", held=True) if fixed else Limit() for fixed in still.ravel()]
+    known, free = Limit(note="fixed", held=True), Limit()
+    return [known if fixed else free for fixed in still.ravel().tolist()]
 
 
 def uncalibrated(names: Sequence[str], limits: Sequence[Limit]) -> list[str]:

@@ -123,8 +123,8 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
     size = float(np.max(np.abs(rows), initial=0.0))
     if size and not SMALLEST < size * size < 1 / SMALLEST:
         raise ProblemError(
-            "statistics need derivatives of the residual by theta with their squares in the range of the precision; got "
-            f"{size:.3g}. Give the target or theta other units"
+            "statistics need derivatives of the residual by theta with their squares in the range of the precision; "
+            f"got {size:.3g}. Give the target or theta other units"
         )
     step = 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0)
     J, flat = _projection(prepared, slopes, step)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-
-import numpy as np
 
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
@@ -40,5 +39,4 @@ def indexed(name: str, shape: tuple[int, ...]) -> list[str]:
 
 def each_of(name: str, shape: tuple[int, ...]) -> Iterator[str]:
     """The same one by one."""
-    # no itertools.product, which makes a tuple of each range first
-    return (f"{name}{[int(i) for i in at] if at else ''}" for at in np.ndindex(*shape))
+    return (f"{name}{list(at) if at else ''}" for at in itertools.product(*map(range, shape)))

@@ -357,10 +357,11 @@ def _reasons(s: Statistics) -> list[str]:
     lost += [f"w{place[: 1 if s.at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
     if lost:
         said.append(f"the data do not determine {constraints.listed(lost)}")
-    kinks = [name for name, limit in zip([*s.names, *s.w_names], s.limits, strict=True) if limit.kink]
-    if kinks:
+    if any(limit.kink for limit in s.limits):
+        names = zip([*s.names, *s.w_names], s.limits, strict=True)
         said.append(
-            f"constraints are active with a multiplier of zero, {constraints.listed(kinks)}: errors there are "
+            "constraints are active with a multiplier of zero, "
+            f"{constraints.listed([name for name, limit in names if limit.kink])}: errors there are "
             "one-sided and not given, and linear theory does not hold for the others"
         )
     elif s.at.degenerate and not any(limit.multiplier for limit in s.limits[: len(s.names)]):
