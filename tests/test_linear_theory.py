@@ -302,6 +302,15 @@ def test_a_bound_with_no_multiplier_is_said():
     assert [limit.kink for limit in found.limits[:4]] == [True, False, False, False]
 
 
+def test_an_entry_that_is_off_its_bound_by_rounding_is_held():
+    bounds = xv.sets.Box(-9.0, np.array([0.0, 9.0, 9.0, 9.0]))
+    theta = xv.solve(linear_problem(), np.zeros(4), over=bounds, tol=1e-12).theta
+    assert theta[0] == 0
+    theta[0] = -1e-17
+    limit = xv.statistics.linear_theory(linear_problem(), theta, bounds).limits[0]
+    assert (limit.note, limit.held, limit.kink, limit.rounding) == ("at upper bound", True, False, 1e-17)
+
+
 def test_a_weight_at_a_bound_with_no_multiplier_is_said():
     """Where the target asks for 0 itself, and not where it asks for less."""
     A = np.kron(np.eye(2), np.ones((20, 1)))

@@ -17,7 +17,7 @@ from xvarpro.sets.interface import Set
 from xvarpro.sets.region import event
 from xvarpro.statistics.linearised import Linearised
 
-ZERO = 1e-12  # entries of orthonormal columns that are rounding
+ZERO = 1e-12  # entries that are rounding next to the largest
 STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 
 
@@ -65,8 +65,10 @@ def of_theta(at: Linearised) -> list[Limit]:
         if C is None:
             out += [Limit()] * x.size
         elif isinstance(C, Box):
-            held = np.diagonal(J) <= STOPPED
-            out += _between(x, C.lower, C.upper, held, g, held & (np.abs(g) <= zero))
+            lower, upper = _broadcast(C.lower, x.shape), _broadcast(C.upper, x.shape)
+            near = np.minimum(x - lower, upper - x).ravel() <= STOPPED * np.max(np.abs(x), initial=0.0)
+            held = near & (np.diagonal(J) <= STOPPED)
+            out += _between(x, lower, upper, held, g, held & (np.abs(g) <= zero))
         else:
             out += _on_face(at.prepared, C, leaf, J, g, zero)
     return out
@@ -98,7 +100,7 @@ def of_w(at: Linearised) -> list[Limit]:
     if isinstance(W, Bounded | Nonnegative):
         lower, upper = (W.lower, W.upper) if isinstance(W, Bounded) else (0.0, np.inf)
         lower, upper = (b[:, None] if trees.is_array(b) and b.ndim == 1 else b for b in (lower, upper))
-        lower, upper = (_broadcast(b, w.shape) for b in (lower, upper))
+        lower, upper = _broadcast(lower, w.shape), _broadcast(upper, w.shape)
         kinks = _kinks(at, np.minimum(w - lower, upper - w), slope)
         return _between(w, lower, upper, still | kinks, slope, kinks)
     if isinstance(W, Simplex):
@@ -151,12 +153,12 @@ def _kinks(at: Linearised, off: np.ndarray, multiplier: np.ndarray) -> np.ndarra
 def _between(
     x: np.ndarray, lower: Any, upper: Any, held: np.ndarray, slope: np.ndarray, kinks: np.ndarray, word: str = ""
 ) -> list[Limit]:
-    out = []
+    out, size = [], float(np.max(np.abs(x), initial=0.0))
     columns = (_broadcast(lower, x.shape), _broadcast(upper, x.shape), x, held, slope, kinks)
     for a, b, value, stops, g, kink in zip(*(column.ravel().tolist() for column in columns), strict=True):
         low = value - a <= b - value
         note = "fixed" if a == b else (word or f"at {'lower' if low else 'upper'} bound") if stops else ""
-        zero = kink and (bool(word) or (a if low else b) == 0)
+        zero = stops and (word or (a if low else b) == 0) and (kink or abs(value) <= ZERO * size)
         rounding = abs(value) if zero else 0.0
         out.append(Limit(a, b, note, abs(g) if note else 0.0, bool(note), kink and a < b, rounding))
     return out

@@ -238,7 +238,7 @@ def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> 
         if name not in parameters.names:
             note = "tied" if A[i].any() else "fixed"
             error = None if C is None else float(np.sqrt(A[i] @ C @ A[i]))
-            rows.append(Row(name, float(value[i]), error, Limit(note=note, held=note == "fixed" and C is not None)))
+            rows.append(Row(name, float(value[i]), error, Limit(note=note, held=note == "fixed")))
     return rows
 
 
