@@ -418,7 +418,13 @@ KINDS = {
     ),
     "iterative": (
         lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()),
-        r"working precision; LSMR\(.*iterates",
+        "working precision; LSMR iterates",
+    ),
+    "matrix-free": (
+        lambda y: xv.separable(
+            lambda theta, data: xv.operators.MatrixFree(lambda p, w: TWO @ (p[:, None] * w), None, TWO.shape, theta), y
+        ),
+        "working precision; the design iterates",
     ),
     "operator": (
         lambda y: xv.separable(lambda theta, data: xv.operators.Diagonal(data["t"] + theta[0]), y, data={"t": T}),

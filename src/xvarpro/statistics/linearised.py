@@ -102,9 +102,10 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
     prepared = ready(problem, theta, over=over, **place)
     problem = prepared.problem
     if not prepared.structure.exact:
+        solver = problem.lower.solver
         raise ProblemError(
-            f"statistics need w to working precision; {problem.lower.solver!r} iterates. Leave out solver=, or use "
-            "xv.lower.QR(), with a design that is an array"
+            f"statistics need w to working precision; {'the design' if solver is None else type(solver).__name__} "
+            "iterates. Give a design that is an array, and no solver="
         )
     if not has_tangents(problem, prepared.structure):
         raise ProblemError(
