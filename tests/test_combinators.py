@@ -428,3 +428,14 @@ def test_what_cannot_be_flattened_is_refused():
     ):
         with pytest.raises(xv.errors.ProblemError, match=said):
             make()
+
+
+def test_none_is_no_bound():
+    C = sets.Box([0.0, None], [None, 2.0])
+    assert (C.lower.tolist(), C.upper.tolist()) == ([0.0, -np.inf], [np.inf, 2.0])
+    assert (sets.Box(None, 1.0), sets.Box([[None, 0.0]], None).upper) == (sets.Box(-np.inf, 1.0), np.inf)
+    assert not C.bounded
+    assert sets.bounds([None, 0.0], [1.0, None]).upper.tolist() == [1.0, np.inf]
+    p = xv.Parameters()
+    p.add("k", [1.0, 2.0], min=[0.0, None], max=[None, 3.0])
+    assert (p.over["k"].lower.tolist(), p.over["k"].upper.tolist()) == ([0.0, -np.inf], [np.inf, 3.0])

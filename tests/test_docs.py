@@ -132,7 +132,8 @@ def test_a_page_has_one_section_for_everything_exported(file):
 
 
 @pytest.mark.parametrize(
-    "file", ["README.md", "CHANGELOG.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+    "file",
+    ["README.md", "CHANGELOG.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))],
 )
 def test_links_resolve(file):
     text = re.sub(r"^```.*?^```$", "", (ROOT / file).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)

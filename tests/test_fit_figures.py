@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -23,13 +25,14 @@ def lines(ax):
 def test_data_fit_components_and_residuals_are_drawn():
     top, below = FIT.plot_fit(xlabel="time (ns)", ylabel="signal (V)", names=["slow", "fast"]).axes
     drawn = lines(top)
-    assert list(drawn) == ["data", "slow", "fast", "fit"]
+    assert list(drawn) == ["data", "fit", "slow", "fast"]
     np.testing.assert_allclose(drawn["data"], np.stack([T, Y], axis=1))
     np.testing.assert_allclose(drawn["fit"], np.stack([T, FIT.fitted], axis=1))
     for name, rate, w in zip(["slow", "fast"], FIT.theta, FIT.w, strict=True):
         np.testing.assert_allclose(drawn[name][:, 1], w * np.exp(-T * rate))
     np.testing.assert_allclose(below.lines[1].get_xydata(), np.stack([T, FIT.residuals], axis=1), atol=1e-15)
-    assert (below.get_xlabel(), top.get_ylabel()) == ("time (ns)", "signal (V)")
+    assert (below.get_xlabel(), top.get_ylabel(), below.get_ylabel()) == ("time (ns)", "signal (V)", "residual (V)")
+    assert FIT.plot_fit(ylabel="f(x) of it").axes[1].get_ylabel() == "residual"
 
 
 def test_the_band_is_that_of_the_fitted_values():
@@ -68,9 +71,72 @@ def test_the_abscissa_is_what_the_data_hold_or_the_index():
     top, below = two.plot_fit().axes
     assert below.get_xlabel() == "index"
     np.testing.assert_array_equal(lines(top)["fit"][:, 0], np.arange(T.size))
-    np.testing.assert_array_equal(lines(two.plot_fit(2 * T).axes[0])["fit"][:, 0], 2 * T)
-    with pytest.raises(ProblemError, match="x must hold 40 numbers"):
-        two.plot_fit(T[:5])
+    top, below = two.plot_fit(2 * T).axes
+    np.testing.assert_array_equal(lines(top)["fit"][:, 0], 2 * T)
+    assert below.get_xlabel() == "x"
+    assert two.plot_residuals(list(T)).axes[0].get_xlabel() == "x"
+    for wrong in (T[:5], [], [T, T]):
+        with pytest.raises(ProblemError, match="x must hold 40 numbers"):
+            two.plot_fit(wrong)
+
+
+def test_data_sets_of_a_global_fit_have_axes_of_their_own():
+    t = [T, T[::2] + 0.1]
+    y = np.concatenate([decays(RATES, {"t": x}) @ w for x, w in zip(t, ([2.0, 1.0], [1.0, 3.0]), strict=True)])
+
+    def blocks(theta, data):
+        return xv.operators.BlockDiagonal([decays(theta, {"t": x}) for x in data["time (ns)"]])
+
+    problem = xv.separable(blocks, y + 0.02 * rng(5).normal(size=y.size), data={"time (ns)": t})
+    fit = xv.solve(problem, RATES, over=BOX)
+    by_data = fit.plot_fit(names=["slow", "fast"] * 2, ylabel="signal")
+    assert len(by_data.axes) == 4
+    for i, (top, below) in enumerate(zip(by_data.axes[::2], by_data.axes[1::2], strict=True)):
+        assert [line.get_label() for line in top.lines] == ["data", "fit", "slow", "fast"]
+        part = lines(top)["fast"]
+        np.testing.assert_allclose(part, np.stack([t[i], fit.w[2 * i + 1] * np.exp(-t[i] * fit.theta[1])], axis=1))
+        np.testing.assert_allclose(lines(top)["fit"][:, 1], fit.fitted[40 * i : 40 + 20 * i])
+        np.testing.assert_allclose(below.lines[1].get_ydata(), fit.residuals[40 * i : 40 + 20 * i])
+        assert below.get_xlabel() == "time (ns)"
+    (legend,) = by_data.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["data", "95% band", "fit", "slow", "fast"]
+    assert [line.get_label() for line in fit.plot_fit().axes[2].lines][2:] == ["component 2", "component 3"]
+    # joined abscissae are cut as the data are; a list has its own cuts
+    joined, listed = fit.plot_fit(2 * np.concatenate(t)), fit.plot_fit([y[:10], y[10:25], y[25:50], y[50:]])
+    np.testing.assert_array_equal(lines(joined.axes[2])["data"][:, 0], 2 * t[1])
+    assert [len(lines(ax)["data"]) for ax in listed.axes[::2]] == [10, 15, 25, 10]
+    listed.draw_without_rendering()
+    assert listed.axes[6].get_window_extent().y1 < listed.axes[1].get_window_extent().y0  # in a second row
+    np.testing.assert_array_equal(fit.plot_residuals().axes[0].lines[1].get_xdata(), np.concatenate(t))
+
+
+def test_data_of_weight_zero_are_hollow_and_do_not_set_the_limits():
+    y, weights = Y.copy(), np.ones(T.size)
+    y[[3, 20, 30]], weights[[3, 20, 30]] = (100.0, Y[20] + 0.03, np.nan), 0.0
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}, weights=weights), RATES, over=BOX)
+    top, below = fit.plot_fit().axes
+    for ax, value in ((top, y), (below, y - fit.fitted)):
+        out = next(line for line in ax.lines if line.get_label() == "left out")
+        np.testing.assert_allclose(out.get_xydata(), np.stack([T, value], axis=1)[[3, 20]])
+        assert out.get_fillstyle() == "none"
+        assert ax.get_ylim()[1] < 5
+    assert np.isin(T[[3, 20, 30]], lines(top)["data"][:, 0]).sum() == 0
+
+
+def test_residuals_are_called_weighted_only_where_weights_scale_them():
+    def labels(fit, **options):
+        along, counts, normal = fit.plot_residuals(**options).axes
+        return along.get_ylabel(), counts.get_xlabel(), normal.get_ylabel()
+
+    masked = xv.separable(decays, Y, data={"t": T}, weights=T > 0.1)
+    assert labels(xv.solve(masked, RATES, over=BOX)) == ("residual", "residual", "ordered residual")
+    robust = xv.solve_robust(masked, RATES, over=BOX, loss=xv.losses.Huber(0.01))
+    assert labels(robust)[0] == "residual"
+    weighted = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=4 * np.ones(T.size)), RATES, over=BOX)
+    assert labels(weighted) == ("weighted residual", "weighted residual", "ordered weighted residual")
+    assert labels(weighted, ylabel="residual (sigma)") == (*["residual (sigma)"] * 2, "ordered residual (sigma)")
+    with pytest.raises(ProblemError, match="needs the noise of least squares"):
+        robust.plot_fit(prediction=True)
 
 
 def test_weights_scale_residuals_and_leave_out_what_has_none():
@@ -99,6 +165,12 @@ def test_correlations_and_profiles_are_drawn():
     np.testing.assert_allclose(lines(ax)["profile"], np.stack([curve.at, curve.height], axis=1))
     np.testing.assert_allclose(lines(ax)["linear theory"][:, 1], (curve.at - curve.best) / curve.stderr)
     assert ax.get_xlabel() == "theta[1]"
+    named = FIT.plot_profile("theta[1]", points=7).axes[0]
+    np.testing.assert_array_equal(lines(named)["profile"], lines(ax)["profile"])
+    assert named.get_xlabel() == "theta[1]"
+    for wrong in ("theta", 2, -1, 0.5):
+        with pytest.raises(ProblemError, match=r"entry must be one of 0 to 1, .* or a name such as 'theta\[0\]'"):
+            FIT.plot_profile(wrong)
     t = scipy.stats.t.ppf(0.975, FIT.statistics().dof)
     levels = [x.get_ydata()[0] for x in ax.lines if len(x.get_ydata()) == 2 and len(set(x.get_ydata())) == 1]
     assert sorted(levels)[0] == pytest.approx(-t)
@@ -120,16 +192,55 @@ def test_fits_without_standard_errors_are_drawn_without_a_band():
     assert not xv.solve(problem, RATES, over=BOX).plot_fit().axes[0].collections
 
 
-def test_complex_fits_and_wrong_names_are_refused():
-    fit = xv.solve(xv.separable(decays, Y * (1 + 1j), data={"t": T}), RATES, over=BOX)
-    with pytest.raises(ProblemError, match="real data; got complex"):
-        fit.plot_fit()
-    with pytest.raises(ProblemError, match="names must hold 2 names, one per column of M"):
-        FIT.plot_fit(names=["one"])
+def test_of_complex_fits_correlations_are_drawn_and_the_rest_is_refused():
+    fit = xv.solve(xv.separable(decays, Y * (1 + 1j) + 0.02j * rng(6).normal(size=T.size), data={"t": T}), RATES)
+    ax = fit.plot_correlation().axes[0]
+    named = ["theta[0]", "theta[1]", "Re w[0]", "Re w[1]", "Im w[0]", "Im w[1]"]
+    assert [x.get_text() for x in ax.get_yticklabels()] == named
+
+    def parts(theta, w):
+        xp = xv.array_namespace(w)
+        return xp.stack([xp.real(w[1]), xp.imag(w[0])])
+
+    pair = fit.statistics().propagate(parts).covariance
+    want = pair[0, 1] / np.sqrt(pair[0, 0] * pair[1, 1])
+    np.testing.assert_allclose(ax.images[0].get_array()[named.index("Re w[1]"), named.index("Im w[0]")], want)
+    for draw, why in (
+        (fit.plot_fit, "real data; got complex"),
+        (fit.plot_residuals, "real data; got complex"),
+        (fit.plot_profile, "profiles need a real w"),
+    ):
+        with pytest.raises(ProblemError, match=why):
+            draw()
+
+
+def test_wrong_names_and_levels_are_refused():
+    for wrong in (["one"], "ab", [1, 2]):
+        with pytest.raises(ProblemError, match="names must hold 2 names, one per column of M"):
+            FIT.plot_fit(names=wrong)
+    for draw in (FIT.plot_fit, FIT.plot_profile):
+        for level in (95, 0.0, 1.0, "0.95"):
+            with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\), such as 0.95; got"):
+                draw(level=level)
+
+
+def test_names_of_correlations_are_thinned_and_whole():
+    y = np.exp(-np.outer(T, RATES)) @ rng(7).normal(size=(2, 40)) + 0.02 * rng(8).normal(size=(T.size, 40))
+    many = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX).plot_correlation()
+    few = FIT.plot_correlation()
+    for figure in (many, few):
+        figure.draw_without_rendering()
+        labels = figure.axes[0].get_yticklabels()
+        boxes = [label.get_window_extent() for label in labels]
+        assert min(box.x0 for box in boxes) >= 0
+        assert all(a.y0 > b.y1 for a, b in pairwise(boxes))
+    assert [label.get_text() for label in many.axes[0].get_yticklabels()][:3] == ["theta[0]", "w[0, 1]", "w[0, 4]"]
+    assert not many.axes[0].texts
+    assert "-0.00" not in [text.get_text() for text in few.axes[0].texts]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_figures_are_written_in_all_formats(suffix, tmp_path):
-    for figure in (FIT.plot_fit(), FIT.plot_residuals(), FIT.plot_correlation(), FIT.plot_trace().figure):
+    for figure in (FIT.plot_fit(), FIT.plot_residuals(), FIT.plot_correlation(), FIT.plot_trace()):
         figure.savefig(tmp_path / f"figure.{suffix}")
         assert (tmp_path / f"figure.{suffix}").stat().st_size > 1000

@@ -151,6 +151,40 @@ def test_it_is_the_same_on_every_backend(backend):
     assert error(host_tree({k: got.data[k] for k in kept}), {k: want.data[k] for k in kept}) < 1e-11
 
 
+def twice(framework, theta, over, along):
+    """The arrays of `pull_twice`, and why they may be invalid."""
+    problem = replace(separable(), data=send_tree(framework, DATA))
+    prepared = xv.implicit.ready(problem, send(framework, theta), over=over)
+    bars = Cotangent(send(framework, COTANGENT.theta), send(framework, COTANGENT.w), 3.0)
+    way = tuple(send(framework, x) for x in along)
+    by_data, change, flags = xv.implicit.pull_twice(prepared, prepared.theta, xv.implicit.move(prepared, bars), way)
+    said = xv.implicit.reasons(*xv.implicit.numbers(prepared, flags))
+    return [host(x) for x in (*by_data, *change)], said
+
+
+def test_its_derivative_is_the_same_on_every_backend(backend):
+    along = [rng(6).normal(size=np.shape(DATA[name])) for name in ("Y", "lam", "t")]
+    (want, _), (got, said) = (
+        twice(on, np.array([0.9, 2.0]), xv.sets.Box(0.0, 2.0), along) for on in (backends.get("numpy"), backend)
+    )
+    assert said == []
+    assert error(got, want) < 1e-7
+
+
+def test_its_derivative_by_differences_of_the_projection():
+    """On NumPy as on PyTorch, along changes of the data that move the multiplier and hardly the solution."""
+    draw, over = rng(6), xv.sets.L2Ball(1.5)
+    theta = xv.solve(separable(), np.array([0.5, 1.0]), over=over, tol=1e-13).theta
+    numpy, torch = backends.get("numpy"), backends.get("torch")
+    for _ in range(5):
+        ways = [[draw.normal(size=np.shape(DATA[name])) for name in ("Y", "lam", "t")] for _ in range(2)]
+        moves = [twice(torch, theta, over, way)[0][3][0] for way in ways]
+        along = [x - 0.999 * moves[0] / moves[1] * y for x, y in zip(*ways, strict=True)]
+        (got, said), (want, _) = (twice(on, theta, over, along) for on in (numpy, torch))
+        assert said == []
+        assert error(got, want) < 1e-5
+
+
 # -- what has no derivative --------------------------------------------------------------------------------------------
 
 

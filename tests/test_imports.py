@@ -55,7 +55,7 @@ BACKEND_LAYERS = [
 ]
 BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}
 # methods of a result that need more than its room: they import it when they are called, nothing else may
-FORWARDED = {("results.result", "statistics")}
+FORWARDED = {("results.result", "statistics"), ("batch.minima", "statistics")}
 SEAMS = ("sets", "lower", "operators", "algorithms", "algorithms.steps")
 FILES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in sorted(ROOT.rglob("*.py"))}
 

@@ -288,8 +288,6 @@ def test_a_bootstrap_has_no_ends_for_what_the_data_do_not_determine():
 def test_what_intervals_are_not_for():
     with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\)"):
         FIT.interval(95)
-    with pytest.raises(ProblemError, match=r"by must be one of"):
-        FIT.interval(0.95, "profile")
     with pytest.raises(ProblemError, match="need a real w"):
         xv.solve(xv.separable(decays, 1j * Y, data={"t": T}), RATES, over=BOX).interval()
     problem = xv.separable(decays, lambda theta, data: data["y"] + 0 * theta[0], data={"t": T, "y": Y})
@@ -300,3 +298,25 @@ def test_what_intervals_are_not_for():
     for wrong in ({"samples": 1}, {"seed": -1}, {"parametric": "no"}):
         with pytest.raises(ProblemError):
             xv.statistics.Bootstrap(**wrong)
+
+
+def test_methods_by_name_and_by_class_are_those_of_the_objects():
+    for by, method in (("linear", xv.statistics.Linear()), (xv.statistics.Profile, xv.statistics.Profile())):
+        np.testing.assert_array_equal(FIT.interval(by=by).lower, FIT.interval(by=method).lower)
+    assert FIT.interval(by="profile").method == "profile of the objective"
+    for by in ("bayes", np.ones(5000)):
+        with pytest.raises(ProblemError, match="by must be 'linear', 'profile' or 'bootstrap'") as caught:
+            FIT.interval(by=by)
+        assert len(str(caught.value)) < 200
+
+
+def test_intervals_take_the_names_of_a_report_and_show_as_a_table():
+    found = FIT.interval(names=["slow", "fast"], amplitudes=["<a>", "b"])
+    assert found.names == ["slow", "fast", "<a>", "b"]
+    assert FIT.interval(by="profile", names=["slow", "fast"]).names == ["slow", "fast"]
+    table = found._repr_html_()
+    assert table.count("<tr>") == 5
+    assert "<td>&lt;a&gt;</td>" in table
+    assert f"<td>{found.upper[0]:.6g}</td>" in table
+    with pytest.raises(ProblemError, match="amplitudes must hold 2 names, one per row of w; got 1"):
+        FIT.interval(amplitudes=["a"])

@@ -117,10 +117,6 @@ def test_torch_says_where_there_is_no_gradient():
     layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=xv.sets.Box(0.0, tight), tol=1e-13)
     with pytest.warns(DifferentiabilityWarning, match="multiplier of zero"):
         layer(tensors()).theta.sum().backward()
-    value = loss(free(data := tensors()))
-    (slope,) = torch.autograd.grad(value, data["y"], create_graph=True)
-    with pytest.raises(ProblemError, match="a layer has first derivatives only"):
-        slope.sum().backward()
 
 
 SIGNALS = torch.tensor(Y) + 0.01 * torch.tensor(rng(4).normal(size=(3, T.size)))
@@ -168,6 +164,166 @@ def test_torch_transforms_it(want):
     starts = torch.tensor(np.stack([START, START + 0.1]))
     found = torch.func.vmap(lambda start: layer({"t": t, "y": y}, start).theta)(starts)
     torch.testing.assert_close(found[0], found[1], rtol=1e-7, atol=1e-9)
+
+
+# -- second derivatives ------------------------------------------------------------------------------------------------
+
+RIDGED = xv.separable(decays, lambda theta, data: data["y"], lam=lambda theta, data: data["lam"])
+
+
+def later(theta, data):
+    return decays(theta, {"t": data["t"] + 0.01})
+
+
+BILEVEL = xv.bilevel(
+    lower=xv.Level(decays, lambda theta, data: data["y"], lam=lambda theta, data: data["lam"]),
+    upper=xv.Level(later, lambda theta, data: 1.1 * data["y"]),
+    R=lambda theta: xv.array_namespace(theta).sum(theta * theta),
+    mu=1e-3,
+)
+
+
+def gradients(layer, point, **more):
+    """The arrays at a point, which require gradients, and those of the loss, with their graph."""
+    data = {name: x.detach().clone().requires_grad_() for name, x in point.items()}
+    found = layer(data | more)
+    return tuple(data.values()), torch.autograd.grad(loss(found), tuple(data.values()), create_graph=True)
+
+
+def directed(arrays, directions):
+    """``Re <direction, array>``, summed."""
+    return sum((x.conj() * d).real.sum() for x, d in zip(arrays, directions, strict=True))
+
+
+def second(layer, point, directions, **more):
+    arrays, slopes = gradients(layer, point, **more)
+    return torch.autograd.grad(directed(slopes, directions), arrays)
+
+
+def by_differences(layer, point, directions, **more):
+    """Of fourth order, of the gradients of the loss along a direction."""
+
+    def at(step):
+        moved = {name: x + step * d for (name, x), d in zip(point.items(), directions, strict=True)}
+        return gradients(layer, moved, **more)[1]
+
+    rows = zip(at(1e-3), at(-1e-3), at(2e-3), at(-2e-3), strict=True)
+    return [((8 * (a - b) - (c - d)) / 12e-3).detach() for a, b, c, d in rows]
+
+
+def assert_close(got, want, rtol):
+    for x, y in zip(got, want, strict=True):
+        assert torch.max(torch.abs(x - y)) <= rtol * torch.max(torch.abs(y))
+
+
+POINT = {"t": torch.tensor(T), "y": torch.tensor(Y), "lam": torch.tensor(LAM, dtype=torch.float64)}
+WAYS = [*torch.tensor(rng(7).normal(size=(2, T.size))), torch.tensor(3e-3)]
+
+
+@pytest.mark.parametrize("problem", [RIDGED, BILEVEL], ids=["separable", "bilevel"])
+def test_torch_second_derivatives_are_those_of_the_gradient(problem):
+    """Free, at a bound, on a face, on a sphere; arrays of whole numbers or of another framework have none."""
+    more = {"labels": torch.arange(3), "other": np.ones(2)}
+    for over, start, backend in (
+        (None, [0.5, 5.0], None),
+        (xv.sets.Box(0.0, TOP), [0.5, 1.5], "numpy"),
+        (xv.sets.Simplex(2.5), [0.5, 2.0], "numpy"),
+        (xv.sets.L2Ball(1.5), [0.5, 1.0], None),
+    ):
+        start = torch.tensor(start).double()
+        layer = xv.layers.torch.Solve(problem, start, over=over, tol=1e-13, max_iter=5000, backend=backend)
+        assert_close(second(layer, POINT, WAYS, **more), by_differences(layer, POINT, WAYS, **more), 2e-6)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-7), (torch.float32, 1e-2)], ids=["float64", "float32"])
+def test_torch_second_derivatives_are_closed_form(dtype, rtol):
+    """With theta at its bound w and the value are those of ridge regression."""
+    layer = xv.layers.torch.Solve(RIDGED, torch.tensor([0.2], dtype=dtype), over=xv.sets.Box(0.0, 0.5))
+
+    def ridge(t, y, lam):
+        m = torch.exp(-0.5 * t)
+        w = (m @ y) / (m @ m + lam)
+        return w**2 + 3 * (0.5 * (y - m * w) @ (y - m * w) + 0.5 * lam * w * w)
+
+    def solved(t, y, lam):
+        found = layer({"t": t, "y": y, "lam": lam})
+        return found.w[0] ** 2 + 3 * found.value + found.theta[0]
+
+    want = torch.autograd.functional.hessian(ridge, tuple(POINT.values()))
+    got = torch.autograd.functional.hessian(solved, tuple(x.to(dtype) for x in POINT.values()))
+    for row, other in zip(got, want, strict=True):
+        assert_close(row, other, rtol)
+
+
+def test_torch_penalises_a_gradient():
+    """The cotangents depend on parameters: ``|J^T a|^2`` for the Jacobian J has the gradient ``2 J J^T a`` in a."""
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=xv.sets.Box(0.0, 9.0), tol=1e-12)
+    y, a = torch.tensor(Y, requires_grad=True), torch.tensor([1.0, -0.5, 2.0]).double().requires_grad_()
+
+    def fitted(y):
+        found = layer({"t": torch.tensor(T), "y": y})
+        return torch.stack([found.theta[0], found.w[1], found.value])
+
+    (slope,) = torch.autograd.grad(a @ fitted(y), y, create_graph=True)
+    (got,) = torch.autograd.grad(slope @ slope, a)
+    J = torch.func.jacrev(fitted)(y.detach())
+    torch.testing.assert_close(got, 2 * J @ (J.T @ a.detach()), rtol=1e-7, atol=0.0)
+    small = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=OPTIONS["over"], tol=1e-12)
+    assert torch.autograd.gradgradcheck(
+        lambda y: small({"t": torch.tensor(T), "y": y})[:3], (y,), rtol=1e-4, atol=1e-5, fast_mode=True
+    )
+
+
+def test_torch_transforms_second_derivatives():
+    layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=OPTIONS["over"], tol=1e-12)
+
+    def value(y):
+        return loss(layer({"t": torch.tensor(T), "y": y}))
+
+    def steepness(y):
+        return (torch.func.grad(value)(y) ** 2).sum()
+
+    y = SIGNALS[0]
+    H = torch.func.jacrev(torch.func.jacrev(value))(y)
+    torch.testing.assert_close(H, H.T, rtol=0.0, atol=1e-7 * H.abs().max().item())
+    want = 2 * H @ torch.func.grad(value)(y)
+    torch.testing.assert_close(torch.func.grad(steepness)(y), want, rtol=1e-6, atol=1e-8)
+    together = torch.func.vmap(torch.func.grad(steepness))(SIGNALS)
+    torch.testing.assert_close(together[0], want, rtol=1e-6, atol=1e-8)
+    batch = SIGNALS.clone().requires_grad_()
+    (slopes,) = torch.autograd.grad(torch.func.vmap(value)(batch).sum(), batch, create_graph=True)
+    (apart,) = torch.autograd.grad((slopes**2).sum(), batch)
+    torch.testing.assert_close(apart, together, rtol=1e-6, atol=1e-8)
+    with pytest.raises(ProblemError, match="a layer has first and second derivatives only"):
+        torch.func.grad(lambda y: torch.func.grad(steepness)(y).sum())(y)
+
+
+def test_torch_says_where_a_constraint_enters_within_the_step():
+    free = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), algorithm=SPECTRAL, tol=1e-13)
+    tight = free(tensors()).theta[1].item()
+    M = decays(torch.tensor([1.0, 4.0]).double(), {"t": torch.tensor(T)})
+    pushed = xv.separable(  # theta at its lower bounds, w as in the data
+        decays,
+        lambda theta, data: data["y"],
+        W=xv.lower.Nonnegative(),
+        R=lambda theta: xv.array_namespace(theta).sum(theta),
+        mu=1.0,
+    )
+    for nearby, tiny, far in (
+        (lambda gap: (PROBLEM, xv.sets.Box(0.0, tight + gap), torch.tensor(Y)), 1e-6, 1e-2),
+        (lambda gap: (pushed, xv.sets.Box([1.0, 4.0], 9.0), M @ torch.tensor([1.0, gap]).double()), 1e-7, 1e-2),
+    ):
+        for gap in (tiny, far):
+            problem, over, y = nearby(gap)
+            layer = xv.layers.torch.Solve(problem, torch.tensor([1.0, 4.0]).double(), over=over, tol=1e-13)
+            y.requires_grad_()
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                found = layer({"t": torch.tensor(T), "y": y})
+                (slope,) = torch.autograd.grad(found.theta.sum() + found.w.sum(), y, create_graph=True)
+                assert not said, [str(x.message) for x in said]
+                (slope @ slope).backward()
+            assert [x.category for x in said] == [DifferentiabilityWarning] * (gap == tiny)
 
 
 # -- complex weights ---------------------------------------------------------------------------------------------------
@@ -218,6 +374,38 @@ def test_torch_with_complex_weights(wanted):
     np.testing.assert_allclose(y.grad.numpy(), wanted[1], atol=1e-7)
 
 
+TURNS = [torch.tensor(rng(8).normal(size=T.size)), torch.tensor(NOISE[1] - 1j * NOISE[0])]
+
+
+def test_second_derivatives_with_complex_weights():
+    """On PyTorch those of differences; on JAX their conjugates."""
+    layer = xv.layers.torch.Solve(WAVES, torch.tensor(START), **OPTIONS)
+
+    def value(t, y):
+        return waves(layer({"t": t, "y": y, "phase": torch.tensor(PHASE)}))
+
+    def slopes(*arrays):
+        arrays = [x.detach().clone().requires_grad_() for x in arrays]
+        return arrays, torch.autograd.grad(value(*arrays), arrays, create_graph=True)
+
+    point = torch.tensor(T), torch.tensor(WAVE)
+    arrays, found = slopes(*point)
+    got = torch.autograd.grad(directed(found, TURNS), arrays)
+    ahead, behind = (slopes(*(x + h * d for x, d in zip(point, TURNS, strict=True)))[1] for h in (1e-4, -1e-4))
+    want = [(a - b).detach() / 2e-4 for a, b in zip(ahead, behind, strict=True)]
+    assert_close(got, want, 2e-6)
+    with jax.enable_x64(True):
+        plain = xv.layers.jax.solve(WAVES, jnp.asarray(START), **OPTIONS)
+
+        def along(t, y):
+            fun = jax.grad(lambda t, y: waves(plain({"t": t, "y": y, "phase": jnp.asarray(PHASE)})), (0, 1))
+            return sum((x * d.numpy()).real.sum() for x, d in zip(fun(t, y), TURNS, strict=True))
+
+        t, y = jax.jit(jax.grad(along, (0, 1)))(jnp.asarray(T), jnp.asarray(WAVE))
+    np.testing.assert_allclose(t, got[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y, got[1].conj().resolve_conj(), rtol=1e-5, atol=1e-6)
+
+
 def test_jax_with_complex_weights(wanted):
     with jax.enable_x64(True):
         layer = xv.layers.jax.solve(WAVES, jnp.asarray(START), **OPTIONS)
@@ -260,6 +448,18 @@ def test_jax_maps_it_over_a_batch_and_compiles_it(want, layer):
     apart = jnp.stack([slope(jnp.asarray(T), y) for y in batch])
     np.testing.assert_allclose(together, apart, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(together[0], want[1]["y"], rtol=1e-6, atol=1e-9)
+
+
+def test_jax_second_derivatives_are_those_of_torch(layer):
+    """The gradient of a squared gradient, compiled over a batch."""
+    same = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=OPTIONS["over"], tol=1e-12)
+    slope = torch.func.grad(lambda y: loss(same({"t": torch.tensor(T), "y": y})))
+    want = torch.stack([torch.func.grad(lambda y: (slope(y) ** 2).sum())(y) for y in SIGNALS])
+    with jax.enable_x64(True):
+        by_signal = jax.grad(partial(fitted, layer), 1)
+        steepness = jax.grad(lambda y: (by_signal(jnp.asarray(T), y) ** 2).sum())
+        got = jax.jit(jax.vmap(steepness))(jnp.asarray(SIGNALS.numpy()))
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7 * want.abs().max().item())
 
 
 class EquinoxEncoder(eqx.Module):
@@ -337,8 +537,8 @@ def test_jax_wrong_use_is_an_error(layer):
     with jax.enable_x64(True):
         slope = jax.grad(partial(fitted, layer), 1)
         steepness = jax.grad(lambda y: (slope(jnp.asarray(T), y) ** 2).sum())
-        with pytest.raises(ProblemError, match="a layer has first derivatives only"):
-            steepness(jnp.asarray(Y))
+        with pytest.raises(ProblemError, match="a layer has first and second derivatives only"):
+            jax.make_jaxpr(jax.grad(lambda y: steepness(y).sum()))(jnp.asarray(Y))
         with pytest.raises(ProblemError, match=r"theta0's dtype float64; got float32 for data\['y'\]"):
             layer({"t": jnp.asarray(T), "y": jnp.asarray(Y, jnp.float32)})
         with pytest.raises(ProblemError, match="same number of rows"):

@@ -254,6 +254,18 @@ def test_a_function_that_returns_no_array_is_refused():
     fit = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES)
     with pytest.raises(ModelError, match="must return an array"):
         fit.statistics().propagate(lambda theta, w: "theta")
+    with pytest.raises(ModelError, match=r"must return arrays.*Leave float\(\) out"):
+        fit.statistics().propagate(lambda theta, w: float(theta[0]))
+    with pytest.raises(ModelError, match=r"no attribute 'sum'.*xp\.sum\(x\) of xp = xv\.array_namespace\(x\)"):
+        fit.statistics().propagate(lambda theta, w: w.sum())
+
+
+def test_a_tuple_is_joined_to_a_vector(backend):
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}), send(backend, RATES), backend=backend)
+    s = fit.statistics()
+    found, theta = s.propagate(lambda theta, w: (theta, w[0])), host(fit.theta)
+    np.testing.assert_allclose(found.value, [*theta, float(fit.w[0])])
+    np.testing.assert_allclose(found.covariance, s.covariance[:3, :3], rtol=1e-6)
 
 
 # -- what has no standard errors ---------------------------------------------------------------------------------------

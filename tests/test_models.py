@@ -11,9 +11,10 @@ import pytest
 from mpmath import erfc, exp, log, pi, sqrt
 
 import xvarpro as xv
+from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
 
-from .support import error, host, host_tree, rng, send, send_tree, vector
+from .support import HOST_BACKENDS, error, host, host_tree, rng, send, send_tree, vector
 
 models = xv.models
 
@@ -217,6 +218,29 @@ def test_columns_joins_matrices_vectors_and_batches(backend):
             np.testing.assert_array_equal(found, np.column_stack([a, c[i], b]))
 
 
+# -- what is given -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", HOST_BACKENDS)
+def test_whole_numbers_and_lists_are_samples_and_parameters(framework):
+    owner = xv.backends.get(framework)
+    x, centres, widths = np.arange(5), [1, 2], [0.5, 2.0]
+    want = models.gaussians(x.astype("float32"), np.array(centres, "float32"), np.array(widths, "float32"))
+    with owner.scope("float32"):
+        s = owner.asarray(np.array(widths, "float32"))
+        for samples in (owner.asarray(x), x.tolist()):
+            found = models.gaussians(samples, centres, s)
+            assert dtype_name(found) == "float32"
+            np.testing.assert_allclose(xv.backends.to_numpy(found), want, rtol=1e-6)
+    fit = xv.solve(
+        xv.separable(lambda theta, x: models.exponentials(x, theta), np.exp(-0.5 * x), data=x),
+        np.ones(1),
+        backend=framework,
+    )
+    np.testing.assert_allclose(fit.theta, 0.5, rtol=1e-6)
+    assert models.polynomials(x, 1).dtype == np.float64
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 T = np.linspace(-1.0, 2.0, 7)
@@ -226,17 +250,19 @@ T = np.linspace(-1.0, 2.0, 7)
     ("call", "message"),
     [
         (
-            lambda: models.exponentials([0.0, 1.0], 1.0),
-            r"t must be a floating array of shape \(m,\); got list\. Convert",
+            lambda: models.exponentials(["a", "b"], 1.0),
+            r"t given as a list must hold numbers.*a list of 2, the first 'a'",
         ),
-        (lambda: models.exponentials(1.0, 1.0), r"t must be a floating array of shape \(m,\); got 1\.0"),
-        (lambda: models.exponentials(np.arange(3), 1.0), r"t must be a floating array .* got dtype int64"),
+        (lambda: models.exponentials(1.0, 1.0), r"t must be an array of numbers of shape \(m,\); got 1\.0"),
+        (lambda: models.exponentials(T > 0, 1.0), r"t must be an array of numbers .* got dtype bool"),
         (lambda: models.exponentials(np.array(1.0), 1.0), r"t must be .* got shape \(\)\. Reshape it"),
-        (lambda: models.polynomials(np.arange(3), 1), r"x must be a floating array .* got dtype int64"),
-        (lambda: models.exponentials(T, [1.0]), r"rates must be a number or a floating array .* got list"),
-        (lambda: models.exponentials(T, None), r"rates must be a number or a floating array .* got NoneType"),
-        (lambda: models.exponentials(T, True), r"rates must be a number or a floating array"),
-        (lambda: models.gaussians(T, np.array([1, 2]), 1.0), r"centres must be a number or .* got dtype int64"),
+        (lambda: models.polynomials("x", 1), r"x must be an array of numbers .* got 'x'"),
+        (
+            lambda: models.exponentials(T, [T[:1], 1.0]),
+            r"rates must be .* got a list of 2, .*\. Join them by xp\.stack",
+        ),
+        (lambda: models.exponentials(T, None), r"rates must be a number or an array of numbers .* got NoneType"),
+        (lambda: models.exponentials(T, True), r"rates must be a number or an array of numbers"),
         (
             lambda: models.gaussians(T, np.ones(2), np.ones(3)),
             r"one length, or length 1 where columns share them; got {'centres': 2, 'widths': 3}",

@@ -21,7 +21,7 @@ import xvarpro as xv
 from xvarpro.backends import modules
 from xvarpro.core import trees
 from xvarpro.driver.prepare import prepare
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.loading import load
 
 from .support import host, rng
@@ -353,6 +353,42 @@ def test_what_torch_has_compiled_is_refused():
     for compiled in (torch.compile(net, backend="eager"), scripted):
         with pytest.raises(ProblemError, match="Pass the module that was compiled"):
             xv.value_and_gradient(problem, compiled)
+
+
+class Listed(nn.Module):
+    """Its forward reaches its layer through a list, which no copy of the module replaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 4)
+        self.layers = [self.layer]
+
+    def forward(self, x):
+        return torch.tanh(self.layers[0](x))
+
+
+def test_parameters_that_are_not_those_of_theta_are_refused():
+    """Their gradient would be 0, and the solve done at once."""
+    data, net, constant = {"x": torch.tensor(X)}, nn.Linear(1, 4).double(), nn.Linear(1, 4).double()
+    for module, M in (
+        (Listed().double(), design),
+        (net, lambda theta, data: net(data["x"])),
+        (net, lambda theta, data: theta(data["x"]) + constant(data["x"])),
+    ):
+        with pytest.raises(ModelError, match=r"uses another, of shape \(4, 1\)"):
+            xv.solve(xv.separable(M, torch.tensor(Y), data=data, lam=1e-2), module)
+    constant.requires_grad_(False)
+    problem = xv.separable(lambda net, data: net(data["x"]) + constant(data["x"]), torch.tensor(Y), data=data, lam=1e-2)
+    assert float(xv.value_and_gradient(problem, net)[1]["weight"].abs().sum()) > 0
+
+
+def test_what_is_computed_from_parameters_beforehand_is_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        net = nn.utils.weight_norm(nn.Linear(1, 4).double())
+    problem = xv.separable(design, torch.tensor(Y), data={"x": torch.tensor(X)}, lam=1e-2)
+    with pytest.raises(ProblemError, match="net with weight from before"):
+        xv.value_and_gradient(problem, net)
 
 
 def test_what_trains_nothing_is_no_reason_to_refuse():

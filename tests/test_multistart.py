@@ -111,7 +111,14 @@ def test_the_table_is_printed():
         assert float(theta) == pytest.approx(minimum.theta[0], rel=1e-4)
         assert (int(n), status) == (minimum.count, "CONVERGED")
     assert "best: CONVERGED" in str(found)
+    assert str(found).endswith(str(found.best))
     assert repr(found).startswith(f"Multistart(64 starts: {len(found.minima)} minima, best ")
+    table, frame = found._repr_html_(), found.to_frame()
+    assert table.startswith(f"<table><caption>64 starts led to {len(found.minima)} minima</caption>")
+    assert table.endswith(found.best._repr_html_())
+    assert list(frame.columns) == ["objective", "reached", "theta[0]", "ended"]
+    assert frame["theta[0]"].tolist() == [float(m.theta[0]) for m in found.minima]
+    assert frame["reached"].tolist() == [m.count for m in found.minima]
 
 
 def test_what_ends_in_no_minimum_is_counted_too():
@@ -222,6 +229,9 @@ def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
     success = np.array([True, True, True, True, False])
     given = {"order": np.arange(5), "success": success, "spread": np.array([100.0, 1.0])}
     assert labelled(ends, **given, least=np.zeros(2), same=1e-3).tolist() == [0, 0, 1, 2, -1]
+    twice = np.array([[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [5.0, 6.0005]])
+    ended = {"order": np.arange(4), "success": np.array([True, False, False, False]), "spread": np.ones(2)}
+    assert labelled(twice, **ended, least=np.zeros(2), same=1e-3).tolist() == [0, 1, -1, 1]
     near_zero = np.array([[1e-9], [-3e-9], [2e-4]])
     given = {"order": np.arange(3), "success": np.ones(3, bool), "spread": np.ones(1), "same": 1e-3}
     assert labelled(near_zero, **given, least=np.array([1e-3])).tolist() == [0, 0, 1]
@@ -238,7 +248,7 @@ BAD = {
     "canonical must be": {"canonical": "sort"},
     "canonical must return": {"canonical": lambda theta: theta[:0]},
     "scale must say": {"over": None},
-    r"of shape \(1,\); got arr": {"over": None, "scale": np.ones(3)},
+    r"of shape \(1,\); got an array of shape \(3,\)": {"over": None, "scale": np.ones(3)},
     "log needs bounds": {"over": xv.sets.Box(-1.0, 60.0), "log": True},
     "log needs a Box": {"over": None, "log": True},
     "log must have keys": {"theta0": {"f": np.array([30.0])}, "over": None, "log": {"g": True}},

@@ -31,6 +31,11 @@ def test_a_trace_shows_objective_and_gap(result):
     assert ax.get_yscale() == "log"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("iteration", "objective and gap")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == list(lines(ax))
+    assert all(tick == round(tick) for tick in ax.get_xticks())
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1  # above the lines
+    (same,) = result.plot_trace().axes
+    np.testing.assert_array_equal(lines(same)["objective"], result.trace.value)
 
 
 def test_a_negative_objective_has_a_linear_scale(result):

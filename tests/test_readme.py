@@ -31,8 +31,8 @@ class Writer:
         self.seen = name, np.asarray(values).astype(float), int(step)
 
 
-def blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", README.read_text(), flags=re.DOTALL | re.MULTILINE)
+def blocks(page: Path = README) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
 # the second example selects gates: some end at zero, and the result says so
@@ -75,7 +75,6 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "kernels.md",
         "kinetics.md",
         "robust.md",
-        "sklearn.md",
         "special.md",
         "statistics.md",
         "stopping.md",
@@ -88,11 +87,22 @@ def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     if find_spec("tensorboard") is None:
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
     space: dict = {}
-    text = (README.parent / "docs" / page).read_text(encoding="utf-8")
-    found = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    found = blocks(README.parent / "docs" / page)
     assert found
     for block in found:
         exec(block, space)
         if "fit" in space or block is found[-1]:
             value = space["fit"].value
             assert np.isfinite(np.asarray(value.detach() if hasattr(value, "detach") else value)).any()
+
+
+@pytest.mark.parametrize("page", sorted((README.parent / "docs" / "sklearn").glob("*.md")), ids=lambda page: page.stem)
+def test_the_page_of_an_estimator_draws_its_picture(page, tmp_path, monkeypatch):
+    """Its fits converge: a warning is an error."""
+    monkeypatch.chdir(tmp_path)
+    space: dict = {}
+    for block in blocks(page):
+        exec(block, space)
+    (picture,) = tmp_path.iterdir()
+    assert f"]({picture.name})" in page.read_text(encoding="utf-8")
+    assert (page.parent / picture.name).exists()

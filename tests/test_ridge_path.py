@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,24 @@ def test_theta_follows_the_ridge_and_the_path_prints():
     curve, score = path.plot().axes
     np.testing.assert_array_equal(curve.lines[0].get_xydata(), np.stack([path.residual_norm, path.weight_norm], axis=1))
     np.testing.assert_array_equal(score.lines[0].get_ydata(), path.gcv)
+
+
+@pytest.mark.parametrize("widest", [1.5, 6.0, 30.0])
+def test_ticks_of_log_scales_keep_apart(widest):
+    """Over less than two decades minor ticks have labels in Matplotlib."""
+    lam, norm = np.logspace(0, -3, 4), np.geomspace(0.13 * widest, 0.13, 4)
+    figure = xv.statistics.RidgePath(lam, norm, norm[::-1], np.ones(4), norm, []).plot()
+    figure.draw_without_rendering()
+    curve = figure.axes[0]
+    left, right = curve.get_xlim()
+    shown = [
+        (label.get_window_extent().x0, label.get_window_extent().x1)
+        for which in ("major", "minor")
+        for at, label in zip(curve.get_xticks(minor=which == "minor"), curve.get_xticklabels(which=which), strict=True)
+        if label.get_text() and left <= at <= right
+    ]
+    assert len(shown) > 1
+    assert all(a[1] < b[0] for a, b in pairwise(sorted(shown)))
 
 
 @pytest.mark.parametrize("lam", [[1.0, 2.0], [1.0, 0.0, 2.0], [1.0, np.nan, 2.0], [1.0, np.inf, 3.0]])

@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import sklearn.decomposition
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_diabetes, load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import MinMaxScaler, scale
 from sklearn.utils.estimator_checks import check_estimator
 
 import xvarpro as xv
@@ -265,6 +265,31 @@ def test_a_head_is_the_exact_minimiser_for_its_features():
     assert model.score(X, y) > 0.9
     with pytest.raises(ProblemError, match="one class"):
         model.fit(X, np.zeros(300))
+
+
+def test_the_ridge_is_on_the_layers_too_whatever_the_units_of_the_target():
+    X = rng(0).normal(size=(60, 3))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1]
+    ends = [NeuralHeadRegressor(4, lam=1e-2, random_state=0).fit(X, unit * y) for unit in (1.0, 1e3)]
+    np.testing.assert_allclose(ends[1].predict(X), 1e3 * ends[0].predict(X), rtol=1e-4, atol=1e-2)
+    model = ends[0]
+    ridge = 60 * np.sum(model.w_**2) + np.sum((y - y.mean()) ** 2) * np.sum(model.theta_["A0"] ** 2)
+    np.testing.assert_allclose(model.objective_, 0.5 * np.sum((model.predict(X) - y) ** 2) + 0.5e-2 * ridge)
+
+
+def test_a_start_is_taken_into_the_sets_of_the_layers():
+    X = rng(0).normal(size=(60, 3))
+    model = NeuralHeadRegressor(6, over={"A0": xv.sets.SpectralBall(0.1)}, random_state=0).fit(X, X[:, 0])
+    assert np.linalg.norm(model.theta_["A0"], 2) <= 0.1 * (1 + 1e-9)
+
+
+def test_default_fits_of_bundled_data_converge():
+    digits, moons, diabetes = load_digits(), make_moons(300, noise=0.2, random_state=0), load_diabetes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        NeuralHeadClassifier(random_state=0).fit(*moons)
+        NeuralHeadRegressor(random_state=0).fit(scale(diabetes.data), diabetes.target)
+        SparseAutoencoder(random_state=0).fit(digits.data / 16.0)
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------

@@ -310,8 +310,10 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters_of_sets_that_are_no_numbers(name):
-    # None is a default of some, and nested lists are groups
-    taken = {"Transport": type(None), "Permutahedron": type(None), "Groups": list}.get(name.partition(":")[0], ())
+    # None is a default of some and no bound of others, and nested lists are groups
+    taken = {"Box": type(None), "Transport": type(None), "Permutahedron": type(None), "Groups": list}.get(
+        name.partition(":")[0], ()
+    )
     for value in [x for x in NO_NUMBERS if not isinstance(x, taken)]:
         assert raised(lambda value=value: PARAMETERS[name](value)).startswith(name), value
 

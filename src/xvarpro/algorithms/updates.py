@@ -155,6 +155,7 @@ class Optax(Update):
     ----------
     transformation : optax.GradientTransformation
         Or anything else with ``init(params)`` and ``update(grads, state, params)``, which compute with theta's arrays.
+        It is not given the value of the objective, which `optax.lbfgs` and `reduce_on_plateau` need.
 
     Notes
     -----
@@ -190,9 +191,9 @@ class Optax(Update):
             memory = self.transformation.init(probe)
             step, _ = self.transformation.update(probe, memory, probe)
         except TypeError as error:
-            raise _foreign(theta) from error
+            raise _unfit(theta, f"the error '{error}'") from error
         if any(is_array(x) and namespace_of(x) is not own for x in (*leaves(memory), *step)):
-            raise _foreign(theta)
+            raise _unfit(theta, "arrays of another framework")
         return self.transformation.init(theta)
 
     def step(self, grad: Leaves, memory: Any, theta: Leaves, k: Array) -> tuple[Leaves, Any]:
@@ -200,9 +201,10 @@ class Optax(Update):
         return tuple(step), memory
 
 
-def _foreign(theta: Leaves) -> ProblemError:
+def _unfit(theta: Leaves, got: str) -> ProblemError:
     kind = type(theta[0])
     return ProblemError(
-        "Optax needs theta in the framework of its transformation, JAX for those of Optax; got "
-        f"{kind.__module__}.{kind.__name__}. Pass backend='jax', or use SGD() or Adam()"
+        f"Optax needs a transformation of gradient, state and theta alone, in {kind.__module__}.{kind.__name__}, the "
+        f"framework of theta; got {got}. Pass backend='jax' for those of Optax, and one that needs no value of the "
+        "objective; or use SGD() or Adam()"
     )

@@ -11,9 +11,11 @@ import numpy as np
 
 from xvarpro.backends import of, owner
 from xvarpro.backends.interface import Backend
+from xvarpro.core import trees
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name, is_array
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ExchangeError, ProblemError, UnsupportedDtypeError, UnsupportedError
 
 SMALL = 2**20  # entries from which on an operation of NumPy's takes longer than to compile another framework's
@@ -105,8 +107,26 @@ def numbers(x: Any, name: str) -> Any:
     except ValueError:  # of lists of different lengths
         found = np.asarray(None)
     if found.dtype.kind not in "biufc":
-        raise ProblemError(f"{name} given as a list must hold numbers, or lists of them of one length; got {x!r:.80}")
+        raise ProblemError(
+            f"{name} given as a list must hold numbers, or lists of them of one length; got {described(x)}"
+        )
     return found
+
+
+def arrays(tree: Tree, name: str) -> Tree:
+    """Data of a user's with arrays in the places of lists of numbers and of columns of tables.
+
+    Tuples stay what they are: shapes and intervals, which no backend moves.
+
+    Raises
+    ------
+    ProblemError
+        As of `numbers`.
+    """
+    leaves, names, treedef = trees.named(tree, name, whole=(list,))
+    found = list(map(numbers, leaves, names))
+    same = all(x is leaf for x, leaf in zip(found, leaves, strict=True))
+    return tree if same else trees.unflatten(treedef, found)
 
 
 def check_dense(x: Array, name: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from optree import tree_leaves
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from xvarpro.backends.eager import EagerBackend
@@ -214,6 +215,14 @@ class TorchBackend(SuiteHooks, EagerBackend):
             found = super().program(fun, primals, constants, pure)
         if watch and watch.written:
             raise impure(watch.written)
+        own = set(map(id, (*primals, *constants)))
+        for x in watch.trained.values() if watch else ():
+            if id(x) not in own:
+                raise ModelError(
+                    "a model must compute with the parameters that it is given as theta; got one that uses another, of "
+                    f"shape {tuple(x.shape)}. Take the module from theta, keep its parts in a ModuleList or ModuleDict "
+                    "and not in a list, a dict or a lambda, and call .requires_grad_(False) on what is constant"
+                )
         return found
 
     def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
@@ -296,19 +305,27 @@ def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, i
 
 
 class _Watch(TorchFunctionMode):
-    """The tensors that functions of PyTorch are given and have not made, with how often these were written to."""
+    """The tensors that functions of PyTorch are given and have not made, with how often these were written to.
+
+    `trained` are the parameters of modules of which they have made something that has a gradient.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.given: dict[int, tuple[Tensor, int]] = {}
         self.made: dict[int, Tensor] = {}
+        self.trained: dict[int, Tensor] = {}
 
     def __torch_function__(self, fun: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for x in _tensors((args, kwargs)):
+        given = _tensors((args, kwargs))
+        for x in given:
             if id(x) not in self.made:
                 self.given.setdefault(id(x), (x, x._version))
         found = fun(*args, **(kwargs or {}))
-        self.made |= {id(x): x for x in _tensors(found) if id(x) not in self.given}
+        made = _tensors(found)
+        if any(x.requires_grad for x in made):
+            self.trained |= {id(x): x for x in given if isinstance(x, Parameter) and x.requires_grad}
+        self.made |= {id(x): x for x in made if id(x) not in self.given}
         return found
 
     @property

@@ -63,6 +63,12 @@ class TorchArchitecture(Architecture):
                     f"a module must be one whose parameters can be replaced; got {path}, a {type(part).__name__}, "
                     "which is compiled around its own. Pass the module that was compiled"
                 )
+            derived = [name for name, x in vars(part).items() if isinstance(x, Tensor) and not x.is_leaf]
+            if derived:
+                raise ProblemError(
+                    f"a module must compute what follows from its parameters in forward; got {path} with {derived[0]} "
+                    "from before, as by torch.nn.utils.weight_norm. Use torch.nn.utils.parametrizations"
+                )
             kind: Any = type(part)
             if part.training and _reads_training(kind) and not _is_idle(part):
                 raise ProblemError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +15,16 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.results.result import Result
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 SHOWN = 12  # minima of a table
+HEAD = ("objective", "reached", "theta", "ended")
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """A minimum, at the lowest of the ends that are the same.
+    """A minimum, at the lowest of the ends that are the same: one has a certificate, or there are two or more.
 
     Attributes
     ----------
@@ -47,7 +52,7 @@ class Minimum:
 
 @dataclass(frozen=True, eq=False)
 class Multistart:
-    """Result of `multistart`; to print it shows the minima.
+    """Result of `multistart`; to print it shows the minima and the report of the best fit.
 
     Attributes
     ----------
@@ -70,24 +75,58 @@ class Multistart:
     ends: ManyResult
 
     def __str__(self) -> str:
-        n, lost = len(self.ends), sum(self.lost.values())
-        minima = "1 minimum" if len(self.minima) == 1 else f"{len(self.minima)} minima"
-        lines = [
-            f"{n} starts led to {minima}" if n > 1 else f"1 start led to {minima}",
-            f"  {'objective':<14}{'reached':>8}  {'theta':<40}  ended",
-        ]
+        lines = [f"  {a:<14}{b:>8}  {theta:<40}  {ended}" for a, b, theta, ended in (HEAD, *self._rows())]
+        return "\n".join([self._headline, *map(str.rstrip, lines), "", f"best: {self.best}"])
+
+    def _repr_html_(self) -> str:
+        from xvarpro.statistics.frames import html_table
+
+        return html_table(self._headline, HEAD, self._rows()) + self.best._repr_html_()
+
+    def to_frame(self) -> DataFrame:
+        """The minima as a pandas data frame, the lowest first: objective, how often it was reached, theta's entries.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        from xvarpro.statistics.frames import data_frame
+        from xvarpro.statistics.names import entry_names
+
+        columns: dict[str, Any] = {
+            "objective": [found.value for found in self.minima],
+            "reached": [found.count for found in self.minima],
+        }
+        theta = [_entries(found.theta) for found in self.minima]
+        for i, name in enumerate(entry_names(self.best.theta)):
+            columns[name] = [entries[i] for entries in theta]
+        columns["ended"] = [_counted(found.statuses) for found in self.minima]
+        return data_frame(columns, range(len(self.minima)))
+
+    @property
+    def _headline(self) -> str:
+        n, k = len(self.ends), len(self.minima)
+        return f"{n} start{'' if n == 1 else 's'} led to {k} minim{'um' if k == 1 else 'a'}"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        rows = []
         for found in self.minima[:SHOWN]:
-            entries = [f"{x:.5g}" for leaf in map(to_numpy, trees.leaves(found.theta)) for x in leaf.ravel()]
+            entries = [f"{x:.5g}" for x in _entries(found.theta)]
             theta = " ".join([*entries[:6], *(["..."] if entries[6:] else [])])
-            lines.append(f"  {found.value:<14.8g}{found.count:>8}  {theta:<40}  {_counted(found.statuses)}")
+            rows.append((f"{found.value:.8g}", str(found.count), theta, _counted(found.statuses)))
         if self.minima[SHOWN:]:
-            lines.append(f"  and {len(self.minima) - SHOWN} more")
-        if lost:
-            lines.append(f"  none of these {lost:>8}  {'':<40}  {_counted(self.lost)}")
-        return "\n".join([*lines, f"best: {self.best!r}"])
+            rows.append((f"and {len(self.minima) - SHOWN} more", "", "", ""))
+        if self.lost:
+            rows.append(("none of these", str(sum(self.lost.values())), "", _counted(self.lost)))
+        return rows
 
     def __repr__(self) -> str:
         return f"Multistart({len(self.ends)} starts: {len(self.minima)} minima, best {self.best.value:.8g})"
+
+
+def _entries(theta: Tree) -> list[float]:
+    return [float(x) for leaf in map(to_numpy, trees.leaves(theta)) for x in leaf.ravel()]
 
 
 def counted(statuses: np.ndarray) -> dict[Status, int]:
@@ -98,20 +137,25 @@ def counted(statuses: np.ndarray) -> dict[Status, int]:
 def labelled(
     ends: np.ndarray, order: np.ndarray, success: np.ndarray, spread: np.ndarray, least: np.ndarray, same: float
 ) -> np.ndarray:
-    """The number of the minimum that each end (n, p) is, -1 for none; the minima are ends with `success`, in `order`.
+    """The number of the minimum that each end (n, p) is, -1 for none, in `order`.
 
-    Two ends are the same where every entry differs by at most `same` of its size, or of `spread` where that is
-    smaller, or of `least` where both are.
+    Minima are ends with `success`, and those that were reached twice: where the model is blind, as along a direction
+    that the residuals do not feel to first order, an end may have no certificate. Two ends are the same where every
+    entry differs by at most `same` of its size, or of `spread` where that is smaller, or of `least` where both are.
     """
+
+    def near(others: np.ndarray, i: int) -> np.ndarray:
+        size = np.clip(np.maximum(np.abs(others), np.abs(ends[i])), least, spread)
+        near: np.ndarray = (np.abs(others - ends[i]) <= same * size).all(axis=1)
+        return near
+
     found: list[int] = []
     labels = np.full(len(ends), -1)
     for i in order:
-        known = ends[found]
-        size = np.clip(np.maximum(np.abs(known), np.abs(ends[i])), least, spread)
-        near = (np.abs(known - ends[i]) <= same * size).all(axis=1)
-        if near.any():
-            labels[i] = int(np.argmax(near))
-        elif success[i]:
+        known = near(ends[found], i)
+        if known.any():
+            labels[i] = int(np.argmax(known))
+        elif success[i] or near(ends, i).sum() > 1:
             labels[i] = len(found)
             found.append(int(i))
     return labels

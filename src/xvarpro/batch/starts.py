@@ -10,6 +10,7 @@ import optree
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.core.checks import shown
 from xvarpro.core.struct import NAMESPACE, Tree
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets import Box
@@ -41,7 +42,7 @@ def per_leaf(given: Tree, theta: Tree, name: str, default: Any) -> list[Any]:
         return optree.broadcast_prefix(given, theta, none_is_leaf=True, namespace=NAMESPACE)
     except ValueError as error:
         raise ProblemError(
-            f"{name} must be one value for all leaves of theta, or a tree like it; got {given!r}"
+            f"{name} must be one value for all leaves of theta, or a tree like it; got {shown(given)}"
         ) from error
 
 
@@ -94,6 +95,6 @@ def _around(u: np.ndarray, x: np.ndarray, scale: Any, name: str) -> np.ndarray:
     if not (fits and (np.isfinite(size) & (size >= 0)).all()):
         raise ProblemError(
             f"scale must say how far from theta0 to draw {name}, which has no bounds: numbers >= 0, one or an array of "
-            f"shape {x.shape}; got {scale!r}"
+            f"shape {x.shape}; got {shown(scale)}"
         )
     return x + size * (2 * u - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from inspect import isabstract
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,10 +15,20 @@ from xvarpro.errors import ProblemError
 
 
 def described(x: Any) -> str:
-    """What a message says of `x`: the shape of an array, the value of a number or a string, the type of the rest."""
-    if is_array(x):
+    """What a message says of `x`, in a few words: never all entries of an array or a list."""
+    if is_array(x) and not isinstance(x, Real):
         return f"an array of shape {tuple(x.shape)}"
-    return repr(x) if isinstance(x, Real | str) else type(x).__name__
+    if isinstance(x, list | tuple) and x:
+        return f"a {type(x).__name__} of {len(x)}, the first {described(x[0])}"
+    return f"{x!r:.80}" if isinstance(x, Real | str) else type(x).__name__
+
+
+def shown(x: Any) -> str:
+    """What was typed, in a message: the shape of an array, the beginning of anything long."""
+    if is_array(x) and not isinstance(x, Real) and x.ndim:
+        return described(x)
+    text = repr(x)
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def nonnegative(owner: object, name: str) -> None:
@@ -46,7 +57,7 @@ def _number(owner: object, name: str, fits: Callable[[float], bool], required: s
     if _traced(value):
         return  # in a function that is compiled: the number was checked before
     if not fits(number(value)):
-        raise ProblemError(f"{type(owner).__name__}: {name} must be {required}, got {value!r}")
+        raise ProblemError(f"{type(owner).__name__}: {name} must be {required}, got {shown(value)}")
     object.__setattr__(owner, name, float(value))
 
 
@@ -59,6 +70,26 @@ def number(value: Any) -> float:
     except OverflowError:  # a whole number beyond the floats
         beyond: Any = value
         return math.inf if beyond > 0 else -math.inf
+
+
+def confidence(level: Any) -> None:
+    """Refuse a level of confidence that is no number in (0, 1)."""
+    if not 0 < number(level) < 1:
+        raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {described(level)}")
+
+
+def instance(x: Any, base: type) -> Any:
+    """An object of a class, also from a class of that kind or from its name, as "soft_l1" for SoftL1; None for none."""
+    named = {kind.__name__.lower(): kind for kind in _concrete(base)}
+    x = named.get(x.replace("_", "").lower(), x) if isinstance(x, str) else x
+    x = x() if isinstance(x, type) and issubclass(x, base) else x
+    return x if isinstance(x, base) else None
+
+
+def _concrete(base: type) -> list[type]:
+    kinds: list[type] = base.__subclasses__()
+    below = [c for kind in kinds for c in _concrete(kind)]
+    return below if isabstract(base) else [base, *below]
 
 
 def switch(name: str, value: object) -> None:
@@ -82,5 +113,5 @@ def whole(owner: object, name: str, least: int) -> None:
     """Refuse a field that is no whole number >= `least`, and keep it as a Python int."""
     value: Any = getattr(owner, name)
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {value!r}")
+        raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {shown(value)}")
     object.__setattr__(owner, name, int(value))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
+from numbers import Complex
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,10 @@ def unflatten(treedef: Any, leaves: Iterable[Any]) -> Tree:
 
 def paths(tree: Tree, root: str = "theta") -> list[str]:
     """How a user would write each leaf: ``theta['s']``, ``theta[0]``."""
-    treedef = optree.tree_structure(tree, namespace=NAMESPACE)
+    return _written(optree.tree_structure(tree, namespace=NAMESPACE), root)
+
+
+def _written(treedef: Any, root: str) -> list[str]:
     return list((_paths if _hashes(treedef) else _paths.__wrapped__)(treedef, root))
 
 
@@ -78,37 +81,27 @@ def _paths(treedef: Any, root: str) -> tuple[str, ...]:
     return tuple(place.codify(root) for place in treedef.accessors())
 
 
-def named(tree: Tree, root: str = "theta", lists: bool = False) -> tuple[list[Any], list[str], Any]:
+def named(tree: Tree, root: str = "theta", whole: tuple[type, ...] = ()) -> tuple[list[Any], list[str], Any]:
     """Leaves of a tree of the user's, how they would write each, and the structure.
 
-    With `lists`, those of numbers are arrays: ``[0.5, 8.0]`` is one leaf.
+    Sequences of the types `whole` that hold numbers, or such sequences, are leaves: ``[0.5, 8.0]`` is one.
 
     Raises
     ------
     ProblemError
-        The tree has no end, or a list holds lists of different lengths.
+        The tree has no end.
     """
+
+    def of_numbers(x: Any) -> bool:
+        return type(x) in whole and bool(x) and all(isinstance(e, Complex | np.bool_) or of_numbers(e) for e in x)
+
     try:
-        tree = optree.tree_map(_as_array, tree, is_leaf=_is_numbers, namespace=NAMESPACE) if lists else tree
-        found, treedef = flatten(tree)
-        return found, paths(tree, root), treedef
+        found, treedef = optree.tree_flatten(tree, is_leaf=of_numbers if whole else None, namespace=NAMESPACE)
+        return found, _written(treedef, root), treedef
     except RecursionError:
         raise ProblemError(
             f"{root} must be a tree of arrays; got a {type(tree).__name__} that contains itself or is too deep"
         ) from None
-    except ValueError as error:
-        raise ProblemError(f"{root} must hold lists of one length where they are numbers; got {tree!r:.80}") from error
-
-
-def _is_numbers(x: Any) -> bool:
-    """Whether `x` is a list or a tuple of numbers, or of such lists."""
-    if type(x) not in (list, tuple):
-        return False
-    return bool(x) and all((isinstance(e, Real) and not isinstance(e, bool)) or _is_numbers(e) for e in x)
-
-
-def _as_array(x: Any) -> Any:
-    return np.asarray(x, dtype=np.float64) if _is_numbers(x) else x
 
 
 class _Identity:

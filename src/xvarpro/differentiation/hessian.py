@@ -79,9 +79,9 @@ class ReducedHessian:
         """Zeros in the shapes of the data."""
         return self.zeros[self._p : self._p + self._m]
 
-    def product(self, u: Leaves) -> tuple[Leaves, Leaves]:
-        """``H u`` and the gradient of ``<u, grad f>`` with respect to data."""
-        first = self._row(u)
+    def product(self, u: Leaves, along: Leaves = ()) -> tuple[Leaves, Leaves]:
+        """``H u`` and the gradient of ``<u, grad f>`` with respect to data; of both for a change of the data, too."""
+        first = self._row((*u, *along))
         if len(self._z) == 1:
             return self._sum(first, self._row(None, -self._inverse(first[1])))
         dw = self._row(None, self._inverse(first[2]))
@@ -98,12 +98,22 @@ class ReducedHessian:
         v = self._inverse(c)
         return self._sum(self._row(None, -v) if len(self._z) == 1 else self._row(None, None, v))
 
+    def push_w(self, u: Leaves, along: Leaves) -> Array:
+        """The derivative of w along a change of theta and of the data."""
+        row = self._row((*u, *along))
+        return -self._inverse(row[1]) if len(self._z) == 1 else self._inverse(row[2])
+
+    @property
+    def free(self) -> Array:
+        """Which entries of w move with a target: those on no bound."""
+        return self._inverse(trees.signs(self._z[:1])[0]) != 0
+
     def _row(self, u: Leaves | None, *dz: Array | None) -> tuple[Any, ...]:
-        """The Hessian of L times a change of theta and of z, None for 0: its part in x, then those in z."""
+        """The Hessian of L times a change of x, or its first arrays, and of z, None for 0: its part in x, then in z."""
         n = self._p + self._m
         change = list(self.zeros)
         if u is not None:
-            change[: self._p] = u
+            change[: len(u)] = u
         for i, d in enumerate(dz):
             change[n + i] = change[n + i] if d is None else d
         found = self._product(tuple(change))

@@ -20,16 +20,16 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.hessian import ReducedHessian
-from xvarpro.differentiation.projection import degenerate, jacobian, jacobian_error, range_projector
+from xvarpro.differentiation.projection import crossed, degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
@@ -89,6 +89,8 @@ class Sensitivity(NamedTuple):
         """Why the gradient may be invalid, in sentences; empty if it is valid."""
         return reasons(self.degenerate, self.singular, self.residual)
 
+
+Bars: TypeAlias = tuple[Leaves, Array, Array]  # cotangents of theta, w (n, k) and the value
 
 TOL = 1e-10  # relative residual of the linear system, where the dtype allows it
 UNSOLVED = 1e-3  # relative residual above which the system counts as not solved
@@ -168,11 +170,10 @@ def gradient(
     -3.0
     """
     prepared = ready(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
-    bars = _moved(prepared, cotangent)
+    bars = move(prepared, cotangent)
     by_data, *scalars = pull(prepared, prepared.theta, bars, limit)
-    on = prepared.backend
-    flags = on.to_floats([on.xp.astype(x, prepared.theta[0].dtype) for x in scalars])
-    data = unflatten(problem.data, [prepared.layout.array(g, on) for g in by_data])
+    flags = numbers(prepared, scalars)
+    data = unflatten(problem.data, [prepared.layout.array(g, prepared.backend) for g in by_data])
     return Sensitivity(data, bool(flags[0]), bool(flags[1]), flags[2], int(flags[3]))
 
 
@@ -193,23 +194,40 @@ def ready(
     return prepare(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
 
 
-def pull(
-    prepared: Prepared, theta: Leaves, bars: tuple[Leaves, Array, Array], limit: int | None = None
-) -> tuple[Any, ...]:
+def pull(prepared: Prepared, theta: Leaves, bars: Bars, limit: int | None = None) -> tuple[Any, ...]:
     """The fields of a `Sensitivity` as arrays, from cotangents of theta, w (n, k) and the value.
 
     The first of them is the tuple of gradients with respect to the arrays of `differentiable`.
     """
+    return _call(_pull, prepared, limit, theta, bars)
+
+
+def pull_twice(prepared: Prepared, theta: Leaves, bars: Bars, along: Leaves) -> tuple[Leaves, Leaves, Leaves]:
+    """Pull a cotangent `along` of the gradients of `pull` back to the data and to `bars`; with the arguments of `warn`.
+
+    The gradient by `bars` is the derivative of the solution along `along`, from one more linear system. The one by the
+    data is the derivative of `pull` along `along`, since a Hessian is symmetric: by central differences. Theta at their
+    ends is that of the linear model: its error, of second order, is the same at both, so that nothing is solved again.
+    """
+    return _call(_pull_twice, prepared, None, theta, bars, along)
+
+
+def _call(fun: Callable[..., Any], prepared: Prepared, limit: int | None, *args: Any) -> Any:
+    """``fun(at, problem, *args)``, compiled where the backend compiles; ``at(problem, theta)`` is a `_FixedPoint`."""
     operands, skeleton = trees.partition((prepared.problem, prepared.region))
     assemble: Callable[..., Any] = prepared.assemble  # a `Reduced`: there are no chunks
 
-    def make(operands: Leaves) -> Callable[..., tuple[Any, ...]]:
+    def make(operands: Leaves) -> Callable[..., Any]:
         problem, region = skeleton.fill(operands)
-        return partial(_pull, assemble(problem).with_lower_tolerance(0.0), region, limit)
+
+        def at(problem: Problem, theta: Leaves) -> _FixedPoint:
+            return _FixedPoint(assemble(problem).with_lower_tolerance(0.0), region, limit, theta)
+
+        return partial(fun, at, problem)
 
     with prepared.backend.scope(prepared.dtype):
-        run = prepared.backend.call(make, ("implicit", skeleton, prepared.layout.treedef, prepared.structure, limit))
-        return run(operands, theta, bars)
+        key = fun, skeleton, prepared.layout.treedef, prepared.structure, limit
+        return prepared.backend.call(make, key)(operands, *args)
 
 
 def differentiable(data: Tree) -> list[int]:
@@ -224,7 +242,13 @@ def unflatten(data: Tree, gradients: Iterable[Array]) -> Tree:
     return trees.unflatten(treedef, [by_leaf.get(i) for i in range(len(leaves))])
 
 
-def _moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Array]:
+def numbers(prepared: Prepared, scalars: Iterable[Array]) -> list[float]:
+    """0-d arrays on the host."""
+    on = prepared.backend
+    return on.to_floats([on.xp.astype(x, prepared.theta[0].dtype) for x in scalars])
+
+
+def move(prepared: Prepared, cotangent: Cotangent) -> Bars:
     """A cotangent as arrays of the backend: as theta, (n, k) and 0-d."""
     xp, theta, structure = prepared.backend.xp, prepared.theta, prepared.structure
     bars = tuple(xp.zeros_like(x) for x in theta)
@@ -249,38 +273,103 @@ def _moved(prepared: Prepared, cotangent: Cotangent) -> tuple[Leaves, Array, Arr
     return bars, w, xp.full_like(trees.corner(theta[0]), value)
 
 
-def _pull(
-    f: Reduced, region: Region, limit: int | None, theta: Leaves, bars: tuple[Leaves, Array, Array]
-) -> tuple[Any, ...]:
-    backend = f.backend
-    theta_bar, w_bar, value_bar = bars
-    hessian = ReducedHessian(f, theta)
-    xp = namespace_of(value_bar)
-    by_theta, by_data = hessian.pull_w(w_bar)
-    c = trees.plus(theta_bar, by_theta)
+class _FixedPoint:
+    """The projected gradient step at one theta, and what follows from its derivative."""
 
-    # every step s > 0 gives the same derivative; this one scales s H to 1, and so the whole system
-    z = trees.signs(theta)
-    s = (trees.dot(z, z) / hessian.bound(z)) ** 0.5
-    s = xp.where(xp.isfinite(s), s, xp.ones_like(s))
+    def __init__(self, f: Reduced, region: Region, limit: int | None, theta: Leaves) -> None:
+        backend = f.backend
+        self.hessian = hessian = ReducedHessian(f, theta)
+        self.constrained_w = f.problem.lower.W is not None
+        # every step s > 0 gives the same derivative; this one scales s H to 1, and so the whole system
+        z = trees.signs(theta)
+        s = (trees.dot(z, z) / hessian.bound(z)) ** 0.5
+        xp = namespace_of(s)
+        s = xp.where(xp.isfinite(s), s, xp.ones_like(s))
+        q = trees.axpy(-s, hessian.gradient, theta)
+        self.s, self.theta, self.region, self.J = s, theta, region, jacobian(backend, region, theta, q)
+        self.degenerate = degenerate(region, theta, q, self.J) | (hessian.kinks > 0)
+        self.noise = jacobian_error(backend, region, xp.finfo(s.dtype).eps)
+        self._solve = partial(
+            conjugate_gradients,
+            backend,
+            self.J,
+            range_projector(region, theta, q, self.J),
+            lambda u: hessian.product(trees.scaled(s, u)),
+            zeros=hessian.data_zeros,
+            noise=self.noise,
+            limit=min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit,
+        )
 
-    q = trees.axpy(-s, hessian.gradient, theta)
-    J = jacobian(backend, region, theta, q)
-    eps = xp.finfo(value_bar.dtype).eps
-    solved = conjugate_gradients(
-        backend,
-        J,
-        range_projector(region, J),
-        lambda u: hessian.product(trees.scaled(s, u)),
-        c,
-        hessian.data_zeros,
-        tol=max(TOL, 4 * eps),
-        noise=jacobian_error(backend, region, eps),
-        limit=min(4 * sum(math.prod(x.shape) for x in theta) + 20, 1000) if limit is None else limit,
-    )
-    data = tuple(
-        direct + value_bar * slope - indirect
-        for direct, slope, indirect in zip(by_data, hessian.data_gradient, solved.image, strict=True)
-    )
-    unequal = degenerate(region, theta, q, J) | (hessian.kinks > 0)
-    return data, unequal, solved.singular | hessian.truncated, solved.residual, solved.steps
+    def pull(self, bars: Bars, tol: float) -> tuple[Any, ...]:
+        """The fields of a `Sensitivity`, as `pull`."""
+        hessian = self.hessian
+        theta_bar, w_bar, value_bar = bars
+        by_theta, by_data = hessian.pull_w(w_bar)
+        solved = self._solve(trees.plus(theta_bar, by_theta), tol=max(tol, 4 * self.noise))
+        data = tuple(
+            direct + value_bar * slope - indirect
+            for direct, slope, indirect in zip(by_data, hessian.data_gradient, solved.image, strict=True)
+        )
+        return data, self.degenerate, solved.singular | hessian.truncated, solved.residual, solved.steps
+
+    def push(self, along: Leaves) -> tuple[Any, ...]:
+        """Derivatives of theta, w and the value along a change of the data, then the arguments of `warn`."""
+        hessian = self.hessian
+        by_theta, _ = hessian.product(tuple(0 * x for x in hessian.gradient), along)
+        solved = self._solve(trees.scaled(-self.s, by_theta), tol=max(TOL, 4 * self.noise))
+        change = *solved.u, hessian.push_w(solved.u, along), trees.dot(hessian.data_gradient, along)
+        return change, self.degenerate, solved.singular | hessian.truncated, solved.residual
+
+    def crossed(self, other: _FixedPoint) -> Array:
+        """Whether other constraints are active at a point nearby, 0-d bool."""
+        found = crossed(self.region, self.theta, self.J, other.J)
+        if self.constrained_w:
+            found = found | namespace_of(found).any(self.hessian.free != other.hessian.free)
+        return found
+
+
+At: TypeAlias = Callable[[Problem, Leaves], _FixedPoint]
+
+
+def _pull(at: At, problem: Problem, theta: Leaves, bars: Bars) -> tuple[Any, ...]:
+    return at(problem, theta).pull(bars, TOL)
+
+
+def _pull_twice(at: At, problem: Problem, theta: Leaves, bars: Bars, along: Leaves) -> tuple[Any, ...]:
+    change, *flags = at(problem, theta).push(along)
+    arrays, held = trees.partition(problem.data)
+    data = tuple(x for x in arrays if trees.is_inexact(x))
+    theta_dot = change[: len(theta)]
+    h = _step(theta, theta_dot, data, along)
+
+    def nearby(step: Array) -> _FixedPoint:
+        supply = iter(trees.axpy(step, along, data))
+        moved = held.fill([next(supply) if trees.is_inexact(x) else x for x in arrays])
+        return at(trees.changed(problem, data=moved), trees.axpy(step, theta_dot, theta))
+
+    ends = nearby(h), nearby(-h)
+    # an error of these systems is divided by the step
+    (ahead, *found, _), (behind, *other, _) = (end.pull(bars, tol=0.0) for end in ends)
+    kink = flags[0] | found[0] | other[0] | ends[0].crossed(ends[1])
+    by_data = tuple((a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True))
+    return by_data, change, (kink, flags[1] | found[1] | other[1], flags[2] + found[2] + other[2])
+
+
+def _step(theta: Leaves, change: Leaves, data: Leaves, along: Leaves) -> Array:
+    """The step of the differences, which balances an error of its square with rounding divided by it.
+
+    No array of the data moves by more than ``eps^(1/3)`` of its largest entry, or of 1 if it is 0. Nor does theta where
+    that shortens the step to ``eps^(1/8)`` of it at most: a theta near 0 would leave none.
+    """
+    xp = namespace_of(*theta)
+    eps = xp.finfo(theta[0].dtype).eps
+
+    def ratio(x: Array, d: Array) -> Array:
+        size, top = xp.max(xp.abs(x)), xp.max(xp.abs(d))
+        return xp.where(top > 0, positive_or_one(size) / positive_or_one(top), xp.inf)
+
+    pairs = zip(data, along, strict=True)
+    longest = xp.min(xp.stack([ratio(x, d) for x, d in pairs if math.prod(x.shape)]))
+    h = xp.maximum(ratio(trees.raveled(theta), trees.raveled(change)), eps ** (1 / 8) * longest)
+    h = xp.minimum(h, longest)
+    return eps ** (1 / 3) * xp.where(xp.isfinite(h), h, xp.ones_like(h))

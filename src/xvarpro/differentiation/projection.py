@@ -14,7 +14,7 @@ from functools import partial
 from xvarpro.backends import Backend
 from xvarpro.backends.calculus import directional_derivative, directional_error
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
@@ -39,14 +39,25 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
     return lambda d: tuple(parts[i](x) if i in parts else x for i, x in enumerate(d))
 
 
-def range_projector(region: Region, J: Callable[[Leaves], Leaves]) -> Callable[[Leaves], Leaves]:
-    """The projection onto the range of J for leaves in which J is a projector, the identity for the others."""
+def range_projector(
+    region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], Leaves]
+) -> Callable[[Leaves], Leaves]:
+    """The projection onto the range of J for leaves in which J is a projector, off the normal at q for the others.
+
+    P is constant along its normal ``q - P(q)``: it is orthogonal to the range, and J by differences would leave a rest.
+    """
     flat = {i for i, C in region.constrained if _by_faces(C)}
+    normals = {i: q[i] - _point(C, q[i], theta[i]) for i, C in region.constrained if i not in flat}
+
+    def off(i: int, d: Array) -> Array:
+        n = normals[i]
+        return d - (trees.inner(n, d) / positive_or_one(trees.inner(n, n))) * n
 
     def project(d: Leaves) -> Leaves:
-        return tuple(x if i in flat else y for i, (x, y) in enumerate(zip(J(d), d, strict=True)))
+        pairs = zip(J(d) if flat else d, d, strict=True)
+        return tuple(x if i in flat else off(i, y) if i in normals else y for i, (x, y) in enumerate(pairs))
 
-    return project if flat else lambda d: d
+    return project if flat or normals else lambda d: d
 
 
 def jacobian_error(backend: Backend, region: Region, eps: float) -> float:
@@ -79,6 +90,22 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
                 step = sign * eps ** (1 / 3) * (trees.inner(q[i], q[i]) / trees.inner(z, z)) ** 0.5
                 miss = _project(C, q[i] + step * z) - _project(C, q[i]) - step * along[i]
                 found = found | (trees.inner(miss, miss) > LINEAR**2 * step * step * trees.inner(z, z))
+    return found
+
+
+def crossed(region: Region, theta: Leaves, J: Callable[[Leaves], Leaves], K: Callable[[Leaves], Leaves]) -> Array:
+    """Whether J and K, derivatives of P at two points nearby, belong to different faces; 0-d bool.
+
+    On a face of a polytope J is constant; on a curved boundary it changes by as much as the points.
+    """
+    xp = namespace_of(theta[0])
+    found = xp.zeros((), dtype=xp.bool, device=device(theta[0]))
+    probe = trees.signs(theta)
+    ends = J(probe), K(probe)
+    for i, C in region.constrained:
+        x, y = (end[i] for end in ends)
+        eps = xp.finfo(x.dtype).eps
+        found = found | (xp.max(xp.abs(x - y)) > (eps**0.5 if _by_faces(C) else 10 * eps ** (1 / 3)))
     return found
 
 

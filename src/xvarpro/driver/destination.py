@@ -62,11 +62,8 @@ def destination(
 ) -> Destination:
     """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
     theta0 = modules.taken(theta0)
-    leaves, names, treedef = trees.named(theta0, lists=True)
-    leaves = [
-        np.asarray(number(x)) if isinstance(x, float | int) and not isinstance(x, bool) else exchange.as_array(x, n)
-        for x, n in zip(leaves, names, strict=True)
-    ]
+    leaves, names, treedef = trees.named(theta0, whole=(list, tuple))
+    leaves = list(map(_start, leaves, names))
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
     to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
@@ -86,6 +83,14 @@ def destination(
     return Destination(leaves, names, to, work, place, layout)
 
 
+def _start(x: Any, name: str) -> Any:
+    """A leaf of theta0 as an array; whole numbers of Python and NumPy, which name no precision, as doubles."""
+    if isinstance(x, float | int) and not isinstance(x, bool):
+        return np.asarray(number(x))
+    x = exchange.numbers(x, name)
+    return np.asarray(x, dtype=np.float64) if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "iu" else x
+
+
 def _parsed(backend: Backend, device: Any) -> Any:
     try:
         place = exchange.find_device(backend, device)
@@ -101,7 +106,10 @@ def _parsed(backend: Backend, device: Any) -> Any:
 
 def _owner(leaves: list[Any], names: list[str]) -> Backend:
     if not leaves:
-        raise ProblemError("theta0 must hold at least one array; got none. Frozen parameters of modules are not theta")
+        raise ProblemError(
+            "theta0 must hold at least one array; got none. What is fixed in Parameters, or frozen in modules, is not "
+            "theta: let one vary"
+        )
     owners: dict[str, str] = {}
     for x, name in zip(leaves, names, strict=True):
         owner = backends.of(x)

@@ -128,6 +128,9 @@ class Program:
             it = at(it, point, direction, 1, 1)._replace(status=0 * it.status)
             found = _by_block(f, region, it.theta, grad, direction.d, algorithm.needs_projection)
             measured = _followed(it, algorithm) ** 2
+            # inf where the objective bends down, which would be for good: the next look is where the gap has halved
+            xp = namespace_of(found)
+            found = xp.where(xp.isfinite(found), found, 4 * negligible_decrease(it.value, tol, floor))
             it = it._replace(bend=found / positive_or_one(measured))
             return now._replace(state=with_status(now.state._replace(iterate=it), algorithm, tol, floor))
 

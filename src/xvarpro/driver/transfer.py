@@ -107,8 +107,7 @@ class Transfer:
                 "a single problem must hold nothing that is marked xv.Each; got a mark. Use xv.solve_many for a batch "
                 "of problems, with xv.many.lifted where it is stated for one"
             )
-        arrays = map(exchange.as_array, leaves, names)
-        data = [self(x, name) if trees.is_array(x) else x for x, name in zip(arrays, names, strict=True)]
+        data = [self(x, name) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]
         y: Any = (problem.upper or problem.lower).y
         if trees.is_array(y):
             check_samples(problem.data, y.shape[0])

@@ -18,7 +18,8 @@ def exponentials(t: Array, rates: Array | float) -> Array:
     Parameters
     ----------
     t : array, shape (m,)
-        Samples, float32 or float64; usually from `data`. Of shape (b, m) where each of b problems has its own.
+        Samples, usually from `data`; whole numbers take the dtype of the parameters. Of shape (b, m) where each of b
+        problems has its own.
     rates : number or array, shape (n,)
         Rates k, in the units of ``1 / t``: lmfit's ``decay`` is ``1 / k``. Numbers, 0-d arrays or vectors; of shape
         (b, n) in a batch, where b problems are solved together.
@@ -31,7 +32,7 @@ def exponentials(t: Array, rates: Array | float) -> Array:
     Raises
     ------
     ProblemError
-        `t` is no floating array, or `rates` are no number and no floating array.
+        `t` is no array of numbers, or `rates` are neither a number nor one.
 
     Examples
     --------

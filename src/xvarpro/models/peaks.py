@@ -18,7 +18,8 @@ def gaussians(x: Array, centres: Array | float, widths: Array | float) -> Array:
     Parameters
     ----------
     x : array, shape (m,)
-        Samples, float32 or float64; usually from `data`. Of shape (b, m) where each of b problems has its own.
+        Samples, usually from `data`; whole numbers take the dtype of the parameters. Of shape (b, m) where each of b
+        problems has its own.
     centres : number or array, shape (n,)
         In the units of `x`. All parameters are numbers, 0-d arrays, or vectors of one length or of length 1, which are
         shared by all columns; of shape (b, n) in a batch, where b problems are solved together.
@@ -34,7 +35,7 @@ def gaussians(x: Array, centres: Array | float, widths: Array | float) -> Array:
     Raises
     ------
     ProblemError
-        An argument is no floating array, or no number where it may be one; vectors have different lengths.
+        An argument is no array of numbers, or no number where it may be one; vectors have different lengths.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from xvarpro.core.checks import number
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.models._arguments import check_samples
+from xvarpro.models._arguments import samples_of
 
 
 def polynomials(x: Array, degree: int, domain: tuple[float, float] = (-1.0, 1.0)) -> Array:
@@ -18,7 +18,7 @@ def polynomials(x: Array, degree: int, domain: tuple[float, float] = (-1.0, 1.0)
     Parameters
     ----------
     x : array, shape (m,)
-        Samples, float32 or float64; usually from `data`. Of shape (b, m) where each of b problems has its own.
+        Samples, usually from `data`; whole numbers become doubles. Of shape (b, m) in a batch where each has its own.
     degree : int
         At least 0.
     domain : two numbers
@@ -35,7 +35,7 @@ def polynomials(x: Array, degree: int, domain: tuple[float, float] = (-1.0, 1.0)
     Raises
     ------
     ProblemError
-        `x` is no floating array, `degree` no whole number >= 0, or `domain` not two finite numbers that increase.
+        `x` is no array of numbers, `degree` no whole number >= 0, or `domain` not two finite numbers that increase.
 
     Notes
     -----
@@ -51,7 +51,7 @@ def polynomials(x: Array, degree: int, domain: tuple[float, float] = (-1.0, 1.0)
            [ 1. ,  0. , -0.5],
            [ 1. ,  1. ,  1. ]])
     """
-    check_samples("x", x)
+    x = samples_of("x", x)
     if not isinstance(degree, Integral) or isinstance(degree, bool) or degree < 0:
         raise ProblemError(f"degree must be a whole number >= 0; got {degree!r}")
     low, high = _ends(domain)

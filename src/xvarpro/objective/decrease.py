@@ -18,16 +18,17 @@ MANY = 64  # entries of theta up to which a Jacobian is affordable
 
 
 def affordable(f: Objective, theta: Leaves) -> bool:
-    """Whether the Jacobian of the residual can be had, for few parameters."""
-    few = sum(math.prod(x.shape) for x in theta) <= MANY
-    return few and isinstance(f, Reduced) and f.structure is not None and has_jacobian(f.problem, f.structure)
+    """Whether the Jacobian of the residual can be had, for few parameters; it does not know how a penalty bends."""
+    if sum(math.prod(x.shape) for x in theta) > MANY or not isinstance(f, Reduced) or f.structure is None:
+        return False
+    return not f.problem.mu and has_jacobian(f.problem, f.structure)
 
 
 def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> Array:
     """The decrease that a quadratic model of the objective promises where no bound stops it, the rest held; 0-d.
 
     For few parameters the model is that of Gauss and Newton, ``1/2 g^T (J J^T)^-1 g``: over the objective it is the
-    square of the relative offset of Bates and Watts (1981). For many it is the parabola along the gradient, whose
+    square of the relative offset of Bates and Watts (1981). Else it is the parabola along the gradient, whose
     curvature a difference of gradients gives; inf where that bends down.
     """
     g = region.outward(grad, theta)

@@ -11,10 +11,12 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import exchange
+from xvarpro.core.checks import shown
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, Free
+from xvarpro.sets.box import unbounded
 from xvarpro.sets.interface import Set
 
 
@@ -124,14 +126,14 @@ def parameter(name: str, value: Any, low: Any, high: Any, vary: Any, over: Any) 
         raise ProblemError(f"{name} must have a value, or a tie to other parameters, got neither")
     x = _numbers(value, f"{name}: value")
     if not np.isfinite(x).all() or not x.size:
-        raise ProblemError(f"{name}: value must be finite numbers, at least one, got {value!r}")
+        raise ProblemError(f"{name}: value must be finite numbers, at least one, got {shown(value)}")
     low, high = (
-        _spread(_numbers(infinity if bound is None else bound, f"{name}: {what}"), x.shape, f"{name}: {what}")
+        _spread(_numbers(unbounded(bound, infinity), f"{name}: {what}"), x.shape, f"{name}: {what}")
         for what, bound, infinity in (("min", low, -math.inf), ("max", high, math.inf))
     )
     free = np.asarray(vary)
     if free.dtype != bool:
-        raise ProblemError(f"{name}: vary must be True or False, or an array of these, got {vary!r}")
+        raise ProblemError(f"{name}: vary must be True or False, or an array of these, got {shown(vary)}")
     free = _spread(free, x.shape, f"{name}: vary")
     if (at := _first((low > high) | (low == math.inf) | (high == -math.inf))) is not None:
         raise ProblemError(
@@ -165,7 +167,7 @@ def _check_set(name: str, over: Any, free: np.ndarray, bounded: bool) -> None:
 def tied(name: str, tie: Any, offset: Any, shapes: Mapping[str, tuple[int, ...]]) -> Tied:
     """A `Tied`; `shapes` are those of the parameters before it: a tie to these alone makes no cycle."""
     if not isinstance(tie, Mapping) or not tie:
-        raise ProblemError(f"{name}: tie must be a dict of factors such as {{'k1': 2.0}}, or a name, got {tie!r}")
+        raise ProblemError(f"{name}: tie must be a dict of factors such as {{'k1': 2.0}}, or a name, got {shown(tie)}")
     if unknown := [other for other in tie if other not in shapes]:
         why = "itself" if unknown[0] == name else "which is not there"
         raise ProblemError(
@@ -175,7 +177,9 @@ def tied(name: str, tie: Any, offset: Any, shapes: Mapping[str, tuple[int, ...]]
     factors = {other: _numbers(c, f"{name}: the factor of {other}") for other, c in tie.items()}
     added = _numbers(0.0 if offset is None else offset, f"{name}: offset")
     if not all(np.isfinite(c).all() for c in (*factors.values(), added)):
-        raise ProblemError(f"{name}: factors and offset of a tie must be finite, got tie={tie!r} and offset={offset!r}")
+        raise ProblemError(
+            f"{name}: factors and offset of a tie must be finite, got tie={shown(tie)} and offset={shown(offset)}"
+        )
     parts = [*(shapes[other] for other in tie), *(c.shape for c in factors.values()), added.shape]
     try:
         shape = np.broadcast_shapes(*parts)
@@ -200,7 +204,7 @@ def check_tied_alone(name: str, **given: Any) -> None:
             "Bound the parameters that it is tied to; where a tie makes shares sum to 1, give all of them as one array "
             "with over=xv.sets.Simplex()"
         )
-        raise ProblemError(f"{name}: a tied parameter must have no {what}, got {x!r}. {advice.get(what, bounds)}")
+        raise ProblemError(f"{name}: a tied parameter must have no {what}, got {shown(x)}. {advice.get(what, bounds)}")
 
 
 def frozen(x: np.ndarray) -> np.ndarray:
@@ -218,7 +222,7 @@ def _numbers(x: Any, what: str) -> np.ndarray:
     except (TypeError, ValueError):  # of a traced array, or of an object
         found = np.asarray(None)
     if found.dtype.kind not in "iuf" or np.isnan(found).any():
-        raise ProblemError(f"{what} must be a number or an array of numbers, got {x!r}")
+        raise ProblemError(f"{what} must be a number or an array of numbers, got {shown(x)}")
     return frozen(found)
 
 

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends import exchange
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
@@ -52,6 +53,7 @@ class ColumnChunks(Struct):
         if not isinstance(blocks, Iterable):
             raise ProblemError(f"source of ColumnChunks must return an iterable of arrays; got {described(blocks)}")
         for i, block in enumerate(blocks):
+            block = exchange.numbers(block, f"y, chunk {i},")
             if not is_array(block):
                 raise ProblemError(f"y, chunk {i}, must be an array ({rows or 'm'}, k_i); got {described(block)}")
             if block.ndim != 2 or (rows is not None and block.shape[0] != rows):

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import optree
 
+from xvarpro.backends import exchange
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 
 
@@ -31,6 +32,9 @@ class Each(Struct):
     """
 
     array: Array = REQUIRED
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "array", exchange.numbers(self.array, "xv.Each"))
 
 
 def is_each(x: Any) -> bool:

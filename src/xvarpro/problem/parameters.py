@@ -13,6 +13,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.core.checks import shown
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
@@ -144,7 +145,7 @@ class Parameters:
         value : float or array
             Start, within the bounds.
         min, max : float or array, optional
-            Bounds, which broadcast to the shape of `value`; None is no bound.
+            Bounds, which broadcast to the shape of `value`; None is no bound, also in a list.
         vary : bool or array of bool
             False fixes the parameter at `value`; an array fixes the entries where it is False.
         over : Set or Free, optional
@@ -178,7 +179,7 @@ class Parameters:
             raise ProblemError(f"{name!r} is there already. Change it by set({name!r}, ...), or give another name")
         if tie is None:
             if offset is not None:
-                raise ProblemError(f"{name}: offset belongs to a tie, got offset={offset!r} without tie=")
+                raise ProblemError(f"{name}: offset belongs to a tie, got offset={shown(offset)} without tie=")
             new: Parameter | Tied = parameter(name, value, min, max, vary, over)
         else:
             check_tied_alone(name, value=value, min=min, max=max, over=over, vary=None if vary is True else vary)

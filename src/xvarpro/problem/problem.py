@@ -37,17 +37,19 @@ class Level(Struct):
         ``M(theta, data)`` -> design, an array of shape (m, n) or one of `xvarpro.operators`, written with
         ``xp = xv.array_namespace(theta)``.
     y : array, list, callable, ColumnChunks or RowChunks
-        Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other; or
-        ``y(theta, data)``; or `ColumnChunks` of columns; or `RowChunks`, whose chunks bring their own data for M.
+        Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other, as a
+        list of arrays; or ``y(theta, data)``; or `ColumnChunks` of columns; or `RowChunks`, whose chunks bring their
+        own data for M.
     lam : float or callable
         Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
     Omega : array or Operator, shape (n, n), optional
         Invertible weight of the ridge, such as a difference operator; None is the identity.
     solver : LowerSolver, optional
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
-    weights : array, shape (m,) or (m, k), optional
-        Weights of the squared residuals, >= 0, by row or by entry; booleans are a mask. Entries of weight 0 may be NaN
-        in an array `y`. Weights by entry give every right-hand side a design of its own. In a batch: see `solve_many`.
+    weights : array or list, shape (m,) or (m, k), optional
+        Weights of the squared residuals, >= 0, by row or by entry; booleans are a mask; a list of arrays where `y` is
+        one. Entries of weight 0 may be NaN in an array `y`. Weights by entry give every right-hand side a design of its
+        own. In a batch: see `solve_many`.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
     """
@@ -65,8 +67,9 @@ class Level(Struct):
     def __post_init__(self) -> None:
         if not callable(self.M):
             raise ProblemError(f"M must be a function M(theta, data) -> design; got {type(self.M).__name__}")
-        object.__setattr__(self, "y", _joined(self.y))
-        for name in ("weights", "Omega"):
+        for name in ("y", "weights"):
+            object.__setattr__(self, name, _joined(getattr(self, name), name))
+        for name in ("lam", "Omega"):
             object.__setattr__(self, name, exchange.numbers(getattr(self, name), name))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks | Each)):
             raise ProblemError(
@@ -113,7 +116,7 @@ class Problem(Struct):
     R, mu : callable, float
         Penalty ``mu/2 R(theta)``.
     data : pytree
-        Handed to M and y as their second argument.
+        Handed to M and y as their second argument: arrays in the places of columns of tables and of lists of numbers.
     compress : bool
         Replace k right-hand sides by an equivalent m x m target where that is exact.
     """
@@ -142,7 +145,8 @@ class Problem(Struct):
             raise ProblemError("compress must be True where y is given as ColumnChunks; got False. Omit compress=")
         if self.in_rows:
             self._check_rows()
-        modules.adopt(trees.named(self.data, "data")[0])  # a module in data is a tree of arrays from the start
+        object.__setattr__(self, "data", exchange.arrays(self.data, "data"))
+        modules.adopt(trees.leaves(self.data))  # a module in data is a tree of arrays from the start
 
     def _check_rows(self) -> None:
         solver = self.lower.solver
@@ -221,8 +225,9 @@ def separable(
     y : array, list of arrays, callable, ColumnChunks or RowChunks
         Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
     data : pytree, optional
-        Arrays (and anything else) that M and y read; moved to the backend once per solve. `Samples` marks those of
-        which a mini-batch needs a part.
+        Arrays (and anything else) that M and y read; moved to the backend once per solve. Lists of numbers and columns
+        of tables become arrays; tuples stay, for shapes and intervals. `Samples` marks those of which a mini-batch
+        needs a part.
     lam : float or callable
         Ridge on w, >= 0, or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
     Omega : array, shape (n, n), optional
@@ -307,16 +312,17 @@ def bilevel(
     return Problem(lower, upper, R, mu, data, compress)
 
 
-def _joined(y: Any) -> Any:
-    """A target as an array, if it is given as numbers in another form or as several data sets."""
-    if not isinstance(y, list | tuple):
-        return exchange.as_array(y, "y")
-    parts = [exchange.as_array(x, f"y[{i}]") for i, x in enumerate(y)]
-    if parts and not any(is_array(x) and x.ndim for x in parts):
-        return exchange.numbers(y, "y")
-    if not parts or not all(is_array(y) for y in parts) or len({(type(y), y.shape[1:]) for y in parts}) > 1:
+def _joined(x: Any, name: str) -> Any:
+    """A target or weights as an array, if given as numbers in another form or as several data sets."""
+    if not isinstance(x, list | tuple):
+        return exchange.as_array(x, name)
+    parts = [exchange.as_array(part, f"{name}[{i}]") for i, part in enumerate(x)]
+    if parts and not any(is_array(part) and part.ndim for part in parts):
+        return exchange.numbers(x, name)
+    if not parts or not all(map(is_array, parts)) or len({(type(part), part.shape[1:]) for part in parts}) > 1:
+        found = ", ".join(map(checks.described, parts[:6])) or "nothing"
         raise ProblemError(
-            "y given as a list must hold arrays with the same number of columns, of one framework; "
-            f"got {type(parts).__name__} of {', '.join(map(checks.described, parts)) or 'nothing'}"
+            f"{name} given as a list must hold arrays with the same number of columns, of one framework; got a list of "
+            f"{found}{' and others' if parts[6:] else ''}"
         )
     return array_namespace(*parts).concat(parts)

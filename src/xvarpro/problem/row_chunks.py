@@ -107,6 +107,7 @@ class RowChunks(Struct):
         if not (isinstance(rows, int) and rows > 0):
             raise ProblemError(f"rows must be a whole number > 0 per chunk; got {rows!r}")
         y_is_function = callable(y)
+        data, y = _sliceable(data, "data"), y if y_is_function else _sliceable(y, "y")
         leaves, treedef = trees.flatten(data if y_is_function else (data, y))
         names = trees.paths(data, "data") + ([] if y_is_function else trees.paths(y, "y"))
         found = {name: x.shape[0] for name, x in zip(names, leaves, strict=True) if _has_rows(x)}
@@ -116,6 +117,14 @@ class RowChunks(Struct):
         total = next(iter(found.values()))
 
         return cls(partial(_slices, treedef, leaves, total, rows), y if y_is_function else None)
+
+
+def _sliceable(tree: Tree, name: str) -> Tree:
+    """Lists of numbers and columns of tables as arrays; what has slices that are arrays is not read here."""
+    leaves, names, treedef = trees.named(tree, name, whole=(list,))
+    given = zip(leaves, names, strict=True)
+    found = [exchange.numbers(x, n) if isinstance(x, list) or hasattr(type(x), "iloc") else x for x, n in given]
+    return trees.unflatten(treedef, found)
 
 
 def _slices(treedef: Any, leaves: list[Any], total: int, rows: int) -> Iterator[Any]:
@@ -240,11 +249,11 @@ class Stream:
 
     def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk:
         data, y = self._split(item, i)
+        data = exchange.arrays(data, f"{self.name}data of chunk {i}")
         self._check(data, y, i)
         leaves, treedef = trees.flatten(data)
         names = [f"{path}, chunk {i}," for path in trees.paths(data, f"{self.name}data")]
-        arrays = map(exchange.as_array, leaves, names)
-        moved = [move(x, name, False) if trees.is_array(x) else x for x, name in zip(arrays, names, strict=True)]
+        moved = [move(x, name, False) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]
         return Chunk(trees.unflatten(treedef, moved), None if y is None else move(y, f"{self.name}y, chunk {i},", True))
 
     def _split(self, item: Any, i: int) -> tuple[Tree, Array | None]:
@@ -252,7 +261,7 @@ class Stream:
             return item, None
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise ProblemError(f"{self.name}chunk {i} must be a pair (data, y); got {checks.described(item)}")
-        data, y = item[0], exchange.as_array(item[1], f"{self.name}y, chunk {i},")
+        data, y = item[0], exchange.numbers(item[1], f"{self.name}y, chunk {i},")
         if not (trees.is_array(y) and y.ndim in (1, 2)):
             raise ProblemError(
                 f"{self.name}chunk {i}: y must be an array of shape (rows,) or (rows, k); got {checks.described(y)}"

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import optree
 
+from xvarpro.backends import exchange
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
@@ -54,10 +55,10 @@ class Samples(Struct):
     axis: int = 0
 
     def __post_init__(self) -> None:
-        x: Any = self.x
-        if x is REQUIRED:
+        if self.x is REQUIRED:
             return
-        axis = self.axis
+        x, axis = exchange.numbers(self.x, "xv.Samples"), self.axis
+        object.__setattr__(self, "x", x)
         if not (isinstance(axis, int) and is_array(x) and 0 <= axis < x.ndim):
             raise ProblemError(f"xv.Samples must mark an array that has the axis {axis!r}; got {described(x)}")
 

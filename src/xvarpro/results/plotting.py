@@ -9,10 +9,11 @@ from xvarpro.results.trace import Trace
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
 
-__all__ = ["COLOURS", "Figure", "plot_trace", "positive", "tidy"]
+__all__ = ["COLOURS", "Figure", "legend_above", "plot_trace", "positive", "tidy"]
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -50,8 +51,9 @@ def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
         ax.set_yscale("log")
     ax.set_xlabel("iteration")
     ax.set_ylabel("objective and gap")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     tidy(ax)
-    ax.legend(frameon=False)
+    legend_above(ax)
     return ax
 
 
@@ -60,8 +62,19 @@ def positive(x: np.ndarray) -> np.ndarray:
     return np.where(x > 0, x, np.nan)
 
 
+def legend_above(ax: Axes, ncols: int = 2) -> None:
+    """The legend where it covers nothing."""
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0, ncols=ncols)
+
+
 def tidy(ax: Axes) -> None:
-    """Remove the upper and right frame, and draw a light grid behind the lines."""
+    """Remove the upper and right frame, draw a light grid behind the lines, and keep labels of log scales apart."""
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        if axis.get_scale() == "log" and high < 100 * low:  # there minor ticks have labels too
+            axis.set_major_locator(MaxNLocator(4) if high < 10 * low else LogLocator(subs=(1, 3)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(True, which="major", color="0.9", linewidth=0.6)
     ax.set_axisbelow(True)

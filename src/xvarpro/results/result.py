@@ -405,7 +405,13 @@ class Result:
         return self.report(names, amplitudes, absolute_sigma=absolute_sigma).to_frame()
 
     def interval(
-        self, level: float = 0.95, by: IntervalMethod | None = None, *, absolute_sigma: bool = False
+        self,
+        level: float = 0.95,
+        by: IntervalMethod | str | None = None,
+        *,
+        names: Sequence[str] | Parameters | None = None,
+        amplitudes: Sequence[str] | None = None,
+        absolute_sigma: bool = False,
     ) -> Intervals:
         """Confidence intervals of theta's entries, and of w's.
 
@@ -413,8 +419,11 @@ class Result:
         ----------
         level : float
             In (0, 1).
-        by : IntervalMethod, optional
-            ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``.
+        by : IntervalMethod or str, optional
+            ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``; or "linear", "profile" or
+            "bootstrap".
+        names, amplitudes : optional
+            As for `report`.
         absolute_sigma : bool
             Whether the problem's weights are 1 / sigma^2 of the data.
 
@@ -435,13 +444,13 @@ class Result:
         >>> x = np.linspace(0.0, 1.0, 20)
         >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
         >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
-        >>> found = fit.interval(0.9, xv.statistics.Profile())
+        >>> found = fit.interval(0.9, "profile")
         >>> bool(found.lower[0] < 1.5 < found.upper[0])
         True
         """
         from xvarpro.statistics import interval
 
-        return interval(self, level, by, absolute_sigma=absolute_sigma)
+        return interval(self, level, by, names=names, amplitudes=amplitudes, absolute_sigma=absolute_sigma)
 
     def band(
         self, data: Tree = None, level: float = 0.95, *, prediction: bool = False, absolute_sigma: bool = False
@@ -486,7 +495,7 @@ class Result:
 
     def plot_fit(
         self,
-        x: Array | None = None,
+        x: Array | Sequence[Any] | None = None,
         *,
         column: int = 0,
         xlabel: str = "",
@@ -502,11 +511,13 @@ class Result:
             self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level, prediction=prediction
         )
 
-    def plot_residuals(self, x: Array | None = None, *, column: int = 0, xlabel: str = "") -> Figure:
+    def plot_residuals(
+        self, x: Array | Sequence[Any] | None = None, *, column: int = 0, xlabel: str = "", ylabel: str = ""
+    ) -> Figure:
         """Residuals along x, their histogram and their normal quantiles."""
         from xvarpro.statistics.plotting import plot_residuals
 
-        return plot_residuals(self, x, column=column, xlabel=xlabel)
+        return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel)
 
     def plot_correlation(self, names: Sequence[str] | None = None) -> Figure:
         """Correlations of theta's entries and w's as a table of colours."""
@@ -515,19 +526,23 @@ class Result:
         return plot_correlation(self, names)
 
     def plot_profile(
-        self, entry: int = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
+        self, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
     ) -> Figure:
         """How the objective rises where an entry of theta is held elsewhere, with the ends of its interval."""
         from xvarpro.statistics.plotting import plot_profile
 
         return plot_profile(self, entry, level=level, points=points, width=width, xlabel=xlabel)
 
-    def plot_trace(self, ax: Axes | None = None) -> Axes:
-        """Draw objective and gap against iterations: the same as `plot`."""
-        return self.plot(ax)
+    def plot_trace(self) -> Figure:
+        """Objective and gap against iterations, log scale."""
+        from xvarpro.results.plotting import Figure, plot_trace  # matplotlib is optional
+
+        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        plot_trace(self.trace, figure.subplots())
+        return figure
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw objective and gap against iterations, log scale.
+        """What `plot_trace` draws, on axes that may be the caller's.
 
         Parameters
         ----------

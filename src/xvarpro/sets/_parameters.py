@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.core.checks import shown
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
@@ -30,7 +31,7 @@ def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], 
         or (ok is not None and not np.all(ok(values)))
     ):
         wanted = f"finite{' and ' + need if need else ''}, a number or a vector"
-        raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted}, got {value!r}")
+        raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted}, got {shown(value)}")
     if values.ndim == 0:
         object.__setattr__(owner, name, float(values))
     elif backends.of(value) is None:
@@ -65,7 +66,7 @@ def finite(owner: object, name: str) -> np.ndarray:
     value = getattr(owner, name)
     numbers = host_numbers(value, "iufc")
     if numbers is None or not np.isfinite(numbers).all():
-        raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {value!r}")
+        raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {shown(value)}")
     if numbers.ndim == 0:
         object.__setattr__(owner, name, numbers.item())
     elif backends.of(value) is None:

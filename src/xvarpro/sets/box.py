@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.core.checks import shown
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
@@ -50,9 +51,9 @@ class Box(_Entrywise):
 
     Parameters
     ----------
-    lower, upper : float or array
-        Bounds, ``lower <= upper``, of which `lower` may be ``-inf`` and `upper` ``inf``; arrays must broadcast to the
-        shape of what they bound.
+    lower, upper : float, array or list
+        Bounds, ``lower <= upper``, of which `lower` may be ``-inf`` and `upper` ``inf``, or None, also in lists; arrays
+        must broadcast to the shape of what they bound.
 
     Raises
     ------
@@ -96,7 +97,7 @@ class Box(_Entrywise):
         if not ordered:
             raise ProblemError(
                 "Box: bounds must be lower < inf, upper > -inf and lower <= upper, "
-                f"got lower={self.lower!r}, upper={self.upper!r}"
+                f"got lower={shown(self.lower)}, upper={shown(self.upper)}"
             )
         object.__setattr__(self, "bounded", bool(np.isfinite(lower).all() and np.isfinite(upper).all()))
 
@@ -122,7 +123,8 @@ class Box(_Entrywise):
         if not self.bounded:
             raise ProblemError(
                 "Box: a linear function has a minimum between finite bounds only, "
-                f"got lower={self.lower!r}, upper={self.upper!r}. Give finite bounds, or use a method that projects"
+                f"got lower={shown(self.lower)}, upper={shown(self.upper)}. Give finite bounds, or use a method that "
+                "projects"
             )
         return namespace_of(g).where(g < 0, as_like(self.upper, g), as_like(self.lower, g))
 
@@ -232,13 +234,14 @@ class LinfBall(NormBall, _Entrywise):
 
 
 def _real(owner: Box, name: str) -> np.ndarray:
-    """A bound on the host; lists are kept as arrays."""
-    value = getattr(owner, name)
+    """A bound on the host; lists are kept as arrays, with infinities for None."""
+    given = getattr(owner, name)
+    value = unbounded(given, -math.inf if name == "lower" else math.inf)
     bound = host_numbers(value)
     if bound is None or not bound.size:
-        raise ProblemError(f"Box: {name} must be a real number or an array of them, got {value!r}")
-    if backends.of(value) is None and bound.ndim:
-        object.__setattr__(owner, name, bound)
+        raise ProblemError(f"Box: {name} must be a real number or an array of them, got {shown(value)}")
+    if given is None or (backends.of(value) is None and bound.ndim):
+        object.__setattr__(owner, name, bound if bound.ndim else value)
     return bound
 
 
@@ -274,17 +277,16 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
         if upper is None:
             return {key: bounds(part) for key, part in lower.items()}
         if not isinstance(upper, Mapping) or set(upper) != set(lower):
-            raise ProblemError(f"bounds: upper must have the keys {sorted(map(str, lower))}, got {upper!r}")
-        return {key: bounds(part, _unbounded(upper[key], math.inf)) for key, part in lower.items()}
+            raise ProblemError(f"bounds: upper must have the keys {sorted(map(str, lower))}, got {shown(upper)}")
+        return {key: bounds(part, unbounded(upper[key], math.inf)) for key, part in lower.items()}
     if upper is None and hasattr(lower, "lb") and hasattr(lower, "ub"):
         lower, upper = lower.lb, lower.ub
     elif upper is None and isinstance(lower, list | tuple):
         if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in lower):
-            raise ProblemError(f"bounds: without upper, lower must be pairs (low, high), got {lower!r}")
+            raise ProblemError(f"bounds: without upper, lower must be pairs (low, high), got {shown(lower)}")
         pairs = lower
-        lower = np.array([_unbounded(low, -math.inf) for low, _ in pairs])
-        upper = np.array([_unbounded(high, math.inf) for _, high in pairs])
-    lower, upper = _unbounded(lower, -math.inf), _unbounded(upper, math.inf)
+        lower, upper = [low for low, _ in pairs], [high for _, high in pairs]
+    lower, upper = unbounded(lower, -math.inf), unbounded(upper, math.inf)
     low, high = _numbers(lower), _numbers(upper)
     if (low == -math.inf).all() and (high == math.inf).all():
         return Free()
@@ -293,12 +295,15 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
     return Box(lower, upper)
 
 
-def _unbounded(x: object, infinity: float) -> Any:
+def unbounded(x: Any, infinity: float) -> Any:
+    """A bound, or lists of bounds, with an infinity for each None."""
+    if isinstance(x, list | tuple):
+        return [unbounded(e, infinity) for e in x]
     return infinity if x is None else x
 
 
 def _numbers(x: object) -> np.ndarray:
     found = host_numbers(x)
     if found is None:
-        raise ProblemError(f"bounds must be numbers or arrays of numbers, got {x!r}")
+        raise ProblemError(f"bounds must be numbers or arrays of numbers, got {shown(x)}")
     return found

@@ -88,7 +88,10 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Samples that codes stand for, shape (n_samples, n_features)."""
         check_is_fitted(self)
-        return np.asarray(X, dtype=np.float64) @ self.components_ + self._offset()
+        codes = np.asarray(X, dtype=np.float64)
+        if codes.ndim != 2 or codes.shape[1] != len(self.components_):
+            raise ProblemError(f"codes must have shape (n_samples, {len(self.components_)}); got {codes.shape}")
+        return codes @ self.components_ + self._offset()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Share of the sum of squares of X that is explained, ``1 - |X - inverse_transform(codes)|^2 / |X|^2``."""

@@ -11,12 +11,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from xvarpro.algorithms import choose
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import array_namespace
+from xvarpro.driver.evaluate import project
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import separable
+from xvarpro.sets.region import resolve
 from xvarpro.sklearn._base import nonnegative, warn_unless_converged, whole
 from xvarpro.sklearn._regressor import product
 
@@ -34,6 +37,15 @@ def design(theta: Tree, X: Array) -> Array:
     xp = array_namespace(theta)
     hidden = features(theta, X)
     return xp.concat([hidden, xp.ones_like(hidden[:, :1])], axis=1)
+
+
+def squared_layers(theta: Tree) -> Array:
+    """``|A0|^2 + |A1|^2 + ...``, 0-d."""
+    xp = array_namespace(theta)
+    total = 0 * xp.sum(theta["A0"])
+    for i in range(len(theta) // 2):
+        total = total + xp.sum(theta[f"A{i}"] ** 2)
+    return total
 
 
 def layers(widths: tuple[int, ...], draw: np.random.RandomState) -> dict[str, np.ndarray]:
@@ -56,20 +68,25 @@ def check_widths(owner: object, widths: Any) -> tuple[int, ...]:
 class NeuralHead(BaseEstimator):
     """Base of networks ``[h(theta, X), 1] w`` with tanh layers h, whose last layer w is solved for exactly.
 
+    ``min 1/2 |[h(theta, X), 1] w - Y|^2 + lam/2 (n |w|^2 + s (|A0|^2 + |A1|^2 + ...))`` over w and theta, for n samples
+    and ``s = |Y - mean|^2``, which makes lam independent of the units of y. Without the ridge on the layers the valleys
+    of the objective would have no floor: weights grow, and descent goes on and on for little. Columns of X should have
+    similar sizes, about 1.
+
     Parameters
     ----------
     hidden : int or tuple of int
         Widths of the hidden layers, >= 1.
     lam : float
-        Ridge on the head, its offset included, per sample, >= 0.
+        Ridge on the head, its offset included, and on the layers, but for their offsets, per sample, >= 0.
     over : tree of sets, optional
-        For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; the others are free.
+        For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; they project. The others are free.
     algorithm : Algorithm, optional
-        Of `xvarpro.algorithms`; None is the default.
+        Of `xvarpro.algorithms`; None is the default, without Levenberg-Marquardt.
     max_iter : int
         Of the solve, >= 0.
     tol : float
-        Of the solve, relative.
+        Of the solve, relative: a training ends where a quadratic model promises less than ``tol^2`` of the objective.
     random_state : int, RandomState or None
         Of the start.
     backend, device : str, optional
@@ -92,7 +109,7 @@ class NeuralHead(BaseEstimator):
         lam: float = 1e-3,
         over: Any = None,
         algorithm: Algorithm | None = None,
-        max_iter: int = 200,
+        max_iter: int = 500,
         tol: float = 0.1,
         random_state: Any = None,
         backend: Any = None,
@@ -112,12 +129,13 @@ class NeuralHead(BaseEstimator):
         whole(self, "max_iter", least=0)
         nonnegative(self, "lam", "tol")
         widths = (X.shape[1], *check_widths(self, self.hidden))
-        theta0 = layers(widths, check_random_state(self.random_state))
+        theta0 = project(layers(widths, check_random_state(self.random_state)), self.over)
+        spread = float(np.sum((Y - Y.mean(axis=0)) ** 2))
         fit = solve(
-            separable(design, Y, data=X, lam=self.lam * len(X)),
+            separable(design, Y, data=X, lam=self.lam * len(X), R=squared_layers, mu=self.lam * spread),
             theta0,
             over=self.over,
-            algorithm=self.algorithm,
+            algorithm=self.algorithm or self._default(theta0),
             tol=self.tol,
             max_iter=self.max_iter,
             progress=False,
@@ -127,6 +145,12 @@ class NeuralHead(BaseEstimator):
         self.theta_, self.w_, self.n_iter_ = fit.theta, np.asarray(fit.w), max(1, fit.n_iter)
         self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
         warn_unless_converged(self, fit.status, self.gap_, self.objective_)
+
+    def _default(self, theta0: dict[str, np.ndarray]) -> Algorithm:
+        """The default without Levenberg-Marquardt, whose matrix does not know how the ridge on the layers bends."""
+        region = resolve(self.over, theta0)
+        size = sum(x.size for x in theta0.values())
+        return choose([C for _, C in region.constrained], size, free=bool(region.free))
 
     def _output(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -181,7 +205,7 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
         check_classification_targets(y)
         self.classes_, at = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]!r}")
+            raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]}")
         one_hot = np.eye(len(self.classes_))[at]
         self._fit(X, 2.0 * one_hot[:, 1] - 1.0 if len(self.classes_) == 2 else one_hot)
         return self

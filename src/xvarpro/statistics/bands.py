@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.checks import number, switch
+from xvarpro.core.checks import confidence, switch
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.objective.least_squares import as_matrix
@@ -65,8 +65,7 @@ def band(
     ModelError
         M fails with this data.
     """
-    if not 0 < number(level) < 1:
-        raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {level!r}")
+    confidence(level)
     switch("prediction", prediction)
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         raise ProblemError("bands need a real w; got a complex one. fit.statistics().propagate has both of its parts")

@@ -1,7 +1,8 @@
-"""Tables: of a text, and of pandas, which is optional."""
+"""Tables: of a text, of pandas, which is optional, and of notebooks."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def data_frame(columns: Mapping[str, Any], names: Sequence[str]) -> DataFrame:
+def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     """Columns as a data frame whose rows have names; an ImportError with the pip command without pandas."""
     try:
         from pandas import DataFrame
@@ -23,3 +24,13 @@ def aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells as a table of HTML with a caption; no line of heads where `head` is empty."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(x)}</{tag}>" for x in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"

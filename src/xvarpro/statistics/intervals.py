@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import html
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.checks import number
+from xvarpro.core.checks import instance, number, shown
 from xvarpro.errors import ProblemError
+from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
-from xvarpro.statistics.frames import data_frame
-from xvarpro.statistics.names import entry_names, indexed
+from xvarpro.statistics.frames import data_frame, html_table
+from xvarpro.statistics.names import entry_names, given_names, indexed
 from xvarpro.statistics.standard_errors import Statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+HEAD = ("value", "lower", "upper")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,14 +56,21 @@ class Intervals:
     samples: np.ndarray | None = None
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("", "value", "lower", "upper")]
-        columns = (self.value, self.lower, self.upper)
-        rows += [(n, *(f"{x:.6g}" for x in row)) for n, row in zip(self.names, zip(*columns, strict=True), strict=True)]
+        rows = [("", *HEAD), *self._rows()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([f"{self.level:.6g} confidence, {self.method}", *lines, *self.notes])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        title = f"{self.level:.6g} confidence, {self.method}"
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return html_table(title, ("name", *HEAD), self._rows()) + (f"<ul>{notes}</ul>" if notes else "")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        numbers = zip(self.value, self.lower, self.upper, strict=True)
+        return [(name, *(f"{x:.6g}" for x in row)) for name, row in zip(self.names, numbers, strict=True)]
 
     def to_frame(self) -> DataFrame:
         """As a pandas data frame, indexed by name."""
@@ -102,17 +115,28 @@ class Linear(IntervalMethod):
 
 
 def interval(
-    fit: Result, level: float = 0.95, by: IntervalMethod | None = None, *, absolute_sigma: bool = False
+    fit: Result,
+    level: float = 0.95,
+    by: IntervalMethod | str | None = None,
+    *,
+    names: Sequence[str] | Parameters | None = None,
+    amplitudes: Sequence[str] | None = None,
+    absolute_sigma: bool = False,
 ) -> Intervals:
     """Confidence intervals of theta's entries and w's; see `Result.interval`."""
     if not 0 < number(level) < 1:
         raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {level!r}")
-    by = Linear() if by is None else by
-    if not isinstance(by, IntervalMethod):
-        raise ProblemError(f"by must be one of xv.statistics.Linear(), Profile(), Bootstrap(); got {by!r}")
+    found = instance(Linear() if by is None else by, IntervalMethod)
+    if found is None:
+        raise ProblemError(
+            "by must be 'linear', 'profile' or 'bootstrap', or one of xv.statistics.Linear(), Profile(), Bootstrap(); "
+            f"got {shown(by)}"
+        )
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
-    return by.intervals(fit, float(level), absolute_sigma)
+    of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
+    intervals = found.intervals(fit, float(level), absolute_sigma)  # of a profile those of theta alone
+    return replace(intervals, names=[*of_theta, *of_w][: len(intervals.names)])
 
 
 def quantile(p: Any, dof: float = math.inf) -> Any:

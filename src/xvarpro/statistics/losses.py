@@ -49,11 +49,11 @@ class Loss(Struct):
 
     @property
     def needs_scale(self) -> bool:
-        """Whether the residuals of a plain fit are to give a scale."""
+        """Whether residuals are to give a scale."""
         return False
 
     def scaled_by(self, r: np.ndarray) -> Loss:
-        """The loss with the scale that weighted residuals r of a plain fit give."""
+        """The loss with the scale that weighted residuals r give."""
         return self
 
     def first_factor(self, y: Array) -> Array:
@@ -117,8 +117,8 @@ class Robust(Loss):
         spread = float(np.median(np.abs(r)))
         if not spread > 0:
             raise ProblemError(
-                f"{type(self).__name__}: scale=None takes the scale from the residuals of a plain fit, and more than "
-                f"half of them are {spread:g}. Pass scale="
+                f"{type(self).__name__}: scale=None takes the scale from the residuals, and more than half of them are "
+                f"{spread:g}. Pass scale="
             )
         return type(self)(self.tuning * NORMAL * spread)  # type: ignore[call-arg]
 
@@ -135,7 +135,8 @@ class Huber(Robust):
     ----------
     scale : float, optional
         Residual, times the root of its weight, at which the loss becomes linear, > 0: ``f_scale`` of
-        `scipy.optimize.least_squares`. None is 1.345 robust standard deviations of the residuals of a plain fit.
+        `scipy.optimize.least_squares`. None is 1.345 robust standard deviations of the residuals that
+        the fit leaves.
 
     References
     ----------
@@ -174,7 +175,7 @@ class SoftL1(Robust):
     Parameters
     ----------
     scale : float, optional
-        As in `Huber`. None is 1.287 robust standard deviations of the residuals of a plain fit.
+        As in `Huber`. None is 1.287 robust standard deviations of the residuals that the fit leaves.
 
     Examples
     --------
@@ -206,7 +207,7 @@ class Cauchy(Robust):
     Parameters
     ----------
     scale : float, optional
-        As in `Huber`. None is 2.385 robust standard deviations of the residuals of a plain fit.
+        As in `Huber`. None is 2.385 robust standard deviations of the residuals that the fit leaves.
 
     Examples
     --------

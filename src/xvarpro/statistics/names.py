@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
+from xvarpro.errors import ProblemError
+from xvarpro.problem.parameters import Parameters
 
 
 def entry_names(theta: Tree) -> list[str]:
@@ -30,6 +32,34 @@ def each_name(theta: Tree) -> Iterator[str]:
     for place, x in zip(treedef.accessors(), leaves, strict=True):
         keys = [str(step.entry) for step in place]
         yield from each_of(".".join(keys) or "theta", getattr(x, "shape", ()))
+
+
+def given_names(
+    theta: Tree,
+    shape: tuple[int, ...],
+    names: Sequence[str] | Parameters | None = None,
+    amplitudes: Sequence[str] | None = None,
+) -> tuple[list[str], list[str]]:
+    """A name for each entry of theta and of w, which has this shape: those given by a user, or those by place.
+
+    Raises
+    ------
+    ProblemError
+        There are more or fewer names than entries of theta, or than rows of w.
+    """
+    given = names.names if isinstance(names, Parameters) else names
+    rows = _named("amplitudes", amplitudes, indexed("w", shape[:1]), "row of w")
+    of_w = [x for name in rows for x in indexed(name, shape[1:])]
+    return _named("names", given, entry_names(theta), "entry of theta"), of_w if amplitudes else indexed("w", shape)
+
+
+def _named(what: str, given: Sequence[str] | None, default: list[str], each: str) -> list[str]:
+    if given is None:
+        return default
+    if isinstance(given, str) or len(given) != len(default):
+        got = repr(given) if isinstance(given, str) else f"{len(given)}"
+        raise ProblemError(f"{what} must hold {len(default)} names, one per {each}; got {got:.80}")
+    return [str(name) for name in given]
 
 
 def indexed(name: str, shape: tuple[int, ...]) -> list[str]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.core.checks import confidence
 from xvarpro.core.namespace import is_array
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.results.plotting import COLOURS, Figure, tidy
+from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.prediction import components
@@ -20,11 +23,13 @@ from xvarpro.statistics.profiles import profile
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
 LABELLED = 12  # rows of a table of correlations that show numbers
+NAMED = 30  # rows of it that have a name, beyond which only some have
+ACROSS = 3  # data sets next to one another
 
 
 def plot_fit(
     fit: Result,
-    x: Array | None = None,
+    x: Array | Sequence[Any] | None = None,
     *,
     column: int = 0,
     xlabel: str = "",
@@ -35,20 +40,26 @@ def plot_fit(
 ) -> Figure:
     """Data, the fit with its confidence band and its components, and the residuals below.
 
+    Curves join values at the samples, and are not computed between these. Data of weight 0 are hollow; they do not set
+    the limits and may lie beyond them. In a global fit each data set has axes of its own, and only the components that
+    are not zero throughout it.
+
     Parameters
     ----------
     fit : Result
         With real data.
-    x : array, shape (m,), optional
-        Abscissae; by default the only array of that length in the problem's `data`, else the index.
+    x : array, shape (m,), or list of arrays, optional
+        Abscissae, a list for data sets whose rows follow one another; by default the only array of that length in the
+        problem's `data`, or the only list of arrays of that length together, else the index.
     column : int
         The right-hand side that is drawn.
     xlabel, ylabel : str
-        With units.
+        With units in brackets, such as ``"signal (V)"``; residuals have those of `ylabel`.
     names : sequence of str, optional
-        Of the components, one per column of M; up to 6 are drawn, none if there is one only.
+        Of the components, one per column of M; those of one name share a colour. None is drawn where there are more
+        than 6 names, or one component only.
     level : float or None
-        Of the bands, by linear theory; None for none. They are left out where there are no standard errors.
+        Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard errors.
     prediction : bool
         Draw the band of new observations too, each with the noise of the one at its place.
 
@@ -60,73 +71,97 @@ def plot_fit(
     Raises
     ------
     ProblemError
-        The fit is complex, there is no such right-hand side, or `x` or `names` have another length.
+        The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `level` is not in
+        (0, 1); a band for observations is asked of a fit by another loss.
     """
-    fitted, residual = _column(fit.fitted, column), _column(fit.residuals, column)
-    at, label = _abscissae(fit, x, len(fitted))
-    order = np.argsort(at, kind="stable")
-    figure = Figure(figsize=(5.6, 4.4), layout="constrained")
-    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    top.plot(at, fitted + residual, ".", color=GREY, markersize=4, label="data")
+    if level is not None:
+        confidence(level)
+    if prediction and fit.least_squares is not fit.stated:
+        raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
+    fitted, residual, root = _column(fit.fitted, column), _column(fit.residuals, column), _root(fit, column)
+    data = fitted + residual
+    at, label, sets = _abscissae(fit, x, len(fitted))
     parts = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column)).T
-    named = [f"component {j}" for j in range(len(parts))] if names is None else list(names)
-    if len(named) != len(parts):
-        raise ProblemError(f"names must hold {len(parts)} names, one per column of M; got {names!r:.80}")
-    if 1 < len(parts) <= SHOWN:
-        for part, name, colour in zip(parts, named, COLOURS[1:], strict=False):
-            top.plot(at[order], part[order], color=colour, linewidth=1.0, linestyle="--", label=name)
-    widths = [] if level is None else _half_widths(fit, column, level)[: 1 + prediction]
-    for width, alpha, kind in zip(widths, (0.25, 0.1), ("band", "of observations"), strict=False):
-        low, high = (fitted - width)[order], (fitted + width)[order]
-        top.fill_between(at[order], low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=f"{level:.0%} {kind}")
-    top.plot(at[order], fitted[order], color=COLOURS[0], linewidth=1.8, label="fit")
-    below.axhline(0.0, color=COLOURS[0], linewidth=1.0)
-    below.plot(at, residual, ".", color=GREY, markersize=4)
-    top.set_ylabel(ylabel)
-    below.set(xlabel=xlabel or label, ylabel="residual")
-    tidy(top)
-    tidy(below)
-    top.legend(frameon=False)
+    named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
+    colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
+    drawn = list(zip(parts, named, strict=True)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
+    bands = [] if level is None else _bands(fit, column, level)[: 1 + prediction]
+    bracket = re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
+    figure, pairs = _pairs(len(sets))
+    handles: dict[str, Any] = {}
+    for i, (rows, (top, below)) in enumerate(zip(sets, pairs, strict=True)):
+        used, order = rows[root[rows] > 0], rows[np.argsort(at[rows], kind="stable")]
+        top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
+        for (width, name), alpha in zip(bands, (0.25, 0.1), strict=False):
+            low, high = (fitted - width)[order], (fitted + width)[order]
+            top.fill_between(at[order], low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=name)
+        top.plot(at[order], fitted[order], color=COLOURS[0], linewidth=1.4, zorder=3, label="fit")
+        for part, name in drawn:
+            if part[rows].any():
+                top.plot(at[order], part[order], color=colours[name], linewidth=1.0, linestyle="--", label=name)
+        below.axhline(0.0, color=COLOURS[0], linewidth=1.0)
+        below.plot(at[used], residual[used], ".", color=GREY, markersize=5)
+        out = rows[(root[rows] == 0) & np.isfinite(data[rows])]
+        for ax, y in ((top, data), (below, residual)):
+            if out.size:
+                limits = ax.get_ylim()
+                ax.plot(at[out], y[out], "o", color="0.7", fillstyle="none", markersize=4, label="left out")
+                ax.set_ylim(limits)
+            tidy(ax)
+        below.set_xlabel(xlabel or label)
+        if i % ACROSS == 0:
+            top.set_ylabel(ylabel)
+            below.set_ylabel("residual" + (bracket[0] if bracket else ""))
+        for handle, name in zip(*top.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
     figure.align_ylabels()
     return figure
 
 
-def plot_residuals(fit: Result, x: Array | None = None, *, column: int = 0, xlabel: str = "") -> Figure:
+def plot_residuals(
+    fit: Result, x: Array | Sequence[Any] | None = None, *, column: int = 0, xlabel: str = "", ylabel: str = ""
+) -> Figure:
     """Residuals along x, their histogram, and their quantiles against those of a normal distribution.
 
     Parameters
     ----------
     fit, x, column, xlabel
         As for `plot_fit`. Residuals are scaled by the roots of their weights; those without weight are left out.
+    ylabel : str
+        Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
 
     Returns
     -------
     matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        The fit is complex, there is no such right-hand side, or `x` has another length.
     """
-    r = _column(fit.residuals, column)
-    at, label = _abscissae(fit, x, len(r))
-    weights = fit.stated.lower.weights
-    if weights is not None:
-        w = backends.to_numpy(weights)
-        root = np.sqrt(w if w.ndim == 1 else w[:, column])
-        at, r = at[root > 0], (np.where(root > 0, r, 0.0) * root)[root > 0]
+    r, root = _column(fit.residuals, column), _root(fit, column)
+    at, label, _ = _abscissae(fit, x, len(r))
+    used = root > 0
+    at, r = at[used], r[used] * root[used]
+    name = ylabel or ("residual" if (root[used] == 1).all() else "weighted residual")
     spread = float(np.std(r)) or 1.0
-    figure = Figure(figsize=(8.4, 2.8), layout="constrained")
+    figure = Figure(figsize=(9.0, 2.8), layout="constrained")
     along, counts, normal = figure.subplots(1, 3)
     along.axhline(0.0, color=COLOURS[0], linewidth=1.0)
     along.plot(at, r, ".", color=GREY, markersize=4)
-    along.set(xlabel=xlabel or label, ylabel="residual" if weights is None else "weighted residual")
+    along.set(xlabel=xlabel or label, ylabel=name)
     counts.hist(r, bins="auto", density=True, color="0.8")
     grid = np.linspace(r.min(), r.max(), 200)
     density = np.exp(-0.5 * ((grid - r.mean()) / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
     counts.plot(grid, density, color=COLOURS[0], label="normal")
-    counts.set(xlabel="residual", ylabel="density")
+    counts.set(xlabel=name, ylabel="density")
     ranks = quantile((np.arange(r.size) + 0.5) / r.size)
     normal.plot(ranks, ranks * spread + r.mean(), color=COLOURS[0], linewidth=1.0)
     normal.plot(ranks, np.sort(r), ".", color=GREY, markersize=4)
-    normal.set(xlabel="normal quantile", ylabel="ordered residual")
+    normal.set(xlabel="normal quantile", ylabel=f"ordered {name}")
     for axes in (along, counts, normal):
-        axes.locator_params(nbins=5)
+        axes.locator_params(nbins=4)
         tidy(axes)
     return figure
 
@@ -138,32 +173,41 @@ def plot_correlation(fit: Result, names: Sequence[str] | None = None) -> Figure:
     ----------
     fit : Result
     names : sequence of str, optional
-        Of theta's entries, then w's.
+        Of theta's entries, then w's, row by row; of a complex w the real parts come first. Beyond 30 only some are
+        written.
 
     Returns
     -------
     matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        As `linear_theory`; there are more or fewer names than entries.
     """
     s = fit.statistics()
-    C, named = s.correlation, [*s.names, *s.w_names] if names is None else list(names)
-    if len(named) != len(C):
-        raise ProblemError(f"names must hold {len(C)} names, of theta's entries and w's; got {names!r:.80}")
+    C, w_names = s.correlation, s.w_names
+    if np.iscomplexobj(backends.to_numpy(s.w_stderr)):
+        w_names = [f"{part} {name}" for part in ("Re", "Im") for name in w_names]
+    named = _names(names, [*s.names, *w_names], "of theta's entries and w's")
     size = 1.6 + 0.42 * min(len(C), 16)
-    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
+    figure = Figure(figsize=(size + 0.8, size), layout="compressed")
     ax = figure.subplots()
     image = ax.imshow(C, cmap="RdBu", vmin=-1, vmax=1)
-    ax.set_xticks(range(len(C)), named, rotation=90)
-    ax.set_yticks(range(len(C)), named)
+    some = range(0, len(C), -(-len(C) // NAMED))
+    ax.set_xticks(some, [named[i] for i in some], rotation=90)
+    ax.set_yticks(some, [named[i] for i in some])
     if len(C) <= LABELLED:
         for i, j in np.argwhere(np.isfinite(C)).tolist():
             dark = abs(C[i, j]) > 0.6
-            ax.text(j, i, f"{C[i, j]:.2f}", ha="center", va="center", fontsize=7, color="w" if dark else "k")
+            text = f"{round(C[i, j], 2) + 0.0:.2f}"  # without the sign of -0.00
+            ax.text(j, i, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
     figure.colorbar(image, label="correlation", shrink=0.8)
     return figure
 
 
 def plot_profile(
-    fit: Result, entry: int = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
+    fit: Result, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
 ) -> Figure:
     """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory's line.
 
@@ -173,8 +217,8 @@ def plot_profile(
     Parameters
     ----------
     fit : Result
-    entry : int
-        Of theta, in the order of its leaves.
+    entry : int or str
+        Of theta, in the order of its leaves, or its name in the report, such as ``"theta[0]"``.
     level : float
         Whose confidence interval is marked, in (0, 1).
     points, width
@@ -184,7 +228,13 @@ def plot_profile(
     Returns
     -------
     matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        As `profile`; `level` is not in (0, 1).
     """
+    confidence(level)
     curve, s = profile(fit, entry, points=points, width=width), fit.statistics()
     t, best = student(s, level), curve.best
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
@@ -192,19 +242,17 @@ def plot_profile(
     if curve.stderr > 0:
         ax.plot(curve.at, (curve.at - best) / curve.stderr, color=GREY, linewidth=1.0, label="linear theory")
     ax.plot(curve.at, curve.height, color=COLOURS[0], marker=".", label="profile")
-    for height in (-t, t):
-        ax.axhline(
-            height, color=COLOURS[1], linewidth=1.0, linestyle="--", label=f"{level:.0%}" if height > 0 else None
-        )
+    for height, label in ((-t, None), (t, f"{100 * level:.4g}%")):
+        ax.axhline(height, color=COLOURS[1], linewidth=1.0, linestyle="--", label=label)
     ax.axvline(best, color="0.8", linewidth=1.0, zorder=0)
-    ax.set(xlabel=xlabel or s.names[entry], ylabel="profile t")
+    ax.set(xlabel=xlabel or (entry if isinstance(entry, str) else s.names[entry]), ylabel="profile t")
     tidy(ax)
-    ax.legend(frameon=False)
+    legend_above(ax, ncols=3)
     return figure
 
 
-def _half_widths(fit: Result, column: int, level: float) -> list[np.ndarray]:
-    """Of the band of the fit, and of that of observations."""
+def _bands(fit: Result, column: int, level: float) -> list[tuple[np.ndarray, str]]:
+    """Half widths and names of the band of the fit, and of that of observations."""
     try:
         s = fit.statistics()
         error = s.fitted_stderr(column)
@@ -212,7 +260,8 @@ def _half_widths(fit: Result, column: int, level: float) -> list[np.ndarray]:
         return []
     with np.errstate(divide="ignore"):
         noise = s.variance**0.5 / s.at.root[:, column]
-    return [student(s, level) * x for x in (error, np.hypot(error, noise))]
+    t, share = student(s, level), f"{100 * level:.4g}%"
+    return [(t * error, f"{share} band"), (t * np.hypot(error, noise), f"{share} of observations")]
 
 
 def _column(x: Array, column: int) -> np.ndarray:
@@ -227,20 +276,71 @@ def _column(x: Array, column: int) -> np.ndarray:
     return host[:, column]
 
 
-def _abscissae(fit: Result, x: Array | None, m: int) -> tuple[np.ndarray, str]:
-    """Abscissae and a label: those given, else the only array of m numbers in the problem's data, else the index."""
+def _root(fit: Result, column: int) -> np.ndarray:
+    """Roots of the weights of a right-hand side, (m,)."""
+    level = fit.stated.upper or fit.stated.lower
+    if level.weights is None:
+        return np.ones(len(fit.fitted))
+    weights = backends.to_numpy(level.weights)
+    return np.sqrt(weights if weights.ndim == 1 else weights[:, column], dtype=float)
+
+
+def _names(names: Sequence[str] | None, default: list[str], whose: str) -> list[str]:
+    if names is None:
+        return default
+    if isinstance(names, str) or len(names) != len(default) or not all(isinstance(x, str) for x in names):
+        raise ProblemError(f"names must hold {len(default)} names, {whose}; got {names!r:.80}")
+    return list(names)
+
+
+def _abscissae(fit: Result, x: Array | Sequence[Any] | None, m: int) -> tuple[np.ndarray, str, list[np.ndarray]]:
+    """Abscissae, a label, and the rows of each data set.
+
+    Abscissae are those given, else the only array of m numbers in the problem's data, or the only list of arrays of m
+    together, else the index. Where they are given as one array a list in the data may still say what the sets are.
+    """
+    name, pieces = _in_data(fit.stated.data, m)
     if x is not None:
-        given = np.ravel(backends.to_numpy(x) if is_array(x) else np.asarray(x))
-        if given.shape != (m,):
-            raise ProblemError(f"x must hold {m} numbers, one per row of the fit; got {given.size}")
-        return given, ""
-    data = fit.stated.data
-    found = [
-        (np.ravel(backends.to_numpy(leaf)), path)
-        for path, leaf in zip(trees.paths(data, "data"), trees.leaves(data), strict=True)
-        if is_array(leaf) and leaf.size == m == max(leaf.shape)
+        given = [_vector(part) for part in x] if isinstance(x, list | tuple) and x and np.ndim(x[0]) else [_vector(x)]
+        name, pieces = "x", given if len(given) > 1 else np.split(given[0], _ends(pieces))
+    if sum(map(len, pieces)) != m:
+        raise ProblemError(f"x must hold {m} numbers, one per row of the fit; got {sum(map(len, pieces))}")
+    return np.concatenate(pieces), name, np.split(np.arange(m), _ends(pieces))
+
+
+def _in_data(data: Tree, m: int) -> tuple[str, list[np.ndarray]]:
+    """The name and the pieces of the only array of m numbers, or list of arrays of m numbers together; else indices."""
+    found: dict[str, list[np.ndarray]] = {}
+    paths = trees.paths(data, "data")
+    for path, leaf in zip(paths, trees.leaves(data), strict=True):
+        if is_array(leaf) and leaf.size == max(leaf.shape, default=0):
+            for owner in {path, re.sub(r"\[\d+\]$", "", path)}:
+                found.setdefault(owner, []).append(_vector(leaf))
+    fits = [
+        (path, pieces)
+        for path, pieces in found.items()
+        if sum(map(len, pieces)) == m and (len(pieces) > 1 or path in paths)
     ]
-    if len(found) != 1:
-        return np.arange(m), "index"
-    at, path = found[0]
-    return at, path.rpartition("[")[2].strip("]'") if "[" in path else ""
+    if len(fits) != 1:
+        return "index", [np.arange(m)]
+    path, pieces = fits[0]
+    name = path.rpartition("[")[2].strip("]'")
+    return "x" if name == "data" or name.isdigit() else name, pieces
+
+
+def _vector(x: Any) -> np.ndarray:
+    return np.ravel(backends.to_numpy(x) if is_array(x) else np.asarray(x))
+
+
+def _ends(pieces: list[np.ndarray]) -> np.ndarray:
+    return np.cumsum([len(piece) for piece in pieces])[:-1]
+
+
+def _pairs(sets: int) -> tuple[Figure, list[Any]]:
+    """A figure with axes for the fit and the residuals of each data set."""
+    across, down = min(sets, ACROSS), -(-sets // ACROSS)
+    figure = Figure(figsize=(1.6 + (5.4 if across == 1 else 2.8 * across), 4.4 if down == 1 else 3.4 * down))
+    figure.set_layout_engine("constrained")
+    grid = figure.add_gridspec(down, across)
+    cells = [grid[divmod(i, across)] for i in range(sets)]
+    return figure, [cell.subgridspec(2, 1, height_ratios=[3, 1]).subplots(sharex=True) for cell in cells]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from xvarpro.backends import exchange
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.destination import destination
@@ -120,7 +121,7 @@ class _Model:
 
     def moved(self, data: Tree) -> Tree:
         """Data as arrays of theta's framework."""
-        leaves, names, treedef = trees.named(data, "data")
+        leaves, names, treedef = trees.named(exchange.arrays(data, "data"), "data")
         pairs = zip(leaves, names, strict=True)
         cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
         return plain(trees.unflatten(treedef, cast))

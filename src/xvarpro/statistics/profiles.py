@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -82,23 +83,39 @@ class Curve(NamedTuple):
     theta: np.ndarray
 
 
-def profile(fit: Result, entry: int, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False) -> Curve:
+def profile(
+    fit: Result, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False
+) -> Curve:
     """The profile of an entry of theta, `width` standard errors to either side of its estimate, within its bounds.
 
     Parameters
     ----------
     fit : Result
-    entry : int
-        In the order of theta's leaves.
+    entry : int or str
+        In the order of theta's leaves, or its name in the report, such as ``"theta[0]"``.
     points : int
         At which it is computed, all in one batch.
     width : float
     absolute_sigma : bool
         As for `linear_theory`.
+
+    Returns
+    -------
+    Curve
+
+    Raises
+    ------
+    ProblemError
+        As `linear_theory`; theta has no such entry; w is complex; the residual is zero to rounding.
     """
     found = _Profiles(fit, fit.statistics(absolute_sigma=absolute_sigma))
-    if not 0 <= entry < len(found.best):
-        raise ProblemError(f"entry must be one of 0 to {len(found.best) - 1}, the entries of theta; got {entry!r}")
+    names = found.statistics.names
+    entry = names.index(entry) if entry in names else entry
+    if not isinstance(entry, Integral) or not 0 <= entry < len(names):
+        raise ProblemError(
+            f"entry must be one of 0 to {len(names) - 1}, the entries of theta, or a name such as {names[0]!r}; "
+            f"got {entry!r}"
+        )
     j = np.full(points, entry)
     at = found.best[j] + np.linspace(-width, width, points) * found.step[j]
     at, height, theta = found.heights(j, np.clip(at, found.lower[j], found.upper[j]))
@@ -110,6 +127,10 @@ class _Profiles:
     """Profiles of the entries of theta."""
 
     def __init__(self, fit: Result, statistics: Statistics) -> None:
+        if np.iscomplexobj(backends.to_numpy(fit.w)):
+            raise ProblemError(
+                "profiles need a real w; got a complex one. fit.statistics() has errors of both its parts"
+            )
         self.fit, self.statistics = fit, statistics
         if statistics.exact and not statistics.absolute_sigma:
             raise ProblemError(

@@ -21,7 +21,8 @@ from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import aligned, data_frame
-from xvarpro.statistics.names import each_name, each_of, entry_names, indexed
+from xvarpro.statistics.frames import html_table as _table
+from xvarpro.statistics.names import each_name, each_of, given_names
 from xvarpro.statistics.standard_errors import SHOWN, Statistics
 
 if TYPE_CHECKING:
@@ -180,10 +181,7 @@ def report(
     w = backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:
         raise ProblemError(f"correlation must be a number in [0, 1]; got {correlation!r}")
-    given = names.names if isinstance(names, Parameters) else names
-    theta_names = _named("names", given, entry_names(fit.theta), "entry of theta")
-    rows = _named("amplitudes", amplitudes, indexed("w", w.shape[:1]), "row of w")
-    w_names = indexed("w", w.shape) if amplitudes is None else [x for name in rows for x in indexed(name, w.shape[1:])]
+    theta_names, w_names = given_names(fit.theta, w.shape, names, amplitudes)
     found, notes = None, []
     try:
         found = fit.statistics(absolute_sigma=absolute_sigma)
@@ -248,22 +246,6 @@ def _pairs(found: Statistics, names: list[str], least: float) -> list[tuple[str,
     C = found.correlation
     pairs = [(names[i], names[j], float(C[i, j])) for i, j in zip(*np.triu_indices(len(C), 1), strict=True)]
     return sorted((pair for pair in pairs if abs(pair[2]) >= least), key=lambda pair: -abs(pair[2]))
-
-
-def _named(what: str, given: Sequence[str] | None, default: list[str], each: str) -> list[str]:
-    if given is None:
-        return default
-    if isinstance(given, str) or len(given) != len(default):
-        raise ProblemError(f"{what} must hold {len(default)} names, one per {each}; got {given!r:.80}")
-    return [str(name) for name in given]
-
-
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    def line(cells: tuple[str, ...], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(x)}</{tag}>" for x in cells) + "</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"
 
 
 def _host(x: Any) -> np.ndarray:

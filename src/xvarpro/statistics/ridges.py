@@ -69,7 +69,7 @@ class RidgePath:
 
     def plot(self) -> Figure:
         """The L-curve, and generalised cross-validation against the ridge."""
-        from xvarpro.results.plotting import COLOURS, Figure, tidy
+        from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
 
         figure = Figure(figsize=(7.2, 3.0), layout="constrained")
         curve, score = figure.subplots(1, 2)
@@ -82,7 +82,7 @@ class RidgePath:
                 self.residual_norm[i], self.weight_norm[i], "o", color=colour, label=f"{label}, λ = {self.lam[i]:.2g}"
             )
             score.plot(self.lam[i], self.gcv[i], "o", color=colour)
-        curve.legend(frameon=False)
+        legend_above(curve, ncols=1)
         tidy(curve)
         tidy(score)
         return figure

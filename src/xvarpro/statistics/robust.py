@@ -14,7 +14,7 @@ from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.checks import described
+from xvarpro.core.checks import described, instance
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
@@ -38,6 +38,8 @@ from xvarpro.statistics.losses import Loss
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
 INNER, PLAIN = 50, 1000  # iterations at most of a weighted fit, and of the plain one that gives a scale
 HALVINGS = 30  # of a step that does not lower the loss
+RESCALINGS = 40  # fits at most from which a scale is estimated
+SETTLED = 1e-3  # relative change of a scale that ends these, and their tolerance
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -103,7 +105,7 @@ def solve_robust(
     theta0: Tree,
     over: Tree = None,
     *,
-    loss: Loss,
+    loss: Loss | str,
     algorithm: Algorithm | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -128,9 +130,9 @@ def solve_robust(
         their roots.
     theta0, over
         As in `solve`. The first fit is a rough one by plain least squares.
-    loss : losses.Huber, losses.SoftL1, losses.Cauchy or losses.Poisson
-        Without a scale the first fit is a plain one to the tolerance: the scale is the median size of its weighted
-        residuals times a constant, and is held from there on.
+    loss : losses.Huber, losses.SoftL1, losses.Cauchy or losses.Poisson, or a name such as "huber" or "soft_l1"
+        Without a scale a plain fit comes first: the scale is the median size of its weighted residuals times a
+        constant. Fits with this loss and new scales take turns until both agree; then the scale is held.
     algorithm : Algorithm, optional
         For the weighted problems; None chooses as `solve` does.
     tol : float
@@ -175,7 +177,8 @@ def solve_robust(
     """
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
-    if not isinstance(loss, Loss):
+    found: Loss | None = instance(loss, Loss)
+    if found is None:
         raise ProblemError(f"loss must be one of xvarpro.losses, such as xv.losses.Huber(); got {described(loss)}")
     prepared = prepare(
         _by_entry(problem),
@@ -192,7 +195,7 @@ def solve_robust(
         raise ProblemError(f"solve_robust needs a real lower level that is solved directly; got {kind}")
     method = chosen(prepared, algorithm)
     with prepared.backend.scope(prepared.dtype):
-        descent = _Descent(prepared, method, loss, tol)
+        descent = _Descent(prepared, method, found, tol)
         setup = time.perf_counter() - began
         status = descent.first()
         if status is Status.RUNNING:
@@ -235,20 +238,46 @@ class _Descent:
         self.rows: list[list[float]] = []
 
     def first(self) -> Status:
-        """Fit by least squares, to the tolerance where that gives the scale, and look at the loss there."""
+        """Fit by least squares, find the scale if there is none, and look at the loss there."""
         scaling = self.loss.needs_scale
-        self.start(self.prepared.theta, self.loss.first_factor(self.y), self.tol if scaling else FIRST)
+        self.start(self.prepared.theta, self.loss.first_factor(self.y), SETTLED if scaling else FIRST)
         status = self.iterate(PLAIN if scaling else INNER)
         theta = self.run.best()[0].theta
         if scaling and status is not Status.NON_FINITE:
-            _, mu, _ = self.model(theta)
-            r = backends.to_numpy(namespace_of(mu).sqrt(self.weights) * (mu - self.y))
-            self.loss = self.loss.scaled_by(r[backends.to_numpy(self.weights) > 0])
+            theta = self.scaled(theta)
         self.now = Fit(theta, *self.model(theta)[:2], math.nan) if self.loss.needs_scale else self.fit(theta)
         if math.isfinite(self.now.value):
             return Status.RUNNING
         self.note(1.0)
         return Status.NON_FINITE
+
+    def scaled(self, theta: Leaves) -> Leaves:
+        """Give the loss the scale of the residuals that it leaves itself; the theta of the last fit.
+
+        Outliers spoil the residuals of the plain fit, and with them a first scale: fits and scales take turns. The loss
+        is left without a scale where a fit is not finite.
+        """
+        unscaled, last = self.loss, math.inf
+        used = backends.to_numpy(self.weights) > 0
+        size = backends.to_numpy(namespace_of(self.y).sqrt(self.weights) * self.y)[used]
+        least = float(
+            np.finfo(self.prepared.dtype).eps ** 0.5 * np.max(np.abs(size))
+        )  # below it data are without noise
+        for _ in range(RESCALINGS):
+            w, mu, _ = self.model(theta)
+            r = backends.to_numpy(namespace_of(mu).sqrt(self.weights) * (mu - self.y))[used]
+            if not np.isfinite(r).all():
+                self.loss = unscaled
+                break
+            self.loss = unscaled.scaled_by(r)
+            scale = self.loss.unit
+            if abs(scale - last) <= SETTLED * scale or scale <= least:
+                break
+            last, self.now = scale, Fit(theta, w, mu, math.nan)
+            self.restart(SETTLED)
+            self.iterate(INNER)
+            theta = self.run.best()[0].theta
+        return theta
 
     def reweight(self, max_iter: int) -> Status:
         """Reweight until neither theta nor w has more to gain than the tolerance."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_array
 from xvarpro.driver.prepare import Prepared
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.failures import model_failures
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics import constraints
@@ -185,7 +186,8 @@ class Statistics:
         Parameters
         ----------
         fun : callable
-            ``fun(theta, w)`` -> real array, differentiable, written for any backend, as a model is.
+            ``fun(theta, w)`` -> real array, or a tuple or list of arrays, which are joined to a vector; differentiable,
+            written for any backend, as a model is.
 
         Returns
         -------
@@ -395,8 +397,15 @@ def _derivatives(at: Linearised, fun: Callable[[Tree, Array], Array]) -> tuple[n
     def called(*arrays: Array) -> Array:
         *theta, w = arrays
         value = fun(prepared.tree(tuple(theta)), w[:, 0] if prepared.vector else w)
-        check_array(value, "a function to propagate", arrays[0], prepared.dtype)
-        return value
+        parts = list(value) if isinstance(value, tuple | list) and value else [value]
+        for part in parts:
+            if isinstance(part, Real) and not trees.is_array(part):
+                raise ModelError(
+                    "a function to propagate must return arrays, such as theta[0] / theta[1]; got a number, which has "
+                    "no derivative. Leave float() out"
+                )
+            check_array(part, "a function to propagate", arrays[0], prepared.dtype)
+        return parts[0] if parts[0] is value else trees.raveled(tuple(parts))
 
     def flat(*arrays: Array) -> Leaves:
         value = called(*arrays)

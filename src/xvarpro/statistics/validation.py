@@ -63,14 +63,14 @@ class CrossValidation:
 
     def plot(self) -> Figure:
         """The error of predictions against the ridge, with the least one."""
-        from xvarpro.results.plotting import COLOURS, Figure, tidy
+        from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
 
         figure = Figure(figsize=(3.8, 3.0), layout="constrained")
         axes = figure.subplots()
         axes.loglog(self.looked, self.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
         axes.plot(self.lam, self.error, "o", color=COLOURS[1], label=f"least, λ = {self.lam:.2g}")
         axes.set(xlabel="ridge λ", ylabel="error of predictions")
-        axes.legend(frameon=False)
+        legend_above(axes, ncols=1)
         tidy(axes)
         return figure
 

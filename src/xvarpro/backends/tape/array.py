@@ -93,7 +93,7 @@ class TracedArray:
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"arrays of the array API standard have no attribute {name!r}: if it is a method, call the function "
-            f"xp.{name}(x) of xp = x.__array_namespace__()"
+            f"xp.{name}(x) of xp = xv.array_namespace(x)"
         )
 
 

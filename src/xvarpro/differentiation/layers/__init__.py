@@ -35,11 +35,11 @@ class Solution(NamedTuple):
     status: Any
 
 
-def no_second_derivative(*_: Any) -> Any:
-    """In the place of the derivative of a gradient."""
+def no_third_derivative(*_: Any) -> Any:
+    """In the place of the derivative of a second derivative."""
     raise ProblemError(
-        "a layer has first derivatives only; got a second one, of the gradient of a solution. Take differences of that "
-        "gradient, or leave the second derivative out"
+        "a layer has first and second derivatives only; got a third one. Take differences of the second, or leave the "
+        "third derivative out"
     )
 
 

@@ -16,7 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation import implicit
-from xvarpro.differentiation.layers import Solution, no_second_derivative
+from xvarpro.differentiation.layers import Solution, no_third_derivative
 from xvarpro.driver.iteration import Program
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.solve import chosen
@@ -37,7 +37,8 @@ def solve(
     """Make ``data -> (theta, w, value, status)`` of ``xv.solve`` a function that JAX compiles, maps and differentiates.
 
     The whole solve is one XLA loop. Its reverse-mode derivative is the implicit one (`xvarpro.implicit`), which records
-    no iteration. There is no forward mode and no second derivative. Under `jax.vmap` one loop
+    no iteration. Second derivatives, as ``jax.grad`` of ``jax.grad``, cost another linear system and two gradients; see
+    docs/layers.md for their accuracy. There is no forward mode and no third derivative. Under `jax.vmap` one loop
     solves a batch of problems, until the last of them has ended.
 
     Parameters
@@ -60,12 +61,13 @@ def solve(
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `xvarpro.solve`, for shapes and dtypes; at the first call with data of these shapes.
+        As `xvarpro.solve`, for shapes and dtypes, at the first call with data of these shapes; at a third derivative.
 
     Warns
     -----
     DifferentiabilityWarning
-        After the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`.
+        After the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`. After
+        that of a second derivative also where other constraints become active within the step of its differences.
 
     Examples
     --------
@@ -87,7 +89,7 @@ def solve(
     built: dict[Any, _Layer] = {}
 
     def layer(data: Tree, theta0: Tree = None) -> Solution:
-        arrays, held = trees.partition(data)
+        arrays, held = trees.partition(exchange.arrays(data, "data"))
         arrays = tuple(_strong(exchange.move(x, own)) for x in arrays)
         _check(held.fill(arrays), kind, own)
         with jax.ensure_compile_time_eval():
@@ -118,9 +120,11 @@ class _Layer:
         run: Any = jax.custom_vjp(self._solved)
         run.defvjp(self._forward, self._backward)
         self._run = run
-        pulled: Any = jax.custom_vjp(self._pulled)
-        pulled.defvjp(lambda *args: (self._pulled(*args), None), no_second_derivative)
-        self._pull = pulled
+        pull: Any = jax.custom_vjp(self._pulled)
+        pull.defvjp(lambda *args: (pull(*args), args), self._pulled_back)
+        twice: Any = jax.custom_vjp(self._pulled_twice)
+        twice.defvjp(lambda *args: (twice(*args), None), no_third_derivative)
+        self._pull, self._pull_twice = pull, twice
 
     def __call__(self, arrays: Leaves, theta0: Tree) -> Solution:
         prepared = self.prepared
@@ -148,24 +152,45 @@ class _Layer:
         return iterate.theta, w, iterate.value, iterate.status
 
     def _forward(self, arrays: Leaves, start: Leaves) -> tuple[Any, tuple[Leaves, Leaves]]:
-        found = self._solved(arrays, start)
-        return found, (arrays, found[0])
+        found = self._run(arrays, start)
+        # `_pull` is a function of the data alone: its derivative counts that theta moves with them
+        return found, (arrays, jax.lax.stop_gradient(found[0]))
 
     def _backward(self, saved: tuple[Leaves, Leaves], bars: tuple[Any, ...]) -> tuple[Leaves, Leaves]:
         arrays, theta = saved
         # a status has no cotangent
-        supply = iter(self._pull(arrays, theta, (*bars[0], *bars[1:3])))
-        gradients = tuple(next(supply) if trees.is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0) for x in arrays)
-        return gradients, tuple(jax.numpy.zeros_like(x) for x in theta)
+        gradients = self._pull(arrays, theta, (*bars[0], *bars[1:3]))
+        return _spread(gradients, arrays), tuple(jax.numpy.zeros_like(x) for x in theta)
 
     def _pulled(self, arrays: Leaves, theta: Leaves, cotangents: Leaves) -> Leaves:
         """Gradients with respect to the arrays of floating-point numbers."""
-        *theta_bar, w_bar, value_bar = map(_strong, cotangents)
-        # JAX's complex cotangents are the conjugates of this package's
-        bars = (tuple(theta_bar), jax.numpy.conj(w_bar), value_bar)
-        by_data, *flags, _ = implicit.pull(self._with(arrays), theta, bars)
+        by_data, *flags, _ = implicit.pull(self._with(arrays), theta, _bars(cotangents))
         report(*flags)
         return tuple(map(jax.numpy.conj, by_data))
+
+    def _pulled_back(self, saved: tuple[Leaves, Leaves, Leaves], along: Leaves) -> tuple[Leaves, Leaves, Leaves]:
+        by_data, change = self._pull_twice(*saved, along)
+        return _spread(by_data, saved[0]), tuple(jax.numpy.zeros_like(x) for x in saved[1]), change
+
+    def _pulled_twice(self, arrays: Leaves, theta: Leaves, cotangents: Leaves, along: Leaves) -> tuple[Leaves, Leaves]:
+        """Gradients of ``<along, pulled>`` with respect to the floating-point arrays and to the cotangents."""
+        # both sides of this product are conjugates of this package's, so `along` is a direction as it is
+        way = tuple(map(_strong, along))
+        by_data, change, flags = implicit.pull_twice(self._with(arrays), theta, _bars(cotangents), way)
+        report(*flags)
+        return tuple(map(jax.numpy.conj, by_data)), change
+
+
+def _bars(cotangents: Leaves) -> implicit.Bars:
+    """JAX's complex cotangents are the conjugates of this package's."""
+    *theta_bar, w_bar, value_bar = map(_strong, cotangents)
+    return tuple(theta_bar), jax.numpy.conj(w_bar), value_bar
+
+
+def _spread(gradients: Leaves, arrays: Leaves) -> Leaves:
+    """Gradients of the floating-point arrays among all, with JAX's zeros for the others."""
+    supply = iter(gradients)
+    return tuple(next(supply) if trees.is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0) for x in arrays)
 
 
 def report(*flags: Array) -> None:

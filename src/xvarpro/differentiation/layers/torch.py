@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
@@ -19,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.differentiation import implicit
-from xvarpro.differentiation.layers import Solution, no_second_derivative
+from xvarpro.differentiation.layers import Solution, no_third_derivative
 from xvarpro.driver.solve import solve
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
@@ -31,9 +32,10 @@ class Solve(torch.nn.Module):
     """The map ``data -> (theta, w, value, status)`` of ``xv.solve``, differentiable by the tensors in `data`.
 
     Gradients are the implicit ones (`xvarpro.implicit`). They cost a few products with the Hessian of the reduced
-    objective and record no iteration. There is no second derivative and no forward mode; `torch.func.vmap`, `grad`,
-    `vjp` and `jacrev` may be taken of it. Under `vmap` a batch of problems is solved together, by `xv.solve_many` where
-    they have at most 16 parameters each and no algorithm is given.
+    objective and record no iteration. Second derivatives, as with ``create_graph=True``, cost another linear system and
+    two gradients; see docs/layers.md for their accuracy. There is no third derivative and no forward mode;
+    `torch.func.vmap`, `grad`, `vjp` and `jacrev` may be taken of it. Under `vmap` a batch of problems is solved
+    together, by `xv.solve_many` where they have at most 16 parameters each and no algorithm is given.
 
     Parameters
     ----------
@@ -49,12 +51,13 @@ class Solve(torch.nn.Module):
     Raises
     ------
     ProblemError, ModelError, ExchangeError
-        As `solve`, at a call; at a second derivative.
+        As `solve`, at a call; at a third derivative.
 
     Warns
     -----
     DifferentiabilityWarning
-        In the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`.
+        In the backward pass: the solution has no derivative, or more than one; see `implicit.Sensitivity`. In that of a
+        second derivative also where other constraints become active within the step of its differences.
 
     Examples
     --------
@@ -114,7 +117,7 @@ class Solve(torch.nn.Module):
             Another feasible start, without a gradient.
         """
         start, treedef = trees.flatten(self.theta0 if theta0 is None else theta0)
-        leaves, structure = trees.flatten(data)
+        leaves, structure = trees.flatten(exchange.arrays(data, "data"))
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         others = tuple(None if isinstance(x, torch.Tensor) else x for x in leaves)
         call = _Call(self, treedef, structure, others, len(tensors))
@@ -197,21 +200,33 @@ class _Call:
         place = {"device": leaves[0].device}
         return (*leaves, w, torch.as_tensor(value, dtype=leaves[0].dtype, **place), torch.as_tensor(code, **place))
 
-    def pulled(self, theta: Tensors, tensors: Tensors, bars: Tensors) -> Tensors:
-        """Gradients with respect to the floating-point tensors of the data, of one problem."""
-        problem = self.problem(tensors)
+    def pulled(self, theta: Tensors, tensors: Tensors, bars: Tensors, along: Tensors = ()) -> Tensors:
+        """Gradients with respect to the floating-point tensors of the data, of one problem.
+
+        With `along`, cotangents of these gradients: those of ``<along, gradients>``, followed by those by `bars`.
+        """
+        problem, layer = self.problem(tensors), self.layer
         *theta_bar, w_bar, value_bar = bars
-        found = implicit.gradient(
-            problem,
-            trees.unflatten(self.treedef, theta),
-            implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar),
-            over=self.layer.over,
-            backend=self.layer.backend,
-        )
-        implicit.warn(found.degenerate, found.singular, found.residual)
-        by_leaf = dict(zip(implicit.differentiable(problem.data), trees.leaves(found.data), strict=True))
-        leaves = enumerate(trees.leaves(problem.data))  # arrays of other frameworks have no gradient here
-        return tuple(by_leaf[i].to(x) for i, x in leaves if isinstance(x, torch.Tensor) and i in by_leaf)
+        cotangent = implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar)
+        at = trees.unflatten(self.treedef, theta)
+        prepared = implicit.ready(problem, at, over=layer.over, backend=layer.backend)
+        moved = implicit.move(prepared, cotangent)
+        leaves, places = trees.leaves(problem.data), implicit.differentiable(problem.data)
+        # arrays of other frameworks have no gradient here
+        mine = [i for i in places if isinstance(leaves[i], torch.Tensor)]
+        change: tuple[Any, ...] = ()
+        if along:
+            here, given = trees.leaves(prepared.problem.data), dict(zip(mine, along, strict=True))
+            way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
+            by_data, change, flags = implicit.pull_twice(prepared, prepared.theta, moved, way)
+        else:
+            by_data, degenerate, singular, residual, _ = implicit.pull(prepared, prepared.theta, moved)
+            flags = degenerate, singular, residual
+        implicit.warn(*implicit.numbers(prepared, flags))
+        by_leaf = dict(zip(places, by_data, strict=True))
+        found = [prepared.layout.array(x, prepared.backend) for x in (*(by_leaf[i] for i in mine), *change)]
+        like = [leaves[i] for i in mine] + list(bars)
+        return tuple(torch.reshape(x, y.shape).to(y) for x, y in zip(found, like, strict=False))
 
 
 class _Solved(torch.autograd.Function):
@@ -264,20 +279,31 @@ class _Solved(torch.autograd.Function):
 
 
 class _Pulled(torch.autograd.Function):
-    """The gradient of a loss with respect to the data, as a function of the solution, the data and the cotangents."""
+    """The gradient of a loss with respect to the data, as a function of the solution, the data and the cotangents.
+
+    With cotangents of that gradient as well, its own derivative.
+    """
 
     @staticmethod
     def forward(call: _Call, *tensors: torch.Tensor) -> Tensors:
-        n = call.treedef.num_leaves
-        return call.pulled(tensors[:n], tensors[n : n + call.data], tensors[n + call.data :])
+        supply, n = iter(tensors), call.treedef.num_leaves
+        theta, data, bars = (tuple(islice(supply, count)) for count in (n, call.data, n + 2))
+        return call.pulled(theta, data, bars, tuple(supply))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
-        pass
+        ctx.call, *tensors = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, *bars: torch.Tensor) -> Any:
-        no_second_derivative()
+    def backward(ctx: Any, *along: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        call, tensors = ctx.call, ctx.saved_tensors
+        n = call.treedef.num_leaves
+        if len(tensors) > 2 * n + call.data + 2:
+            no_third_derivative()
+        found = iter(_Pulled.apply(call, *tensors, *along))
+        data = [next(found) if trees.is_inexact(x) else None for x in tensors[n : n + call.data]]
+        return None, *[None] * n, *data, *found  # theta moves with the data, which counts it
 
     @staticmethod
     def vmap(
