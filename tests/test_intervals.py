@@ -30,7 +30,7 @@ def test_linear_theory_is_estimate_and_student_times_error():
         np.testing.assert_allclose(found.upper, value + width, rtol=1e-12)
         np.testing.assert_array_equal(found.value, value)
     assert found.names == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
-    assert found.notes == []
+    assert FIT.interval(0.9).notes == []
 
 
 def test_a_variance_that_happens_to_be_one_is_no_known_one():
@@ -266,6 +266,23 @@ def test_intervals_print_and_have_data_frames():
     assert str(found).startswith("0.9 confidence, linear theory\n")
     assert f"{found.lower[1]:.6g}" in str(found)
     np.testing.assert_array_equal(found.to_frame().loc["w[0]", ["lower", "upper"]], [found.lower[2], found.upper[2]])
+
+
+def test_an_end_of_linear_theory_outside_of_the_bounds_is_said():
+    y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 0.02]) + 0.02 * rng(1).normal(size=T.size)
+    near = xv.solve(xv.separable(decays, y, data={"t": T}, W=xv.lower.Nonnegative()), np.array([0.8, 3.0]), over=BOX)
+    found = near.interval()
+    left = [name for name, low in zip(found.names, found.lower, strict=True) if low < 0]
+    assert left
+    assert f"intervals leave the bounds of {', '.join(left)}; Bootstrap() respects them" in found.notes[-1]
+
+
+def test_a_bootstrap_has_no_ends_for_what_the_data_do_not_determine():
+    problem = xv.separable(lambda theta, data: decays(theta[:2], data) + 0 * theta[2], Y, data={"t": T})
+    found = xv.solve(problem, np.array([0.8, 3.0, 0.1])).interval(0.95, xv.statistics.Bootstrap(20))
+    assert (found.lower[2], found.upper[2]) == (-np.inf, np.inf)
+    assert np.isfinite(np.delete(found.lower, 2)).all()
+    assert "the data do not determine theta[2]" in found.notes
 
 
 def test_what_intervals_are_not_for():

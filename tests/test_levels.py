@@ -257,6 +257,11 @@ def test_a_hole_that_counts_is_refused():
         xv.solve(xv.separable(decays, HOLES, data=DATA, weights=np.ones((14, 3))), START)
 
 
+def test_weights_that_are_all_zero_are_refused():
+    with pytest.raises(ProblemError, match="weights must not all be 0"):
+        xv.solve(xv.separable(decays, Y, data=DATA, weights=np.zeros(14)), START)
+
+
 def test_a_ridge_that_is_no_scalar():
     with pytest.raises(ModelError, match="the ridge lam must return a scalar"):
         xv.solve(xv.separable(decays, Y, data=DATA, lam=lambda theta, data: theta), START)

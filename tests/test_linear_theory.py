@@ -12,6 +12,7 @@ from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, ve
 
 TWO = np.exp(-np.outer(T, RATES))
 Y = TWO @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
+FIT = xv.solve(xv.separable(decays, Y, data={"t": T}), np.array([0.8, 3.0]), tol=1e-9)
 
 
 def joint_covariance(model, x, target, roots=1.0):
@@ -186,6 +187,14 @@ def test_units_of_the_target_scale_what_has_them(unit):
     np.testing.assert_allclose(other.r_squared, one.r_squared, rtol=1e-7)
 
 
+def test_units_whose_squares_are_no_numbers_are_refused():
+    for unit, scale in ((1e-150, 1e-6), (1e150, 1e6)):
+        problem = xv.separable(decays, unit * Y, data={"t": scale * T})
+        fit = xv.solve(problem, RATES / scale, over=xv.sets.Box(0.0, 20.0 / scale))
+        with pytest.raises(ProblemError, match=r"with their squares in the range of the precision.*other units"):
+            fit.statistics()
+
+
 # Misra1a of the NIST Statistical Reference Datasets (public domain): volume over pressure, y = b1 (1 - exp(-b2 x))
 VOLUME = [10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78]
 PRESSURE = [77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0]
@@ -301,7 +310,17 @@ def test_a_bound_with_no_multiplier_is_said():
     theta = xv.solve(linear_problem(), np.zeros(4), tol=1e-13).theta
     upper = np.array([theta[0], 9.0, 9.0, 9.0])
     found = xv.statistics.linear_theory(linear_problem(), theta, xv.sets.Box(-9.0, upper))
-    assert any("multiplier of zero" in said for said in found.reasons)
+    assert any("multiplier of zero, theta[0]: errors there" in said for said in found.reasons)
+    assert [limit.kink for limit in found.limits[:4]] == [True, False, False, False]
+
+
+def test_an_entry_that_is_off_its_bound_by_rounding_is_held():
+    bounds = xv.sets.Box(-9.0, np.array([0.0, 9.0, 9.0, 9.0]))
+    theta = xv.solve(linear_problem(), np.zeros(4), over=bounds, tol=1e-12).theta
+    assert theta[0] == 0
+    theta[0] = -1e-17
+    limit = xv.statistics.linear_theory(linear_problem(), theta, bounds).limits[0]
+    assert (limit.note, limit.held, limit.kink, limit.rounding) == ("at upper bound", True, False, 1e-17)
 
 
 def test_a_weight_at_a_bound_with_no_multiplier_is_said():
@@ -313,7 +332,26 @@ def test_a_weight_at_a_bound_with_no_multiplier_is_said():
         problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
         s = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
         assert s.w_stderr[1] == 0
-        assert any("1 entries of w at a bound have a multiplier of zero" in reason for reason in s.reasons) == said
+        assert any("active with a multiplier of zero, w[1]: errors there" in reason for reason in s.reasons) == said
+
+
+def test_a_weight_that_is_zero_to_rounding_is_at_its_bound():
+    """Its column is orthogonal to the residual of the others: it and its multiplier are 0, or rounding of any sign."""
+    A = rng(3).normal(size=(40, 3))
+    Q, _ = np.linalg.qr(A)
+    for seed in range(5):
+        noise = rng(seed).normal(size=40)
+        y = A[:, :2] @ np.array([1.0, 0.5]) + 0.1 * (noise - Q @ (Q.T @ noise))
+        problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
+        fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+        assert 0 <= fit.w[2] < 1e-15
+        assert fit.verified.kinks == 1
+        assert [limit.kink for limit in fit.statistics().limits] == [False, False, False, True]
+        assert fit.report().amplitudes[2].cells == ("w[2]", "0", "-", "", "[0, inf] at lower bound, multiplier 0")
+        assert np.isnan(fit.to_frame().loc["w[2]", "stderr"])
+        found = fit.interval()
+        assert (found.lower[3], found.upper[3]) == (0.0, np.inf)
+        assert any("multiplier is zero, linear theory gives no ends" in note for note in found.notes)
 
 
 def test_a_small_multiplier_is_measured_by_the_residual_of_its_own_column():
@@ -370,22 +408,67 @@ def test_as_many_parameters_as_data_need_known_variances():
 
 
 KINDS = {
-    "bilevel": (lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}), "separable"),
-    "penalty": (lambda y: xv.separable(decays, y, data={"t": T}, R=lambda theta: theta @ theta, mu=1.0), "penalty"),
-    "lam by theta": (lambda y: xv.separable(decays, y, data={"t": T}, lam=lambda theta, data: theta[0]), "lam"),
+    "bilevel": (
+        lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}),
+        "one level; got two",
+    ),
+    "penalty": (
+        lambda y: xv.separable(decays, y, data={"t": T}, R=lambda theta: theta @ theta, mu=0.5),
+        "without a penalty; got R with mu=0.5",
+    ),
+    "lam by theta": (
+        lambda y: xv.separable(decays, y, data={"t": T}, lam=lambda theta, data: theta[0]),
+        "lam that is a number; got a function",
+    ),
     "rows in chunks": (
         lambda y: xv.separable(lambda th, t: decays(th, {"t": t}), xv.RowChunks.cut(T, y, 10)),
-        "chunks",
+        "all rows of the target in memory",
     ),
-    "iterative": (lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()), "directly"),
+    "columns in chunks": (
+        lambda y: xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, None]])), data={"t": T}),
+        "all columns of the target in memory",
+    ),
+    "iterative": (
+        lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()),
+        "working precision; LSMR iterates",
+    ),
+    "matrix-free": (
+        lambda y: xv.separable(
+            lambda theta, data: xv.operators.MatrixFree(lambda p, w: TWO @ (p[:, None] * w), None, TWO.shape, theta), y
+        ),
+        "working precision; the design iterates",
+    ),
+    "operator": (
+        lambda y: xv.separable(lambda theta, data: xv.operators.Diagonal(data["t"] + theta[0]), y, data={"t": T}),
+        "design that is an array",
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_problems_of_other_kinds_are_refused(kind):
-    make, why = KINDS[kind]
-    with pytest.raises(ProblemError, match=why):
-        xv.statistics.linear_theory(make(Y), RATES)
+def test_problems_of_other_kinds_are_refused_by_what_they_have():
+    for make, why in KINDS.values():
+        with pytest.raises(ProblemError, match=why):
+            xv.statistics.linear_theory(make(Y), RATES)
+
+
+def test_statistics_print_what_they_hold():
+    found = FIT.statistics()
+    text = str(found)
+    assert f"theta[1]   {found.theta_stderr[1]:.6g}\n" in text
+    assert f"chi2                 {found.chi2:.6g}\n" in text
+    assert "notes" not in text
+    few = xv.solve(xv.separable(decays, Y[:4], data={"t": T[:4]}), RATES, over=xv.sets.Box(0.1, 20.0), max_iter=3)
+    known = few.statistics(absolute_sigma=True)
+    assert known.dof == 0
+    assert "degrees of freedom   0\n" in str(known)
+
+
+def test_a_solve_that_did_not_end_at_a_minimum_is_said():
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}), np.array([0.8, 3.0]), max_iter=0)
+    said = "the solve ended with MAX_ITER: errors are those of this point, which need not be a minimum"
+    assert said in fit.statistics().reasons
+    assert said in fit.interval().notes
+    assert said in str(fit)
 
 
 def test_the_covariance_of_too_many_entries_is_refused():

@@ -72,6 +72,12 @@ def test_the_lower_level_at_a_theta_is_least_squares(kind):
     np.testing.assert_allclose(value, same.value, rtol=1e-12)
 
 
+def test_weights_that_are_not_unique_are_said():
+    problem = xv.separable(decays, np.ones(T.size), data={"t": T})
+    with pytest.warns(RuntimeWarning, match="w is not finite.*linearly dependent.*SVD"):
+        assert np.isnan(xv.solve_lower(problem, np.array([2.0, 2.0])).w).all()
+
+
 @pytest.mark.parametrize("backend", HOST_BACKENDS)
 def test_codes_of_new_data_for_a_known_dictionary(backend):
     A, y = rng(4).normal(size=(30, 4)), rng(5).normal(size=(30, 50))

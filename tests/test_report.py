@@ -80,13 +80,91 @@ def test_bounds_of_weights_and_their_multipliers():
     np.testing.assert_allclose(small.limit.multiplier, abs(column @ fit.residuals), rtol=1e-9)
 
 
-def test_the_boundary_of_another_set_is_described():
-    fit = xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.Simplex(3.0))
-    for row in fit.report().parameters:
-        assert row.limit.note == "on the boundary of Simplex(radius=3.0), free in 1 of 2 directions"
-        np.testing.assert_allclose(row.limit.multiplier, np.linalg.norm(xv.value_and_gradient(PROBLEM, fit.theta)[1]))
-    inside = xv.solve(PROBLEM, np.array([1.0, 2.0]), over=xv.sets.L2Ball(100.0))
-    assert [row.limit.note for row in inside.report().parameters] == ["", ""]
+def at_best(C, target):
+    """The report of a fit, linear in theta, whose minimum is near the target or where the set comes near it, and g."""
+    target = np.array(target)
+    B, A = rng(1).normal(size=(30, target.size)), np.ones((30, 1))
+    c = B @ target.ravel() + 0.05 * rng(2).normal(size=30)
+    problem = xv.separable(
+        lambda theta, data: data["A"] + 0 * xv.array_namespace(theta).sum(theta),
+        lambda theta, data: data["c"] - data["B"] @ xv.array_namespace(theta).reshape(theta, (-1,)),
+        data={"A": A, "B": B, "c": c},
+    )
+    fit = xv.solve(problem, C.center(target), over=C, tol=1e-12)
+    return fit.report(), xv.value_and_gradient(problem, fit.theta)[1].ravel()
+
+
+def test_entries_are_held_where_the_face_of_a_set_is_smaller_than_the_set():
+    """What all points of a set fulfil, as the sum of a simplex, is no active constraint."""
+    sets = xv.sets
+    symmetric = np.array([[0.5, 0.1, 0.0], [0.1, 0.3, 0.1], [0.0, 0.1, 0.2]])
+    for C, target, held in (
+        (sets.Simplex(1.0), [0.2, 0.5, 0.3], []),
+        (sets.Simplex(1.0), [0.7, 0.5, -0.3], [2]),
+        (sets.Simplex(1.0), [3.0, -1.0, -1.0], [0, 1, 2]),
+        (sets.CappedSimplex(5.0), [0.2, 0.5, 0.3], []),
+        (sets.LinfBall(1.0), [1.5, 0.9, 0.1], [0]),
+        (sets.LinfBall(1.0), [1.5, 1.9, 0.1], [0, 1]),
+        (sets.L1Ball(1.0), [0.1, -0.4, 0.02], []),
+        (sets.L2Ball(1.0), [0.1, 0.2, 0.3], []),
+        (sets.Columns(sets.Simplex(1.0)), [[0.2, 0.9], [0.5, 0.4], [0.3, -0.3]], [5]),
+        (sets.Fantope(1), symmetric, []),
+    ):
+        found, g = at_best(C, target)
+        limits = [row.limit for row in found.parameters]
+        assert [j for j, limit in enumerate(limits) if limit.note] == held, C
+        assert [j for j, limit in enumerate(limits) if limit.held] == held
+        assert all(row.cells[2] == "held" for row in found.parameters if row.limit.held)
+        assert len(found.notes) == bool(held)
+        if isinstance(C, sets.LinfBall):
+            np.testing.assert_allclose([limits[j].multiplier for j in held], np.abs(g[held]), rtol=1e-6)
+        if isinstance(C, sets.Simplex) and held == [2]:  # the sum moves with the other two
+            np.testing.assert_allclose(limits[2].multiplier, g[2] - 0.5 * (g[0] + g[1]), rtol=1e-6)
+    assert {row.cells[1] for row in at_best(sets.Simplex(1.0), [3.0, -1.0, -1.0])[0].parameters} == {"0", "1"}
+
+
+def test_the_boundary_that_entries_share_is_described():
+    found, g = at_best(xv.sets.L2Ball(1.0), [1.1, 0.2, 0.3])
+    for row in found.parameters:
+        assert row.limit.note.startswith("on the boundary of L2Ball(radius=1.0")
+        assert row.stderr > 0
+        np.testing.assert_allclose(row.limit.multiplier, np.linalg.norm(g), rtol=1e-4)
+    found, _ = at_best(xv.sets.L1Ball(1.0), [1.1, -0.4, 0.02])
+    assert [row.limit.note.split(" L1")[0] for row in found.parameters] == ["on the boundary of"] * 2 + ["held by"]
+    found, _ = at_best(xv.sets.Columns(xv.sets.L2Ball(0.8)), [[0.2, 0.9], [0.1, 0.4], [0.3, -0.3]])
+    assert [bool(row.limit.note) for row in found.parameters] == [False, True] * 3
+
+
+def test_constraints_of_each_set_of_weights_are_named():
+    A = rng(3).normal(size=(40, 4))
+    y = A @ np.array([1.0, 0.5, -0.4, 0.02]) + 0.05 * rng(4).normal(size=40)
+    lower = xv.lower
+
+    def rows(W):
+        fit = xv.solve(xv.separable(lambda th, A: th[0] * A, y, data=A, W=W), np.ones(1), over=xv.sets.Box(1.0, 1.0))
+        found = fit.report()
+        return found.amplitudes, found.notes, A.T @ (A @ fit.w - y), fit.w
+
+    shares, notes, slope, w = rows(lower.Simplex(1.0))
+    held = w == 0
+    assert held.any()
+    assert [row.limit.held for row in shares] == held.tolist()
+    np.testing.assert_allclose(
+        [row.limit.multiplier for row in shares], np.where(held, slope - slope[~held].mean(), 0.0), rtol=1e-9
+    )
+    assert "not calibrated" in notes[0]
+    sparse, notes, slope, w = rows(lower.L1(2.0))
+    assert w.tolist().count(0.0) == 1
+    assert [row.limit.note for row in sparse] == ["", "", "", "held at 0"]
+    np.testing.assert_allclose(sparse[3].limit.multiplier, 2.0 - abs(slope[3]), rtol=1e-9)
+    assert any("a penalty biases w" in note for note in notes)
+    known, notes, _, _ = rows(lower.Fixed(np.array([True, False, False, False]), 0.9))
+    assert [row.limit.note for row in known] == ["fixed", "", "", ""]
+    assert known[0].cells[1:3] == ("0.9", "held")
+    assert notes == []
+    (alone, *others), _, _, _ = rows(lower.Simplex(0.1))
+    assert (alone.limit.note, alone.limit.multiplier, alone.limit.kink) == ("at upper bound", 0.0, False)
+    assert all(row.limit.note == "at lower bound" for row in others)
 
 
 def test_a_fixed_parameter_is_called_fixed():
@@ -151,7 +229,7 @@ def test_what_has_no_standard_errors_says_why():
     found = fit.report()
     assert found.statistics is None
     assert [row.stderr for row in found.parameters] == [None, None]
-    assert "no standard errors: statistics need a separable problem" in str(fit)
+    assert "no standard errors: statistics need one level; got two" in str(fit)
     assert np.isnan(found.to_frame()["stderr"]).all()
     failed = xv.solve(PROBLEM, np.array([1.0, 1.0]), over=xv.sets.Box(0.0, 20.0))  # equal rates: w is not unique
     assert not failed.success
@@ -190,13 +268,34 @@ def test_an_undetermined_entry_is_called_so():
     assert "do not determine theta[0], theta[1]" in str(fit)
 
 
-def test_large_fits_and_fits_without_a_problem_print_the_solve_alone(tmp_path):
+def test_every_fit_prints_its_parameters(tmp_path):
+    """Also without a problem, of many right-hand sides, of many parameters, of columns in chunks."""
     FIT.save(tmp_path / "fit.npz")
-    back = xv.Result.load(tmp_path / "fit.npz")
-    assert str(back) == repr(back) == repr(FIT)
+    back = str(xv.Result.load(tmp_path / "fit.npz"))
+    assert line(back, "theta[1]").split() == ["theta[1]", f"{FIT.theta[1]:.8g}"]
+    assert "Use result.attach(problem)" in back
+    y = np.exp(-np.outer(T, RATES)) @ rng(2).normal(size=(2, 51)) + 0.01 * rng(3).normal(size=(T.size, 51))
+    many = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
+    assert line(str(many), "theta[1]").split()[2] == f"{many.statistics().theta_stderr[1]:.3g}"
+    assert "and 72 more" in str(many)
+    problem = xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, :20], y[:, 20:]])), data={"t": T})
+    chunked = xv.solve(problem, RATES, over=xv.sets.Box(0.0, 20.0))
+    assert line(str(chunked), "theta[1]").split() == ["theta[1]", f"{chunked.theta[1]:.8g}"]
+    assert chunked._w is None
     A = rng(5).normal(size=(20, 8))
     fit = xv.solve(xv.separable(lambda theta, data: theta, A @ rng(6).normal(size=(8, 30)), lam=0.1), A, max_iter=1)
-    assert str(fit) == repr(fit)
+    text = str(fit)
+    assert f"theta[3, 5]   {fit.theta[3, 5]:.8g}\n" in text
+    assert f"w[0, 29]     {fit.w[0, 29]:.8g}\n" in text
+    assert "and 130 more" in text
+    assert "and 210 more" in text
+    assert text.splitlines()[-1] == repr(fit).splitlines()[-1]
+
+
+def test_the_headline_of_a_success_gives_no_advice():
+    assert str(FIT).splitlines()[0] == repr(FIT).splitlines()[0] == f"CONVERGED: {xv.Status.CONVERGED.sentence}"
+    cut = xv.solve(PROBLEM, np.array([0.8, 3.0]), max_iter=0)
+    assert str(cut).splitlines()[0].endswith(xv.Status.MAX_ITER.advice)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend, modules
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_unchanged, check_value
-from xvarpro.driver.prepare import prepare
+from xvarpro.driver.outcome import diagnosed
+from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.weights import coefficients, w_to_caller
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import fingerprints
@@ -118,6 +120,11 @@ def solve_lower(
     ProblemError, ModelError, ExchangeError
         As `solve`.
 
+    Warns
+    -----
+    RuntimeWarning
+        w is not finite; the message says why.
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -130,11 +137,20 @@ def solve_lower(
     value, w = prepared.call(_value_and_w, prepared.theta)
     check_value(value, prepared.dtype)
     value = prepared.layout.array(value, prepared.backend)
+    if not bool(prepared.backend.xp.all(prepared.backend.xp.isfinite(w))):
+        warn_caller(f"w is not finite. {_why_not(prepared)}", RuntimeWarning)
     if prepared.compressed:
         prepared = replace(prepared, fingerprints=stamps)
         return LowerFit(joined(coefficients(prepared, prepared.theta)), value)
     check_unchanged(problem, stamps)
     return LowerFit(w_to_caller(prepared, w), value)
+
+
+def _why_not(prepared: Prepared) -> str:
+    report = prepared.call(diagnosed, prepared.theta, once=True)
+    if bool(report.deficient) and bool(report.finite):
+        return f"{Status.RANK_DEFICIENT.sentence} {Status.RANK_DEFICIENT.advice}"
+    return "M(theta) or the target is not, or the search in W has not ended."
 
 
 def _value_and_w(objective: Objective, theta: Leaves) -> tuple[Array, Array]:

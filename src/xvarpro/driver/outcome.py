@@ -70,9 +70,9 @@ def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation:
 
 def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verified, Array]:
     prepared, last = run.prepared, run.state.iterate
-    report = prepared.call(_diagnose, iterate.theta, once=True)
+    report = prepared.call(diagnosed, iterate.theta, once=True)
     if status is Status.NON_FINITE:
-        end = report if iterate is last else prepared.call(_diagnose, last.theta, once=True)
+        end = report if iterate is last else prepared.call(diagnosed, last.theta, once=True)
         if negative_ridge(prepared.problem, prepared.tree(last.theta)):
             status = Status.NEGATIVE_RIDGE
         elif bool(end.deficient) and bool(end.finite):
@@ -96,7 +96,8 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     return status, Verified(outside, condition, units, dead, int(report.kinks), **left), report.w
 
 
-def _diagnose(objective: Objective, theta: Leaves) -> LowerReport:
+def diagnosed(objective: Objective, theta: Leaves) -> LowerReport:
+    """The state of the lower level, as a function that backends compile."""
     return objective.diagnose(theta)
 
 

@@ -131,6 +131,8 @@ class Transfer:
                 raise ProblemError(
                     f"{prefix}weights of squared residuals must be >= 0; got a negative or a complex one"
                 )
+            if not bool(self.to.xp.any(weights > 0)):
+                raise ProblemError(f"{prefix}weights must not all be 0: no number of the target would count")
         if Omega is not None:
             name = f"{prefix}Omega"
             if trees.is_array(Omega):

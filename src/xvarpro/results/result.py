@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
 FORMAT = 5  # of the files
-REPORTED = 100  # entries of theta, and of w, up to which a result prints as its report
+REPORTED = 100  # entries of theta, and root of theirs times those of w, up to which a result prints as its report
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,14 @@ class Result:
         problem = self.least_squares
         if sandwich is None:
             sandwich = problem is not self.stated and not absolute_sigma
-        return linear_theory(
+        found = linear_theory(
             problem, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, sandwich=sandwich, backend=backend
         )
+        if not self.success:
+            found.reasons.append(
+                f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
+            )
+        return found
 
     def attach(self, problem: Problem) -> Result:
         """The result with its problem, which a file or a pickle does not hold: then `statistics` and `predict` work.
@@ -315,21 +320,28 @@ class Result:
             f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMOs, {c.projections} projections",
             f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
-            *([f"              {v.kinks} entries of w at a bound have a multiplier of zero"] if v.kinks else []),
+            *([f"              entries of w at a bound with a multiplier of zero: {v.kinks}"] if v.kinks else []),
             *([f"              {inexact}"] if v.lower_residual else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]
 
+    @property
+    def headline(self) -> str:
+        """The status, and `message` where it is no success."""
+        return f"{self.status.name}: {self.status.sentence if self.success else self.message}"
+
     def __repr__(self) -> str:
-        return "\n".join([f"{self.status.name}: {self.message}", *self.summary])
+        return "\n".join([self.headline, *self.summary])
 
     def __str__(self) -> str:
-        """`report`, where the problem is known and small; else the lines of `repr`."""
-        size = sum(math.prod(x.shape) for x in trees.leaves(self.theta))
-        if self._problem is None or not size <= REPORTED or self._w is None or math.prod(self._w.shape) > REPORTED:
-            return repr(self)
-        return str(self.report())
+        """`report`, where standard errors cost little; else theta and w as they are."""
+        from xvarpro.statistics import reports
+
+        size, w = sum(math.prod(x.shape) for x in trees.leaves(self.theta)), self._w
+        if w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
+            return str(self.report())
+        return reports.outline(self, w)
 
     def _repr_html_(self) -> str:
         from xvarpro.statistics import report

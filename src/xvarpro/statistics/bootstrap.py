@@ -14,7 +14,7 @@ from xvarpro.core import checks, trees
 from xvarpro.errors import ProblemError
 from xvarpro.problem.each import Each
 from xvarpro.results.result import Result
-from xvarpro.statistics.intervals import IntervalMethod, Intervals, entries, estimates, warnings
+from xvarpro.statistics.intervals import IntervalMethod, Intervals, entries, estimates, standard_errors, warnings
 from xvarpro.statistics.resampling import repeated, to_solve_again
 from xvarpro.statistics.standard_errors import Statistics
 
@@ -70,6 +70,8 @@ class Bootstrap(IntervalMethod):
         if not len(samples):
             raise ProblemError("no sample of the bootstrap converged: look at one of them by xv.solve")
         lower, upper = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        lost = np.isinf(standard_errors(s))  # where a solve leaves them says nothing
+        lower, upper = np.where(lost, -np.inf, lower), np.where(lost, np.inf, upper)
         kind = "parametric bootstrap" if self.parametric else "bootstrap of residuals"
         return Intervals(entries(fit), estimates(fit), lower, upper, level, kind, notes, samples)
 

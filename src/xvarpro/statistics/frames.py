@@ -1,4 +1,4 @@
-"""Tables: of pandas, which is optional, and of notebooks."""
+"""Tables: of a text, of pandas, which is optional, and of notebooks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     except ImportError as error:
         raise ImportError("data frames need pandas: pip install 'xvarpro[pandas]'", name="pandas") from error
     return DataFrame(columns, index=names)
+
+
+def aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Rows of a text as lines, in columns."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

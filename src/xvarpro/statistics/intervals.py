@@ -95,9 +95,23 @@ class Linear(IntervalMethod):
 
     def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
         s = fit.statistics(absolute_sigma=absolute_sigma)
-        value = estimates(fit)
+        value, notes, names = estimates(fit), warnings(s), entries(fit)
         width = student(s, level) * standard_errors(s)
-        return Intervals(entries(fit), value, value - width, value + width, level, "linear theory", warnings(s))
+        kink = np.array([limit.kink for limit in s.limits], bool)
+        low, high = (np.array([limit[i] for limit in s.limits]) for i in (0, 1))
+        lower, upper = np.where(kink, low, value - width), np.where(kink, high, value + width)
+        if kink.any():
+            notes.append(
+                "where the multiplier is zero, linear theory gives no ends: they are those of the set, if known"
+            )
+        held = np.array([limit.held for limit in s.limits], bool)
+        outside = np.isfinite(width) & ~held & ((lower < low) | (upper > high))
+        if outside.any():
+            named = constraints.listed([name for name, x in zip(names, outside, strict=True) if x])
+            notes.append(
+                f"intervals leave the bounds of {named}; Bootstrap() respects them, and Profile() those of theta"
+            )
+        return Intervals(names, value, lower, upper, level, "linear theory", notes)
 
 
 def interval(
@@ -159,8 +173,7 @@ def entries(fit: Result) -> list[str]:
 
 def warnings(s: Statistics) -> list[str]:
     """What limits the meaning of intervals: what the statistics say, and constraints that are active."""
-    limits = [*constraints.of_theta(s.at), *constraints.of_w(s.at)]
-    return [*s.reasons, *constraints.uncalibrated([*s.names, *s.w_names], limits)]
+    return [*s.reasons, *constraints.uncalibrated([*s.names, *s.w_names], s.limits)]
 
 
 def _vector(arrays: list[Any]) -> np.ndarray:

@@ -18,7 +18,10 @@ from xvarpro.lower import WeightSet
 from xvarpro.objective.gauss_newton import has_tangents, residual_tangent
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import as_operator
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
+
+SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
 
 
 class Linearised(NamedTuple):
@@ -94,13 +97,20 @@ class Linearised(NamedTuple):
 
 def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linearised:
     """Linearise a problem at a solution; `place` is where to compute: backend, device, dtype."""
+    if isinstance(problem, Problem) and (why := _unlike_least_squares(problem)):
+        raise ProblemError(f"statistics need {why}")
     prepared = ready(problem, theta, over=over, **place)
     problem = prepared.problem
-    if not problem.is_separable or problem.mu or not has_tangents(problem, prepared.structure):
+    if not prepared.structure.exact:
+        solver = problem.lower.solver
         raise ProblemError(
-            "statistics need a separable problem without a penalty on theta, whose design is an array or blocks of "
-            "arrays, whose lam is constant and whose lower level is solved directly; got another. xv.implicit.gradient "
-            "gives the derivative of a solution by the data for these"
+            f"statistics need w to working precision; {'the design' if solver is None else type(solver).__name__} "
+            "iterates. Give a design that is an array, and no solver="
+        )
+    if not has_tangents(problem, prepared.structure):
+        raise ProblemError(
+            "statistics need a design that is an array or blocks of arrays; got another operator. Return its dense() "
+            "from the model"
         )
     M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
     if not all(np.isfinite(x).all() for x in (M, w, X)):
@@ -111,6 +121,12 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
     weights = problem.lower.weights
     root = np.ones((m, k)) if weights is None else np.broadcast_to(_host(weights) ** 0.5, (m, k))
     rows = X.reshape(p, -1)
+    size = float(np.max(np.abs(rows), initial=0.0))
+    if size and not SMALLEST < size * size < 1 / SMALLEST:
+        raise ProblemError(
+            "statistics need derivatives of the residual by theta with their squares in the range of the precision; "
+            f"got {size:.3g}. Give the target or theta other units"
+        )
     step = 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0)
     J, flat = _projection(prepared, slopes, step)
     return Linearised(
@@ -128,6 +144,25 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
         step,
         flat,
     )
+
+
+def _unlike_least_squares(problem: Problem) -> str:
+    """What sets a problem apart from least squares in theta and w, and what to do; empty where nothing does."""
+    derivative = "xv.implicit.gradient has the derivative of a solution by the data, from which errors follow"
+    if not problem.is_separable:
+        return f"one level; got two, where theta does not minimise the residual that w does. {derivative}"
+    if problem.mu:
+        return f"theta without a penalty; got R with mu={problem.mu:.6g}. {derivative}"
+    if callable(problem.lower.lam):
+        return (
+            "a ridge lam that is a number; got a function of theta. Pass its value at the solution: errors are then "
+            "those for this ridge"
+        )
+    if problem.in_rows:
+        return "all rows of the target in memory; got them in chunks. Join the chunks that fit, with y as one array"
+    if isinstance(problem.lower.y, ColumnChunks):
+        return "all columns of the target in memory; got them in chunks. Pass y as one array, or some of its columns"
+    return ""
 
 
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:

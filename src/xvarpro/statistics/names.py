@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
@@ -23,12 +23,15 @@ def entry_names(theta: Tree) -> list[str]:
     >>> entry_names(np.ones((1, 2)))
     ['theta[0, 0]', 'theta[0, 1]']
     """
+    return list(each_name(theta))
+
+
+def each_name(theta: Tree) -> Iterator[str]:
+    """The same one by one, for theta of very many entries."""
     leaves, treedef = trees.flatten(theta)
-    out = []
     for place, x in zip(treedef.accessors(), leaves, strict=True):
         keys = [str(step.entry) for step in place]
-        out += indexed(".".join(keys) or "theta", getattr(x, "shape", ()))
-    return out
+        yield from each_of(".".join(keys) or "theta", getattr(x, "shape", ()))
 
 
 def given_names(
@@ -61,4 +64,9 @@ def _named(what: str, given: Sequence[str] | None, default: list[str], each: str
 
 def indexed(name: str, shape: tuple[int, ...]) -> list[str]:
     """``name[i, j]`` for each entry of an array, the name alone for a scalar."""
-    return [f"{name}{list(at) if at else ''}" for at in itertools.product(*map(range, shape))]
+    return list(each_of(name, shape))
+
+
+def each_of(name: str, shape: tuple[int, ...]) -> Iterator[str]:
+    """The same one by one."""
+    return (f"{name}{list(at) if at else ''}" for at in itertools.product(*map(range, shape)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,20 +14,20 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
+from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
-from xvarpro.statistics.frames import data_frame
+from xvarpro.statistics.frames import aligned, data_frame
 from xvarpro.statistics.frames import html_table as _table
-from xvarpro.statistics.names import given_names
-from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.names import each_name, each_of, given_names
+from xvarpro.statistics.standard_errors import SHOWN, Statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SHOWN = 30  # entries of theta, and of w, in a text
 PAIRS = 10  # correlations in a text
 HEAD = ("name", "value", "standard error", "relative", "bounds")
 CORRELATED = 60  # entries of theta and w up to which correlations are looked for
@@ -43,26 +44,28 @@ class Row(NamedTuple):
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
         """Name, value, standard error, its share of the value, bounds with what is active."""
-        value = f"{self.value + 0.0:.8g}" if np.isfinite(self.value) else "undefined"
-        return self.name, value, *self._error, self._bounds
+        value = 0.0 if abs(self.value) <= self.limit.rounding else self.value
+        return self.name, _number(value), *self._error, self._bounds
 
     @property
     def _error(self) -> tuple[str, str]:
         err = self.stderr
         if err is None:
             return "", ""
+        if self.limit.kink:
+            return "-", ""
         if not np.isfinite(err):
             return "undetermined", ""
-        if self.limit.note and err == 0:
+        if self.limit.held:
             return "held", ""
         share = abs(err) / abs(self.value) if self.value else math.inf
         return f"{err:.3g}", f"{share:.2%}" if share < 10 else ""
 
     @property
     def _bounds(self) -> str:
-        low, high, note, multiplier = self.limit
+        low, high, note, multiplier, _, kink, _ = self.limit
         bounds = "" if low == -np.inf and high == np.inf else f"[{low:g}, {high:g}]"
-        active = f"{note}, multiplier {multiplier:.3g}" if multiplier else note
+        active = f"{note}, multiplier {0 if kink else multiplier:.3g}" if multiplier or kink else note
         return " ".join(x for x in (bounds, active) if x)
 
 
@@ -92,38 +95,24 @@ class Report:
     @property
     def goodness(self) -> list[tuple[str, str]]:
         """What is said of the fit as a whole: names and values, those that there are."""
-        s = self.statistics
-        if s is None:
-            return [("objective", f"{self.fit.value:.10g}")]
-        found = {
-            "data": s.data,
-            "parameters": s.parameters,
-            "degrees of freedom": s.dof,
-            "chi2": s.chi2,
-            "reduced chi2": s.reduced_chi2,
-            "R2": s.r_squared,
-            "AIC": s.aic,
-            "BIC": s.bic,
-        }
-        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
+        return [("objective", f"{self.fit.value:.10g}")] if self.statistics is None else self.statistics.goodness
 
     def __str__(self) -> str:
-        lines = [f"{self.fit.status.name}: {self.fit.message}"]
+        lines = [self.fit.headline]
         for title, rows in (("parameters", self.parameters), ("amplitudes", self.amplitudes)):
-            lines += ["", *_aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
+            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
             lines += [f"  and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
-        lines += ["", "fit", *_aligned(self.goodness)]
+        lines += ["", "fit", *aligned(self.goodness)]
         if self.correlations:
             pairs = [(f"{a}, {b}", f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
-            lines += ["", "correlations", *_aligned(pairs)]
+            lines += ["", "correlations", *aligned(pairs)]
         lines += ["", "notes", *(f"  {note}" for note in self.notes)] if self.notes else []
         return "\n".join([*lines, "", "solve", *self.fit.summary])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        status = html.escape(f"{self.fit.status.name}: {self.fit.message}")
-        parts = [f"<p>{status}</p>"]
+        parts = [f"<p>{html.escape(self.fit.headline)}</p>"]
         for title, rows in (("Parameters", self.parameters), ("Amplitudes", self.amplitudes)):
             more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
             parts.append(_table(title, HEAD, [*(row.cells for row in rows[:SHOWN]), *more]))
@@ -147,7 +136,7 @@ class Report:
         rows = [*self.parameters, *self.amplitudes]
         columns = {
             "value": [row.value for row in rows],
-            "stderr": [math.nan if row.stderr is None else row.stderr for row in rows],
+            "stderr": [math.nan if row.stderr is None or row.limit.kink else row.stderr for row in rows],
             "lower": [row.limit.lower for row in rows],
             "upper": [row.limit.upper for row in rows],
             "active": [row.limit.note for row in rows],
@@ -206,7 +195,7 @@ def report(
         errors = [
             x.item() for leaf in (*trees.leaves(found.theta_stderr), found.w_stderr) for x in np.ravel(_host(leaf))
         ]
-        limits = [*constraints.of_theta(found.at), *constraints.of_w(found.at)]
+        limits = found.limits
     table = [
         Row(*row) for row in zip([*theta_names, *w_names], [*values, *w.ravel().tolist()], errors, limits, strict=True)
     ]
@@ -215,6 +204,27 @@ def report(
     pairs = _pairs(found, [*theta_names, *w_names], correlation) if found and not np.iscomplexobj(w) else []
     others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []
     return Report(fit, [*table[:p], *others], table[p:], found, pairs, notes)
+
+
+def outline(fit: Result, w: Array | None) -> str:
+    """The first entries of theta and of w without errors, for fits whose errors would take long; w may not be known."""
+    leaves = [_host(x) for x in trees.leaves(fit.theta)]
+    lines = [fit.headline, *_values("parameters", each_name(fit.theta), leaves)]
+    if w is None:
+        lines += ["", "  amplitudes are solved for where fit.w is asked for"]
+    else:
+        lines += _values("amplitudes", each_of("w", tuple(w.shape)), [_host(w)])
+    return "\n".join([*lines, "", "  standard errors: fit.report()", "", "solve", *fit.summary])
+
+
+def _values(title: str, names: Iterable[str], arrays: list[np.ndarray]) -> list[str]:
+    size, entries = sum(x.size for x in arrays), itertools.chain.from_iterable(np.ravel(x)[:SHOWN] for x in arrays)
+    rows = ((name, _number(x)) for x, name in itertools.islice(zip(entries, names, strict=False), SHOWN))
+    return ["", *aligned([(title, "value"), *rows]), *([f"  and {size - SHOWN} more"] if size > SHOWN else [])]
+
+
+def _number(x: complex | float) -> str:
+    return f"{x + 0.0:.8g}" if np.isfinite(x) else "undefined"
 
 
 def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> list[Row]:
@@ -226,7 +236,7 @@ def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> 
         if name not in parameters.names:
             note = "tied" if A[i].any() else "fixed"
             error = None if C is None else float(np.sqrt(A[i] @ C @ A[i]))
-            rows.append(Row(name, float(value[i]), error, Limit(note=note)))
+            rows.append(Row(name, float(value[i]), error, Limit(note=note, held=note == "fixed")))
     return rows
 
 
@@ -236,13 +246,6 @@ def _pairs(found: Statistics, names: list[str], least: float) -> list[tuple[str,
     C = found.correlation
     pairs = [(names[i], names[j], float(C[i, j])) for i, j in zip(*np.triu_indices(len(C), 1), strict=True)]
     return sorted((pair for pair in pairs if abs(pair[2]) >= least), key=lambda pair: -abs(pair[2]))
-
-
-def _aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Rows as lines, in columns."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _host(x: Any) -> np.ndarray:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
@@ -22,9 +24,11 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
+from xvarpro.statistics.frames import aligned
 from xvarpro.statistics.linearised import Linearised, linearised
 from xvarpro.statistics.names import entry_names, indexed
 
+SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 
 
@@ -115,11 +119,38 @@ class Statistics:
         return self.residual_variance
 
     @property
+    def goodness(self) -> list[tuple[str, str]]:
+        """What is said of the fit as a whole: names and values, those that there are."""
+        found = {
+            "data": self.data,
+            "parameters": self.parameters,
+            "degrees of freedom": self.dof,
+            "chi2": self.chi2,
+            "reduced chi2": self.reduced_chi2,
+            "R2": self.r_squared,
+            "AIC": self.aic,
+            "BIC": self.bic,
+        }
+        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
+
+    def __repr__(self) -> str:
+        errors = np.concatenate([np.ravel(_host(x)) for x in (*trees.leaves(self.theta_stderr), self.w_stderr)])
+        rows = list(zip([*self.names, *self.w_names][:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
+        more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
+        notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
+        return "\n".join(["standard errors", *aligned(rows), *more, "", "fit", *aligned(self.goodness), *notes])
+
+    @property
     def exact(self) -> bool:
         """Whether the residual is zero to rounding: it says nothing of noise then."""
         at = self.at.in_real_numbers
         eps = float(np.finfo(at.prepared.dtype).eps)
         return self.chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2))
+
+    @cached_property
+    def limits(self) -> list[constraints.Limit]:
+        """The constraint on each entry of theta, then of w."""
+        return [*constraints.of_theta(self.at), *constraints.of_w(self.at)]
 
     @property
     def w_names(self) -> list[str]:
@@ -280,6 +311,7 @@ def linear_theory(
     r = real.residual
     data, chi2 = int(np.sum(real.root > 0)), float(np.sum(r * r))
     dof = data - influence.parameters
+    dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
     if dof < 0.5 and not absolute_sigma:
         raise ProblemError(
             f"standard errors need more data than parameters; got {data} numbers in the target and "
@@ -310,10 +342,10 @@ def linear_theory(
         absolute_sigma=bool(absolute_sigma),
         noise=noise,
         names=names,
-        reasons=_reasons(real, influence, names),
         at=at,
         influence=influence,
     )
+    found.reasons.extend(_reasons(found))
     if found.exact and not absolute_sigma:
         found.reasons.append("the residual is zero to rounding: standard errors measure rounding, not noise")
     if sandwich:
@@ -321,17 +353,28 @@ def linear_theory(
     return found
 
 
-def _reasons(at: Linearised, found: Influence, names: list[str]) -> list[str]:
-    said = []
-    lost = [name for name, gone in zip(names, found.undetermined_theta, strict=True) if gone]
-    lost += [f"w{place[: 1 if at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
+def _reasons(s: Statistics) -> list[str]:
+    said, found, W = [], s.influence, s.at.prepared.problem.lower.W
+    lost = [name for name, gone in zip(s.names, found.undetermined_theta, strict=True) if gone]
+    lost += [f"w{place[: 1 if s.at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
     if lost:
-        said.append(f"the data do not determine {', '.join(lost[:6])}{' and others' if len(lost) > 6 else ''}")
-    if at.degenerate:
+        said.append(f"the data do not determine {constraints.listed(lost)}")
+    if any(limit.kink for limit in s.limits):
+        names = zip([*s.names, *s.w_names], s.limits, strict=True)
+        said.append(
+            "constraints are active with a multiplier of zero, "
+            f"{constraints.listed([name for name, limit in names if limit.kink])}: errors there are "
+            "one-sided and not given, and linear theory does not hold for the others"
+        )
+    elif s.at.degenerate and not any(limit.multiplier for limit in s.limits[: len(s.names)]):
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
-    if kinks := constraints.kinks_of_w(at):
-        said.append(f"{kinks} entries of w at a bound have a multiplier of zero: linear theory does not hold there")
+    if W is not None and W.penalises:
+        said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
     return said
+
+
+def _host(x: Any) -> np.ndarray:
+    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)
 
 
 def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
