@@ -406,7 +406,7 @@ def test_what_trains_nothing_is_no_reason_to_refuse():
 
 def test_a_module_without_parameters_to_optimise_is_refused():
     problem = xv.separable(design, torch.tensor(Y), data={"x": torch.tensor(X)}, lam=1e-2)
-    with pytest.raises(ProblemError, match="Frozen parameters of modules are not theta"):
+    with pytest.raises(ProblemError, match="frozen in modules, is not theta"):
         xv.value_and_gradient(problem, nn.Linear(1, 4).requires_grad_(False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -218,8 +218,8 @@ def _check_unique(level: Level, shape: tuple[int, int], k: int | None) -> None:
     if n > m and not level.lam and level.solver is None:
         raise ProblemError(
             f"the lower level must have as many rows as unknowns or a ridge; got {m} rows and {n} unknowns without a "
-            "ridge, so that w may not be unique. Pass lam > 0, which may be tiny, or solver=xv.lower.SVD() for the "
-            "w of minimum norm"
+            "ridge. Pass lam > 0, or solver=xv.lower.SVD() for the w of minimum norm; where w is unique all the same, "
+            "a tiny lam does not change it"
         )
 
 

@@ -251,9 +251,11 @@ class ConstrainedDictionary(_Dictionary):
         return self.codes
 
     def _atoms(self) -> Atoms:
-        shares = isinstance(self.codes, lower.Simplex)  # mixtures of atoms are no longer than these
-        ball = sets.L2Ball(self._longest / self.codes.total if shares else 1.0)
-        return Atoms(ball if self.atoms is None else self.atoms, self.shared)
+        if self.atoms is not None:
+            return Atoms(self.atoms, self.shared)
+        # mixtures of atoms are no longer than these
+        longest = self._longest / self.codes.total if isinstance(self.codes, lower.Simplex) else 1.0
+        return Atoms(sets.L2Ball(longest), self.shared)
 
     def _algorithm(self, size: int) -> Algorithm:
         return self.algorithm or super()._algorithm(size)

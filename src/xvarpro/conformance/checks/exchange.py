@@ -169,7 +169,7 @@ def results(target: Target, name: str) -> Iterator[Measured]:
     for what, (x, right) in given.items():
         if dtype_name(x) == target.dtype and right.size:
             start[what], values[what] = x, np.array(right, target.dtype)
-        elif dtype_name(x) not in FLOATS:
+        elif dtype_name(x) not in FLOATS and not (name == "numpy" and "int" in dtype_name(x)):  # these are doubles
             yield Measured(f"{what} as a start", _refused(target, problem, x), True)
     if not start:
         return
