@@ -520,9 +520,9 @@ def test_a_sandwich_of_least_squares_is_whites():
 
 
 def test_errors_of_a_robust_fit_are_what_its_estimates_spread_by():
-    """Of 200 data sets with a tenth of outliers."""
+    """Of 100 data sets with a tenth of outliers."""
     found, errors = [], []
-    for seed in range(200):
+    for seed in range(100):
         draw = rng(seed)
         y = design([1.0, 5.0]) @ [2.0, 1.5] + 0.02 * draw.standard_t(3, T.size)
         fit = xv.solve_robust(stated(y), np.array([0.9, 5.5]), loss=xv.losses.SoftL1(0.03))

@@ -380,7 +380,7 @@ def test_an_interruption_of_a_batch_leaves_all_points_so_far(backend):
     problem, theta0 = xv.separable(M, y, data=t), np.tile([0.7, 4.0], (200, 1))
     whole = xv.solve_many(problem, theta0, backend=backend)
     last, interrupted = calls[0], 0
-    for at in range(1, last, 3):
+    for at in range(1, last, 8):
         calls[:] = 0, at
         with pytest.raises(KeyboardInterrupt) as raised:
             xv.solve_many(problem, theta0, backend=backend)

@@ -169,8 +169,8 @@ def results(target: Target, name: str) -> Iterator[Measured]:
     for what, (x, right) in given.items():
         if dtype_name(x) == target.dtype and right.size:
             start[what], values[what] = x, np.array(right, target.dtype)
-        elif dtype_name(x) not in FLOATS and not (name == "numpy" and "int" in dtype_name(x)):  # these are doubles
-            yield Measured(f"{what} as a start", _refused(target, problem, x), True)
+        elif dtype_name(x) not in FLOATS:
+            yield Measured(f"{what} as a start", _refused_or_doubles(target, problem, x), True)
     if not start:
         return
     with owner.scope(target.dtype):
@@ -196,12 +196,13 @@ def results(target: Target, name: str) -> Iterator[Measured]:
         yield Measured("w", _values(owner, fit.w), want.w, rounding)
 
 
-def _refused(target: Target, problem: Problem, x: Array) -> bool:
+def _refused_or_doubles(target: Target, problem: Problem, x: Array) -> bool:
+    """Whether theta0 is refused for its dtype, or whole numbers are taken as doubles."""
     try:
-        solve(problem, x, backend=target.backend, max_iter=1)
+        found = solve(problem, x, backend=target.backend, max_iter=1)
     except ProblemError as error:
         return "float32 or float64" in str(error)
-    return False
+    return "int" in dtype_name(x) and dtype_name(found.theta) == "float64"
 
 
 def product(theta: Array, data: Tree) -> Array:
