@@ -83,7 +83,7 @@ COMPILES_FOR_LONG = (
     "test_constrained_weights", "test_doubts", "test_errors", "test_faces",
     "test_fourier", "test_in_face", "test_krylov", "test_levels", "test_lower",
     "test_matrix_sets", "test_norms", "test_operators", "test_reduced", "test_reseed", "test_sets",
-    "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
+    "test_sparse_weights", "test_special", "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
 )  # fmt: skip
 
 # Solves on JAX that are about JAX, or about what compiled loops do differently; each is a program of its own.
@@ -102,7 +102,7 @@ ONE_IN = {
     "test_accuracy": 2, "test_active_set": 4, "test_algorithms": 3,
     "test_constrained_weights": 3, "test_doubts": 2,
     "test_faces": 2, "test_fourier": 3, "test_in_face": 4, "test_krylov": 2,
-    "test_many": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
+    "test_many": 2, "test_models": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
     "test_sets": 2, "test_stochastic": 2, "test_streamed": 2,
 }  # fmt: skip
 MANY = 6
