@@ -1,6 +1,6 @@
 """How often 95 % intervals of each method cover the truth, for three models, one of them strongly nonlinear.
 
-python benchmarks/interval_coverage.py [--sets 2000] [--samples 200] [--markdown]
+python benchmarks/interval_coverage.py [--sets 2000] [--samples 200]
 
 Every data set of a model is solved in one batch; intervals are then those of `Result.interval`, data set by data set.
 Bootstraps are made for a tenth of the data sets, 200 of 2,000. A bound that is active at the truth is a row of its own.
