@@ -1,10 +1,15 @@
-"""Tables: of a text, of pandas, which is optional, and of notebooks."""
+"""Results on the host: as NumPy's arrays, and as tables of a text, of pandas, which is optional, and of notebooks."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.core import trees
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,3 +39,8 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
 
     body = "".join(line(row, "td") for row in rows)
     return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"
+
+
+def on_host(x: Any) -> np.ndarray:
+    """An array of any framework, or a number, as NumPy's."""
+    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)

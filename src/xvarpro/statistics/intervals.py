@@ -13,7 +13,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.checks import instance, number, shown
+from xvarpro.core.checks import confidence, instance, shown
 from xvarpro.errors import ProblemError
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
@@ -124,8 +124,7 @@ def interval(
     absolute_sigma: bool = False,
 ) -> Intervals:
     """Confidence intervals of theta's entries and w's; see `Result.interval`."""
-    if not 0 < number(level) < 1:
-        raise ProblemError(f"level must be a number in (0, 1), such as 0.95; got {level!r}")
+    confidence(level)
     found = instance(Linear() if by is None else by, IntervalMethod)
     if found is None:
         raise ProblemError(

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
-from xvarpro.statistics.frames import aligned, data_frame
+from xvarpro.statistics.frames import aligned, data_frame, on_host
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
 from xvarpro.statistics.standard_errors import SHOWN, Statistics
@@ -188,12 +188,12 @@ def report(
         notes = found.reasons
     except (ProblemError, ModelError) as error:
         notes = [f"no standard errors: {error}"]
-    values = [float(x) for leaf in trees.leaves(fit.theta) for x in np.ravel(_host(leaf))]
+    values = [float(x) for leaf in trees.leaves(fit.theta) for x in np.ravel(on_host(leaf))]
     if found is None:
         errors, limits = [None] * (len(values) + w.size), [Limit()] * (len(values) + w.size)
     else:
         errors = [
-            x.item() for leaf in (*trees.leaves(found.theta_stderr), found.w_stderr) for x in np.ravel(_host(leaf))
+            x.item() for leaf in (*trees.leaves(found.theta_stderr), found.w_stderr) for x in np.ravel(on_host(leaf))
         ]
         limits = found.limits
     table = [
@@ -208,12 +208,12 @@ def report(
 
 def outline(fit: Result, w: Array | None) -> str:
     """The first entries of theta and of w without errors, for fits whose errors would take long; w may not be known."""
-    leaves = [_host(x) for x in trees.leaves(fit.theta)]
+    leaves = [on_host(x) for x in trees.leaves(fit.theta)]
     lines = [fit.headline, *_values("parameters", each_name(fit.theta), leaves)]
     if w is None:
         lines += ["", "  amplitudes are solved for where fit.w is asked for"]
     else:
-        lines += _values("amplitudes", each_of("w", tuple(w.shape)), [_host(w)])
+        lines += _values("amplitudes", each_of("w", tuple(w.shape)), [on_host(w)])
     return "\n".join([*lines, "", "  standard errors: fit.report()", "", "solve", *fit.summary])
 
 
@@ -246,7 +246,3 @@ def _pairs(found: Statistics, names: list[str], least: float) -> list[tuple[str,
     C = found.correlation
     pairs = [(names[i], names[j], float(C[i, j])) for i, j in zip(*np.triu_indices(len(C), 1), strict=True)]
     return sorted((pair for pair in pairs if abs(pair[2]) >= least), key=lambda pair: -abs(pair[2]))
-
-
-def _host(x: Any) -> np.ndarray:
-    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)

@@ -14,6 +14,7 @@ from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
+from xvarpro.statistics.frames import on_host
 
 
 def to_solve_again(fit: Result) -> Problem:
@@ -30,13 +31,13 @@ def repeated(theta: Tree, b: int) -> Tree:
 
 def vector(theta: Tree) -> np.ndarray:
     """All entries of theta, (p,)."""
-    return np.concatenate([np.ravel(_host(x)) for x in trees.leaves(theta)])
+    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(theta)])
 
 
 def like_theta(theta: Tree, rows: np.ndarray) -> Tree:
     """Vectors (b, p) as thetas with leaves (b, ...), in theta's framework, dtype and on its device."""
     leaves, treedef = trees.flatten(theta)
-    parts: Any = trees.unraveled(rows, tuple(_host(x) for x in leaves))
+    parts: Any = trees.unraveled(rows, tuple(on_host(x) for x in leaves))
     return trees.unflatten(treedef, [sent(part, x) for part, x in zip(parts, leaves, strict=True)])
 
 
@@ -45,10 +46,6 @@ def sent(x: np.ndarray, like: Any) -> Any:
     if not trees.is_array(like):
         return x
     owner = backends.owner(like)
-    host = np.array(x, dtype=_host(like).dtype)
+    host = np.array(x, dtype=on_host(like).dtype)
     with owner.scope(host.dtype.name):
         return owner.asarray(host, device=device(like))
-
-
-def _host(x: Any) -> np.ndarray:
-    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
@@ -24,7 +23,7 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
-from xvarpro.statistics.frames import aligned
+from xvarpro.statistics.frames import aligned, on_host
 from xvarpro.statistics.linearised import Linearised, linearised
 from xvarpro.statistics.names import entry_names, indexed
 
@@ -134,7 +133,7 @@ class Statistics:
         return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
 
     def __repr__(self) -> str:
-        errors = np.concatenate([np.ravel(_host(x)) for x in (*trees.leaves(self.theta_stderr), self.w_stderr)])
+        errors = np.concatenate([np.ravel(on_host(x)) for x in (*trees.leaves(self.theta_stderr), self.w_stderr)])
         rows = list(zip([*self.names, *self.w_names][:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
         more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
         notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
@@ -371,10 +370,6 @@ def _reasons(s: Statistics) -> list[str]:
     if W is not None and W.penalises:
         said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
     return said
-
-
-def _host(x: Any) -> np.ndarray:
-    return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)
 
 
 def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
