@@ -1,4 +1,6 @@
-"""Samples down, parameters across: what broadcasts to a design.
+"""Samples and parameters as what broadcasts to the transpose of a design, whose rows are its columns.
+
+Columns are computed one after the other, each in one piece of memory: with few of them, loops over rows are slow.
 
 Functions take the namespace of what they have computed from their arguments, not of an argument: samples may be plain
 arrays where parameters are traced.
@@ -19,7 +21,7 @@ from xvarpro.errors import ProblemError
 
 
 def aligned(**arguments: Any) -> list[Any]:
-    """Samples (..., m), the first argument, as (..., m, 1); parameters (..., n) as (..., 1, n), single ones as given.
+    """Samples (..., m), the first argument, as (..., 1, m); parameters (..., n) as (..., n, 1), single ones as given.
 
     Raises
     ------
@@ -35,7 +37,12 @@ def aligned(**arguments: Any) -> list[Any]:
     lengths = {parameter: p.shape[-1] for parameter, p in parameters.items() if is_array(p) and p.ndim}
     if len(set(lengths.values()) - {1}) > 1:
         raise ProblemError(f"parameters must have one length, or length 1 where columns share them; got {lengths}")
-    return [namespace_of(samples).expand_dims(samples, axis=-1), *map(_across, parameters.values())]
+    return [namespace_of(samples).expand_dims(samples, axis=-2), *map(_down, parameters.values())]
+
+
+def design(rows: Array) -> Array:
+    """The design whose columns these are, (..., n, m)."""
+    return namespace_of(rows).matrix_transpose(rows)
 
 
 def samples_of(name: str, x: Any, like: Any = None) -> Array:
@@ -67,5 +74,5 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, Real) and not isinstance(x, bool)
 
 
-def _across(p: Any) -> Any:
-    return namespace_of(p).expand_dims(p, axis=-2) if is_array(p) and p.ndim else p
+def _down(p: Any) -> Any:
+    return namespace_of(p).expand_dims(p, axis=-1) if is_array(p) and p.ndim else p

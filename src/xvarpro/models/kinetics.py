@@ -8,8 +8,7 @@ from typing import Any
 from xvarpro import special
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.models._arguments import aligned
-from xvarpro.models.composition import columns
+from xvarpro.models._arguments import aligned, design
 
 
 def exponentials(t: Array, rates: Array | float) -> Array:
@@ -41,7 +40,7 @@ def exponentials(t: Array, rates: Array | float) -> Array:
     array([[1.    , 1.    ],
            [1.    , 0.3679]])
     """
-    return _exponential(*aligned(t=t, rates=rates))
+    return design(_exponential(*aligned(t=t, rates=rates)))
 
 
 def decays(t: Array, rates: Array | float, centre: Array | float, width: Array | float) -> Array:
@@ -97,7 +96,7 @@ def decays(t: Array, rates: Array | float, centre: Array | float, width: Array |
     # the exponent is 0 where the other form is chosen, for NaN in its derivative would spread; it has t in the place of
     # s u, for slopes with respect to s would cancel
     tail = xp.exp(rates * xp.where(after, 0.5 * spread * width - t, 0.0))
-    return xp.where(after, tail - front, front)
+    return design(xp.where(after, tail - front, front))
 
 
 def oscillations(t: Array, frequencies: Array | float, rates: Array | float = 0.0) -> Array:
@@ -133,7 +132,7 @@ def oscillations(t: Array, frequencies: Array | float, rates: Array | float = 0.
     t, frequencies, rates = aligned(t=t, frequencies=frequencies, rates=rates)
     envelope, angle = _exponential(t, rates), 2.0 * math.pi * frequencies * t
     xp = namespace_of(angle)
-    return columns(xp.cos(angle) * envelope, xp.sin(angle) * envelope)
+    return design(xp.concat([xp.cos(angle) * envelope, xp.sin(angle) * envelope], axis=-2))
 
 
 def _exponential(t: Array, k: Any) -> Array:

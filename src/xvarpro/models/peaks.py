@@ -7,7 +7,7 @@ from typing import Any
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.models._arguments import aligned
+from xvarpro.models._arguments import aligned, design
 
 FWHM = 2.0 * math.sqrt(2.0 * math.log(2.0))  # full width at half maximum of a Gaussian, in standard deviations
 
@@ -50,7 +50,7 @@ def gaussians(x: Array, centres: Array | float, widths: Array | float) -> Array:
     array([[0.3989, 0.242 ],
            [0.242 , 0.3989]])
     """
-    return _gaussian(*aligned(x=x, centres=centres, widths=widths))
+    return design(_gaussian(*aligned(x=x, centres=centres, widths=widths)))
 
 
 def lorentzians(x: Array, centres: Array | float, widths: Array | float) -> Array:
@@ -82,7 +82,7 @@ def lorentzians(x: Array, centres: Array | float, widths: Array | float) -> Arra
     >>> np.pi * xv.models.lorentzians(np.array([0.0, 1.0, 2.0]), 1.0, 1.0)[:, 0]
     array([0.5, 1. , 0.5])
     """
-    return _lorentzian(*aligned(x=x, centres=centres, widths=widths))
+    return design(_lorentzian(*aligned(x=x, centres=centres, widths=widths)))
 
 
 def pseudo_voigts(x: Array, centres: Array | float, widths: Array | float, fractions: Array | float) -> Array:
@@ -125,7 +125,7 @@ def pseudo_voigts(x: Array, centres: Array | float, widths: Array | float, fract
     """
     x, centres, widths, fractions = aligned(x=x, centres=centres, widths=widths, fractions=fractions)
     lorentzian, gaussian = _lorentzian(x, centres, widths / 2), _gaussian(x, centres, widths / FWHM)
-    return fractions * lorentzian + (1 - fractions) * gaussian
+    return design(fractions * lorentzian + (1 - fractions) * gaussian)
 
 
 def _gaussian(x: Array, centre: Any, s: Any) -> Array:

@@ -9,7 +9,7 @@ from xvarpro.core.checks import number
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.models._arguments import samples_of
+from xvarpro.models._arguments import design, samples_of
 
 
 def polynomials(x: Array, degree: int, domain: tuple[float, float] = (-1.0, 1.0)) -> Array:
@@ -60,7 +60,7 @@ def polynomials(x: Array, degree: int, domain: tuple[float, float] = (-1.0, 1.0)
     found = [xp.ones_like(u), u]
     for k in range(1, degree):
         found.append(((2 * k + 1) * u * found[k] - k * found[k - 1]) / (k + 1))
-    return xp.stack(found[: degree + 1], axis=-1)
+    return design(xp.stack(found[: degree + 1], axis=-2))
 
 
 def _ends(domain: tuple[float, float]) -> tuple[float, float]:
