@@ -34,7 +34,7 @@ LAYERS = [
     ("driver",),
     ("batch",),
     ("differentiation", "reproducibility"),
-    ("statistics",),
+    ("statistics", "distributed"),
     (ROOT_MODULE,),
     ("sklearn",),
     ("conformance",),
@@ -42,7 +42,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("interface", "tape"),
+    ("interface", "group", "tape"),
     ("plugin", "columns", "factorisations", "forks", "selection", "testing"),
     ("registry",),
     ("modules",),
@@ -51,7 +51,7 @@ BACKEND_LAYERS = [
     ("taped",),
     ("torch_modules", "jax_modules"),
     ("hosted", "calculus"),
-    ("numpy", "cupy", "strict", "torch", "jax"),
+    ("numpy", "cupy", "strict", "torch", "jax", "torch_group"),
 ]
 BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}
 # methods of a result that need more than its room: they import it when they are called, nothing else may
@@ -238,6 +238,7 @@ def test_only_backends_import_a_framework(module):
     elif module in (
         "differentiation.layers.torch",  # a layer is a function of its framework
         "differentiation.layers.jax",
+        "backends.torch_group",
         "backends.torch_modules",
         "backends.jax_modules",
     ):

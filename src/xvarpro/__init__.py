@@ -1,6 +1,6 @@
 """Constrained variable projection, written once for NumPy, CuPy, PyTorch and JAX."""
 
-from xvarpro import algorithms, backends, errors, lower, models, operators, sets, special, statistics
+from xvarpro import algorithms, backends, distributed, errors, lower, models, operators, sets, special, statistics
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
@@ -54,6 +54,7 @@ __all__ = [
     "bilevel",
     "compare",
     "compress",
+    "distributed",
     "errors",
     "implicit",
     "layers",

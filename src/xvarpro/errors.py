@@ -43,6 +43,10 @@ class UnsupportedDtypeError(ExchangeError, UnsupportedError):
     """An array could not be moved because the other framework lacks its dtype."""
 
 
+class GroupError(XvarproError, RuntimeError):
+    """Another process of a group failed, or was lost; the message is that of the process."""
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line outside of the package that led here."""
     level, frame = 1, sys._getframe()

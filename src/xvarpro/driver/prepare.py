@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -13,6 +14,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import Backend, exchange, modules, uncompiled
+from xvarpro.backends.group import Group
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -21,6 +23,7 @@ from xvarpro.driver.model_check import check_feasible, check_model, first_rows, 
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.objective.columns import Columns
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
@@ -28,7 +31,7 @@ from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, compress
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import fingerprints
 from xvarpro.sets.region import Region, resolve
 
@@ -64,7 +67,19 @@ class Prepared:
         shared = {"backend": self.backend, "treedef": self.layout.treedef, "structure": self.structure}
         if self.problem.in_rows:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
+        if self.group is not None and self.in_columns:
+            return partial(Columns, **shared, group=self.group)
         return partial(Reduced if self.structure.exact else Inexact, **shared)
+
+    @property
+    def group(self) -> Group | None:
+        """The processes that hold rows or columns of the targets."""
+        return self.original.group
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether processes hold right-hand sides of their own, as they are."""
+        return self.group is not None and not (self.compressed or self.problem.in_rows)
 
     @property
     def vector(self) -> bool:
@@ -105,6 +120,15 @@ class Prepared:
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 dottest(outputs.M)
 
+    def agree(self, value: float) -> float:
+        """A number that differs from process to process, such as the clock, as process 0 has it."""
+        return value if self.group is None else self.group.agree(value)
+
+    def synchronised(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """`fun` with results that are those of process 0 to the last bit, so that all of them take the same steps."""
+        group = self.group
+        return fun if group is None else lambda *args: group.same(fun(*args))
+
     def call(self, fun: Callable[..., Any], *args: Any, once: bool = False) -> Any:
         """``fun(objective, *args)``, compiled where the backend compiles; `fun` must be a function of a module."""
         operands, skeleton = partition(self.backend, self.dtype, self.problem)
@@ -139,7 +163,33 @@ def prepare(
     """
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
-    to = destination(theta0, backend, device, dtype, deterministic)
+    group = problem.group
+    with nullcontext() if group is None else group.together():
+        prepared = _checked(problem, theta0, over, backend, device, dtype, progress, deterministic, solving, units)
+    if group is not None:
+        shapes = ", ".join(str(tuple(x.shape)) for x in prepared.theta)
+        found = f"theta {shapes}, w {prepared.structure.w_shape} in {prepared.dtype}"
+        group.check_same("shapes and dtype", found)
+        prepared = replace(prepared, theta=group.same(prepared.theta))
+    with prepared.compiler.scope(prepared.dtype):
+        moved, compressed = _compressed(prepared.problem, prepared.compiler, prepared.structure)
+    return replace(prepared, problem=moved, compressed=compressed)
+
+
+def _checked(
+    problem: Problem,
+    theta0: Tree,
+    over: Tree,
+    backend: str | Backend | None,
+    device: Any,
+    dtype: str | None,
+    progress: bool | None,
+    deterministic: bool,
+    solving: bool,
+    units: bool,
+) -> Prepared:
+    """As `prepare`, without a word to other processes; nothing is compressed yet."""
+    to, group = destination(theta0, backend, device, dtype, deterministic), problem.group
     if all(0 in x.shape for x in to.leaves):
         raise ProblemError(f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}")
     with to.backend.scope(to.dtype):
@@ -162,11 +212,12 @@ def prepare(
         if solving and units:
             moved, y_unit = targets_near_one(moved, to.backend, to.dtype)
             moved, region, theta, theta_units = theta_near_one(moved, region, theta, to.backend, to.dtype)
-        moved, compressed = _compressed(moved, to.backend, structure)
+        moved = moved if moved.compress else _joined(moved)
         region = region if structure.exact else region.measured(theta)
     return Prepared(
         problem=moved,
-        backend=uncompiled(to.backend) if problem.in_rows else to.backend,  # chunks are read between compiled parts
+        # chunks are read, and processes speak to each other, between compiled parts
+        backend=to.backend if group is None and not problem.in_rows else uncompiled(to.backend),
         compiler=to.backend,
         dtype=to.dtype,
         device=to.device,
@@ -174,7 +225,7 @@ def prepare(
         region=region,
         layout=to.layout,
         original=problem,
-        compressed=compressed,
+        compressed=False,
         structure=structure,
         tally=tally,
         y_unit=y_unit,
@@ -236,7 +287,8 @@ def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -
     if not chunked and (len({y.shape[1] for y in ys}) > 1 or ys[0].shape[1] <= sum(y.shape[0] for y in ys)):
         return problem, False
     if chunked:
-        L = compress(ys[0] if len(ys) == 1 else ColumnChunks(partial(_stacked_chunks, backend, *ys)), backend)
+        both = ys[0] if len(ys) == 1 else ColumnChunks(partial(_stacked_chunks, backend, *ys), ys[0].group)
+        L = compress(both, backend)
     else:
         parts = exchange.readable(*ys)
         small = compress(parts[0] if len(ys) == 1 else namespace_of(parts[0]).concat(parts))
@@ -245,6 +297,18 @@ def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -
         return replace(problem, lower=replace(levels[0], y=L)), True
     m = next(iter(ys[0])).shape[0] if chunked else ys[0].shape[0]
     return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True
+
+
+def _joined(problem: Problem) -> Problem:
+    """The problem with chunks of columns as one target."""
+
+    def joined(level: Level | None) -> Any:
+        if level is None or not isinstance(level.y, ColumnChunks):
+            return level
+        blocks = list(level.y)
+        return replace(level, y=namespace_of(blocks[0]).concat(blocks, axis=1))
+
+    return replace(problem, lower=joined(problem.lower), upper=joined(problem.upper))
 
 
 def _stacked_chunks(backend: Backend, lower: ColumnChunks, upper: ColumnChunks) -> Iterator[Array]:

@@ -111,10 +111,11 @@ class Run:
         key = program.skeleton, prepared.layout.treedef, prepared.structure
         self.operands = (backend.asarray(np.asarray(tol, prepared.dtype), device=prepared.device), *rest)
         self._start, self._end, self._recheck, self._assess, self._probe = (
-            backend.call(make, (make.__name__, *key), once=True)
+            prepared.synchronised(backend.call(make, (make.__name__, *key), once=True))
             for make in (program.start, program.end, program.recheck, program.assess, program.probe)
         )
-        self._loop = backend.loop(program.step, lambda state: _record(state.iterate), running, ("step", *key))
+        loop = backend.loop(program.step, lambda state: _record(state.iterate), running, ("step", *key))
+        self._loop = prepared.synchronised(loop)
 
     def start(self, trace_every: int = 1) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not count it."""
@@ -150,6 +151,10 @@ class Run:
         self._earlier = self.record.seconds
         self._mark()
 
+    def _clock(self) -> float:
+        """Seconds, of one clock where several processes take the same steps."""
+        return self.prepared.agree(time.perf_counter())
+
     def _mark(self) -> None:
         # one assignment: an interruption finds this or the position before
         self.position = Position(self.state, self.record.mark(), self.work, self.restarts, self.restarted, self.unseen)
@@ -179,7 +184,7 @@ class Run:
         schedule: Schedule,
     ) -> Status:
         """Iterate until the status, a limit or the callback ends it."""
-        began = time.perf_counter() - self.record.seconds
+        began = self._clock() - self.record.seconds
         limit = math.inf if time_limit is None else self._earlier + number(time_limit)
         self._deadline = began + limit
         if self.unseen:
@@ -199,7 +204,8 @@ class Run:
                 state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done, schedule.left(done)))
             except linalg_errors():
                 return Status.NON_FINITE
-            now = time.perf_counter() - began
+            rows = self.prepared.synchronised(np.asarray)(rows).tolist()
+            now = self._clock() - began
             self._pace = (now - elapsed) / len(rows)
             for i, row in enumerate(rows):
                 self.record.add(self._totalled(row), elapsed + self._pace * (i + 1))
@@ -212,7 +218,8 @@ class Run:
         return self.status
 
     def _tell(self, callback: Callable[[IterationInfo], bool | None] | None) -> None:
-        self.stopped = callback is not None and stops(callback(self._iteration_info()))
+        stopped = callback is not None and stops(callback(self._iteration_info()))
+        self.stopped = bool(self.prepared.agree(stopped))
 
     def recheck(self) -> None:
         """Look at the certificate of the last iterate again, where it is in doubt."""
@@ -226,7 +233,7 @@ class Run:
 
         In the latter case the method starts again there, which counts as an iteration.
         """
-        began = time.perf_counter()
+        began = self._clock()
         if not (status.success or status in (Status.NO_DESCENT, Status.STALLED)):
             return False
         if status is Status.CONVERGED:
@@ -247,7 +254,7 @@ class Run:
         self.unseen = True
         self.work = self.record.row[WORK:]
         self.state = state
-        self.record.add(self.row(), self.record.seconds + time.perf_counter() - began)
+        self.record.add(self.row(), self.record.seconds + self._clock() - began)
         self._mark()
         return True
 
@@ -279,7 +286,7 @@ class Run:
             return tuple(backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
 
         def probe(step: np.ndarray) -> np.ndarray:
-            if time.perf_counter() >= self._deadline:
+            if self._clock() >= self._deadline:
                 raise TimeoutError
             self._worked((1, 1, 0, 0, 0))
             return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
@@ -303,7 +310,7 @@ class Run:
             # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
             self._end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
         for step in steps:
-            if time.perf_counter() >= self._deadline:
+            if self._clock() >= self._deadline:
                 return None
             state = self._started(prepared.region.moved(leaves(step), theta))
             if backend.to_floats([state.iterate.value])[0] < value - max(rounding, self.tol * abs(value)):

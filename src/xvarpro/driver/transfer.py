@@ -164,11 +164,12 @@ class Transfer:
                 f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
                 f"{tuple(weights.shape)}. Pass {name} as an array"
             )
-        return ColumnChunks(
-            lambda: (
+        return replace(
+            y,
+            source=lambda: (
                 self.weighted(self(x, f"{name}, chunk {i}", real=True, gaps=gaps), weights, f"{name}, chunk {i},")
                 for i, x in enumerate(y)
-            )
+            ),
         )
 
     def weighted(self, y: Array, weights: Array | None, name: str) -> Array:

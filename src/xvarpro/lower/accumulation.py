@@ -34,6 +34,9 @@ class Triangle(Accumulation):
         outside = b - Q @ z
         return Condensed(R, z, state.rest + inner(outside, outside))
 
+    def merge(self, backend: Backend, a: Condensed, b: Condensed) -> Condensed:
+        return self.fold(backend, a._replace(rest=a.rest + b.rest), b.R, b.z)
+
     def condensed(self, backend: Backend, state: Condensed) -> Condensed:
         return state
 
@@ -63,6 +66,9 @@ class Gram(Accumulation):
 
     def fold(self, backend: Backend, state: Moments, A: Array, y: Array) -> Moments:
         return Moments(state.H + adjoint(A) @ A, state.b + adjoint(A) @ y, state.square + inner(y, y))
+
+    def merge(self, backend: Backend, a: Moments, b: Moments) -> Moments:
+        return Moments(a.H + b.H, a.b + b.b, a.square + b.square)
 
     def condensed(self, backend: Backend, state: Moments) -> Condensed:
         L = backend.cholesky(state.H)

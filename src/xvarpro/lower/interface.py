@@ -91,6 +91,10 @@ class Accumulation(Struct):
         """With the rows `A`, (m, n), and `y`, (m, k), added."""
 
     @abstractmethod
+    def merge(self, backend: Backend, a: Any, b: Any) -> Any:
+        """The state of the rows of two others."""
+
+    @abstractmethod
     def condensed(self, backend: Backend, state: Any) -> Condensed:
         """What is left when all rows are in."""
 

@@ -39,7 +39,7 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
         v = raveled(g)
         free = raveled(region.block(tuple(xp.ones_like(x) for x in theta), free=True))
         J = J * xp.where(v != 0, 1, free)[:, None]
-        H = J @ J.T
+        H = reduced.summed(J @ J.T)
         held = xp.linalg.diagonal(H)
         # what the residual does not depend on, and what is held, promises nothing
         eps = xp.finfo(H.dtype).eps

@@ -78,7 +78,7 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
         dw = -solver.argmin(f.backend, system, point.factor, X)
         if separable:
             slope = inner(X, r)
-            slope = slope if moved.R is None else slope + (0.5 * f.problem.mu) * moved.R
+            slope = slope if moved.R is None else slope + f.half_mu * moved.R
             return slope, _row(low, X + low.M.matvec(dw), dw)
         C = _over(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
@@ -103,7 +103,7 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
     else:
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
         slopes, rows = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
-    return point, slopes if separable else raveled(f.gradient(point)), rows
+    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), rows
 
 
 def _over(M: Operator, dM: Operator) -> Operator:

@@ -76,6 +76,15 @@ class Reduced(InMemory):
         point = self.point_of(theta, outputs)
         return point, pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))
 
+    @property
+    def half_mu(self) -> Any:
+        """``mu/2``, or the part of it that this process adds to what is `summed`."""
+        return 0.5 * self.problem.mu
+
+    def summed(self, x: Array) -> Array:
+        """A sum over right-hand sides, where other processes hold some of them."""
+        return x
+
     def lagrangian(self, theta: Leaves, w: Array, *v: Array) -> Array:
         """``f_U(w, theta) - <grad_w f_L(w, theta), v>``, the objective with the lower level as a condition, 0-d.
 
@@ -103,7 +112,7 @@ class Reduced(InMemory):
     def objective(self, outputs: ModelOutputs, upper: EvaluatedLevel, w: Array, r: Array) -> Array:
         """``f_U(w, theta)`` with its penalty, 0-d; `r` is the residual of the upper level at w."""
         value = upper.value(w, r)
-        return value if outputs.R is None else value + (0.5 * self.problem.mu) * outputs.R
+        return self.summed(value if outputs.R is None else value + self.half_mu * outputs.R)
 
     def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
         """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""
@@ -123,7 +132,7 @@ class Reduced(InMemory):
         w, r, upper_r, adjoint = solution
         R = None
         if outputs.R is not None:
-            R = namespace_of(outputs.R).full_like(outputs.R, 0.5 * self.problem.mu)
+            R = namespace_of(outputs.R).full_like(outputs.R, self.half_mu)
         if outputs.upper is None or adjoint is None:
             return ModelOutputs(low.value_cotangents(outputs.lower, w, r), None, R)
         return ModelOutputs(

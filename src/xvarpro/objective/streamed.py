@@ -4,14 +4,15 @@ A value is a pass over the lower rows that leaves a triangle (`lower.accumulatio
 over the upper rows with w fixed where they are others. A gradient is a pass over each level with w, and the adjoint v,
 fixed: the sum over chunks of one VJP of the user's functions, with the cotangents of `least_squares.EvaluatedLevel`.
 The loop over chunks is Python's, and so are the loops around it; the function of one chunk is compiled where the
-framework compiles.
+framework compiles. Where several processes hold the chunks, each passes over its own, and `reductions` puts together
+what they found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.mini_batch import AllRows, LowerRows, SameBatch, rows_of_batch
 from xvarpro.objective.reduced import Point, Reduced
+from xvarpro.objective.reductions import Merge, across, added
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import Chunk, RowChunks, leading
@@ -184,7 +186,7 @@ class Streamed(Objective):
 
     def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
         problem = self.problem
-        state, rows = self._walk(0, _fold, self._start(theta), theta)
+        state, rows = self._walk(0, FOLD, self._start(theta), theta)
         condensed = self._accumulation.condensed(self.backend, state)
         w = condensed.argmin(self.backend)
         if problem.upper is None:
@@ -206,9 +208,9 @@ class Streamed(Objective):
         state = UpperSums(zero, namespace_of(w).zeros_like(w), zero)
         if ahead:
             start = (state, scaled(0.0, theta))
-            (state, gradient), _ = self._walk(1, _sums_and_gradient, start, theta, w)
+            (state, gradient), _ = self._walk(1, SUMS_AND_GRADIENT, start, theta, w)
         else:
-            state, _ = self._walk(1, _sums, state, theta, w)
+            state, _ = self._walk(1, SUMS, state, theta, w)
         value, slope = 0.5 * state.square, state.slope
         if level.lam:
             ridge = EvaluatedLevel(Dense(w), w, level.lam, level.Omega)  # its rows are not used
@@ -233,7 +235,7 @@ class Streamed(Objective):
         return StreamedPoint(theta, value, w, R, w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
-        state, _ = self._walk(0, _fold, self._start(theta), theta)
+        state, _ = self._walk(0, FOLD, self._start(theta), theta)
         return self._accumulation.condensed(self.backend, state).argmin(self.backend)
 
     def scale(self, theta: Leaves) -> Array:
@@ -246,7 +248,7 @@ class Streamed(Objective):
         start = self._start(theta)
         like = theta[0]
         top = namespace_of(like).zeros((self.structure.w_shape[0],), dtype=like.dtype, device=device(like))
-        (state, top), rows = self._walk(0, _survey, (start, top), theta)
+        (state, top), rows = self._walk(0, SURVEY, (start, top), theta)
         condensed = self._accumulation.condensed(self.backend, state)
         deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
@@ -263,14 +265,14 @@ class Streamed(Objective):
         theta, w = point.theta, point.w
         total = self._penalty(theta)
         if self.problem.upper is None:
-            return self._walk(0, _value_gradient, total, theta, w)[0]
+            return self._walk(0, VALUE_GRADIENT, total, theta, w)[0]
         if point.upper_gradient is None:
-            total, _ = self._walk(1, _value_gradient, total, theta, w)
+            total, _ = self._walk(1, VALUE_GRADIENT, total, theta, w)
         else:
             total = plus(total, point.upper_gradient)
         solve = self.backend.solve_triangular
         v = solve(point.R, solve(point.R, point.slope, transpose=True))
-        return self._walk(0, _condition_gradient, total, theta, w, v)[0]
+        return self._walk(0, CONDITION_GRADIENT, total, theta, w, v)[0]
 
     def value_and_gradient(self, theta: Leaves) -> tuple[StreamedPoint, Leaves]:
         point = self.point(theta, ahead=True)
@@ -286,42 +288,32 @@ class Streamed(Objective):
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
-    def _walk(self, which: int, fun: Callable[..., Any], state: Any, *args: Any) -> tuple[Any, int]:
-        """``state = fun(block, state, *args)`` over the chunks of a level; the state and the number of rows."""
-        level = self.problem.levels[which]
+    def _walk(self, which: int, one: Pass, state: Any, *args: Any) -> tuple[Any, int]:
+        """``state = one.fun(block, state, *args)`` over the chunks of a level; the state and the number of rows."""
+        level, shared = self.problem.levels[which], (self.treedef, self.structure.w_shape[0], self._accumulation)
+        step = Step(one.fun, level.M, getattr(level.y, "y", None), *shared, self.structure.program)
         if not isinstance(level.y, RowChunks):
-            return self._do(fun, Problem(Level(level.M, level.y), data=self.problem.data), state, args)
+            return step.of(Problem(Level(level.M, level.y), data=self.problem.data), self.compiler, state, args)
         stream: Any = level.y.source
-        pieces, rows, i = map(partial(_piece, level), stream()), 0, 0
-        with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY) as bar:
-            while (piece := next(pieces, None)) is not None:
-                with _named(f"{stream.name}chunk {i}", linalg_errors()):
-                    state, count = self._do(fun, piece, state, args)
-                rows += count
-                piece = None  # before the next one is made
-                i += 1
-                bar.update()
+
+        def walk(state: Any) -> tuple[Any, int, int]:
+            rows, chunks, i = 0, stream(), 0
+            with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY) as bar:
+                while (chunk := next(chunks, None)) is not None:
+                    with _named(f"{stream.name}chunk {i}", linalg_errors()):
+                        state, count = step(chunk, self.compiler, state, args)
+                    rows += count
+                    chunk = None  # before the next one is made
+                    i += 1
+                    bar.update()
+            return state, rows, i
+
+        merge = partial(one.merge, self.backend, self._accumulation)
+        group = level.y.group
+        state, rows, i = walk(state) if group is None else across(group, walk, merge, state)
         stream.confirm(rows, i)
         self._folds = max(self._folds, i)
         return state, rows
-
-    def _do(self, fun: Callable[..., Any], piece: Problem, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
-        """What `fun` makes of the state with one block of rows, and how many these are."""
-        held, skeleton = partition(piece)
-        treedef, compiler, n, accumulation = self.treedef, self.compiler, self.structure.w_shape[0], self._accumulation
-
-        def make(arrays: Leaves) -> Callable[..., Any]:
-            block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, accumulation)
-
-            def do(state: Any, *args: Any) -> tuple[Any, Array]:
-                return fun(block, state, *args), namespace_of(args[0][0]).asarray(block.rows)
-
-            return do
-
-        run = self.compiler.call(make, (fun, accumulation, n, skeleton, treedef, self.structure.program))
-        state, count = run(held, state, *args)
-        # read here: a framework that computes asynchronously would let chunks pile up
-        return state, round(self.backend.to_floats([count])[0])
 
 
 class _OfChunks(Reduced):
@@ -352,12 +344,6 @@ def _sources(y: RowChunks) -> Any:
     return y.source
 
 
-def _piece(level: Level, chunk: Chunk) -> Problem:
-    """The rows of a chunk as a problem in memory, without ridge."""
-    rows: Any = level.y
-    return Problem(Level(level.M, rows.y if chunk.y is None else chunk.y), data=chunk.data)
-
-
 @contextmanager
 def _named(chunk: str, failures: tuple[type[Exception], ...]) -> Iterator[None]:
     """Name the chunk in errors; what a framework raises on a singular matrix is a value, not an error."""
@@ -369,6 +355,60 @@ def _named(chunk: str, failures: tuple[type[Exception], ...]) -> Iterator[None]:
         raise type(error)(f"{chunk}: {error}") from error
     except Exception as error:
         raise ModelError(f"{chunk}: a model function failed: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one chunk does to the state of a pass. It holds no array, and is pickled where the functions are.
+
+    Attributes
+    ----------
+    fun : callable
+        ``state = fun(block, state, *args)``, a function of this module.
+    M, y : callable
+        The functions of the level; None for a y that comes with its chunk.
+    treedef, n, accumulation, program
+        Structure of theta, number of columns of M, how rows are condensed, and the name of what M computes.
+    """
+
+    fun: Callable[..., Any]
+    M: Callable[..., Any]
+    y: Callable[..., Any] | None
+    treedef: Any
+    n: int
+    accumulation: Accumulation
+    program: Any
+
+    def __call__(self, chunk: Chunk, compiler: Backend, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
+        """The state with the rows of a chunk added, and how many these are."""
+        y: Any = self.y if chunk.y is None else chunk.y
+        level = Level(self.M, y)  # without ridge
+        return self.of(Problem(level, data=chunk.data), compiler, state, args)
+
+    def of(self, piece: Problem, compiler: Backend, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
+        """As a call, for rows that are a problem in memory."""
+        held, skeleton = partition(piece)
+        fun, treedef, n, accumulation = self.fun, self.treedef, self.n, self.accumulation
+
+        def make(arrays: Leaves) -> Callable[..., Any]:
+            block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, accumulation)
+
+            def do(state: Any, *args: Any) -> tuple[Any, Array]:
+                return fun(block, state, *args), namespace_of(args[0][0]).asarray(block.rows)
+
+            return do
+
+        run = compiler.call(make, (fun, accumulation, n, skeleton, treedef, self.program))
+        state, count = run(held, state, *args)
+        # read here: a framework that computes asynchronously would let chunks pile up
+        return state, round(compiler.to_floats([count])[0])
+
+
+class Pass(NamedTuple):
+    """A pass over rows: what a block does to the state, and how the states of two parts become that of both."""
+
+    fun: Callable[..., Any]
+    merge: Merge
 
 
 # -- functions of one block of rows: functions of the module, since compiled ones are kept by name ---------------------
@@ -444,3 +484,21 @@ def _condition_gradient(block: _Block, total: Leaves, theta: Leaves, w: Array, v
     level, outputs, pullback = block.linearise(theta)
     adjoint = Adjoint(level.M.matvec(v), ((level.residual(w), v),), v)
     return plus(total, pullback(level.condition_cotangents(outputs, w, adjoint)))
+
+
+# -- passes ------------------------------------------------------------------------------------------------------------
+
+
+def _merged(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:
+    return accumulation.merge(backend, a, b)
+
+
+def _merged_surveys(
+    backend: Backend, accumulation: Accumulation, a: tuple[Any, Array], b: tuple[Any, Array]
+) -> tuple[Any, Array]:
+    return accumulation.merge(backend, a[0], b[0]), namespace_of(a[1]).maximum(a[1], b[1])
+
+
+FOLD, SURVEY = Pass(_fold, _merged), Pass(_survey, _merged_surveys)
+SUMS, SUMS_AND_GRADIENT = Pass(_sums, added), Pass(_sums_and_gradient, added)
+VALUE_GRADIENT, CONDITION_GRADIENT = Pass(_value_gradient, added), Pass(_condition_gradient, added)

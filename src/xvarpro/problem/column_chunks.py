@@ -16,6 +16,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import exchange
+from xvarpro.backends.group import Group
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
@@ -33,6 +34,9 @@ class ColumnChunks(Struct):
     source : callable or sequence
         A function without arguments that starts a fresh pass over arrays of shape (m, k_i), or a list of them. A solve
         takes one pass at its start, and `Result.w` and `Result.w_chunks` take another.
+    group : Group, optional
+        Processes that each hold columns of their own, such as `xvarpro.distributed.TorchGroup`: value and gradient are
+        those of the columns of all of them, and w is that of the own ones.
 
     Examples
     --------
@@ -43,6 +47,7 @@ class ColumnChunks(Struct):
     """
 
     source: Callable[[], Iterable[Array]] | Iterable[Array]
+    group: Group | None = None
 
     def __post_init__(self) -> None:
         check_source(self)
@@ -65,6 +70,10 @@ class ColumnChunks(Struct):
 def check_source(chunks: Any) -> None:
     """Check that the source of chunks can be passed over more than once."""
     name, source = type(chunks).__name__, chunks.source
+    if not (chunks.group is None or isinstance(chunks.group, Group)):
+        raise ProblemError(
+            f"group of {name} must be a Group such as xv.distributed.TorchGroup(); got {described(chunks.group)}"
+        )
     if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
         raise ProblemError(
             f"source of {name} must be a list of chunks or a function that starts a fresh pass over them; got "
@@ -98,7 +107,7 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     True
     """
     if isinstance(y, ColumnChunks):
-        return _fold(y, backend)
+        return _fold(y, backend) if y.group is None else _across(y, y.group, backend)
     if not is_array(y) or y.ndim != 2 or 0 in y.shape:
         raise ProblemError(f"y must be a matrix (m, k) with entries, or ColumnChunks; got {described(y)}")
     backend = backend or backends.owner(y)
@@ -128,6 +137,15 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
     if triangle is None or not math.prod(triangle.shape):
         raise ProblemError("source of ColumnChunks must yield at least one row and one column; got none")
     return adjoint(triangle)
+
+
+def _across(y: ColumnChunks, group: Group, backend: Any) -> Array:
+    """The triangle of the columns of all processes, from that of each."""
+    with group.together():
+        L = _fold(y, backend)
+        xp, (m, r) = namespace_of(L), L.shape
+        square = xp.concat([L, xp.zeros((m, m - r), dtype=L.dtype, device=device(L))], axis=1)
+    return _fold((part for (part,) in group.gather((square,))), backend)
 
 
 def columns(y: Array, width: int) -> Iterator[Array]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 from xvarpro.backends import exchange, modules
+from xvarpro.backends.group import Group
 from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
@@ -141,8 +142,11 @@ class Problem(Struct):
             )
         if self.upper is not None and isinstance(self.upper.y, ColumnChunks) != isinstance(self.lower.y, ColumnChunks):
             raise ProblemError("y must be given as ColumnChunks in both levels or in neither; got one")
-        if isinstance(self.lower.y, ColumnChunks) and not self.compress:
+        if isinstance(self.lower.y, ColumnChunks) and not self.compress and self.group is None:
             raise ProblemError("compress must be True where y is given as ColumnChunks; got False. Omit compress=")
+        groups = {level.y.group for level in self.levels if isinstance(level.y, ColumnChunks | RowChunks)} - {None}
+        if len(groups) > 1:
+            raise ProblemError(f"both levels must be held by one group of processes; got {groups}")
         if self.in_rows:
             self._check_rows()
         object.__setattr__(self, "data", exchange.arrays(self.data, "data"))
@@ -178,6 +182,12 @@ class Problem(Struct):
     def in_rows(self) -> bool:
         """Whether the target of a level is given as `RowChunks`."""
         return any(isinstance(level.y, RowChunks) for level in self.levels)
+
+    @property
+    def group(self) -> Group | None:
+        """The processes that hold rows or columns of the targets; None where this one has all of them."""
+        found = [y.group for y in (level.y for level in self.levels) if isinstance(y, ColumnChunks | RowChunks)]
+        return next((group for group in found if group is not None), None)
 
     @property
     def is_separable(self) -> bool:

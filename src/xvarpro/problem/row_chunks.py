@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, final
 
 from xvarpro.backends import exchange
+from xvarpro.backends.group import Group
 from xvarpro.core import checks, trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Struct, Tree
@@ -35,6 +36,9 @@ class RowChunks(Struct):
         is free, and so is their order.
     y : callable, optional
         ``y(theta, data)`` -> target of a chunk, for one that depends on theta: then `source` gives `data` alone.
+    group : Group, optional
+        Processes that each hold chunks of their own, such as `xvarpro.distributed.TorchGroup`: value and gradient are
+        those of the rows of all of them.
 
     Notes
     -----
@@ -63,6 +67,7 @@ class RowChunks(Struct):
 
     source: Callable[[], Iterable[Any]] | Iterable[Any]
     y: Callable[[Tree, Tree], Array] | None = None
+    group: Group | None = None
 
     def __post_init__(self) -> None:
         check_source(self)
@@ -73,7 +78,7 @@ class RowChunks(Struct):
             )
 
     @classmethod
-    def cut(cls, data: Tree, y: Any, rows: int) -> RowChunks:
+    def cut(cls, data: Tree, y: Any, rows: int, group: Group | None = None) -> RowChunks:
         """Arrays or memory maps, a number of rows at a time.
 
         Parameters
@@ -85,6 +90,8 @@ class RowChunks(Struct):
             Target, shape (m,) or (m, k), or ``y(theta, data)``.
         rows : int
             Rows per chunk; the last may have fewer.
+        group : Group, optional
+            As for `RowChunks`; the arrays are the rows of this process.
 
         Returns
         -------
@@ -116,7 +123,7 @@ class RowChunks(Struct):
             raise ProblemError(f"data and y must hold arrays with the same number of rows; got {listed}")
         total = next(iter(found.values()))
 
-        return cls(partial(_slices, treedef, leaves, total, rows), y if y_is_function else None)
+        return cls(partial(_slices, treedef, leaves, total, rows), y if y_is_function else None, group)
 
 
 def _sliceable(tree: Tree, name: str) -> Tree:
