@@ -69,6 +69,13 @@ class Backend(ABC):
     def devices(self) -> dict[str, Device]:
         """Devices that can be used now: names such as ``"cpu"`` or ``"cuda:0"``, and the framework's own objects."""
 
+    def agree(self, value: float) -> float:
+        """A number that differs from process to process, such as the clock, as the first has it.
+
+        That is where several processes run one program on arrays which they hold together; the number itself elsewhere.
+        """
+        return value
+
     def architecture(self, x: object) -> Architecture | None:
         """How a module of this framework's is taken apart and put together; None where `x` is none."""
         return None

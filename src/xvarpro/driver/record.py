@@ -85,6 +85,8 @@ class Schedule:
     every : int or float
     done : int
         Iterations before this one.
+    clock : callable
+        Seconds; several processes that write together must agree on them.
 
     Raises
     ------
@@ -92,9 +94,15 @@ class Schedule:
         The first file cannot be written. Later this is a warning: the work goes on, and the last file stays.
     """
 
-    def __init__(self, write: Callable[[], None] | None, every: float, done: int) -> None:
-        self._write, self._every = write, every
-        self._done, self._time = done, time.perf_counter()
+    def __init__(
+        self,
+        write: Callable[[], None] | None,
+        every: float,
+        done: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._write, self._every, self._clock = write, every, clock
+        self._done, self._time = done, 0.0 if write is None else clock()
         if write is not None:
             write()
 
@@ -105,10 +113,12 @@ class Schedule:
 
     def after(self, done: int) -> None:
         """Write if it is time."""
-        passed = done - self._done if isinstance(self._every, int) else time.perf_counter() - self._time
+        if self._write is None:
+            return
+        passed = done - self._done if isinstance(self._every, int) else self._clock() - self._time
         if passed >= self._every:
             self.now()
-            self._done, self._time = done, time.perf_counter()
+            self._done, self._time = done, self._clock()
 
     def now(self) -> None:
         """Write."""

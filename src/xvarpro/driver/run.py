@@ -151,7 +151,7 @@ class Run:
         self._earlier = self.record.seconds
         self._mark()
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
         """Seconds, of one clock where several processes take the same steps."""
         return self.prepared.agree(time.perf_counter())
 
@@ -184,7 +184,7 @@ class Run:
         schedule: Schedule,
     ) -> Status:
         """Iterate until the status, a limit or the callback ends it."""
-        began = self._clock() - self.record.seconds
+        began = self.clock() - self.record.seconds
         limit = math.inf if time_limit is None else self._earlier + number(time_limit)
         self._deadline = began + limit
         if self.unseen:
@@ -205,7 +205,7 @@ class Run:
             except linalg_errors():
                 return Status.NON_FINITE
             rows = self.prepared.synchronised(np.asarray)(rows).tolist()
-            now = self._clock() - began
+            now = self.clock() - began
             self._pace = (now - elapsed) / len(rows)
             for i, row in enumerate(rows):
                 self.record.add(self._totalled(row), elapsed + self._pace * (i + 1))
@@ -233,7 +233,7 @@ class Run:
 
         In the latter case the method starts again there, which counts as an iteration.
         """
-        began = self._clock()
+        began = self.clock()
         if not (status.success or status in (Status.NO_DESCENT, Status.STALLED)):
             return False
         if status is Status.CONVERGED:
@@ -254,7 +254,7 @@ class Run:
         self.unseen = True
         self.work = self.record.row[WORK:]
         self.state = state
-        self.record.add(self.row(), self.record.seconds + self._clock() - began)
+        self.record.add(self.row(), self.record.seconds + self.clock() - began)
         self._mark()
         return True
 
@@ -286,7 +286,7 @@ class Run:
             return tuple(backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
 
         def probe(step: np.ndarray) -> np.ndarray:
-            if self._clock() >= self._deadline:
+            if self.clock() >= self._deadline:
                 raise TimeoutError
             self._worked((1, 1, 0, 0, 0))
             return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
@@ -310,7 +310,7 @@ class Run:
             # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
             self._end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
         for step in steps:
-            if self._clock() >= self._deadline:
+            if self.clock() >= self._deadline:
                 return None
             state = self._started(prepared.region.moved(leaves(step), theta))
             if backend.to_floats([state.iterate.value])[0] < value - max(rounding, self.tol * abs(value)):

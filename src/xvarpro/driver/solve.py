@@ -184,7 +184,7 @@ def solve(
             return result(run, status, setup, recipe, lambda: continuation(run, over, given()))
 
         write = None if checkpoint is None else lambda: Checkpoint.of(run, given()).save(checkpoint)
-        schedule = Schedule(write, checkpoint_every, run.record.done)
+        schedule = Schedule(write, checkpoint_every, run.record.done, run.clock)
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             bar.update(run.record.done)
