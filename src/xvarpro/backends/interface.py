@@ -137,6 +137,10 @@ class Backend(ABC):
         Differentiable with respect to `data` and `w` where the framework differentiates.
         """
 
+    def concat_rows(self, A: Array, B: Array) -> Array:
+        """``[A; B]`` for A (..., m, n), which may be spread over devices, and a B (..., l, n) of few rows."""
+        return namespace_of(A).concat([A, B], axis=-2)
+
     # -- control flow and compilation --------------------------------------------------------------------------------
 
     @abstractmethod

@@ -75,7 +75,7 @@ class KroneckerQR(LowerSolver):
     """``A x B`` without a ridge: ``(QA x QB) (RA x RB)``."""
 
     def factor(self, backend: Backend, system: System) -> TwoQR:
-        left, right = (factored(backend, system, padded(A, max(A.shape))) for A in _factors(system))
+        left, right = (factored(backend, system, padded(backend, A, max(A.shape))) for A in _factors(system))
         return left, right
 
     def argmin(self, backend: Backend, system: System, factor: TwoQR, y: Array) -> Array:

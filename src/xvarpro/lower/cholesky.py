@@ -45,7 +45,7 @@ class Cholesky(LowerSolver):
     accumulation = Gram()
 
     def factor(self, backend: Backend, system: System) -> CholeskyFactor:
-        S, units = _scaled(system)
+        S, units = _scaled(backend, system)
         xp = namespace_of(S)
         L = backend.cholesky(adjoint(S) @ S)
         eye = xp.eye(L.shape[0], dtype=L.dtype, device=device(L))
@@ -57,7 +57,7 @@ class Cholesky(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: CholeskyFactor, y: Array) -> Array:
         S, L, units = factor
-        return converge(backend, S, L, padded(y, S.shape[0]), None, doubled=False)[1] / units
+        return converge(backend, S, L, padded(backend, y, S.shape[0]), None, doubled=False)[1] / units
 
     def refine(
         self, backend: Backend, system: System, factor: CholeskyFactor, y: Array, w: Array, r: Array
@@ -65,7 +65,7 @@ class Cholesky(LowerSolver):
         S, L, units = factor
         if not affordable(L, y.shape[0], w):
             return w, r
-        a, b = converge(backend, S, L, padded(y, S.shape[0]), None, w * units, doubled=True)
+        a, b = converge(backend, S, L, padded(backend, y, S.shape[0]), None, w * units, doubled=True)
         return b / units, -a[: y.shape[0], :]
 
     def adjoint(
@@ -81,9 +81,9 @@ class Cholesky(LowerSolver):
         return Diagnosis.of(namespace_of(L).isnan(L[0, 0]), condition_of(backend, L.mT))
 
 
-def _scaled(system: System) -> tuple[Array, Array]:
+def _scaled(backend: Backend, system: System) -> tuple[Array, Array]:
     """The stacked matrix over a power of two for each column, which rounds nothing, and these."""
-    S = stacked(system.M.dense(), system.root, system.weight)
+    S = stacked(backend, system.M.dense(), system.root, system.weight)
     xp = namespace_of(S)
     units = power_of_two(xp.max(xp.abs(S), axis=0, keepdims=True))
     return S / units, xp.matrix_transpose(units)

@@ -31,7 +31,7 @@ class DualQR(Refinable):
     """
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
-        return factored(backend, system, _dual(system))
+        return factored(backend, system, _dual(backend, system))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         Q, R = factor
@@ -58,7 +58,7 @@ class DualQR(Refinable):
         _, a = _multiplier(improve, backend, system, factor, y)
         z = adjoint(Q[..., :n, :]) @ as_column(c, R)
         q, rest = as_columns(backend.solve_triangular(R, z)), c - as_columns(Q[..., :n, :] @ z)
-        rest, q = improve(backend, Q, R, lambda: _dual(system), (c, None), (rest, q))
+        rest, q = improve(backend, Q, R, lambda: _dual(backend, system), (c, None), (rest, q))
         rest = _from_dual(system, rest)
         return Adjoint(q, ((-a, rest),), rest / system.lam if system.ridged else None)
 
@@ -71,15 +71,15 @@ def _multiplier(improve: Improve, backend: Backend, system: System, factor: QRFa
     Q, R = factor
     z = backend.solve_triangular(R, as_column(y, R), transpose=True)
     x, b = as_columns(Q[..., : system.M.shape[1], :] @ z), -as_columns(backend.solve_triangular(R, z))
-    x, b = improve(backend, Q, R, lambda: _dual(system), (None, y), (x, b))
+    x, b = improve(backend, Q, R, lambda: _dual(backend, system), (None, y), (x, b))
     return x, -b
 
 
-def _dual(system: System) -> Array:
+def _dual(backend: Backend, system: System) -> Array:
     """``[N^H; sqrt(lam) I]`` with ``N = M Omega^-1``."""
     M_H, Omega = adjoint(system.M.dense()), system.weight
     N_H = M_H if Omega is None else namespace_of(M_H).linalg.solve(adjoint(Omega), M_H)
-    return stacked(N_H, system.root, None)
+    return stacked(backend, N_H, system.root, None)
 
 
 def _from_dual(system: System, x: Array) -> Array:

@@ -31,7 +31,7 @@ class QR(Refinable):
     accumulation = Triangle()
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
-        return factored(backend, system, _matrix(system))
+        return factored(backend, system, _matrix(backend, system))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         Q, R = factor
@@ -43,7 +43,7 @@ class QR(Refinable):
         if not affordable(factor.R, y.shape[0], w):
             return w, r
         w, r = _corrected(backend, system, factor.R, w, r)
-        top, w = improve(backend, factor.Q, factor.R, lambda: _matrix(system), (y, None), (-r, w))
+        top, w = improve(backend, factor.Q, factor.R, lambda: _matrix(backend, system), (y, None), (-r, w))
         return w, -top
 
     def adjoint_by(
@@ -52,7 +52,7 @@ class QR(Refinable):
         Q, R = factor
         z = backend.solve_triangular(R, as_column(c, R), transpose=True)
         q, b = as_columns(Q[..., : y.shape[0], :] @ z), -as_columns(backend.solve_triangular(R, z))
-        q, b = improve(backend, Q, R, lambda: _matrix(system), (None, c), (q, b))
+        q, b = improve(backend, Q, R, lambda: _matrix(backend, system), (None, c), (q, b))
         return Adjoint(q, ((r, -b),), -b)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
@@ -69,5 +69,5 @@ def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -
     return w - dw, r - M.matvec(dw)
 
 
-def _matrix(system: System) -> Array:
-    return stacked(system.M.dense(), system.root, system.weight)
+def _matrix(backend: Backend, system: System) -> Array:
+    return stacked(backend, system.M.dense(), system.root, system.weight)

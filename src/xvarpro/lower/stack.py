@@ -10,28 +10,28 @@ from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Diagnosis, System
 
 
-def stacked(A: Array, root: float | Array | None, Omega: Array | None) -> Array:
+def stacked(backend: Backend, A: Array, root: float | Array | None, Omega: Array | None) -> Array:
     """``[A; root Omega]``, for one A or a stack of them; `root` is that of the ridge, None for none.
 
     Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
     """
     m, n = A.shape[-2:]
     if root is None:
-        return padded(A, max(m, n))
+        return padded(backend, A, max(m, n))
     xp = namespace_of(A)
     ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
     if A.ndim > 2:
         ridge = xp.broadcast_to(ridge, (*A.shape[:-2], *ridge.shape))
-    return xp.concat([A, ridge], axis=-2)
+    return backend.concat_rows(A, ridge)
 
 
-def padded(y: Array, rows: int) -> Array:
+def padded(backend: Backend, y: Array, rows: int) -> Array:
     """`y` above the zeros that the ridge is fitted to."""
     *batch, m, k = y.shape
     if rows == m:
         return y
-    xp = namespace_of(y)
-    return xp.concat([y, xp.zeros((*batch, rows - m, k), dtype=y.dtype, device=device(y))], axis=-2)
+    zeros = namespace_of(y).zeros((*batch, rows - m, k), dtype=y.dtype, device=device(y))
+    return backend.concat_rows(y, zeros)
 
 
 def power_of_two(x: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner, is_complex, raveled, unraveled
@@ -79,13 +80,13 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
         if separable:
             slope = inner(X, r)
             slope = slope if moved.R is None else slope + f.half_mu * moved.R
-            return slope, _row(low, X + low.M.matvec(dw), dw)
+            return slope, _row(f.backend, low, X + low.M.matvec(dw), dw)
         C = _over(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low._replace(lam=moved.lower.lam).ridge(w)
         adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
         dw = dw if adjoint is None else dw - adjoint
-        return 0 * v[0], _row(upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
+        return 0 * v[0], _row(f.backend, upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
 
     if f.backend.compiled and p > UNROLLED:
         places = xp.arange(p, device=device(flat))
@@ -117,9 +118,10 @@ def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Ar
     return X if moved.y is None else X - as_matrix(moved.y)
 
 
-def _row(level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
+def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
     """The tangent of a level's residual, and of the rows of its ridge, as one vector of real numbers."""
-    parts = (dr, level.system.root * level.times_omega(dw)) if level.system.ridged else (dr,)
-    v = raveled(parts)
+    if level.system.ridged:
+        dr = backend.concat_rows(dr, level.system.root * level.times_omega(dw))
+    v = raveled((dr,))
     xp = namespace_of(v)
     return xp.concat([xp.real(v), xp.imag(v)]) if is_complex(v) else v

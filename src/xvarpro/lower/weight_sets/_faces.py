@@ -52,10 +52,10 @@ class OnFace(LowerSolver):
         return ()
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
-        return factored(backend, system, _real(stacked(system.M.dense(), system.root, system.weight)))
+        return factored(backend, system, _real(stacked(backend, system.M.dense(), system.root, system.weight)))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
-        return as_complex(self.weights(backend, factor.R, _projected(factor, y))[0], y)
+        return as_complex(self.weights(backend, factor.R, _projected(backend, factor, y))[0], y)
 
     def weights(self, backend: Backend, R: Array, z: Array) -> tuple[Array, Array]:
         """W for a triangle R, or a stack with one for each column, and ``Q^T`` times the target, (n, k).
@@ -68,7 +68,7 @@ class OnFace(LowerSolver):
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
         xp = namespace_of(c)
-        level = _scaled(factor.R, _projected(factor, y))
+        level = _scaled(factor.R, _projected(backend, factor, y))
         free = self.solution(backend, level, xp.real(w) if trees.is_complex(w) else w)[1]
         c = xp.real(c) if trees.is_complex(c) else c
         X = Inverter(backend, level.R)(level.R, free)
@@ -82,7 +82,7 @@ class OnFace(LowerSolver):
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         xp = namespace_of(factor.R)
-        kinks = self.kinks(backend, _scaled(factor.R, _projected(factor, y)), y)
+        kinks = self.kinks(backend, _scaled(factor.R, _projected(backend, factor, y)), y)
         count = xp.sum(xp.astype(kinks, xp.int32), dtype=xp.int32)
         return factor.diagnosis(backend)._replace(kinks=count)
 
@@ -249,10 +249,10 @@ def _real(A: Array) -> Array:
     return xp.concat([xp.real(A), xp.imag(A)], axis=-2) if trees.is_complex(A) else A
 
 
-def _projected(factor: QRFactor, y: Array) -> Array:
+def _projected(backend: Backend, factor: QRFactor, y: Array) -> Array:
     """``Q^T`` times the target."""
     Q, R = factor
-    y = _real(padded(y, Q.shape[-2] // 2)) if trees.is_complex(y) else y
+    y = _real(padded(backend, y, Q.shape[-2] // 2)) if trees.is_complex(y) else y
     return as_columns(Q[..., : y.shape[0], :].mT @ as_column(y, R))
 
 
