@@ -206,6 +206,12 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
     return y
 
 
+def is_spread(x: Array) -> bool:
+    """Whether an array lies on several devices."""
+    source = of(x)
+    return source is not None and source.spread({"x": x}, {}) is not source
+
+
 def readable(*arrays: Array) -> tuple[Array, ...]:
     """Small arrays on the host as NumPy's, for what is done once, where their framework compiles every operation.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ModelError, ProblemError
 
@@ -75,6 +75,26 @@ class Backend(ABC):
         That is where several processes run one program on arrays which they hold together; the number itself elsewhere.
         """
         return value
+
+    def digests(self, x: Array) -> np.ndarray:
+        """What a hash of an array is taken of: its values, or less of one that does not lie in one process."""
+        return self.to_numpy(x)
+
+    def spread(self, targets: Mapping[str, Any], others: Mapping[str, Any]) -> Backend:
+        """The backend for targets and other arrays, by name, that may be spread over devices: itself where none is.
+
+        Its `asarray` puts arrays without a `device` where those are.
+
+        Raises
+        ------
+        ProblemError
+            They are spread in ways that do not fit together.
+        """
+        return self
+
+    def place(self, x: Array) -> Device:
+        """Where an array lies, as `asarray` takes it to put another of its shape there."""
+        return device(x)
 
     def architecture(self, x: object) -> Architecture | None:
         """How a module of this framework's is taken apart and put together; None where `x` is none."""

@@ -7,9 +7,9 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache, lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +18,14 @@ import jax.numpy as xp
 import numpy as np
 from jax import Array
 
-from xvarpro.backends import jax_modules
+from xvarpro.backends import jax_modules, jax_sharding
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.forks import refuse_fork
-from xvarpro.backends.interface import Function, Linear, State, impure
+from xvarpro.backends.interface import Backend, Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
+from xvarpro.core.namespace import adopt
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
@@ -47,14 +48,22 @@ class JaxBackend(SuiteHooks, EagerBackend):
         Whether compiled functions are parts of a larger one, which is the caller's to compile.
     reproducible : bool
         Whether loops are compiled to give the same bits on a GPU from run to run; `deterministic` makes such a backend.
+    over : jax_sharding.Spread, optional
+        The devices over which arrays are spread; `spread` makes such a backend.
     """
 
     name = "jax"
     roots = ("jax", "jaxlib")
     xp = xp
 
-    def __init__(self, compiled: bool = True, reproducible: bool = False, inner: bool = False) -> None:
-        self.compiled, self.reproducible, self.inner = compiled, reproducible, inner
+    def __init__(
+        self,
+        compiled: bool = True,
+        reproducible: bool = False,
+        inner: bool = False,
+        over: jax_sharding.Spread | None = None,
+    ) -> None:
+        self.compiled, self.reproducible, self.inner, self.over = compiled, reproducible, inner, over
         self._cache: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
         self._programs: set[str] = set()  # names of those that were traced twice
 
@@ -67,12 +76,30 @@ class JaxBackend(SuiteHooks, EagerBackend):
             # a copy: the caller may write to the memory. jnp.asarray would make one too, and compile it for every shape
             x = np.asarray(x)
             x = jax.device_put(np.array(x, dtype=x.dtype.newbyteorder("="), copy=True, order="C"))
+        if device is None and self.over is not None:
+            x = self.over.put(x)
         if dtype is not None and x.dtype.name != dtype:
             x = x.astype(dtype)
         return x if device is None else jax.device_put(x, device)
 
     def to_numpy(self, x: Array) -> np.ndarray:
-        return np.asarray(x)
+        return jax_sharding.host(x)
+
+    def digests(self, x: Array) -> np.ndarray:
+        return jax_sharding.digests(x)
+
+    def spread(self, targets: Mapping[str, Any], others: Mapping[str, Any]) -> Backend:
+        over = jax_sharding.spread(targets, others)
+        if over is None:
+            return self
+        adopt(type(xp.zeros(())), xp, jax_sharding.device)
+        return _spread(self.compiled, self.reproducible, over)
+
+    def place(self, x: Array) -> Any:
+        return x.device if self.over is None else self.over.place(x)
+
+    def agree(self, value: float) -> float:
+        return jax_sharding.first(value) if self.over is not None and self.over.many else value
 
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         for x in scalars:
@@ -176,12 +203,19 @@ class JaxBackend(SuiteHooks, EagerBackend):
     # -- linear algebra
 
     def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        by_parts = jax_sharding.qr(A, mode, self.over)
+        if by_parts is not None:
+            return by_parts
         if mode == "r":
             return A, xp.linalg.qr(A, mode="r")
         Q, R = xp.linalg.qr(A)
         return Q, R
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
+        if (by_parts := jax_sharding.qr(A, "reduced", self.over)) is not None:
+            Q, R = by_parts
+            U, s, Vh = self.svd(R)
+            return Q @ U, s, Vh
         # LAPACK's SVD may never return from an inf; from NaN it does
         finite = xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
         U, s, Vh = xp.linalg.svd(xp.where(finite, A, xp.nan), full_matrices=False)
@@ -191,7 +225,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
         return xp.linalg.cholesky(A, symmetrize_input=False)
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
-        return jax.scipy.linalg.solve_triangular(R, B, lower=lower, trans=2 if transpose else 0)
+        solve = partial(jax.scipy.linalg.solve_triangular, lower=lower, trans=2 if transpose else 0)
+        by_parts = None if self.over is None else jax_sharding.solve_columns(solve, R, B, self.over)
+        return solve(R, B) if by_parts is None else by_parts
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         from jax.experimental.sparse import BCOO  # slow to import, and few use it
@@ -200,6 +236,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
 
     def special(self, x: Array, name: str, n: int) -> Array:
         return _special(x, name, n)
+
+    def concat_rows(self, A: Array, B: Array) -> Array:
+        return super().concat_rows(A, B) if self.over is None else self.over.below(A, B)
 
     # -- control flow
 
@@ -265,6 +304,8 @@ class JaxBackend(SuiteHooks, EagerBackend):
         running: Callable[[Any], Array],
         key: object,
     ) -> Callable[[tuple[Array, ...], Any, int], tuple[Any, list[list[float]]]]:
+        places: Any = None
+
         def iterate(operands: tuple[Array, ...], state: Any, n: Array) -> Any:
             step = make(operands)
             width = len(jax.eval_shape(record, state))
@@ -276,17 +317,23 @@ class JaxBackend(SuiteHooks, EagerBackend):
                 row = xp.stack([x.astype(rows.dtype) for x in record(state)])
                 return i + 1, state, rows.at[i].set(row)
 
-            return self.while_loop(
+            found = self.while_loop(
                 lambda carry: (carry[0] < n) & running(carry[1]), body, (xp.asarray(0, xp.int32), state, rows)
             )
+            # another placement of the state would be another program in the next call
+            return found if self.over is None else jax.lax.with_sharding_constraint(found, places)
 
         compiled: Any = None
 
         def run(operands: tuple[Array, ...], state: Any, n: int) -> tuple[Any, list[list[float]]]:
-            nonlocal compiled
+            nonlocal compiled, places
             if compiled is None:
                 small = sum(map(np.size, jax.tree.leaves((operands, state)))) <= SMALL
-                compiled = self._compile(iterate, (key, small), small=small)
+                if self.over is not None:
+                    whole = self.over.keep(None)  # of numbers that all devices have
+                    places = whole, jax.tree.map(self.over.keep, state), whole
+                kept = tuple(jax.tree.leaves(places))
+                compiled = self._compile(iterate, (key, small, kept), small=small)
             # NumPy at both ends: a scalar or a slice of JAX's is one more dispatch, as long as a small step
             done, state, rows = compiled(operands, state, np.int32(min(n, STEPS)))
             return state, np.asarray(rows)[: np.asarray(done)].astype(np.float64).tolist()
@@ -300,14 +347,18 @@ class JaxBackend(SuiteHooks, EagerBackend):
         refuse_fork("JAX", _started)
         # per-thread and part of JAX's compilation key; the global flags stay as the caller has them
         x64 = jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64)
-        with x64, jax.default_matmul_precision("highest"), _no_alarms():
+        # new arrays go where the others are, whatever mesh the caller has set
+        mesh = nullcontext() if self.over is None or self.inner else jax.set_mesh(self.over.mesh)
+        with x64, jax.default_matmul_precision("highest"), _no_alarms(), mesh:
             yield
 
     def deterministic(self) -> JaxBackend:
-        return self if self.reproducible else _reproducible(self.compiled)
+        if self.reproducible:
+            return self
+        return _reproducible(self.compiled) if self.over is None else _spread(self.compiled, True, self.over)
 
     def nondeterministic_operations(self, device: Any) -> tuple[str, ...]:
-        if getattr(device, "platform", "") == "cpu":
+        if device is not None and jax_sharding.platform(device) == "cpu":
             return ()
         whole = "every operation" if not self.compiled or _GPU not in _options(True) else "what runs before the loop"
         return (f"{whole} is compiled without --{_GPU}: set it in XLA_FLAGS before the start.",)
@@ -322,6 +373,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "cpu instructions": describe_instructions(),
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
+            **({} if self.over is None else {"mesh": str(dict(self.over.mesh.shape))}),
         }
 
 
@@ -358,7 +410,8 @@ def _bytes(x: Any) -> bytes:
     """Of a constant of a program; where it is traced, as in a layer that a caller compiles, of which array it is."""
     if isinstance(x, jax.core.Tracer):
         return str(id(x)).encode()
-    x = np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+    x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    x = jax_sharding.digests(x) if isinstance(x, jax.Array) else np.asarray(x)
     return f"{x.dtype} {x.shape}".encode() + x.tobytes()
 
 
@@ -418,6 +471,11 @@ def _embedded() -> JaxBackend:
 @cache
 def _reproducible(compiled: bool) -> JaxBackend:
     return JaxBackend(compiled, reproducible=True)  # one of each: compiled loops are kept in it
+
+
+@lru_cache(maxsize=16)
+def _spread(compiled: bool, reproducible: bool, over: jax_sharding.Spread) -> JaxBackend:
+    return JaxBackend(compiled, reproducible, over=over)
 
 
 _GPU = "xla_gpu_deterministic_ops"

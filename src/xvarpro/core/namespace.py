@@ -71,10 +71,13 @@ def dtype_name(x: Array) -> str:
 def adopt(kind: type, namespace: Any, place: Any) -> None:
     """Register a class of arrays: their namespace is `namespace`, their device ``x.device``, or else `place`.
 
+    Where `place` is a function, their device is ``place(x)``.
+
     For a framework whose arrays have no ``__array_namespace__``, or return one that is not the standard in full; of one
     that is known it saves every question some microseconds.
     """
-    _known[kind], _devices[kind], _arrays[kind] = namespace, lambda x: getattr(x, "device", place), True
+    of = place if callable(place) else lambda x: getattr(x, "device", place)
+    _known[kind], _devices[kind], _arrays[kind] = namespace, of, True
 
 
 def is_complex(x: Any) -> bool:

@@ -16,6 +16,7 @@ from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
+from xvarpro.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class CallerLayout:
     dtype: str
     devices: tuple[Any, ...]  # one per leaf
     treedef: Any
+    spread: bool = False  # whether arrays that are spread over devices stay so
 
     def to_caller(self, leaves: Leaves, source: Backend) -> Tree:
         """Leaves shaped like theta's, arrays of `source`, as the caller's tree of the caller's arrays."""
@@ -39,7 +41,8 @@ class CallerLayout:
 
     def array(self, x: Array, source: Backend, device: Any = None) -> Array:
         """One array of any shape as the caller's, by default on the device of theta's first leaf."""
-        device = self.devices[0] if device is None else device
+        if device is None:
+            device = source.place(x) if self.spread else self.devices[0]
         with self.backend.scope(self.dtype):
             moved = exchange.move(x, self.backend, device=device)
             # memory of another framework may be read-only
@@ -58,9 +61,17 @@ class Destination(NamedTuple):
 
 
 def destination(
-    theta0: Tree, backend: str | Backend | None, device: Any, dtype: str | None, deterministic: bool = False
+    theta0: Tree,
+    backend: str | Backend | None,
+    device: Any,
+    dtype: str | None,
+    deterministic: bool = False,
+    problem: Problem | None = None,
 ) -> Destination:
-    """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None."""
+    """Resolve `backend`, `device` and `dtype`, each of which is theta0's own where it is None.
+
+    Where no device is given and arrays of the problem or of theta0 are spread over several, it is all of these.
+    """
     theta0 = modules.taken(theta0)
     leaves, names, treedef = trees.named(theta0, whole=(list, tuple))
     leaves = list(map(_start, leaves, names))
@@ -77,10 +88,24 @@ def destination(
     work = own_dtype if dtype is None else dtype
     if not isinstance(work, str) or work not in FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
-    place = _parsed(to, device) if device is not None else device_of(leaves[0]) if to.name == source.name else None
-    layout = CallerLayout(source, work, tuple(device_of(x) for x in leaves), treedef)
+    own, one = to.name == source.name, to
+    if device is None and problem is not None:
+        to = to.spread(*_given(problem, dict(zip(names, leaves, strict=True))))
+    spread = to is not one
+    place = _parsed(to, device) if device is not None else device_of(leaves[0]) if own and not spread else None
+    places = tuple((to if own else source).place(x) for x in leaves)
+    layout = CallerLayout(source, work, places, treedef, own and spread)
     _check_return_dtype(layout, own_dtype)
     return Destination(leaves, names, to, work, place, layout)
+
+
+def _given(problem: Problem, theta0: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a user gave, by name: targets, and the rest."""
+    prefix = ".lower." if problem.is_separable else "."
+    names = [name.removeprefix(prefix).lstrip(".") for name in trees.paths(problem, "")]
+    given = dict(zip(names, trees.leaves(problem), strict=True))
+    targets: dict[str, Any] = {name: given.pop(name) for name in ("y", "lower.y", "upper.y") if name in given}
+    return targets, given | theta0
 
 
 def _start(x: Any, name: str) -> Any:

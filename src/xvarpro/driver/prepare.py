@@ -189,7 +189,7 @@ def _checked(
     units: bool,
 ) -> Prepared:
     """As `prepare`, without a word to other processes; nothing is compressed yet."""
-    to, group = destination(theta0, backend, device, dtype, deterministic), problem.group
+    to, group = destination(theta0, backend, device, dtype, deterministic, problem), problem.group
     if all(0 in x.shape for x in to.leaves):
         raise ProblemError(f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}")
     with to.backend.scope(to.dtype):

@@ -151,7 +151,9 @@ def _across(y: ColumnChunks, group: Group, backend: Any) -> Array:
 def columns(y: Array, width: int) -> Iterator[Array]:
     """Blocks of `width` columns; the standard does not define slices beyond the end, hence the minimum.
 
-    A few times as wide as tall, folding them costs 5/4 of one large QR, in bounded memory.
+    A few times as wide as tall, folding them costs 5/4 of one large QR, in bounded memory. What is spread over devices
+    stays whole, since they work on it together.
     """
     k = y.shape[1]
+    width = k if exchange.is_spread(y) else width
     return (y[:, i : min(i + width, k)] for i in range(0, k, width))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange, modules, owner, to_numpy
+from xvarpro.backends import exchange, modules, owner
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name
@@ -131,7 +131,7 @@ def _hash(x: object) -> str:
         return hashlib.sha256(repr(x).encode()).hexdigest()[:32] if isinstance(x, bool | int | float | str) else ""
     kind = dtype_name(x)
     try:
-        host = to_numpy(owner(x).asarray(x, dtype="float32") if kind == "bfloat16" else x)
+        host = owner(x).digests(owner(x).asarray(x, dtype="float32") if kind == "bfloat16" else x)
     except TypeError:
         return ""
     if host.dtype.hasobject:
