@@ -54,7 +54,7 @@ def test_the_jacobian_is_the_projected_tangent_of_the_design(kind, k, lam):
     """Kaufman's: ``(I - Q Q^H) [dM w - dy; 0]`` with Q of ``[M; sqrt(lam) I]``."""
     y = signal(k) + (1j * signal(k, seed=1) if kind == "complex" else 0.0)
     theta = np.array([0.7, 4.0])
-    _, gradient, J = model_at(xv.separable(decays, y, data=T, lam=lam), theta)
+    _, gradient, H = model_at(xv.separable(decays, y, data=T, lam=lam), theta)
     M = np.exp(-T[:, None] * theta)
     Q = np.linalg.qr(np.vstack([M, lam**0.5 * np.eye(2)]))[0]
     target = np.vstack([y.reshape(60, -1), np.zeros((2, k or 1))])
@@ -68,7 +68,7 @@ def test_the_jacobian_is_the_projected_tangent_of_the_design(kind, k, lam):
         moved = np.vstack([dM @ w, np.zeros((2, k or 1))])
         rows.append((moved - Q @ (Q.T @ moved)).ravel())
     want = np.array(rows)
-    assert error(J @ J.T, (want @ want.conj().T).real) <= 1e-12
+    assert error(H, (want @ want.conj().T).real) <= 1e-12
     assert error(gradient, (want.conj() @ r.ravel()).real) <= 1e-12
 
 
@@ -99,9 +99,9 @@ def test_designs_in_blocks_have_the_tangents_of_the_array_that_they_make(of):
         (y, {"weights": draw.uniform(0.5, 2.0, (m, 3))}),
     ):
         problems = [xv.separable(M, target, data={"t": t}, **options) for M in (lambda *a: blocks(of, *a), joined(of))]
-        (_, slopes, J), (_, want, rows_) = (model_at(problem, theta) for problem in problems)
+        (_, slopes, H), (_, want, other) = (model_at(problem, theta) for problem in problems)
         assert error(slopes, want) <= 1e-10
-        assert error(J @ J.T, rows_ @ rows_.T) <= 1e-10
+        assert error(H, other) <= 1e-10
         fits = [xv.solve(problem, theta, max_iter=3) for problem in problems]
         assert "LevenbergMarquardt" in fits[0].algorithm
         ours, theirs = (fit.statistics() for fit in fits)
@@ -127,8 +127,8 @@ def test_the_jacobian_of_two_levels_is_that_of_the_upper_residual():
 
     theta, h = np.array([0.7, 4.0]), 1e-6
     want = np.array([(residual(theta + h * e) - residual(theta - h * e)) / (2 * h) for e in np.eye(2)])
-    point, gradient, J = model_at(problem, theta)
-    assert error(J @ J.T, want @ want.T) <= 1e-7
+    point, gradient, H = model_at(problem, theta)
+    assert error(H, want @ want.T) <= 1e-7
     assert error(gradient, want @ residual(theta)) <= 1e-7
     assert float(point.value) == pytest.approx(0.5 * residual(theta) @ residual(theta), rel=1e-12)
 
@@ -578,12 +578,12 @@ def test_many_tangents_of_a_compiled_program_are_those_of_few():
     real = np.sin(t) + t / 10
     for y, lam in ((real, 0.0), (real, 0.1), (np.stack([real, t], axis=1), 0.1), (np.sin(t) + 1j * t / 10, 0.0)):
         problem = xv.separable(peaks, y, data=t, lam=lam)
-        _, gradient, J = model_at(problem, centres)
+        _, gradient, H = model_at(problem, centres)
         prepared = prepare(problem, centres, backend="jax")
         with jax.scope("float64"):
             found = gauss_newton(prepared.assemble(prepared.problem), prepared.theta)
         assert error(host(found[1]), gradient) <= 1e-10
-        assert error(host(found[2]), J) <= 1e-10
+        assert error(host(found[2]), H) <= 1e-10
 
 
 def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():

@@ -301,8 +301,8 @@ def test_gauss_newton_matrices_are_those_of_the_problems_by_themselves(kind):
     f, x = objective(kind, xv.backends.get("numpy"))
     for i in range(4):
         one = prepare_one(single(kind, i), {k: v[i] for k, v in THETA.items()})
-        _, _, J = gauss_newton(one.assemble(one.problem), one.theta)
-        assert error(f.local(x).curvature[i], J @ J.T) <= 1e-10
+        _, _, H = gauss_newton(one.assemble(one.problem), one.theta)
+        assert error(f.local(x).curvature[i], H) <= 1e-10
 
 
 # -- methods and sets --------------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ class Single:
 
     def local(self, x: Array) -> Local:
         xp = namespace_of(x)
-        point, grad, J = gauss_newton(self.f, self.regions.split(x[0, :]))
-        return Local(*(a[None, ...] for a in (point.value, grad, self.f.summed(J @ J.T), xp.isnan(point.value))))
+        point, grad, H = gauss_newton(self.f, self.regions.split(x[0, :]))
+        return Local(*(a[None, ...] for a in (point.value, grad, H, xp.isnan(point.value))))
 
 
 class MarquardtState(NamedTuple):

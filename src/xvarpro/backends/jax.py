@@ -25,13 +25,14 @@ from xvarpro.backends.interface import Backend, Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
-from xvarpro.core.namespace import adopt
+from xvarpro.core.namespace import COMPILED, adopt
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
 SHAPES = 16  # programs of each: one for every combination of shapes
 SMALL = 2**16  # entries of all arrays of a loop, up to which it is compiled in less time to code that may be slower
 
+COMPILED.add(xp)
 _looking_up = threading.Lock()
 _started = os.getpid()
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse

@@ -14,6 +14,7 @@ _known: dict[type, Any] = {}
 _devices: dict[type, Callable[[Any], Any]] = {}
 _arrays: dict[type, bool] = {}
 _complex: dict[tuple[type, Any], bool] = {}
+COMPILED: set[Any] = set()  # namespaces of frameworks that compile: what they contract keeps its shape, and its place
 
 
 def namespace_of(*arrays: Any) -> Any:

@@ -200,10 +200,22 @@ def dot(a: Leaves, b: Leaves) -> Array:
 def inner(x: Array, y: Array) -> Array:
     """``Re <x, y>`` of two arrays of one shape and dtype, without a temporary of their size where they are real."""
     xp = _namespace.namespace_of(x)
+    if x.ndim != 1 and xp in _namespace.COMPILED:
+        return xp.real(xp.tensordot(xp.conj(x), y, axes=x.ndim)) if is_complex(x) else xp.tensordot(x, y, axes=x.ndim)
     if x.ndim != 1:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
     return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
+
+
+def gram(x: Array) -> Array:
+    """Products of real arrays, stacked along the first axis, with each other, (p, p)."""
+    xp = _namespace.namespace_of(x)
+    if xp in _namespace.COMPILED:
+        axes = tuple(range(1, x.ndim))
+        return xp.tensordot(x, x, axes=(axes, axes))
+    flat = raveled((x,), 1)
+    return flat @ flat.mT
 
 
 def axpy(alpha: Any, d: Leaves, theta: Leaves) -> Leaves:

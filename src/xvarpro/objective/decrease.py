@@ -35,11 +35,11 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
     xp = namespace_of(*g)
     if affordable(f, theta):
         reduced: Any = f
-        _, _, J = gauss_newton(reduced, theta)
+        _, _, H = gauss_newton(reduced, theta)
         v = raveled(g)
         free = raveled(region.block(tuple(xp.ones_like(x) for x in theta), free=True))
-        J = J * xp.where(v != 0, 1, free)[:, None]
-        H = reduced.summed(J @ J.T)
+        kept = xp.where(v != 0, 1, free)
+        H = kept[:, None] * H * kept
         held = xp.linalg.diagonal(H)
         # what the residual does not depend on, and what is held, promises nothing
         eps = xp.finfo(H.dtype).eps

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import inner, is_complex, raveled, unraveled
+from xvarpro.core.trees import gram, inner, is_complex, raveled, unraveled
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.reduced import Point, Reduced
@@ -56,7 +56,9 @@ def _of_arrays(M: Operator) -> bool:
 
 
 def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
-    """The point at theta, the gradient (p,), and the Jacobian (p, N) of the upper residual with the rows of its ridge.
+    """The point at theta, the gradient (p,), and the Gauss-Newton matrix ``J J^T``, (p, p).
+
+    J has the tangents of the upper residual, with the rows of its ridge.
 
     The tangent of w along an entry of theta is ``dw = -H^-1 (M^H (dM w - dy) + dM^H r)``. The second term is orthogonal
     to the residual of a separable problem and left out there (Kaufman 1975): the gradient stays ``Re J r``, and the
@@ -73,7 +75,7 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
     separable = f.problem.is_separable
 
     def along(v: Array) -> tuple[Array, Array]:
-        """Slope of a separable objective along v, (p,), and that row of the Jacobian."""
+        """Slope of a separable objective along v, 0-d, and the tangent of the residual."""
         moved: Any = push(unraveled(v, theta))
         X = residual_tangent(low, moved.lower, w)
         dw = -solver.argmin(f.backend, system, point.factor, X)
@@ -92,19 +94,20 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
         places = xp.arange(p, device=device(flat))
 
         def fill(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            j, slopes, rows = state
+            j, slopes, J = state
             here = places == j
-            slope, row = along(xp.astype(here, flat.dtype))
-            return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None], row, rows)
+            slope, tangent = along(xp.astype(here, flat.dtype))
+            return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
         (m, k), ridged = upper.y.shape, upper.system.ridged
-        N = (m + ridged * w.shape[0]) * k * (1 + is_complex(upper.y))
-        blank = 0 * places[0], xp.zeros_like(flat), xp.zeros((p, N), dtype=flat.dtype, device=device(flat))
-        _, slopes, rows = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
+        rows = (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
+        J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
+        blank = 0 * places[0], xp.zeros_like(flat), J
+        _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
     else:
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
-        slopes, rows = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
-    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), rows
+        slopes, J = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
+    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(J))
 
 
 def _over(M: Operator, dM: Operator) -> Operator:
@@ -119,9 +122,8 @@ def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Ar
 
 
 def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
-    """The tangent of a level's residual, and of the rows of its ridge, as one vector of real numbers."""
+    """The tangent of a level's residual above that of the rows of its ridge, in real numbers."""
     if level.system.ridged:
         dr = backend.concat_rows(dr, level.system.root * level.times_omega(dw))
-    v = raveled((dr,))
-    xp = namespace_of(v)
-    return xp.concat([xp.real(v), xp.imag(v)]) if is_complex(v) else v
+    xp = namespace_of(dr)
+    return backend.concat_rows(xp.real(dr), xp.imag(dr)) if is_complex(dr) else dr

@@ -110,8 +110,8 @@ def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
 def _gauss_newton(f: Any, theta: Leaves) -> Leaves:
     if not has_jacobian(f.problem, f.structure):
         raise Inapplicable("there is no Gauss-Newton model of such a problem")
-    _, slopes, J = gauss_newton(f, theta)
-    return slopes, J @ J.mT
+    _, slopes, H = gauss_newton(f, theta)
+    return slopes, H
 
 
 def _called(target: Target, reference: Reference, fun: Callable[..., Leaves], *given: np.ndarray) -> list[np.ndarray]:
