@@ -42,12 +42,15 @@ class Backend(ABC):
         ``x.device``, or the first of `devices` where they have none.
     compiled : bool
         Whether `call` and `loop` compile. A copy of a backend with False runs the same functions in Python.
+    over : object
+        The devices over which `spread` has found arrays to be spread; None where each lies on one.
     """
 
     name: ClassVar[str]
     roots: ClassVar[tuple[str, ...]]
     array_types: ClassVar[tuple[type, ...]] = ()
     compiled: bool = False
+    over: Any = None
 
     xp: Any
 

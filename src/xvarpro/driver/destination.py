@@ -46,7 +46,7 @@ class CallerLayout:
         with self.backend.scope(self.dtype):
             moved = exchange.move(x, self.backend, device=device)
             # memory of another framework may be read-only
-            return moved if source is self.backend else self.backend.xp.asarray(moved, copy=True)
+            return moved if source.name == self.backend.name else self.backend.xp.asarray(moved, copy=True)
 
 
 class Destination(NamedTuple):
@@ -88,10 +88,10 @@ def destination(
     work = own_dtype if dtype is None else dtype
     if not isinstance(work, str) or work not in FLOATS:
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
-    own, one = to.name == source.name, to
+    own = to.name == source.name
     if device is None and problem is not None:
         to = to.spread(*_given(problem, dict(zip(names, leaves, strict=True))))
-    spread = to is not one
+    spread = device is None and to.over is not None
     place = _parsed(to, device) if device is not None else device_of(leaves[0]) if own and not spread else None
     places = tuple((to if own else source).place(x) for x in leaves)
     layout = CallerLayout(source, work, places, treedef, own and spread)

@@ -137,7 +137,9 @@ def solve_lower(
     value, w = prepared.call(_value_and_w, prepared.theta)
     check_value(value, prepared.dtype)
     value = prepared.layout.array(value, prepared.backend)
-    if not bool(prepared.backend.xp.all(prepared.backend.xp.isfinite(w))):
+    with prepared.backend.scope(prepared.dtype):
+        finite = bool(prepared.backend.xp.all(prepared.backend.xp.isfinite(w)))
+    if not finite:
         warn_caller(f"w is not finite. {_why_not(prepared)}", RuntimeWarning)
     if prepared.compressed:
         prepared = replace(prepared, fingerprints=stamps)

@@ -43,13 +43,14 @@ def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
     ProblemError
         w does not fit the design.
     """
-    return next(_Model(problem, theta).products(w, [data]))
+    model = _Model(problem, theta)
+    return model.returned(next(model.products(w, [data])))
 
 
 def fitted(problem: Problem, theta: Tree, w: Array) -> Array:
     """``M(theta) w`` for the problem's own data, all chunks joined, (m,) or (m, k)."""
     model = _Model(problem, theta)
-    return _joined(model.products(w, (data for data, _ in model.pieces)))
+    return model.returned(model.fitted(w))
 
 
 def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
@@ -57,7 +58,7 @@ def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
     model = _Model(problem, theta)
     axis = 1 if isinstance(model.level.y, ColumnChunks) else 0
     with model.scope:
-        return _joined(model.targets(), axis) - fitted(problem, theta, w)
+        return model.returned(_joined(model.targets(), axis) - model.fitted(w))
 
 
 def components(problem: Problem, theta: Tree, w: Array, column: int = 0) -> Array:
@@ -80,12 +81,13 @@ class _Model:
     """The level whose residual the objective measures, on theta's own framework."""
 
     def __init__(self, problem: Problem, theta: Tree) -> None:
-        to = destination(theta, None, None, None)
+        to = destination(theta, None, None, None, problem=problem)
         self.level: Level = problem.upper or problem.lower
         self.data = problem.data
         self.backend, self.dtype = to.backend, to.dtype
-        self.theta = trees.unflatten(to.layout.treedef, to.leaves)
-        self.transfer = Transfer(to.backend, to.dtype, to.device, warn=False)
+        self.layout, self.transfer = to.layout, Transfer(to.backend, to.dtype, to.device, warn=False)
+        with self.scope:
+            self.theta = trees.unflatten(to.layout.treedef, list(map(self.transfer.plain, to.leaves)))
 
     @property
     def scope(self) -> AbstractContextManager[Any]:
@@ -99,6 +101,14 @@ class _Model:
             return iter([(self.data, y)])
         chunks = iter(y.source() if callable(y.source) else y.source)
         return chunks if y.y is None else ((data, y.y) for data in chunks)
+
+    def returned(self, x: Array) -> Array:
+        """An array as the caller's."""
+        return self.layout.array(x, self.backend)
+
+    def fitted(self, w: Array) -> Array:
+        """``M(theta) w`` for the problem's own data."""
+        return _joined(self.products(w, (data for data, _ in self.pieces)))
 
     def products(self, w: Array, supply: Iterable[Tree]) -> Iterator[Array]:
         """``M(theta, data) w`` for each of the data."""
@@ -121,6 +131,10 @@ class _Model:
 
     def moved(self, data: Tree) -> Tree:
         """Data as arrays of theta's framework."""
+        with self.scope:
+            return self._moved(data)
+
+    def _moved(self, data: Tree) -> Tree:
         leaves, names, treedef = trees.named(exchange.arrays(data, "data"), "data")
         pairs = zip(leaves, names, strict=True)
         cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
