@@ -171,8 +171,11 @@ def qr(A: Array, mode: str, spread: Spread | None) -> tuple[Array, Array] | None
         A = jax.device_put(A, NamedSharding(mesh, _spec(A)))
     m, n = A.shape
     p = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
-    if mesh is None or p == 1 or m < p * n:
-        return None  # the triangles would be as large as A
+    if mesh is None or p == 1 or m < p * n:  # the triangles would be as large as A
+        if mesh is None or isinstance(A, jax.core.Tracer):
+            return None
+        A = jax.device_put(A, NamedSharding(mesh, WHOLE))
+        return (A, xp.linalg.qr(A, mode="r")) if mode == "r" else tuple(xp.linalg.qr(A))
     if rest := -m % p:
         A = jax.lax.pad(A, xp.zeros((), A.dtype), [(0, rest, 0), (0, 0, 0)])
     Q, R = _factorisation(mesh, axes, mode)(A)
