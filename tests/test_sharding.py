@@ -18,7 +18,9 @@ EXCHANGE = re.compile(r"= (.*?) (?:all-gather|all-to-all|all-reduce|collective-p
 
 def started(program, devices, *arguments, flags=""):
     """A process that runs a program with so many devices of JAX."""
-    options = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {flags}", "JAX_ENABLE_X64": "1"}
+    quick = "--xla_backend_optimization_level=0"  # compiling takes most of the time
+    flags = f"--xla_force_host_platform_device_count={devices} {quick} {flags}"
+    options = {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "1"}
     environment = os.environ | options | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

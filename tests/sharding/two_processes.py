@@ -53,4 +53,5 @@ assert again.n_iter > short.n_iter
 
 # a file names the rows of all processes
 shifted = xv.separable(M, on(auto, y + 1, "i"), data={"t": on(auto, t, "i")})
-refused("y has other values", lambda: xv.solve(shifted, start, resume=path, **options))
+with refused("y has other values"):
+    xv.solve(shifted, start, resume=path, **options)
