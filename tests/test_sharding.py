@@ -28,7 +28,7 @@ def started(program, devices, *arguments, flags=""):
 
 def finished(*processes):
     try:
-        outputs = [process.communicate(timeout=240)[0] for process in processes]
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

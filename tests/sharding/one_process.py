@@ -109,6 +109,8 @@ other = Mesh(np.array(jax.devices()[:2]), ("i",))
 stray = xv.separable(M, on(auto, y, "i"), data={"t": on(other, t, "i")})
 with refused("sharded arrays must lie on one mesh; got y on"):
     xv.solve(stray, jnp.asarray(start))
+with refused("a batch of problems needs arrays that lie on one device each"):
+    xv.multistart(rows(auto), jnp.asarray(np.stack([start, start])), over=box)
 value, _ = xv.value_and_gradient(rows(auto), jnp.asarray(start), device="cpu:1")  # gets everything
 close(value, xv.value_and_gradient(rows(None), start)[0])
 bad = y.copy()

@@ -106,7 +106,12 @@ def prepare(
     """Check everything, then move it; see `solve_many` for what is raised."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
-    leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype)
+    leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype, problem=problem)
+    if to.over is not None:
+        raise ProblemError(
+            "a batch of problems needs arrays that lie on one device each; got some that are sharded over several. "
+            "Pass device=, to which they are moved, or solve the problems one by one"
+        )
     b = _batch_size(leaves, names)
     with to.scope(work):
         tally = exchange.Tally()
