@@ -209,7 +209,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
 def is_spread(x: Array) -> bool:
     """Whether an array lies on several devices."""
     source = of(x)
-    return source is not None and source.spread({"x": x}, {}).over is not None
+    return source is not None and source.placement.of({"x": x}, {}).several
 
 
 def readable(*arrays: Array) -> tuple[Array, ...]:

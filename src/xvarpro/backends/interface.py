@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.backends.placement import Placement
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ModelError, ProblemError
 
@@ -42,15 +43,15 @@ class Backend(ABC):
         ``x.device``, or the first of `devices` where they have none.
     compiled : bool
         Whether `call` and `loop` compile. A copy of a backend with False runs the same functions in Python.
-    over : object
-        The devices over which `spread` has found arrays to be spread; None where each lies on one.
+    placement : Placement
+        Where arrays lie; `registry.placed` makes a backend for others.
     """
 
     name: ClassVar[str]
     roots: ClassVar[tuple[str, ...]]
     array_types: ClassVar[tuple[type, ...]] = ()
     compiled: bool = False
-    over: Any = None
+    placement: Placement = Placement()
 
     xp: Any
 
@@ -71,33 +72,6 @@ class Backend(ABC):
     @abstractmethod
     def devices(self) -> dict[str, Device]:
         """Devices that can be used now: names such as ``"cpu"`` or ``"cuda:0"``, and the framework's own objects."""
-
-    def agree(self, value: float) -> float:
-        """A number that differs from process to process, such as the clock, as the first has it.
-
-        That is where several processes run one program on arrays which they hold together; the number itself elsewhere.
-        """
-        return value
-
-    def digests(self, x: Array) -> np.ndarray:
-        """What a hash of an array is taken of: its values, or less of one that does not lie in one process."""
-        return self.to_numpy(x)
-
-    def spread(self, targets: Mapping[str, Any], others: Mapping[str, Any]) -> Backend:
-        """The backend for targets and other arrays, by name, that may be spread over devices: itself where none is.
-
-        Its `asarray` puts arrays without a `device` where those are.
-
-        Raises
-        ------
-        ProblemError
-            They are spread in ways that do not fit together.
-        """
-        return self
-
-    def place(self, x: Array) -> Device:
-        """Where an array lies, as `asarray` takes it to put another of its shape there."""
-        return device(x)
 
     def architecture(self, x: object) -> Architecture | None:
         """How a module of this framework's is taken apart and put together; None where `x` is none."""
@@ -159,10 +133,6 @@ class Backend(ABC):
 
         Differentiable with respect to `data` and `w` where the framework differentiates.
         """
-
-    def concat_rows(self, A: Array, B: Array) -> Array:
-        """``[A; B]`` for A (..., m, n), which may be spread over devices, and a B (..., l, n) of few rows."""
-        return namespace_of(A).concat([A, B], axis=-2)
 
     # -- control flow and compilation --------------------------------------------------------------------------------
 

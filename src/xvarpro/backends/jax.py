@@ -7,9 +7,9 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,11 +21,12 @@ from jax import Array
 from xvarpro.backends import jax_modules, jax_sharding
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.forks import refuse_fork
-from xvarpro.backends.interface import Backend, Function, Linear, State, impure
+from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture
+from xvarpro.backends.placement import Placement
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
-from xvarpro.core.namespace import COMPILED, adopt
+from xvarpro.core.namespace import COMPILED
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
 KEPT = 64  # compiled functions held at a time
@@ -49,22 +50,15 @@ class JaxBackend(SuiteHooks, EagerBackend):
         Whether compiled functions are parts of a larger one, which is the caller's to compile.
     reproducible : bool
         Whether loops are compiled to give the same bits on a GPU from run to run; `deterministic` makes such a backend.
-    over : jax_sharding.Spread, optional
-        The devices over which arrays are spread; `spread` makes such a backend.
     """
 
     name = "jax"
     roots = ("jax", "jaxlib")
     xp = xp
+    placement: Placement = jax_sharding.OneDevice()
 
-    def __init__(
-        self,
-        compiled: bool = True,
-        reproducible: bool = False,
-        inner: bool = False,
-        over: jax_sharding.Spread | None = None,
-    ) -> None:
-        self.compiled, self.reproducible, self.inner, self.over = compiled, reproducible, inner, over
+    def __init__(self, compiled: bool = True, reproducible: bool = False, inner: bool = False) -> None:
+        self.compiled, self.reproducible, self.inner = compiled, reproducible, inner
         self._cache: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
         self._programs: set[str] = set()  # names of those that were traced twice
 
@@ -77,30 +71,19 @@ class JaxBackend(SuiteHooks, EagerBackend):
             # a copy: the caller may write to the memory. jnp.asarray would make one too, and compile it for every shape
             x = np.asarray(x)
             x = jax.device_put(np.array(x, dtype=x.dtype.newbyteorder("="), copy=True, order="C"))
-        if device is None and self.over is not None:
-            x = self.over.put(x)
+        if device is None and self._over is not None:
+            x = self._over.put(x)
         if dtype is not None and x.dtype.name != dtype:
             x = x.astype(dtype)
         return x if device is None else jax.device_put(x, device)
 
+    @property
+    def _over(self) -> jax_sharding.Spread | None:
+        """The devices over which arrays are spread."""
+        return self.placement if isinstance(self.placement, jax_sharding.Spread) else None
+
     def to_numpy(self, x: Array) -> np.ndarray:
         return jax_sharding.host(x)
-
-    def digests(self, x: Array) -> np.ndarray:
-        return jax_sharding.digests(x)
-
-    def spread(self, targets: Mapping[str, Any], others: Mapping[str, Any]) -> Backend:
-        over = jax_sharding.spread(targets, others)
-        if over is None:
-            return self
-        adopt(type(xp.zeros(())), xp, jax_sharding.device)
-        return _spread(self.compiled, self.reproducible, over)
-
-    def place(self, x: Array) -> Any:
-        return x.device if self.over is None else self.over.place(x)
-
-    def agree(self, value: float) -> float:
-        return jax_sharding.first(value) if self.over is not None and self.over.many else value
 
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         for x in scalars:
@@ -204,7 +187,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
     # -- linear algebra
 
     def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
-        by_parts = jax_sharding.qr(A, mode, self.over)
+        by_parts = jax_sharding.qr(A, mode, self._over)
         if by_parts is not None:
             return by_parts
         if mode == "r":
@@ -213,7 +196,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
         return Q, R
 
     def svd(self, A: Array) -> tuple[Array, Array, Array]:
-        if (by_parts := jax_sharding.qr(A, "reduced", self.over)) is not None:
+        if (by_parts := jax_sharding.qr(A, "reduced", self._over)) is not None:
             Q, R = by_parts
             U, s, Vh = self.svd(R)
             return Q @ U, s, Vh
@@ -227,7 +210,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
 
     def solve_triangular(self, R: Array, B: Array, *, lower: bool = False, transpose: bool = False) -> Array:
         solve = partial(jax.scipy.linalg.solve_triangular, lower=lower, trans=2 if transpose else 0)
-        by_parts = None if self.over is None else jax_sharding.solve_columns(solve, R, B, self.over)
+        by_parts = None if self._over is None else jax_sharding.solve_columns(solve, R, B, self._over)
         return solve(R, B) if by_parts is None else by_parts
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
@@ -237,9 +220,6 @@ class JaxBackend(SuiteHooks, EagerBackend):
 
     def special(self, x: Array, name: str, n: int) -> Array:
         return _special(x, name, n)
-
-    def concat_rows(self, A: Array, B: Array) -> Array:
-        return super().concat_rows(A, B) if self.over is None else self.over.below(A, B)
 
     # -- control flow
 
@@ -258,6 +238,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
             return fun
         # only the outermost function takes options
         options = None if self.inner else _options(self.reproducible, once, small) or None
+        key = key, self.placement
         with _looking_up:  # it compiles when it is called, outside
             found: Any = self._cache.pop(key, None) or jax.jit(fun, compiler_options=options)
             if found._cache_size() >= SHAPES:
@@ -322,7 +303,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
                 lambda carry: (carry[0] < n) & running(carry[1]), body, (xp.asarray(0, xp.int32), state, rows)
             )
             # another placement of the state would be another program in the next call
-            return found if self.over is None else jax.lax.with_sharding_constraint(found, places)
+            return found if self._over is None else jax.lax.with_sharding_constraint(found, places)
 
         compiled: Any = None
 
@@ -330,9 +311,9 @@ class JaxBackend(SuiteHooks, EagerBackend):
             nonlocal compiled, places
             if compiled is None:
                 small = sum(map(np.size, jax.tree.leaves((operands, state)))) <= SMALL
-                if self.over is not None:
-                    whole = self.over.keep(None)  # of numbers that all devices have
-                    places = whole, jax.tree.map(self.over.keep, state), whole
+                if self._over is not None:
+                    whole = self._over.keep(None)  # of numbers that all devices have
+                    places = whole, jax.tree.map(self._over.keep, state), whole
                 kept = tuple(jax.tree.leaves(places))
                 compiled = self._compile(iterate, (key, small, kept), small=small)
             # NumPy at both ends: a scalar or a slice of JAX's is one more dispatch, as long as a small step
@@ -349,14 +330,12 @@ class JaxBackend(SuiteHooks, EagerBackend):
         # per-thread and part of JAX's compilation key; the global flags stay as the caller has them
         x64 = jax.enable_x64(dtype == "float64" or jax.config.jax_enable_x64)
         # new arrays go where the others are, whatever mesh the caller has set
-        mesh = nullcontext() if self.over is None or self.inner else jax.set_mesh(self.over.mesh)
+        mesh = nullcontext() if self._over is None or self.inner else jax.set_mesh(self._over.mesh)
         with x64, jax.default_matmul_precision("highest"), _no_alarms(), mesh:
             yield
 
     def deterministic(self) -> JaxBackend:
-        if self.reproducible:
-            return self
-        return _reproducible(self.compiled) if self.over is None else _spread(self.compiled, True, self.over)
+        return self if self.reproducible else _reproducible(self.compiled)
 
     def nondeterministic_operations(self, device: Any) -> tuple[str, ...]:
         if device is not None and jax_sharding.platform(device) == "cpu":
@@ -374,7 +353,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
             "cpu instructions": describe_instructions(),
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
-            **({} if self.over is None else {"mesh": str(dict(self.over.mesh.shape))}),
+            **({} if self._over is None else {"mesh": str(dict(self._over.mesh.shape))}),
         }
 
 
@@ -412,7 +391,8 @@ def _bytes(x: Any) -> bytes:
     if isinstance(x, jax.core.Tracer):
         return str(id(x)).encode()
     x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-    x = jax_sharding.digests(x) if isinstance(x, jax.Array) else np.asarray(x)
+    digests = jax_sharding.OneDevice().digests(x) if isinstance(x, jax.Array) else None
+    x = np.asarray(x) if digests is None else digests
     return f"{x.dtype} {x.shape}".encode() + x.tobytes()
 
 
@@ -472,11 +452,6 @@ def _embedded() -> JaxBackend:
 @cache
 def _reproducible(compiled: bool) -> JaxBackend:
     return JaxBackend(compiled, reproducible=True)  # one of each: compiled loops are kept in it
-
-
-@lru_cache(maxsize=16)
-def _spread(compiled: bool, reproducible: bool, over: jax_sharding.Spread) -> JaxBackend:
-    return JaxBackend(compiled, reproducible, over=over)
 
 
 _GPU = "xla_gpu_deterministic_ops"

@@ -17,13 +17,33 @@ from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from xvarpro.backends.placement import Placement
+from xvarpro.core.namespace import adopt
 from xvarpro.errors import ProblemError
 
 WHOLE = PartitionSpec()
 
 
 @dataclass(frozen=True)
-class Spread:
+class OneDevice(Placement):
+    """Each array on one device, as far as is known."""
+
+    def of(self, targets: Mapping[str, Any], others: Mapping[str, Any]) -> Placement:
+        over = spread(targets, others)
+        if over is None:
+            return OneDevice()
+        adopt(type(xp.zeros(())), xp, device)
+        return over
+
+    def place(self, x: Array) -> Any:
+        return x.device
+
+    def digests(self, x: Array) -> np.ndarray | None:
+        return digests(x)
+
+
+@dataclass(frozen=True)
+class Spread(OneDevice):
     """Where arrays of a problem lie.
 
     Attributes
@@ -36,6 +56,8 @@ class Spread:
     rows, columns : tuple of str
         Axes over which rows and columns of the target are spread; () where each device has all of them.
     """
+
+    several = True
 
     mesh: Mesh
     stated: Mesh
@@ -65,12 +87,15 @@ class Spread:
         """How an array is spread, over the caller's mesh."""
         return NamedSharding(self.stated, self._spec(x))
 
+    def agree(self, value: float) -> float:
+        return first(value) if self.many else value
+
     def _spec(self, x: Any) -> PartitionSpec:
         there = isinstance(x, Array) and _is_spread(x) and _same(x.sharding, self.mesh)
         return _spec(x) if there else WHOLE
 
-    def below(self, A: Array, B: Array) -> Array:
-        """``[A; B]``: a concatenation would gather A, and a shift of its rows moves as many as B has."""
+    def concat_rows(self, A: Array, B: Array) -> Array:
+        # a concatenation would gather A; a shift of its rows moves as many as B has
         none = [(0, 0, 0)] * (A.ndim - 2)
         zero = xp.zeros((), A.dtype)
         m, more = A.shape[-2], B.shape[-2]
@@ -223,10 +248,10 @@ def host(x: Array) -> np.ndarray:
     return np.asarray(x)
 
 
-def digests(x: Array) -> np.ndarray:
-    """What identifies the values of an array: themselves, or of each process a hash of those that it holds."""
-    if x.is_fully_addressable or x.is_fully_replicated:
-        return np.asarray(x)
+def digests(x: Array) -> np.ndarray | None:
+    """Of each process a hash of the entries that it holds; None where this one has all of them."""
+    if isinstance(x, jax.core.Tracer) or x.is_fully_addressable or x.is_fully_replicated:
+        return None
     own = hashlib.blake2b(digest_size=32)
     for part in _own_parts(x):
         own.update(part)

@@ -15,6 +15,7 @@ import numpy as np
 
 from xvarpro.backends import plugin
 from xvarpro.backends.interface import Backend, Function, one_by_one
+from xvarpro.backends.placement import Placement
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Leaves
 from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError
@@ -134,6 +135,15 @@ def uncompiled(backend: Backend) -> Backend:
         return backend
     other = copy.copy(backend)
     other.compiled = False
+    return other
+
+
+def placed(backend: Backend, placement: Placement) -> Backend:
+    """The same framework with arrays elsewhere."""
+    if backend.placement == placement:
+        return backend
+    other = copy.copy(backend)
+    other.placement = placement
     return other
 
 

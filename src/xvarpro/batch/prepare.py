@@ -107,7 +107,7 @@ def prepare(
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype, problem=problem)
-    if to.over is not None:
+    if to.placement.several:
         raise ProblemError(
             "a batch of problems needs arrays that lie on one device each; got some that are sharded over several. "
             "Pass device=, to which they are moved, or solve the problems one by one"

@@ -42,7 +42,7 @@ class CallerLayout:
     def array(self, x: Array, source: Backend, device: Any = None) -> Array:
         """One array of any shape as the caller's, by default on the device of theta's first leaf."""
         if device is None:
-            device = source.place(x) if self.spread else self.devices[0]
+            device = source.placement.place(x) if self.spread else self.devices[0]
         with self.backend.scope(self.dtype):
             moved = exchange.move(x, self.backend, device=device)
             # memory of another framework may be read-only
@@ -90,10 +90,10 @@ def destination(
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
     own = to.name == source.name
     if device is None and problem is not None:
-        to = to.spread(*_given(problem, dict(zip(names, leaves, strict=True))))
-    spread = device is None and to.over is not None
+        to = backends.placed(to, to.placement.of(*_given(problem, dict(zip(names, leaves, strict=True)))))
+    spread = device is None and to.placement.several
     place = _parsed(to, device) if device is not None else device_of(leaves[0]) if own and not spread else None
-    places = tuple((to if own else source).place(x) for x in leaves)
+    places = tuple((to if own else source).placement.place(x) for x in leaves)
     layout = CallerLayout(source, work, places, treedef, own and spread)
     _check_return_dtype(layout, own_dtype)
     return Destination(leaves, names, to, work, place, layout)

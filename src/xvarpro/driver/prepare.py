@@ -122,7 +122,7 @@ class Prepared:
 
     def agree(self, value: float) -> float:
         """A number that differs from process to process, such as the clock, as process 0 has it."""
-        return (self.group or self.compiler).agree(value)
+        return (self.group or self.compiler.placement).agree(value)
 
     def synchronised(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """`fun` with results that are those of process 0 to the last bit, so that all of them take the same steps."""

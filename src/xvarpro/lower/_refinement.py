@@ -83,7 +83,7 @@ def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], ta
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         n, top, b = carry
         A = matrix()
-        a = top if A.shape[0] == m else backend.concat_rows(top, -(A[m:, :] @ b))
+        a = top if A.shape[0] == m else backend.placement.concat_rows(top, -(A[m:, :] @ b))
         da, db = _correction(backend, A, Q, R, targets, a, b)
         return n + 1, top + da[:m, :], b + db
 
@@ -160,7 +160,7 @@ def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets
     # the halves of a product are cut on one grid along the columns, whose units must not matter
     sizes = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
     # zeros that a compiler does not know for such: it takes long over padding
-    tops = [] if f is None else [backend.concat_rows(f, 0 * a[f.shape[0] :, :])]
+    tops = [] if f is None else [backend.placement.concat_rows(f, 0 * a[f.shape[0] :, :])]
     ahead = _doubled([*tops, -a], A / sizes, b * xp.matrix_transpose(sizes))
     behind = _doubled([] if g is None else [g], adjoint(A), a)
     turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)

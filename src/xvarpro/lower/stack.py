@@ -22,7 +22,7 @@ def stacked(backend: Backend, A: Array, root: float | Array | None, Omega: Array
     ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
     if A.ndim > 2:
         ridge = xp.broadcast_to(ridge, (*A.shape[:-2], *ridge.shape))
-    return backend.concat_rows(A, ridge)
+    return backend.placement.concat_rows(A, ridge)
 
 
 def padded(backend: Backend, y: Array, rows: int) -> Array:
@@ -31,7 +31,7 @@ def padded(backend: Backend, y: Array, rows: int) -> Array:
     if rows == m:
         return y
     zeros = namespace_of(y).zeros((*batch, rows - m, k), dtype=y.dtype, device=device(y))
-    return backend.concat_rows(y, zeros)
+    return backend.placement.concat_rows(y, zeros)
 
 
 def power_of_two(x: Array) -> Array:

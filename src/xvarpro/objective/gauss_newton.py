@@ -124,6 +124,6 @@ def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Ar
 def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
     """The tangent of a level's residual above that of the rows of its ridge, in real numbers."""
     if level.system.ridged:
-        dr = backend.concat_rows(dr, level.system.root * level.times_omega(dw))
+        dr = backend.placement.concat_rows(dr, level.system.root * level.times_omega(dw))
     xp = namespace_of(dr)
-    return backend.concat_rows(xp.real(dr), xp.imag(dr)) if is_complex(dr) else dr
+    return backend.placement.concat_rows(xp.real(dr), xp.imag(dr)) if is_complex(dr) else dr

@@ -131,12 +131,15 @@ def _hash(x: object) -> str:
         return hashlib.sha256(repr(x).encode()).hexdigest()[:32] if isinstance(x, bool | int | float | str) else ""
     kind = dtype_name(x)
     try:
-        host = owner(x).digests(owner(x).asarray(x, dtype="float32") if kind == "bfloat16" else x)
+        backend = owner(x)
+        parts = backend.placement.digests(x)
+        if parts is None:
+            parts = backend.to_numpy(backend.asarray(x, dtype="float32") if kind == "bfloat16" else x)
     except TypeError:
         return ""
-    if host.dtype.hasobject:
+    if parts.dtype.hasobject:
         return ""
-    host = np.ascontiguousarray(host)
+    host = np.ascontiguousarray(parts)
     host = host if host.dtype.isnative and np.little_endian else host.astype(host.dtype.newbyteorder("<"))
     found = hashlib.sha256(f"{kind} {tuple(x.shape)}".encode())
     found.update(host.view(np.uint8).data)
