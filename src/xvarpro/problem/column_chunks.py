@@ -91,7 +91,7 @@ class ColumnChunks(Struct):
             raise ProblemError(f"y must be an array (m, k); got {described(y)}")
         width = columns or length([y], axis=1)
         source = partial(_slices, sliceable(y, axis=1), y.shape[1], width)
-        return cls(ReadAhead(source) if waits(y) else source, group)
+        return cls(ReadAhead(source) if waits(y, width, axis=1) else source, group)
 
     def __iter__(self) -> Iterator[Array]:
         rows = None

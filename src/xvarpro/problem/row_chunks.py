@@ -130,7 +130,8 @@ class RowChunks(Struct):
         ]
         source = partial(_slices, treedef, parts, total, rows)
 
-        return cls(ReadAhead(source) if any(map(waits, cut.values())) else source, y if y_is_function else None, group)
+        ahead = any(waits(x, rows, axis=0) for x in cut.values())
+        return cls(ReadAhead(source) if ahead else source, y if y_is_function else None, group)
 
 
 def _arrays(tree: Tree, name: str) -> Tree:

@@ -15,6 +15,7 @@ from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
 
 CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
+THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,10 @@ def sliceable(x: Any, axis: int) -> Any:
     return FileSlices.of(x, axis) or x
 
 
-def waits(x: Any) -> bool:
-    """Whether slices have to be read."""
-    return isinstance(x, FileSlices | np.memmap) or not is_array(x)
+def waits(x: Any, size: int, axis: int) -> bool:
+    """Whether slices of so many rows or columns have to be read, for longer than a thread takes to start."""
+    mapped = isinstance(x, np.memmap)
+    return (mapped and size * _bytes(x, axis) >= THREAD_BYTES) or not is_array(x)
 
 
 def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
@@ -101,7 +103,7 @@ def length(arrays: Sequence[Any], axis: int) -> int:
     A stored chunk that lies in two of these is read and decompressed twice. Arrays whose stored chunks differ share
     their least common multiple; where that is too much, the longest decides.
     """
-    each = sum(math.prod(x.shape) // max(x.shape[axis], 1) * _itemsize(x) for x in arrays)
+    each = sum(_bytes(x, axis) for x in arrays)
     most = max(CHUNK_BYTES // max(each, 1), 1)
     stored = [n for x in arrays if isinstance(n := (getattr(x, "chunks", None) or {axis: 1})[axis], int)]
     together = math.lcm(*stored)
@@ -109,5 +111,6 @@ def length(arrays: Sequence[Any], axis: int) -> int:
     return max(most // unit, 1) * unit
 
 
-def _itemsize(x: Any) -> int:
-    return getattr(getattr(x, "dtype", None), "itemsize", 8)
+def _bytes(x: Any, axis: int) -> int:
+    """Size of one row or column."""
+    return math.prod(x.shape) // max(x.shape[axis], 1) * getattr(getattr(x, "dtype", None), "itemsize", 8)
