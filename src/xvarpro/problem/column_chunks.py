@@ -23,7 +23,7 @@ from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.problem.read_ahead import ReadAhead, check_source
+from xvarpro.problem.read_ahead import Reader, check_source
 from xvarpro.problem.stored import length, sliceable, taken, waits
 
 
@@ -63,7 +63,7 @@ class ColumnChunks(Struct):
         ----------
         y : array, shape (m, k)
             An array of Zarr or HDF5, a memory map, or anything else with a shape whose slices are arrays. What is not
-            in memory is read ahead, as by `ReadAhead`.
+            in memory is read while the chunk before is in use: two are in memory then.
         columns : int, optional
             Columns per chunk; the last may have fewer. By default about 64 MB, in whole stored chunks.
         group : Group, optional
@@ -91,7 +91,7 @@ class ColumnChunks(Struct):
             raise ProblemError(f"y must be an array (m, k); got {described(y)}")
         width = columns or length([y], axis=1)
         source = partial(_slices, sliceable(y, axis=1), y.shape[1], width)
-        return cls(ReadAhead(source) if waits(y, width, axis=1) else source, group)
+        return cls(partial(_ahead, source) if waits(y, width, axis=1) else source, group)
 
     def __iter__(self) -> Iterator[Array]:
         rows = None
@@ -112,6 +112,10 @@ def _slices(y: Any, total: int, columns: int) -> Iterator[Array]:
     """Blocks of so many columns; no closure, which could not be pickled."""
     for i, a in enumerate(range(0, total, columns)):
         yield taken(y, a, min(a + columns, total), 1, f"y, chunk {i},")
+
+
+def _ahead(source: Callable[[], Iterator[Array]]) -> Iterator[Array]:
+    return Reader(source())
 
 
 def check_chunks(chunks: Any) -> None:

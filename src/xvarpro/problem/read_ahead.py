@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, final
 
 from xvarpro.errors import ProblemError
@@ -19,8 +19,8 @@ _END = object()
 class ReadAhead:
     """A source of chunks whose next chunk is read while one is in use: for those that wait for a disk or decompress.
 
-    It takes the place of a source in `RowChunks` and `ColumnChunks`. Two chunks are in memory then: the one that is in
-    use, and the next one.
+    It takes the place of a source in `RowChunks`. Two chunks are in memory then: the one that is in use, and the next
+    one.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ class ReadAhead:
         check_source("ReadAhead", self.source)
 
     def __iter__(self) -> Iterator[Any]:
-        return Reader(iter(self.source() if callable(self.source) else self.source))
+        """A pass without a thread: for those that do not know in which scope one would have to read."""
+        return iter(self.source() if callable(self.source) else self.source)
 
 
 def check_source(name: str, source: Any) -> None:
@@ -81,11 +82,13 @@ class Reader(Iterator[Any]):
     def __init__(self, supply: Iterator[Any], scope: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self._supply, self._scope = supply, scope
         self._thread: Thread | None = None
+        self._taken = Event()
         self._item: Any = None
         self._error: BaseException | None = None
 
     def __next__(self) -> Any:
         self._wait() if self._thread else self._take()
+        self._taken.clear()
         item, error, self._item, self._error = self._item, self._error, None, None
         if error is not None:
             try:
@@ -107,6 +110,7 @@ class Reader(Iterator[Any]):
 
     def _wait(self) -> None:
         if self._thread is not None:
+            self._taken.wait()  # a join that is interrupted takes the thread for ended: CPython's gh-89455
             self._thread.join()
             self._thread = None
 
@@ -116,3 +120,5 @@ class Reader(Iterator[Any]):
                 self._item = next(self._supply, _END)
         except BaseException as error:  # raised where the item is asked for
             self._error = error
+        finally:
+            self._taken.set()
