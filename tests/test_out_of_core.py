@@ -447,6 +447,17 @@ def test_an_interrupt_while_a_chunk_is_due():
     assert not reading()
 
 
+def test_a_thread_that_cannot_start_is_an_error(monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    source = Watched()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start"):
+        evaluate(xv.RowChunks(xv.ReadAhead(source)))
+    assert source.ended == 2
+
+
 def test_mini_batches_are_read_when_they_are_due():
     found = []
     for wrap in (lambda source: source, xv.ReadAhead):

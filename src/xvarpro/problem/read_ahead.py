@@ -98,7 +98,11 @@ class Reader(Iterator[Any]):
         if item is _END:
             raise StopIteration
         self._thread = Thread(target=copy_context().run, args=(self._take,), name="xvarpro reads a chunk")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads: there is none to wait for
+            self._thread = None
+            raise
         return item
 
     def close(self) -> None:
