@@ -17,6 +17,7 @@ from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.parameters import Parameters
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
+from xvarpro.problem.read_ahead import ReadAhead
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples
 from xvarpro.reproducibility.comparison import Comparison, compare
@@ -39,6 +40,7 @@ __all__ = [
     "Parameters",
     "PrecisionWarning",
     "Problem",
+    "ReadAhead",
     "Result",
     "RobustResult",
     "RowChunks",

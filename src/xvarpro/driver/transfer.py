@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,8 @@ class Transfer:
             return self.weighted(self(y, name, real=True, gaps=gaps), weights, name)
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)
-            return replace(y, source=Stream(y, prefix.replace(".", " "), self, later))
+            scope = partial(self.to.scope, self.dtype)
+            return replace(y, source=Stream(y, prefix.replace(".", " "), self, later, scope))
         if not isinstance(y, ColumnChunks):
             return y
         if weights is not None and weights.shape[1] > 1:

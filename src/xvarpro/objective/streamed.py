@@ -11,7 +11,7 @@ what they found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -297,8 +297,9 @@ class Streamed(Objective):
         stream: Any = level.y.source
 
         def walk(state: Any) -> tuple[Any, int, int]:
-            rows, chunks, i = 0, stream(), 0
-            with Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY) as bar:
+            rows, i = 0, 0
+            shown = Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
+            with closing(stream()) as chunks, shown as bar:
                 while (chunk := next(chunks, None)) is not None:
                     with _named(f"{stream.name}chunk {i}", linalg_errors()):
                         state, count = step(chunk, self.compiler, state, args)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -22,6 +23,8 @@ from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
+from xvarpro.problem.read_ahead import Reader, check_source
+from xvarpro.problem.stored import length, sliceable, taken, waits
 
 
 @final
@@ -50,7 +53,45 @@ class ColumnChunks(Struct):
     group: Group | None = None
 
     def __post_init__(self) -> None:
-        check_source(self)
+        check_chunks(self)
+
+    @classmethod
+    def cut(cls, y: Any, columns: int | None = None, group: Group | None = None) -> ColumnChunks:
+        """An array that is not in memory, or is, a number of columns at a time.
+
+        Parameters
+        ----------
+        y : array, shape (m, k)
+            An array of Zarr or HDF5, a memory map, or anything else with a shape whose slices are arrays. What is not
+            in memory is read while the chunk before is in use: two are in memory then.
+        columns : int, optional
+            Columns per chunk; the last may have fewer. By default about 64 MB, in whole stored chunks.
+        group : Group, optional
+            As for `ColumnChunks`; the array is the columns of this process.
+
+        Returns
+        -------
+        ColumnChunks
+
+        Raises
+        ------
+        ProblemError
+            The array has another number of axes.
+
+        Examples
+        --------
+        >>> import numpy as np, xvarpro as xv
+        >>> y = np.random.default_rng(0).normal(size=(3, 1000))
+        >>> L = xv.compress(xv.ColumnChunks.cut(y, columns=300))
+        >>> bool(np.allclose(L @ L.T, y @ y.T))
+        True
+        """
+        check_length("columns", columns)
+        if len(getattr(y, "shape", ())) != 2:
+            raise ProblemError(f"y must be an array (m, k); got {described(y)}")
+        width = columns or length([y], axis=1)
+        source = partial(_slices, sliceable(y, axis=1), y.shape[1], width)
+        return cls(partial(_ahead, source) if waits(y, width, axis=1) else source, group)
 
     def __iter__(self) -> Iterator[Array]:
         rows = None
@@ -67,19 +108,30 @@ class ColumnChunks(Struct):
             yield block
 
 
-def check_source(chunks: Any) -> None:
-    """Check that the source of chunks can be passed over more than once."""
-    name, source = type(chunks).__name__, chunks.source
+def _slices(y: Any, total: int, columns: int) -> Iterator[Array]:
+    """Blocks of so many columns; no closure, which could not be pickled."""
+    for i, a in enumerate(range(0, total, columns)):
+        yield taken(y, a, min(a + columns, total), 1, f"y, chunk {i},")
+
+
+def _ahead(source: Callable[[], Iterator[Array]]) -> Iterator[Array]:
+    return Reader(source())
+
+
+def check_chunks(chunks: Any) -> None:
+    """Check the source and the group of chunks of rows or of columns."""
+    name = type(chunks).__name__
     if not (chunks.group is None or isinstance(chunks.group, Group)):
         raise ProblemError(
             f"group of {name} must be a Group such as xv.distributed.TorchGroup(); got {described(chunks.group)}"
         )
-    if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
-        raise ProblemError(
-            f"source of {name} must be a list of chunks or a function that starts a fresh pass over them; got "
-            f"{type(source).__name__}, which allows one pass at most. Pass a function, such as "
-            f"{name}(lambda: (load(i) for i in range(10)))"
-        )
+    check_source(name, chunks.source)
+
+
+def check_length(name: str, given: Any) -> None:
+    """Check how many rows or columns a chunk is asked to have; None leaves it open."""
+    if not (given is None or (isinstance(given, int) and given > 0)):
+        raise ProblemError(f"{name} must be a whole number > 0 per chunk; got {given!r}")
 
 
 def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:

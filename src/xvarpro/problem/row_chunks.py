@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -14,7 +14,9 @@ from xvarpro.core import checks, trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.problem.column_chunks import check_source
+from xvarpro.problem.column_chunks import check_chunks, check_length
+from xvarpro.problem.read_ahead import ReadAhead, Reader
+from xvarpro.problem.stored import length, sliceable, taken, waits
 
 _END = object()
 
@@ -70,7 +72,7 @@ class RowChunks(Struct):
     group: Group | None = None
 
     def __post_init__(self) -> None:
-        check_source(self)
+        check_chunks(self)
         if not (self.y is None or callable(self.y)):
             raise ProblemError(
                 f"y of RowChunks must be a function y(theta, data); got {type(self.y).__name__}. Yield an array y with "
@@ -78,18 +80,18 @@ class RowChunks(Struct):
             )
 
     @classmethod
-    def cut(cls, data: Tree, y: Any, rows: int, group: Group | None = None) -> RowChunks:
-        """Arrays or memory maps, a number of rows at a time.
+    def cut(cls, data: Tree, y: Any, rows: int | None = None, group: Group | None = None) -> RowChunks:
+        """Arrays that are not in memory, or are, a number of rows at a time.
 
         Parameters
         ----------
         data : pytree
-            Arrays with one row per row of M: memory maps, or anything else with a shape whose slices are arrays. The
-            rest is part of every chunk.
+            Arrays with one row per row of M: of Zarr or HDF5, memory maps, or anything else with a shape whose slices
+            are arrays. The rest is part of every chunk. What is not in memory is read ahead, as by `ReadAhead`.
         y : array or callable
             Target, shape (m,) or (m, k), or ``y(theta, data)``.
-        rows : int
-            Rows per chunk; the last may have fewer.
+        rows : int, optional
+            Rows per chunk; the last may have fewer. By default about 64 MB, in whole stored chunks of the arrays.
         group : Group, optional
             As for `RowChunks`; the arrays are the rows of this process.
 
@@ -111,34 +113,47 @@ class RowChunks(Struct):
         >>> bool(value < 1e-25)
         True
         """
-        if not (isinstance(rows, int) and rows > 0):
-            raise ProblemError(f"rows must be a whole number > 0 per chunk; got {rows!r}")
+        check_length("rows", rows)
         y_is_function = callable(y)
-        data, y = _sliceable(data, "data"), y if y_is_function else _sliceable(y, "y")
+        data, y = _arrays(data, "data"), y if y_is_function else _arrays(y, "y")
         leaves, treedef = trees.flatten(data if y_is_function else (data, y))
         names = trees.paths(data, "data") + ([] if y_is_function else trees.paths(y, "y"))
-        found = {name: x.shape[0] for name, x in zip(names, leaves, strict=True) if _has_rows(x)}
+        cut = {name: x for name, x in zip(names, leaves, strict=True) if _has_rows(x)}
+        found = {name: x.shape[0] for name, x in cut.items()}
         if len(set(found.values())) != 1:
             listed = ", ".join(f"{path} has {n} rows" for path, n in found.items()) or "no array"
             raise ProblemError(f"data and y must hold arrays with the same number of rows; got {listed}")
         total = next(iter(found.values()))
+        rows = rows or length(list(cut.values()), axis=0)
+        parts = [
+            (name, sliceable(x, axis=0)) if name in cut else ("", x) for name, x in zip(names, leaves, strict=True)
+        ]
+        source = partial(_slices, treedef, parts, total, rows)
 
-        return cls(partial(_slices, treedef, leaves, total, rows), y if y_is_function else None, group)
+        ahead = any(waits(x, rows, axis=0) for x in cut.values())
+        return cls(ReadAhead(source) if ahead else source, y if y_is_function else None, group)
 
 
-def _sliceable(tree: Tree, name: str) -> Tree:
+def _arrays(tree: Tree, name: str) -> Tree:
     """Lists of numbers and columns of tables as arrays; what has slices that are arrays is not read here."""
     leaves, names, treedef = trees.named(tree, name, whole=(list,))
+    for x, n in zip(leaves, names, strict=True):
+        if hasattr(type(x), "keys") and not hasattr(type(x), "iloc"):
+            raise ProblemError(
+                f"{n} must be a tree of arrays; got a {type(x).__name__}, whose arrays have names. Pass those that M "
+                "reads, such as {'t': file['t']}"
+            )
     given = zip(leaves, names, strict=True)
     found = [exchange.numbers(x, n) if isinstance(x, list) or hasattr(type(x), "iloc") else x for x, n in given]
     return trees.unflatten(treedef, found)
 
 
-def _slices(treedef: Any, leaves: list[Any], total: int, rows: int) -> Iterator[Any]:
-    """Trees of so many rows at a time; no closure, which could not be pickled."""
-    for a in range(0, total, rows):
+def _slices(treedef: Any, parts: list[tuple[str, Any]], total: int, rows: int) -> Iterator[Any]:
+    """Trees of so many rows at a time of what has a name, and of all of the rest; no closure, which has no pickle."""
+    for i, a in enumerate(range(0, total, rows)):
         b = min(a + rows, total)
-        yield trees.unflatten(treedef, [x[a:b] if _has_rows(x) else x for x in leaves])
+        # nothing holds a chunk here
+        yield trees.unflatten(treedef, [taken(x, a, b, 0, f"{name}, chunk {i},") if name else x for name, x in parts])
 
 
 def _has_rows(x: Any) -> bool:
@@ -176,6 +191,8 @@ class Stream:
         Prefix of messages: "", "lower " or "upper ".
     first, move : callable
         ``move(x, name, real)`` moves an array to the backend; `first` moves the first chunk, and may warn.
+    scope : callable
+        Context manager of everything that is computed: what belongs to a thread in it holds in one that reads ahead.
     """
 
     def __init__(
@@ -184,27 +201,28 @@ class Stream:
         name: str,
         first: Callable[[Array, str, bool], Array],
         move: Callable[[Array, str, bool], Array],
+        scope: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         self.name = name
         self.found: tuple[int, int] | None = None  # rows and chunks of a whole pass
-        self._rows, self._move_first, self._move = rows, first, move
+        self._rows, self._move_first, self._move, self._scope = rows, first, move, scope
         self._kind: _Kind | None = None
         self._supply: Any = None
         self._under_way: Generator[Chunk, None, None] | None = None  # of `chunk`
         self._next = 0  # the number of its next chunk
 
-    def __call__(self) -> Iterator[Chunk]:
+    def __call__(self) -> Generator[Chunk, None, None]:
         """One pass."""
-        return self._pass(self._move)
+        return self._pass(self._move, ahead=True)
 
     def first(self) -> Chunk:
         """The first chunk, with which the others must agree."""
         with closing(self._pass(self._move_first)) as chunks:
             return next(chunks)
 
-    def _pass(self, move: Callable[[Array, str, bool], Array]) -> Generator[Chunk, None, None]:
-        """One pass; holds no chunk while the next one is made."""
-        supply, i = self._start(), 0
+    def _pass(self, move: Callable[[Array, str, bool], Array], ahead: bool = False) -> Generator[Chunk, None, None]:
+        """One pass; holds no chunk while the next one is made. With `ahead` the source may be read ahead."""
+        supply, i = self._start(ahead), 0
         try:
             while (item := next(supply, _END)) is not _END:
                 item = self._moved(item, i, move)
@@ -212,7 +230,7 @@ class Stream:
                 item = None
                 i += 1
         finally:
-            if isinstance(supply, Generator):
+            if isinstance(supply, Generator | Reader):
                 supply.close()
         if not i:
             raise ProblemError(f"the {self.name}source must yield at least one chunk; got none")
@@ -240,8 +258,10 @@ class Stream:
             )
         self.found = (rows, chunks)
 
-    def _start(self) -> Iterator[Any]:
+    def _start(self, ahead: bool) -> Iterator[Any]:
         source = self._rows.source
+        ahead = ahead and isinstance(source, ReadAhead)
+        source = source.source if isinstance(source, ReadAhead) else source
         given = source() if callable(source) else source
         if not isinstance(given, Iterable):
             raise ProblemError(f"the {self.name}source must return an iterable of chunks; got {type(given).__name__}")
@@ -252,7 +272,7 @@ class Stream:
                 f"{type(supply).__name__} twice"
             )
         self._supply = supply
-        return supply
+        return Reader(supply, self._scope) if ahead else supply
 
     def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk:
         data, y = self._split(item, i)

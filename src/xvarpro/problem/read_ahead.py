@@ -1,0 +1,128 @@
+"""Chunks that a thread reads while the one before is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any, final
+
+from xvarpro.errors import ProblemError
+
+_END = object()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReadAhead:
+    """A source of chunks whose next chunk is read while one is in use: for those that wait for a disk or decompress.
+
+    It takes the place of a source in `RowChunks`. Two chunks are in memory then: the one that is in use, and the next
+    one.
+
+    Parameters
+    ----------
+    source : callable or sequence
+        As for `RowChunks`.
+
+    Notes
+    -----
+    The source runs in other threads than the solve, one at a time: connections that belong to a thread, as those of
+    sqlite3, have to allow that. `RowChunks.cut` reads ahead where arrays are not in memory; mini-batches are read when
+    they are due. An interrupted solve ends when the chunk that is being read has come.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def source():
+    ...     for part in range(4):
+    ...         t = part + np.linspace(0.0, 1.0, 50)  # read it from a file here
+    ...         yield t, 2.0 * t
+    >>> problem = xv.separable(lambda theta, t: theta * t[:, None], xv.RowChunks(xv.ReadAhead(source)))
+    >>> value, gradient = xv.value_and_gradient(problem, np.array([1.0]))
+    >>> bool(value < 1e-25)
+    True
+    """
+
+    source: Callable[[], Iterable[Any]] | Iterable[Any]
+
+    def __post_init__(self) -> None:
+        check_source("ReadAhead", self.source)
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass without a thread: for those that do not know in which scope one would have to read."""
+        return iter(self.source() if callable(self.source) else self.source)
+
+
+def check_source(name: str, source: Any) -> None:
+    """Check that a source of chunks can be passed over more than once."""
+    if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
+        raise ProblemError(
+            f"source of {name} must be a list of chunks or a function that starts a fresh pass over them; got "
+            f"{type(source).__name__}, which allows one pass at most. Pass a function, such as "
+            f"{name}(lambda: (load(i) for i in range(10)))"
+        )
+
+
+class Reader(Iterator[Any]):
+    """What `supply` yields, the next item taken by a thread from when one is handed out.
+
+    A thread lives for one item: none is left waiting where a pass is dropped, and it is over before its item is handed
+    out, so that `supply` is never entered twice.
+
+    Parameters
+    ----------
+    supply : iterator
+    scope : callable
+        A context manager that the thread takes items in: settings of a framework that belong to a thread.
+    """
+
+    def __init__(self, supply: Iterator[Any], scope: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+        self._supply, self._scope = supply, scope
+        self._thread: Thread | None = None
+        self._taken = Event()
+        self._item: Any = None
+        self._error: BaseException | None = None
+
+    def __next__(self) -> Any:
+        self._wait() if self._thread else self._take()
+        self._taken.clear()
+        item, error, self._item, self._error = self._item, self._error, None, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it holds this frame
+        if item is _END:
+            raise StopIteration
+        self._thread = Thread(target=copy_context().run, args=(self._take,), name="xvarpro reads a chunk")
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads: there is none to wait for
+            self._thread = None
+            raise
+        return item
+
+    def close(self) -> None:
+        """End the pass; waits for the item that is being taken."""
+        self._wait()
+        self._item = self._error = None
+        if isinstance(self._supply, Generator):
+            self._supply.close()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._taken.wait()  # a join that is interrupted takes the thread for ended: CPython's gh-89455
+            self._thread.join()
+            self._thread = None
+
+    def _take(self) -> None:
+        try:
+            with self._scope():
+                self._item = next(self._supply, _END)
+        except BaseException as error:  # raised where the item is asked for
+            self._error = error
+        finally:
+            self._taken.set()

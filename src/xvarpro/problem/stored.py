@@ -1,0 +1,116 @@
+"""Arrays that are not in memory, a slice at a time: files of Zarr and HDF5, and memory maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from mmap import mmap
+from typing import Any
+
+import numpy as np
+
+from xvarpro.backends import exchange
+from xvarpro.core.namespace import is_array
+from xvarpro.errors import ProblemError
+
+CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
+THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
+
+
+@dataclass(frozen=True, eq=False)
+class FileSlices:
+    """Slices of a read-only memory map along one axis, read from its file.
+
+    A process that touches a map holds all of it in the end, as memory that the system may take back but counts as the
+    process's; and a file that became shorter ends the process. What is read is held as long as it is used, and a short
+    file is an error. It is pickled as the name of the file.
+    """
+
+    path: str
+    offset: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    axis: int
+
+    @classmethod
+    def of(cls, x: Any, axis: int) -> FileSlices | None:
+        """None for anything else, maps that may hold what the file does not, and slices that are no block of it."""
+        root = x
+        while isinstance(getattr(root, "base", None), np.ndarray):
+            root = root.base
+        if not (isinstance(x, np.ndarray) and isinstance(root, np.memmap) and isinstance(root.base, mmap)):
+            return None
+        if root.mode != "r" or root.filename is None or not x.size or min(x.strides) < 0:
+            return None
+        start = x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        found = cls(str(root.filename), root.offset + start, x.dtype, x.shape, x.strides, axis)
+        return found if x.shape[axis] == 1 or found.strides[axis] >= found._extent else None
+
+    @property
+    def _extent(self) -> int:
+        """Bytes from the first entry of a slice of length 1 to the end of its last one."""
+        others = ((n - 1) * s for j, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if j != self.axis)
+        return self.dtype.itemsize + sum(others)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
+        a, b, _ = index[self.axis].indices(self.shape[self.axis])
+        step = self.strides[self.axis]
+        size = (b - a - 1) * step + self._extent
+        block = np.fromfile(self.path, np.uint8, size, offset=self.offset + a * step)
+        if block.size < size:
+            raise EOFError(f"{self.path} has become shorter since it was opened")
+        shape = (*self.shape[: self.axis], b - a, *self.shape[self.axis + 1 :])
+        x: np.ndarray = np.ndarray(shape, self.dtype, block, strides=self.strides)
+        return x if x.nbytes == size else x.copy(order="K")  # some columns of wider rows
+
+
+def sliceable(x: Any, axis: int) -> Any:
+    """What slices of `x` are taken from."""
+    return FileSlices.of(x, axis) or x
+
+
+def waits(x: Any, size: int, axis: int) -> bool:
+    """Whether slices of so many rows or columns have to be read, for longer than a thread takes to start."""
+    mapped = isinstance(x, np.memmap)
+    return (mapped and size * _bytes(x, axis) >= THREAD_BYTES) or not is_array(x)
+
+
+def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
+    """The slice from `a` to `b` along an axis, in memory."""
+    index = (*[slice(None)] * axis, slice(a, b))
+    try:
+        part = x[index]
+        part = np.array(part) if isinstance(x, np.memmap) else exchange.as_array(part, name)
+    except ProblemError:
+        raise
+    except Exception as error:  # each library raises what it likes
+        raise ProblemError(
+            f"{name} {('rows', 'columns')[axis]} {a} to {b}, could not be read: {type(error).__name__}: {error}"
+        ) from error
+    if part.shape[axis] != b - a:
+        raise ProblemError(
+            f"{name} must have {b - a} {('rows', 'columns')[axis]} from {a} to {b}; got shape {tuple(part.shape)}. The "
+            "array must stay as it was when it was cut"
+        )
+    return part
+
+
+def length(arrays: Sequence[Any], axis: int) -> int:
+    """Rows or columns of a chunk of about 64 MB: as many as some stored chunks have, or at least one.
+
+    A stored chunk that lies in two of these is read and decompressed twice. Arrays whose stored chunks differ share
+    their least common multiple; where that is too much, the longest decides.
+    """
+    each = sum(_bytes(x, axis) for x in arrays)
+    most = max(CHUNK_BYTES // max(each, 1), 1)
+    stored = [n for x in arrays if isinstance(n := (getattr(x, "chunks", None) or {axis: 1})[axis], int)]
+    together = math.lcm(*stored)
+    unit = together if together <= most else max(stored)
+    return max(most // unit, 1) * unit
+
+
+def _bytes(x: Any, axis: int) -> int:
+    """Size of one row or column."""
+    return math.prod(x.shape) // max(x.shape[axis], 1) * getattr(getattr(x, "dtype", None), "itemsize", 8)
