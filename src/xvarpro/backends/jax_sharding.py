@@ -97,10 +97,11 @@ class Spread(OneDevice):
     def concat_rows(self, A: Array, B: Array) -> Array:
         # a concatenation would gather A; a shift of its rows moves as many as B has
         none = [(0, 0, 0)] * (A.ndim - 2)
-        zero = xp.zeros((), A.dtype)
+        A, B = A.astype(dtype := xp.result_type(A, B)), B.astype(dtype)
+        zero = xp.zeros((), dtype)
         m, more = A.shape[-2], B.shape[-2]
         above = jax.lax.pad(A, zero, [*none, (0, more, 0), (0, 0, 0)])
-        return above + jax.lax.pad(B.astype(A.dtype), zero, [*none, (m, 0, 0), (0, 0, 0)])
+        return above + jax.lax.pad(B, zero, [*none, (m, 0, 0), (0, 0, 0)])
 
 
 def spread(targets: Mapping[str, Any], others: Mapping[str, Any]) -> Spread | None:
