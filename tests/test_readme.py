@@ -75,6 +75,7 @@ def test_every_block_runs_and_gives_what_it_says(capsys):
         "kernels.md",
         "kinetics.md",
         "robust.md",
+        "scale.md",
         "special.md",
         "statistics.md",
         "stopping.md",
