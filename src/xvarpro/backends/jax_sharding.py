@@ -155,7 +155,11 @@ def platform(place: Any) -> str:
 
 
 def _is_spread(x: Array) -> bool:
-    return not isinstance(x, jax.core.Tracer) and x.sharding.num_devices > 1
+    if isinstance(x, jax.core.Tracer):
+        return False
+    # on Explicit axes JAX asks for shardings even where there is one device
+    explicit = isinstance(x.sharding, NamedSharding) and AxisType.Explicit in x.sharding.mesh.axis_types
+    return explicit or x.sharding.num_devices > 1
 
 
 def _same(sharding: Any, mesh: Mesh) -> bool:
