@@ -69,6 +69,11 @@ def as_array(x: Any, name: str) -> Any:
     if kind is np.ndarray or not (hasattr(kind, "__array__") or hasattr(kind, "toarray") or isinstance(x, _BUFFERS)):
         return x
     what = f"got a {kind.__module__}.{kind.__qualname__}"
+    if hasattr(kind, "__dask_graph__"):
+        raise ProblemError(
+            f"{name} must be an array in memory; {what}, which other processes hold. Pass "
+            "y=xv.distributed.dask_rows(data, y) without data=, or x.compute()"
+        )
     if hasattr(kind, "toarray") or hasattr(kind, "todense"):
         raise ProblemError(
             f"{name} must be a dense array; {what}, which is sparse. Pass x.toarray() or x.todense(), or the places "

@@ -7,9 +7,9 @@ from typing import Any
 
 from xvarpro.backends.group import Group
 
-__all__ = ["Group", "TorchGroup"]
+__all__ = ["Group", "TorchGroup", "dask_rows"]
 
-_ENGINES = {"TorchGroup": "xvarpro.backends.torch_group"}
+_ENGINES = {"TorchGroup": "xvarpro.backends.torch_group", "dask_rows": "xvarpro.distributed.dask"}
 
 
 def __getattr__(name: str) -> Any:

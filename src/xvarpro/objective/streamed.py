@@ -296,22 +296,26 @@ class Streamed(Objective):
             return step.of(Problem(Level(level.M, level.y), data=self.problem.data), self.compiler, state, args)
         stream: Any = level.y.source
 
+        shown = Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
+
         def walk(state: Any) -> tuple[Any, int, int]:
             rows, i = 0, 0
-            shown = Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
             with closing(stream()) as chunks, shown as bar:
                 while (chunk := next(chunks, None)) is not None:
-                    with _named(f"{stream.name}chunk {i}", linalg_errors()):
-                        state, count = step(chunk, self.compiler, state, args)
+                    state, count = step(chunk, f"{stream.name}chunk {i}", self.compiler, state, args)
                     rows += count
                     chunk = None  # before the next one is made
                     i += 1
                     bar.update()
             return state, rows, i
 
-        merge = partial(one.merge, self.backend, self._accumulation)
-        group = level.y.group
-        state, rows, i = walk(state) if group is None else across(group, walk, merge, state)
+        group, remote, merge = level.y.group, stream.remote, partial(one.merge, self.backend, self._accumulation)
+        if remote is not None:
+            with shown as bar:
+                found, rows, i = remote.walk(step, one.merge, stream.name, self.compiler, state, args, bar.update)
+            state = merge(state, found)
+        else:
+            state, rows, i = walk(state) if group is None else across(group, walk, merge, state)
         stream.confirm(rows, i)
         self._folds = max(self._folds, i)
         return state, rows
@@ -380,11 +384,14 @@ class Step:
     accumulation: Accumulation
     program: Any
 
-    def __call__(self, chunk: Chunk, compiler: Backend, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
-        """The state with the rows of a chunk added, and how many these are."""
+    def __call__(
+        self, chunk: Chunk, name: str, compiler: Backend, state: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, int]:
+        """The state with the rows of a chunk added, and how many these are; errors have the name of the chunk."""
         y: Any = self.y if chunk.y is None else chunk.y
         level = Level(self.M, y)  # without ridge
-        return self.of(Problem(level, data=chunk.data), compiler, state, args)
+        with _named(name, linalg_errors()):
+            return self.of(Problem(level, data=chunk.data), compiler, state, args)
 
     def of(self, piece: Problem, compiler: Backend, state: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
         """As a call, for rows that are a problem in memory."""

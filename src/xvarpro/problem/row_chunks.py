@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from xvarpro.backends import exchange
+from xvarpro.backends import Backend, exchange
 from xvarpro.backends.group import Group
 from xvarpro.core import checks, trees
 from xvarpro.core.namespace import dtype_name
@@ -181,6 +182,31 @@ class _Kind(NamedTuple):
     y: tuple[int, ...]  # trailing axes of the target: () or (k,)
 
 
+class Remote(ABC):
+    """A source whose chunks other processes hold: a pass goes to them. Iterating fetches them here."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]:
+        """Chunks, as of any source."""
+
+    @abstractmethod
+    def walk(
+        self,
+        step: Any,
+        merge: Any,
+        name: str,
+        compiler: Backend,
+        like: Any,
+        args: tuple[Any, ...],
+        done: Callable[[], None],
+    ) -> tuple[Any, int, int]:
+        """The state of a pass that begins with zeros in the place of `like`; the numbers of rows and of chunks.
+
+        ``step(chunk, name, backend, state, args)`` adds a chunk to a state, ``merge(backend, step.accumulation, a, b)``
+        joins two, and both are called where the chunks are. `done` is called for each chunk.
+        """
+
+
 class Stream:
     """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
 
@@ -210,6 +236,11 @@ class Stream:
         self._supply: Any = None
         self._under_way: Generator[Chunk, None, None] | None = None  # of `chunk`
         self._next = 0  # the number of its next chunk
+
+    @property
+    def remote(self) -> Remote | None:
+        """The source, where other processes hold its chunks."""
+        return self._rows.source if isinstance(self._rows.source, Remote) else None
 
     def __call__(self) -> Generator[Chunk, None, None]:
         """One pass."""

@@ -1,0 +1,185 @@
+"""Rows on the workers of a Dask cluster: passes go to the chunks, and what comes back is small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker, as_completed, default_client
+
+from xvarpro import backends
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.checks import described
+from xvarpro.core.namespace import device, dtype_name
+from xvarpro.core.struct import Tree
+from xvarpro.driver.transfer import Transfer
+from xvarpro.errors import GroupError, ProblemError
+from xvarpro.objective.reductions import tree
+from xvarpro.problem.row_chunks import Chunk, Remote, RowChunks
+
+
+def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
+    """Rows of Dask arrays: every chunk stays on the worker that made it.
+
+    Parameters
+    ----------
+    data : pytree
+        Dask arrays with one row per row of M. The rest is part of every chunk.
+    y : dask.array.Array, shape (m,) or (m, k)
+        Target. Its chunks of rows are those of the passes; `data` are cut as it is.
+    client : distributed.Client, optional
+        Of the cluster; the current one by default.
+
+    Returns
+    -------
+    RowChunks
+        For any backend that the workers have. Chunks that are lost with a worker are made again.
+
+    Raises
+    ------
+    ProblemError
+        There is no cluster, y is no Dask array, or arrays have different numbers of rows or unknown ones.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, xvarpro as xv
+    >>> from distributed import Client
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+    >>> t = da.linspace(0.0, 2.0, 4000, chunks=1000)
+    >>> with Client(processes=False, dashboard_address=None) as client:
+    ...     problem = xv.separable(M, xv.distributed.dask_rows(t, 2.0 * da.exp(-3.0 * t)))
+    ...     fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
+    >>> round(float(fit.theta[0]), 4)
+    3.0
+    """
+    if not _is_lazy(y):
+        raise ProblemError(f"y must be a Dask array; got {described(y)}. Make it one by dask.array.from_array")
+    leaves, treedef = trees.flatten((data, y))
+    names = [*trees.paths(data, "data"), "y"]
+    rows = {name: x.shape[0] for name, x in zip(names, leaves, strict=True) if _is_lazy(x)}
+    if len(set(map(str, rows.values()))) != 1 or y.shape[0] != y.shape[0]:  # the length of a chunk may be unknown: NaN
+        listed = ", ".join(f"{name} has {n}" for name, n in rows.items())
+        raise ProblemError(
+            f"data and y must be Dask arrays with the same, known number of rows; got {listed}. Give each the others' "
+            "chunks, or call compute_chunk_sizes()"
+        )
+    blocks = [_blocks(x, y.chunks[0]) if _is_lazy(x) else [x] * y.numblocks[0] for x in leaves]
+    made = [dask.delayed(_chunk)(treedef, *parts) for parts in zip(*blocks, strict=True)]
+    return RowChunks(OnWorkers(made, client or _current()))
+
+
+class OnWorkers(Remote):
+    """Chunks that the workers of a cluster hold, or make again where they are lost.
+
+    Parameters
+    ----------
+    made : list of dask.delayed.Delayed
+        A pair (data, y) each.
+    client : distributed.Client
+    """
+
+    def __init__(self, made: list[Any], client: Client) -> None:
+        self._client = client
+        self._chunks: list[Future] = client.compute(made)
+
+    def __iter__(self) -> Iterator[tuple[Tree, Any]]:
+        return (_result(chunk) for chunk in self._chunks)
+
+    def walk(
+        self,
+        step: Any,
+        merge: Any,
+        name: str,
+        compiler: Backend,
+        like: Any,
+        args: tuple[Any, ...],
+        done: Callable[[], None],
+    ) -> tuple[Any, int, int]:
+        client, framework, dtype = self._client, compiler.name, dtype_name(args[0][0])
+        # a task and no scattered value: one that is lost with its worker is made again
+        given = client.submit(_same, trees.map_arrays(backends.to_numpy, (like, args)), pure=False)
+        found, places = [], client.who_has(self._chunks)
+        for i, chunk in enumerate(self._chunks):
+            where = places.get(chunk.key)
+            there = {"workers": where, "allow_other_workers": True} if where else {}  # else it is on its way
+            task = _on_worker, step, f"{name}chunk {i}", framework, dtype, chunk, given
+            found.append(client.submit(*task, **there, pure=False))
+
+        def merged(a: Future, b: Future) -> Future:
+            return client.submit(_merged, merge, step.accumulation, framework, dtype, a, b, pure=False)
+
+        last = tree(merged, found)
+        for _ in as_completed(found):
+            done()
+        total, rows = _result(last)
+        first = trees.partition(like)[0][0]
+        owner, where = backends.owner(first), device(first)
+        return trees.map_arrays(lambda x: owner.asarray(x, device=where), total), rows, len(found)
+
+
+# -- tasks: functions of the module, which are sent by name ------------------------------------------------------------
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _chunk(treedef: Any, *leaves: Any) -> Any:
+    return trees.unflatten(treedef, leaves)
+
+
+def _on_worker(step: Any, name: str, framework: str, dtype: str, chunk: tuple[Tree, Any], given: Any) -> Any:
+    """What a pass finds in one chunk, from a state of zeros, as NumPy's arrays; and the number of rows."""
+    backend = backends.get(framework)
+    with backend.scope(dtype):
+        move = Transfer(backend, dtype, None, warn=False)
+        data, y = chunk
+        data = trees.map_arrays(lambda x: move(x, f"data of {name}"), data)
+        like, args = trees.map_arrays(backend.asarray, given)
+        arrays, skeleton = trees.partition(like)
+        state = skeleton.fill(trees.scaled(0.0, arrays))
+        found, rows = step(Chunk(data, move(y, f"y of {name}", real=True)), name, backend, state, args)
+        return trees.map_arrays(backend.to_numpy, found), rows
+
+
+def _merged(merge: Any, accumulation: Any, framework: str, dtype: str, *parts: tuple[Any, int]) -> Any:
+    backend = backends.get(framework)
+    with backend.scope(dtype):
+        states = [trees.map_arrays(backend.asarray, state) for state, _ in parts]
+        found = merge(backend, accumulation, *states)
+        return trees.map_arrays(backend.to_numpy, found), sum(rows for _, rows in parts)
+
+
+def _result(future: Future) -> Any:
+    """What a task returned; what it raised is raised here."""
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise GroupError(
+            f"workers of the cluster died again and again in the same task, perhaps for want of memory: {error}. Make "
+            "smaller chunks, or give workers more memory"
+        ) from error
+
+
+def _is_lazy(x: Any) -> bool:
+    return hasattr(x, "__dask_graph__") and hasattr(x, "chunks")
+
+
+def _blocks(x: Any, rows: tuple[int, ...]) -> list[Any]:
+    """Delayed blocks of these numbers of rows."""
+    whole = {axis: -1 for axis in range(1, x.ndim)}
+    return list(x.rechunk({0: rows, **whole}).to_delayed().ravel())
+
+
+def _current() -> Client:
+    try:
+        return default_client()
+    except ValueError as error:
+        raise ProblemError(
+            "Dask arrays need a cluster; got none. Start one by client = distributed.Client(), which takes the address "
+            "of a scheduler too"
+        ) from error

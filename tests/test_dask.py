@@ -1,0 +1,110 @@
+"""Rows on the workers of a Dask cluster: the answer of one process, data that stay where they are, workers that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+
+from .support import error
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+ROWS, CHUNK = 20_000, 5_000
+START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
+
+
+def decays(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def broken(theta, t):
+    if t.shape[0] == 7:
+        raise KeyError("no such sample")
+    return decays(theta, t)
+
+
+def signal_of(t):
+    return 2.0 * np.exp(-t) + np.exp(-5.0 * t) + 0.01 * np.sin(1e4 * t)
+
+
+@pytest.fixture(scope="module")
+def client():
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lazy(client):
+    t = da.linspace(0.0, 2.0, ROWS, chunks=CHUNK)  # workers can make it again
+    return t, t.map_blocks(signal_of)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    t = np.linspace(0.0, 2.0, ROWS)
+    return xv.separable(decays, xv.RowChunks.cut(t, signal_of(t), CHUNK), lam=1e-3)
+
+
+def received(client):
+    """Bytes that each worker has got from others."""
+    return client.run(lambda dask_worker: sum(x["total"] for x in dask_worker.transfer_incoming_log))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_cluster_finds_what_one_process_does(client, lazy, whole, backend):
+    problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
+    value, gradient = xv.value_and_gradient(problem, START, backend=backend)
+    expected, slope = xv.value_and_gradient(whole, START)
+    assert error(value, expected) <= 1e-13
+    assert error(gradient, slope) <= 1e-11
+
+
+def test_data_stay_on_the_workers(client, lazy, whole):
+    problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
+    xv.value_and_gradient(problem, START)
+    before = received(client)
+    fit = xv.solve(problem, START, over=BOX, max_iter=5)
+    after = received(client)
+    assert fit.counts.values >= 5
+    # triangles, sums and theta; a chunk has 80,000 bytes
+    assert max(after[worker] - before[worker] for worker in after) < 1_500 * fit.counts.values
+
+
+def test_a_worker_that_dies_costs_no_digit(client, lazy):
+    problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
+    undisturbed = xv.solve(problem, START, over=BOX, max_iter=6)
+    killed = []
+
+    def kill(info):
+        if info.iteration == 3:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    fit = xv.solve(problem, START, over=BOX, max_iter=6, callback=kill)
+    assert killed
+    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
+    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+
+
+def test_an_error_on_a_worker_names_its_chunk(client, lazy):
+    t, y = (x[: 3 * CHUNK + 7] for x in lazy)
+    with pytest.raises(xv.errors.ModelError, match=r"^chunk 3: .*no such sample"):
+        xv.value_and_gradient(xv.separable(broken, xv.distributed.dask_rows(t, y)), START)
+
+
+def test_arrays_of_a_cluster_are_not_pulled_into_one_process(client, lazy):
+    t, y = lazy
+    with pytest.raises(xv.errors.ProblemError, match=r"xv\.distributed\.dask_rows"):
+        xv.separable(decays, y, data=t)
+    with pytest.raises(xv.errors.ProblemError, match="must be a Dask array; got"):
+        xv.distributed.dask_rows(t, np.ones(ROWS))
+    with pytest.raises(xv.errors.ProblemError, match=r"got data has 10, y has 20000"):
+        xv.distributed.dask_rows(t[:10], y)
