@@ -12,3 +12,4 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu
 
 # the examples of an adapter whose framework is not installed cannot be imported
 collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]
+collect_ignore_glob = ["tests/sharding/*"]  # programs for processes of their own, with several devices
