@@ -100,6 +100,28 @@ def test_an_error_on_a_worker_names_its_chunk(client, lazy):
         xv.value_and_gradient(xv.separable(broken, xv.distributed.dask_rows(t, y)), START)
 
 
+def test_batches_on_a_cluster_are_those_of_one_process(client):
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(theta, axis=1) * xp.expand_dims(data["t"], axis=2))
+
+    rng = np.random.default_rng(0)
+    t, rates = rng.uniform(0.0, 2.0, (23, 30)), np.sort(rng.uniform(1.0, 8.0, (23, 2)), axis=1)
+    y = np.exp(-rates[:, None, :] * t[:, :, None]) @ rng.uniform(1.0, 2.0, (23, 2, 2))
+    y = y + 0.01 * rng.normal(size=y.shape)
+    start, of_rows = rates + 0.1, rng.uniform(0.5, 1.0, 30)
+    for weights in (of_rows, rng.uniform(0.5, 1.0, (30, 2)), xv.Each(rng.uniform(0.5, 1.0, (23, 30)))):
+        problem = xv.separable(M, y, data={"t": xv.Each(t)}, weights=weights, lam=rng.uniform(0.0, 1e-3, 23))
+        together = xv.solve_many(problem, start, BOX)
+        spread = xv.distributed.dask_solve_many(problem, start, BOX, size=5)
+        np.testing.assert_array_equal(spread.status, together.status)
+        assert error(spread.theta, together.theta) <= 1e-9
+        assert error(spread.w, together.w) <= 1e-9
+        assert len(spread) == 23
+    with pytest.raises(xv.errors.ProblemError, match="size must be a whole number"):
+        xv.distributed.dask_solve_many(problem, start, BOX, size=0)
+
+
 def test_arrays_of_a_cluster_are_not_pulled_into_one_process(client, lazy):
     t, y = lazy
     with pytest.raises(xv.errors.ProblemError, match=r"xv\.distributed\.dask_rows"):

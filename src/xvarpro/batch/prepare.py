@@ -112,7 +112,7 @@ def prepare(
             "a batch of problems needs arrays that lie on one device each; got some that are sharded over several. "
             "Pass device=, to which they are moved, or solve the problems one by one"
         )
-    b = _batch_size(leaves, names)
+    b = batch_size(leaves, names)
     with to.scope(work):
         tally = exchange.Tally()
         transfer = Transfer(to, work, place, tally=tally)
@@ -149,7 +149,8 @@ def _first_infeasible(regions: Regions, x: Array) -> int:
     return low
 
 
-def _batch_size(leaves: list[Any], names: list[str]) -> int:
+def batch_size(leaves: list[Any], names: list[str]) -> int:
+    """The number of problems, from the leaves of theta0."""
     sizes = {x.shape[0] if x.ndim else -1 for x in leaves}
     if len(sizes) > 1 or -1 in sizes:
         found = ", ".join(f"{name} has shape {tuple(x.shape)}" for x, name in zip(leaves, names, strict=True))
@@ -214,15 +215,19 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     )
 
 
-def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int) -> dict[str, Array]:
-    """The roots of the weights, (b, m, k) with 1 for b or k where they are the same, and the target times them."""
-    xp, weights = transfer.to.xp, transfer(each.unmarked(level.weights), f"{name}weights", real=True)
-    shape = tuple(weights.shape)
-    of_entries = y is not None and y.ndim == 3 and not each.is_each(level.weights)
+def by_problem(level: Level, weights: Array) -> Array:
+    """Weights of a level as they were given, unmarked, (b, m, k) with 1 for b or k where they are the same."""
+    y: Any = each.unmarked(level.y)
+    of_entries = trees.is_array(y) and y.ndim == 3 and not each.is_each(level.weights)
     if weights.ndim == 1 or (weights.ndim == 2 and of_entries):
         weights = weights[None, ...]
-    if weights.ndim == 2:
-        weights = weights[:, :, None]
+    return weights if weights.ndim == 3 else weights[:, :, None]
+
+
+def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int) -> dict[str, Array]:
+    """The roots of the weights, (b, m, k) with 1 for b or k where they are the same, and the target times them."""
+    xp, given = transfer.to.xp, transfer(each.unmarked(level.weights), f"{name}weights", real=True)
+    shape, weights = tuple(given.shape), by_problem(level, given)
     fits = y is None or (weights.shape[1] == y.shape[1] and weights.shape[2] in (1, _columns(y)))
     if weights.shape[0] not in (1, b) or not fits:
         targets = "" if y is None else f" and {name}y of shape {tuple(y.shape)}"

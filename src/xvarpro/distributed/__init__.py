@@ -7,9 +7,13 @@ from typing import Any
 
 from xvarpro.backends.group import Group
 
-__all__ = ["Group", "TorchGroup", "dask_rows"]
+__all__ = ["Group", "TorchGroup", "dask_rows", "dask_solve_many"]
 
-_ENGINES = {"TorchGroup": "xvarpro.backends.torch_group", "dask_rows": "xvarpro.distributed.dask"}
+_ENGINES = {
+    "TorchGroup": "xvarpro.backends.torch_group",
+    "dask_rows": "xvarpro.distributed.dask",
+    "dask_solve_many": "xvarpro.distributed.many",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -69,7 +69,7 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
         )
     blocks = [_blocks(x, y.chunks[0]) if _is_lazy(x) else [x] * y.numblocks[0] for x in leaves]
     made = [dask.delayed(_chunk)(treedef, *parts) for parts in zip(*blocks, strict=True)]
-    return RowChunks(OnWorkers(made, client or _current()))
+    return RowChunks(OnWorkers(made, client or current()))
 
 
 class OnWorkers(Remote):
@@ -87,7 +87,7 @@ class OnWorkers(Remote):
         self._chunks: list[Future] = client.compute(made)
 
     def __iter__(self) -> Iterator[tuple[Tree, Any]]:
-        return (_result(chunk) for chunk in self._chunks)
+        return (result_of(chunk) for chunk in self._chunks)
 
     def walk(
         self,
@@ -115,7 +115,7 @@ class OnWorkers(Remote):
         last = tree(merged, found)
         for _ in as_completed(found):
             done()
-        total, rows = _result(last)
+        total, rows = result_of(last)
         first = trees.partition(like)[0][0]
         owner, where = backends.owner(first), device(first)
         return trees.map_arrays(lambda x: owner.asarray(x, device=where), total), rows, len(found)
@@ -154,7 +154,7 @@ def _merged(merge: Any, accumulation: Any, framework: str, dtype: str, *parts: t
         return trees.map_arrays(backend.to_numpy, found), sum(rows for _, rows in parts)
 
 
-def _result(future: Future) -> Any:
+def result_of(future: Future) -> Any:
     """What a task returned; what it raised is raised here."""
     try:
         return future.result()
@@ -175,7 +175,8 @@ def _blocks(x: Any, rows: tuple[int, ...]) -> list[Any]:
     return list(x.rechunk({0: rows, **whole}).to_delayed().ravel())
 
 
-def _current() -> Client:
+def current() -> Client:
+    """The client of the cluster at hand."""
     try:
         return default_client()
     except ValueError as error:

@@ -1,0 +1,130 @@
+"""Many small problems as batches on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from distributed import Client, as_completed
+
+from xvarpro.batch import ManyResult, solve_many
+from xvarpro.batch.prepare import batch_size, by_problem, restricted
+from xvarpro.core import trees
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.progress import Bar
+from xvarpro.core.struct import Tree
+from xvarpro.distributed.dask import current, result_of
+from xvarpro.driver.destination import destination
+from xvarpro.errors import ProblemError
+from xvarpro.problem import each
+from xvarpro.problem.problem import Level, Problem
+
+AHEAD = 2  # batches for each thread of the cluster that are sent before their turn
+
+
+def dask_solve_many(
+    problem: Problem,
+    theta0: Tree,
+    over: Tree = None,
+    *,
+    size: int = 10_000,
+    client: Client | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> ManyResult:
+    """`xvarpro.solve_many` with batches of problems spread over a cluster.
+
+    Parameters
+    ----------
+    problem, theta0, over
+        As for `xvarpro.solve_many`. Arrays are in this process; a worker gets those of its batch.
+    size : int
+        Problems in a batch, > 0.
+    client : distributed.Client, optional
+        Of the cluster; the current one by default.
+    progress : bool, optional
+        Progress bar over batches; None shows one on a terminal only.
+    **options
+        Further arguments of `xvarpro.solve_many`.
+
+    Returns
+    -------
+    ManyResult
+        Of all problems, in their order, with a status each. Its `seconds` are those until the last batch came back.
+
+    Raises
+    ------
+    ProblemError
+        As `xvarpro.solve_many`; there is no cluster.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> from distributed import Client
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(theta, axis=1) * t[None, :, None])
+    >>> t, rates = np.linspace(0.0, 2.0, 64), np.linspace(1.0, 4.0, 40)[:, None]
+    >>> problem = xv.separable(M, np.exp(-rates * t), data=t)
+    >>> with Client(processes=False, dashboard_address=None):
+    ...     fit = xv.distributed.dask_solve_many(problem, np.full((40, 1), 2.0), xv.sets.Box(0.0, 20.0), size=10)
+    >>> fit, bool(np.allclose(fit.theta, rates))
+    (ManyResult(40 problems: 40 CONVERGED), True)
+    """
+    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+        raise ProblemError(f"size must be a whole number > 0 of problems in a batch; got {size!r}")
+    client, began = client or current(), time.perf_counter()
+    given = destination(theta0, None, None, None)
+    b = batch_size(given.leaves, given.names)
+    slices = [slice(i, min(i + size, b)) for i in range(0, b, size)]
+    parts = ((_part(problem, s), trees.map_leaves(lambda x, s=s: x[s, ...], theta0)) for s in slices)
+    places: dict[str, int] = {}
+    found: dict[int, ManyResult] = {}
+
+    def sent(count: int) -> Iterator[Any]:
+        for part, start in islice(parts, count):
+            task = client.submit(solve_many, part, start, over, progress=False, **options, pure=False)
+            places[task.key] = len(places)
+            yield task
+
+    with Bar(len(slices), progress, "batch") as bar:
+        running = as_completed(list(sent(AHEAD * sum(client.nthreads().values()))))
+        for task in running:
+            found[places[task.key]] = result_of(task)
+            running.update(list(sent(1)))
+            bar.update()
+    return _joined([found[i] for i in range(len(slices))], time.perf_counter() - began)
+
+
+def _part(problem: Problem, members: slice) -> Problem:
+    """The problem of some members of a batch, as it is stated."""
+
+    def plain(level: Level | None) -> Any:
+        if level is None:
+            return None
+        weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
+        return replace(level, y=each.unmarked(level.y), lam=each.unmarked(level.lam), weights=weights)
+
+    problem = replace(problem, lower=plain(problem.lower), upper=plain(problem.upper))
+    return restricted(problem, lambda x: x[members, ...])
+
+
+def _joined(parts: list[ManyResult], seconds: float) -> ManyResult:
+    def joined(*arrays: Any) -> Any:
+        return namespace_of(arrays[0]).concat(arrays)
+
+    names = ("w", "value", "gap_A", "gap_B", "condition")
+    return replace(
+        parts[0],
+        theta=trees.map_leaves(joined, *(part.theta for part in parts)),
+        **{name: joined(*(getattr(part, name) for part in parts)) for name in names},
+        status=np.concatenate([part.status for part in parts]),
+        n_iter=np.concatenate([part.n_iter for part in parts]),
+        seconds=seconds,
+        setup_seconds=0.0,
+    )
