@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import xvarpro as xv
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.objective.gauss_newton import gauss_newton
 
 from .support import BACKENDS, error, rng, send_tree
 
@@ -45,6 +46,36 @@ def network(theta, x):
     xp = xv.array_namespace(theta)
     (A, b), s = theta["layer"], theta["s"]
     return xp.tanh(x @ A + b) * s
+
+
+def _model(f, theta):
+    return gauss_newton(f, theta)[1:]
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.1])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_gauss_newton_model_is_that_of_all_rows(backend, lam, k):
+    y = MANY_L[:, :k] if k > 1 else Y_L
+    problems = separable(y=y, lam=lam, R=energy, mu=0.3, Omega=OMEGA)
+    prepared = [prepare(problem, send_tree(backend, RATES), backend=backend) for problem in problems]
+    whole, part = ([xv.backends.to_numpy(x) for x in p.call(_model, p.theta)] for p in prepared)
+    for a, b in zip(whole, part, strict=True):
+        assert error(b, a) <= 1e-12
+
+
+def test_few_parameters_are_solved_by_levenberg_marquardt():
+    t = np.linspace(0.0, 2.0, 200)
+    y = np.exp(-np.outer(t, [1.0, 5.0])) @ [2.0, 1.0] + 0.01 * rng(8).normal(size=200)
+    fits = [
+        xv.solve(xv.separable(decays, target, data=data), np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0))
+        for target, data in ((y, t), (xv.RowChunks.cut(t, y, 60), None))
+    ]
+    assert [fit.status for fit in fits] == [xv.Status.CONVERGED] * 2
+    assert fits[0].n_iter == fits[1].n_iter
+    assert error(fits[1].theta, fits[0].theta) <= 1e-9
+    many = xv.separable(decays, xv.RowChunks.cut(T_L, rng(9).normal(size=(24, 9)), 7))
+    with pytest.raises(ProblemError, match="at most 8 right-hand sides"):
+        xv.solve(many, RATES, algorithm=xv.algorithms.LevenbergMarquardt())
 
 
 def pair(M, data, y, rows=7, lam=0.0, Omega=None, solver=None):

@@ -83,7 +83,7 @@ def choose(sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = 
     free : bool
         Whether some leaves are free.
     jacobian : bool
-        Whether the lower level is solved directly, with all rows in memory and `w` in a linear set or free.
+        Whether the problem has a Gauss-Newton model: see `objective.gauss_newton.has_jacobian`.
 
     Examples
     --------

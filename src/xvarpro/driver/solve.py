@@ -27,7 +27,7 @@ from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import Schedule
 from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
-from xvarpro.objective.gauss_newton import has_jacobian
+from xvarpro.objective.gauss_newton import RIGHT_HAND_SIDES, has_jacobian
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Result
@@ -225,8 +225,9 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free), jacobian)
     if isinstance(method, algorithms.LevenbergMarquardt) and not jacobian:
         raise ProblemError(
-            "LevenbergMarquardt needs designs that are arrays, with all rows in memory, a lower level that is solved "
-            "directly, and w free or in a linear set; got a level without one of these. Use ProjectedQuasiNewton"
+            "LevenbergMarquardt needs designs that are arrays, a lower level that is solved directly, w free or in a "
+            f"linear set, and of rows in chunks one level with at most {RIGHT_HAND_SIDES} right-hand sides; got a "
+            "problem without one of these. Use ProjectedQuasiNewton"
         )
     if method.needs_projection and without:
         raise ProblemError(

@@ -8,14 +8,18 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import gram, inner, is_complex, raveled, unraveled
+from xvarpro.lower.interface import Accumulation
+from xvarpro.lower.stack import as_complex
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
-from xvarpro.objective.reduced import Point, Reduced
+from xvarpro.objective.reduced import Reduced
+from xvarpro.objective.streamed import Block, Pass, Streamed
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Problem
 
 UNROLLED = 16  # entries of theta up to which a program has the tangent of each; of more, one in a loop
+RIGHT_HAND_SIDES = 8  # of rows in chunks
 
 
 class Local(NamedTuple):
@@ -28,18 +32,23 @@ class Local(NamedTuple):
 
 
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
-    """Whether `gauss_newton` is for this problem: as `has_tangents`, with w free or in a linear set."""
+    """Whether `gauss_newton` is for this problem: as `has_tangents`, with w free or in a linear set.
+
+    Rows in chunks are those of a separable problem with few right-hand sides, of each of which a triangle has columns.
+    """
     W = problem.lower.W
+    if problem.in_rows and not (problem.is_separable and structure.w_shape[1] <= RIGHT_HAND_SIDES):
+        return False
     return (W is None or W.linear) and has_tangents(problem, structure)
 
 
 def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     """Whether residuals move with theta as `residual_tangent` says.
 
-    That is where designs are arrays or blocks of arrays, all rows are in memory, the lower level is solved directly,
-    and the ridge of the level that the objective measures is constant.
+    That is where designs are arrays or blocks of arrays, the lower level is solved directly, and the ridge of the level
+    that the objective measures is constant.
     """
-    if not structure.exact or problem.in_rows:
+    if not structure.exact:
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
@@ -55,7 +64,7 @@ def _of_arrays(M: Operator) -> bool:
     return all(map(_of_arrays, M.blocks)) if isinstance(M, BlockDiagonal | Stacked) else isinstance(M, Dense)
 
 
-def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
+def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
     """The point at theta, the gradient (p,), and the Gauss-Newton matrix ``J J^T``, (p, p).
 
     J has the tangents of the upper residual, with the rows of its ridge.
@@ -64,6 +73,8 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
     to the residual of a separable problem and left out there (Kaufman 1975): the gradient stays ``Re J r``, and the
     Gauss-Newton matrix changes by terms of the order that it leaves out anyway.
     """
+    if isinstance(f, Streamed):
+        return _of_rows(f, theta)
     outputs, push = f.tangents(theta)
     point = f.point_of(theta, outputs)
     low, upper = f.levels(outputs)
@@ -108,6 +119,43 @@ def gauss_newton(f: Reduced, theta: Leaves) -> tuple[Point, Array, Array]:
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
         slopes, J = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
     return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(J))
+
+
+def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
+    """As `gauss_newton`, from a pass for w, and one that condenses ``[M, X]`` to a triangle, X the tangents at w.
+
+    ``X^T P X``, with P the projection off the range of M, is ``T^T T`` for the rows T of the triangle below those of M.
+    """
+    point, (ridge, zero), flat = f.point(theta), f.ridge(theta), raveled(theta)
+    xp, (n, k), p = namespace_of(flat), zero.shape, flat.shape[0]
+    size = n + p * k
+    corner = xp.zeros((size, size), dtype=ridge.dtype, device=device(ridge))
+    corner = xp.concat([xp.concat([ridge, corner[:n, n:]], axis=1), corner[n:, :]])
+    (R, slopes), _ = f.walk(0, TANGENTS, (corner, 0 * flat), theta, point.w)
+    T = xp.permute_dims(xp.reshape(R[n:, n:], (p * k, p, k)), (1, 0, 2))
+    T = xp.concat([xp.real(T), xp.imag(T)], axis=1) if is_complex(T) else T
+    return point, slopes + raveled(f.penalty_gradient(theta)), gram(T)
+
+
+def _fold_tangents(block: Block, state: tuple[Array, Array], theta: Leaves, w: Array) -> tuple[Array, Array]:
+    level, push = block.tangents(theta)
+    flat, r = raveled(theta), level.residual(w)
+    xp = namespace_of(flat)
+    eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+    X = [residual_tangent(level, push(unraveled(eye[j, :], theta)), w) for j in range(flat.shape[0])]
+    rows = as_complex(xp.concat([as_complex(level.M.dense(), r), *X], axis=1), state[0])
+    slopes = xp.stack([inner(x, r) for x in X])
+    return block.backend.qr(xp.concat([state[0], rows]), mode="r")[1], state[1] + slopes
+
+
+def _merged_tangents(
+    backend: Backend, accumulation: Accumulation, a: tuple[Array, Array], b: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    xp = namespace_of(a[0])
+    return backend.qr(xp.concat([a[0], b[0]]), mode="r")[1], a[1] + b[1]
+
+
+TANGENTS = Pass(_fold_tangents, _merged_tangents)
 
 
 def _over(M: Operator, dM: Operator) -> Operator:

@@ -186,7 +186,7 @@ class Streamed(Objective):
 
     def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
         problem = self.problem
-        state, rows = self._walk(0, FOLD, self._start(theta), theta)
+        state, rows = self.walk(0, FOLD, self._start(theta), theta)
         condensed = self._accumulation.condensed(self.backend, state)
         w = condensed.argmin(self.backend)
         if problem.upper is None:
@@ -208,9 +208,9 @@ class Streamed(Objective):
         state = UpperSums(zero, namespace_of(w).zeros_like(w), zero)
         if ahead:
             start = (state, scaled(0.0, theta))
-            (state, gradient), _ = self._walk(1, SUMS_AND_GRADIENT, start, theta, w)
+            (state, gradient), _ = self.walk(1, SUMS_AND_GRADIENT, start, theta, w)
         else:
-            state, _ = self._walk(1, SUMS, state, theta, w)
+            state, _ = self.walk(1, SUMS, state, theta, w)
         value, slope = 0.5 * state.square, state.slope
         if level.lam:
             ridge = EvaluatedLevel(Dense(w), w, level.lam, level.Omega)  # its rows are not used
@@ -218,6 +218,10 @@ class Streamed(Objective):
         return value, slope, 0.5 * state.energy, gradient
 
     def _start(self, theta: Leaves) -> Any:
+        return self._accumulation.start(*self.ridge(theta))
+
+    def ridge(self, theta: Leaves) -> tuple[Array, Array]:
+        """``sqrt(lam) Omega``, (n, n), and zeros in the shape of w."""
         level, (n, k), like = self.problem.lower, self.structure.w_shape, theta[0]
         xp, where = namespace_of(like), {"dtype": like.dtype, "device": device(like)}
         zero = xp.zeros((n, k), **where)
@@ -225,7 +229,7 @@ class Streamed(Objective):
         if self.structure.complex_w:
             zero, Omega = map(complexified, (zero, Omega))
         lam: Any = level.lam
-        return self._accumulation.start(lam**0.5 * Omega, zero)
+        return lam**0.5 * Omega, zero
 
     def _nowhere(self, theta: Leaves) -> StreamedPoint:
         """The point where the user's function inverts a singular matrix: NaN."""
@@ -235,7 +239,7 @@ class Streamed(Objective):
         return StreamedPoint(theta, value, w, R, w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
-        state, _ = self._walk(0, FOLD, self._start(theta), theta)
+        state, _ = self.walk(0, FOLD, self._start(theta), theta)
         return self._accumulation.condensed(self.backend, state).argmin(self.backend)
 
     def scale(self, theta: Leaves) -> Array:
@@ -248,7 +252,7 @@ class Streamed(Objective):
         start = self._start(theta)
         like = theta[0]
         top = namespace_of(like).zeros((self.structure.w_shape[0],), dtype=like.dtype, device=device(like))
-        (state, top), rows = self._walk(0, SURVEY, (start, top), theta)
+        (state, top), rows = self.walk(0, SURVEY, (start, top), theta)
         condensed = self._accumulation.condensed(self.backend, state)
         deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
@@ -263,22 +267,22 @@ class Streamed(Objective):
     def gradient(self, point: StreamedPoint) -> Leaves:
         """Gradient at a point: a pass over every level, or over the lower alone where the upper's part is known."""
         theta, w = point.theta, point.w
-        total = self._penalty(theta)
+        total = self.penalty_gradient(theta)
         if self.problem.upper is None:
-            return self._walk(0, VALUE_GRADIENT, total, theta, w)[0]
+            return self.walk(0, VALUE_GRADIENT, total, theta, w)[0]
         if point.upper_gradient is None:
-            total, _ = self._walk(1, VALUE_GRADIENT, total, theta, w)
+            total, _ = self.walk(1, VALUE_GRADIENT, total, theta, w)
         else:
             total = plus(total, point.upper_gradient)
         solve = self.backend.solve_triangular
         v = solve(point.R, solve(point.R, point.slope, transpose=True))
-        return self._walk(0, CONDITION_GRADIENT, total, theta, w, v)[0]
+        return self.walk(0, CONDITION_GRADIENT, total, theta, w, v)[0]
 
     def value_and_gradient(self, theta: Leaves) -> tuple[StreamedPoint, Leaves]:
         point = self.point(theta, ahead=True)
         return point, self.gradient(point)
 
-    def _penalty(self, theta: Leaves) -> Leaves:
+    def penalty_gradient(self, theta: Leaves) -> Leaves:
         """Gradient of ``mu/2 R``."""
         problem, penalty = self.problem, self.problem.R
         if penalty is None or not problem.mu:
@@ -288,7 +292,7 @@ class Streamed(Objective):
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
-    def _walk(self, which: int, one: Pass, state: Any, *args: Any) -> tuple[Any, int]:
+    def walk(self, which: int, one: Pass, state: Any, *args: Any) -> tuple[Any, int]:
         """``state = one.fun(block, state, *args)`` over the chunks of a level; the state and the number of rows."""
         level, shared = self.problem.levels[which], (self.treedef, self.structure.w_shape[0], self._accumulation)
         step = Step(one.fun, level.M, getattr(level.y, "y", None), *shared, self.structure.program)
@@ -298,7 +302,7 @@ class Streamed(Objective):
 
         shown = Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
 
-        def walk(state: Any) -> tuple[Any, int, int]:
+        def over_chunks(state: Any) -> tuple[Any, int, int]:
             rows, i = 0, 0
             with closing(stream()) as chunks, shown as bar:
                 while (chunk := next(chunks, None)) is not None:
@@ -315,7 +319,7 @@ class Streamed(Objective):
                 found, rows, i = remote.walk(step, one.merge, stream.name, self.compiler, state, args, bar.update)
             state = merge(state, found)
         else:
-            state, rows, i = walk(state) if group is None else across(group, walk, merge, state)
+            state, rows, i = over_chunks(state) if group is None else across(group, over_chunks, merge, state)
         stream.confirm(rows, i)
         self._folds = max(self._folds, i)
         return state, rows
@@ -399,7 +403,7 @@ class Step:
         fun, treedef, n, accumulation = self.fun, self.treedef, self.n, self.accumulation
 
         def make(arrays: Leaves) -> Callable[..., Any]:
-            block = _Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, accumulation)
+            block = Block(Reduced(skeleton.fill(arrays), compiler, treedef), n, accumulation)
 
             def do(state: Any, *args: Any) -> tuple[Any, Array]:
                 return fun(block, state, *args), namespace_of(args[0][0]).asarray(block.rows)
@@ -422,7 +426,7 @@ class Pass(NamedTuple):
 # -- functions of one block of rows: functions of the module, since compiled ones are kept by name ---------------------
 
 
-class _Block:
+class Block:
     """The user's functions on one block of rows."""
 
     def __init__(self, objective: InMemory, n: int, accumulation: Accumulation) -> None:
@@ -437,6 +441,11 @@ class _Block:
         """The block's rows of the level, the outputs of its functions, and the pull-back from these to theta."""
         outputs, pullback = self._objective.linearise(theta)
         return self._level(outputs), outputs.lower, lambda cotangents: pullback(ModelOutputs(cotangents, None, None))
+
+    def tangents(self, theta: Leaves) -> tuple[EvaluatedLevel, Callable[[Leaves], LevelOutputs]]:
+        """The block's rows of the level, and the map of tangents of theta to those of its functions."""
+        outputs, push = self._objective.tangents(theta)
+        return self._level(outputs), lambda tangent: push(tangent).lower
 
     def _level(self, outputs: ModelOutputs) -> EvaluatedLevel:
         level, _ = self._objective.levels(outputs)
@@ -454,12 +463,12 @@ class _Block:
         return level
 
 
-def _fold(block: _Block, state: Any, theta: Leaves) -> Any:
+def _fold(block: Block, state: Any, theta: Leaves) -> Any:
     level = block.evaluate(theta)
     return block.accumulation.fold(block.backend, state, level.M.dense(), level.y)
 
 
-def _survey(block: _Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any, Array]:
+def _survey(block: Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any, Array]:
     """As `_fold`, with the largest absolute entry of every column."""
     level = block.evaluate(theta)
     A = level.M.dense()
@@ -468,26 +477,26 @@ def _survey(block: _Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any
     return folded, xp.maximum(state[1], xp.max(xp.abs(A), axis=0))
 
 
-def _sums(block: _Block, state: UpperSums, theta: Leaves, w: Array) -> UpperSums:
+def _sums(block: Block, state: UpperSums, theta: Leaves, w: Array) -> UpperSums:
     level = block.evaluate(theta)
     return state.with_rows(level, level.residual(w))
 
 
 def _sums_and_gradient(
-    block: _Block, state: tuple[UpperSums, Leaves], theta: Leaves, w: Array
+    block: Block, state: tuple[UpperSums, Leaves], theta: Leaves, w: Array
 ) -> tuple[UpperSums, Leaves]:
     level, outputs, pullback = block.linearise(theta)
     r = level.residual(w)
     return state[0].with_rows(level, r), plus(state[1], pullback(level.value_cotangents(outputs, w, r)))
 
 
-def _value_gradient(block: _Block, total: Leaves, theta: Leaves, w: Array) -> Leaves:
+def _value_gradient(block: Block, total: Leaves, theta: Leaves, w: Array) -> Leaves:
     """With the gradient of ``1/2 |M w - y|^2`` added, w held."""
     level, outputs, pullback = block.linearise(theta)
     return plus(total, pullback(level.value_cotangents(outputs, w, level.residual(w))))
 
 
-def _condition_gradient(block: _Block, total: Leaves, theta: Leaves, w: Array, v: Array) -> Leaves:
+def _condition_gradient(block: Block, total: Leaves, theta: Leaves, w: Array, v: Array) -> Leaves:
     """With the gradient of ``-<M w - y, M v>`` added, w and v held."""
     level, outputs, pullback = block.linearise(theta)
     adjoint = Adjoint(level.M.matvec(v), ((level.residual(w), v),), v)
