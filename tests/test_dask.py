@@ -74,8 +74,8 @@ def test_data_stay_on_the_workers(client, lazy, whole):
     fit = xv.solve(problem, START, over=BOX, max_iter=5)
     after = received(client)
     assert fit.counts.values >= 5
-    # triangles, sums and theta; a chunk has 80,000 bytes
-    assert max(after[worker] - before[worker] for worker in after) < 1_500 * fit.counts.values
+    # triangles, sums and theta of some ten passes; a chunk has 80,000 bytes
+    assert max(after[worker] - before[worker] for worker in after) < 40_000
 
 
 def test_a_worker_that_dies_costs_no_digit(client, lazy):

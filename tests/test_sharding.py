@@ -40,6 +40,11 @@ def test_solves_of_sharded_arrays_are_those_of_whole_ones():
     finished(started("one_process", 8))
 
 
+@pytest.mark.thorough
+def test_other_problems_and_algorithms_which_compile_for_long():
+    finished(started("more_solves", 8))
+
+
 def test_no_device_gets_the_rows_or_columns_of_others(tmp_path):
     """What programs exchange does not depend on the 4096 rows or columns that are sharded."""
     finished(started("sent", 8, flags=f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"))
