@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -90,6 +91,68 @@ def test_a_worker_that_dies_costs_no_digit(client, lazy):
 
     fit = xv.solve(problem, START, over=BOX, max_iter=6, callback=kill)
     assert killed
+    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
+    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+
+
+def on_one_worker(client, wait):
+    """The decays, after `wait()` on one of the workers; and its address."""
+    address, slow = next(iter(client.run(os.getpid).items()))
+
+    def M(theta, t):
+        if os.getpid() == slow:
+            wait()
+        return xv.array_namespace(theta).exp(-t[:, None] * theta)
+
+    return M, address
+
+
+def test_a_slow_worker_costs_no_digit(client, lazy):
+    rows = xv.distributed.dask_rows(*lazy)
+    undisturbed = xv.solve(xv.separable(decays, rows, lam=1e-3), START, over=BOX, max_iter=6)
+    M, _ = on_one_worker(client, lambda: time.sleep(0.02))
+    fit = xv.solve(xv.separable(M, rows, lam=1e-3), START, over=BOX, max_iter=6)
+    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
+    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+
+
+def test_a_worker_that_hangs_ends_in_one_message(client, lazy, tmp_path):
+    flag = tmp_path / "hangs"
+
+    def wait():
+        while flag.exists():
+            time.sleep(0.01)
+
+    M, address = on_one_worker(client, wait)
+    problem = xv.separable(M, xv.distributed.dask_rows(*lazy, timeout=1.0), lam=1e-3)
+    value, _ = xv.value_and_gradient(problem, START)
+    flag.touch()
+    try:
+        with pytest.raises(xv.errors.GroupError, match=rf"no chunk came back within 1 s: chunk \d.* on {address}\."):
+            xv.value_and_gradient(problem, START)
+    finally:
+        flag.unlink()
+    assert xv.value_and_gradient(problem, START)[0] == value
+
+
+def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, tmp_path):
+    def M(theta, t):
+        return xv.array_namespace(theta).exp(-t[:, None] * theta)
+
+    def problem(through):
+        return xv.separable(M, xv.distributed.dask_rows(*lazy, through), lam=1e-3)
+
+    given = {"over": BOX, "max_iter": 6, "checkpoint": tmp_path / "run.npz", "checkpoint_every": 1}
+    undisturbed = xv.solve(problem(client), START, **given)
+    with distributed.Client(client.scheduler.address, set_as_default=False) as other:
+
+        def cut(info):
+            if info.iteration == 3:
+                other.loop.add_callback(other.scheduler_comm.comm.abort)
+
+        with pytest.raises(xv.errors.GroupError, match=r"connection to the cluster was lost \(.*resume="):
+            xv.solve(problem(other), START, **given, callback=cut)
+    fit = xv.solve(problem(client), START, **given, resume=tmp_path / "run.npz")
     np.testing.assert_array_equal(fit.theta, undisturbed.theta)
     np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, as_completed, default_client
+from distributed import Client, Future, KilledWorker, default_client
+from distributed.comm import CommClosedError
 
 from xvarpro import backends
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.checks import described
+from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import Transfer
@@ -19,8 +24,11 @@ from xvarpro.errors import GroupError, ProblemError
 from xvarpro.objective.reductions import tree
 from xvarpro.problem.row_chunks import Chunk, Remote, RowChunks
 
+TIMEOUT = 1800.0  # seconds, as of torch.distributed
+ASKING = 10.0  # seconds for an answer of the scheduler that only a message needs
 
-def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
+
+def dask_rows(data: Tree, y: Any, client: Client | None = None, timeout: float | None = TIMEOUT) -> RowChunks:
     """Rows of Dask arrays: every chunk stays on the worker that made it.
 
     Parameters
@@ -31,6 +39,8 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
         Target. Its chunks of rows are those of the passes; `data` are cut as it is.
     client : distributed.Client, optional
         Of the cluster; the current one by default.
+    timeout : float or None
+        Seconds without any task ending after which a pass ends in a `GroupError`; None waits for ever.
 
     Returns
     -------
@@ -40,7 +50,8 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
     Raises
     ------
     ProblemError
-        There is no cluster, y is no Dask array, or arrays have different numbers of rows or unknown ones.
+        There is no cluster, y is no Dask array, arrays have different numbers of rows or unknown ones, or timeout is no
+        number > 0.
 
     Examples
     --------
@@ -58,6 +69,7 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
     """
     if not _is_lazy(y):
         raise ProblemError(f"y must be a Dask array; got {described(y)}. Make it one by dask.array.from_array")
+    check_timeout(timeout)
     leaves, treedef = trees.flatten((data, y))
     names = [*trees.paths(data, "data"), "y"]
     rows = {name: x.shape[0] for name, x in zip(names, leaves, strict=True) if _is_lazy(x)}
@@ -69,7 +81,7 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None) -> RowChunks:
         )
     blocks = [_blocks(x, y.chunks[0]) if _is_lazy(x) else [x] * y.numblocks[0] for x in leaves]
     made = [dask.delayed(_chunk)(treedef, *parts) for parts in zip(*blocks, strict=True)]
-    return RowChunks(OnWorkers(made, client or current()))
+    return RowChunks(OnWorkers(made, client or current(), timeout))
 
 
 class OnWorkers(Remote):
@@ -80,14 +92,16 @@ class OnWorkers(Remote):
     made : list of dask.delayed.Delayed
         A pair (data, y) each.
     client : distributed.Client
+    timeout : float or None
+        Seconds without any task ending.
     """
 
-    def __init__(self, made: list[Any], client: Client) -> None:
-        self._client = client
+    def __init__(self, made: list[Any], client: Client, timeout: float | None) -> None:
+        self._client, self._timeout = client, timeout
         self._chunks: list[Future] = client.compute(made)
 
     def __iter__(self) -> Iterator[tuple[Tree, Any]]:
-        return (result_of(chunk) for chunk in self._chunks)
+        return (result_of(chunk, self._timeout) for chunk in self._chunks)
 
     def walk(
         self,
@@ -102,7 +116,10 @@ class OnWorkers(Remote):
         client, framework, dtype = self._client, compiler.name, dtype_name(args[0][0])
         # a task and no scattered value: one that is lost with its worker is made again
         given = client.submit(_same, trees.map_arrays(backends.to_numpy, (like, args)), pure=False)
-        found, places = [], client.who_has(self._chunks)
+        keys = [chunk.key for chunk in self._chunks]
+        with reached():
+            places = client.sync(client.scheduler.who_has, keys=keys, callback_timeout=self._timeout)
+        found = []
         for i, chunk in enumerate(self._chunks):
             where = places.get(chunk.key)
             there = {"workers": where, "allow_other_workers": True} if where else {}  # else it is on its way
@@ -113,9 +130,9 @@ class OnWorkers(Remote):
             return client.submit(_merged, merge, step.accumulation, framework, dtype, a, b, pure=False)
 
         last = tree(merged, found)
-        for _ in as_completed(found):
+        for _ in ended(client, f"{name}chunk", iter(found), len(found), self._timeout):
             done()
-        total, rows = result_of(last)
+        total, rows = result_of(last, self._timeout)
         first = trees.partition(like)[0][0]
         owner, where = backends.owner(first), device(first)
         return trees.map_arrays(lambda x: owner.asarray(x, device=where), total), rows, len(found)
@@ -154,14 +171,82 @@ def _merged(merge: Any, accumulation: Any, framework: str, dtype: str, *parts: t
         return trees.map_arrays(backend.to_numpy, found), sum(rows for _, rows in parts)
 
 
-def result_of(future: Future) -> Any:
-    """What a task returned; what it raised is raised here."""
+# -- what may happen to a cluster --------------------------------------------------------------------------------------
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Check seconds, or None."""
+    if not (timeout is None or number(timeout) > 0):
+        raise ProblemError(f"timeout must be seconds > 0, or None to wait for ever; got {timeout!r}")
+
+
+def ended(
+    client: Client, what: str, tasks: Iterator[Future], ahead: int, timeout: float | None
+) -> Iterator[tuple[int, Future]]:
+    """Tasks as they end, with their numbers: so many are taken first, and one for each that has ended.
+
+    Raises
+    ------
+    GroupError
+        None ended for so long.
+    """
+    numbered, waiting = enumerate(tasks), dict[Future, int]()
+    back: SimpleQueue[Future] = SimpleQueue()
+
+    def take(count: int) -> None:
+        for i, task in islice(numbered, count):
+            waiting[task] = i
+            task.add_done_callback(back.put)
+
+    take(ahead)
+    while waiting:
+        try:
+            task = back.get(timeout=timeout)
+        except Empty:
+            raise GroupError(
+                f"no {what} came back within {timeout:g} s: {_places(client, what, waiting)}. Restart workers "
+                "that hang or are gone, or give timeout= more seconds"
+            ) from None
+        yield waiting.pop(task), task
+        take(1)
+
+
+def _places(client: Client, what: str, waiting: Mapping[Future, int]) -> str:
+    """Where tasks are, as far as the scheduler knows."""
     try:
-        return future.result()
+        found = client.sync(client.scheduler.processing, workers=None, callback_timeout=ASKING)
+    except Exception as error:
+        return f"the scheduler does not answer ({type(error).__name__})"
+    keys = {key: worker for worker, keys in found.items() for key in keys}
+    by_place: dict[str, list[str]] = {}
+    for task, i in sorted(waiting.items(), key=lambda item: item[1]):
+        by_place.setdefault(keys.get(task.key, "no worker"), []).append(str(i))
+    return "; ".join(f"{what} {', '.join(numbers)} on {place}" for place, numbers in by_place.items())
+
+
+def result_of(future: Future, timeout: float | None) -> Any:
+    """What a task returned; what it raised is raised here."""
+    with reached(future):
+        return future.result(timeout)
+
+
+@contextmanager
+def reached(task: Future | None = None) -> Iterator[None]:
+    """Say of a cluster that is lost what to do."""
+    try:
+        yield
     except KilledWorker as error:
         raise GroupError(
             f"workers of the cluster died again and again in the same task, perhaps for want of memory: {error}. Make "
             "smaller chunks, or give workers more memory"
+        ) from error
+    except (CancelledError, CommClosedError, TimeoutError) as error:
+        if task is not None and task.status == "error":  # of its own
+            raise
+        reason = str(error).partition("\n")[0] or "it does not answer"
+        raise GroupError(
+            f"the connection to the cluster was lost ({type(error).__name__}: {reason}). Connect a client and make the "
+            "problem anew; resume= goes on from a checkpoint"
         ) from error
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from distributed import Client, as_completed
+from distributed import Client
 
 from xvarpro.batch import ManyResult, solve_many
 from xvarpro.batch.prepare import batch_size, by_problem, restricted
@@ -18,7 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.progress import Bar
 from xvarpro.core.struct import Tree
-from xvarpro.distributed.dask import current, result_of
+from xvarpro.distributed.dask import TIMEOUT, check_timeout, current, ended, result_of
 from xvarpro.driver.destination import destination
 from xvarpro.errors import ProblemError
 from xvarpro.problem import each
@@ -34,6 +32,7 @@ def dask_solve_many(
     *,
     size: int = 10_000,
     client: Client | None = None,
+    timeout: float | None = TIMEOUT,
     progress: bool | None = None,
     **options: Any,
 ) -> ManyResult:
@@ -47,6 +46,8 @@ def dask_solve_many(
         Problems in a batch, > 0.
     client : distributed.Client, optional
         Of the cluster; the current one by default.
+    timeout : float or None
+        Seconds without any batch ending after which a `GroupError` is raised; None waits for ever.
     progress : bool, optional
         Progress bar over batches; None shows one on a terminal only.
     **options
@@ -61,6 +62,8 @@ def dask_solve_many(
     ------
     ProblemError
         As `xvarpro.solve_many`; there is no cluster.
+    GroupError
+        The cluster is lost, or does not answer in time.
 
     Examples
     --------
@@ -78,25 +81,19 @@ def dask_solve_many(
     """
     if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
         raise ProblemError(f"size must be a whole number > 0 of problems in a batch; got {size!r}")
+    check_timeout(timeout)
     client, began = client or current(), time.perf_counter()
     given = destination(theta0, None, None, None)
     b = batch_size(given.leaves, given.names)
     slices = [slice(i, min(i + size, b)) for i in range(0, b, size)]
     parts = ((_part(problem, s), trees.map_leaves(lambda x, s=s: x[s, ...], theta0)) for s in slices)
-    places: dict[str, int] = {}
     found: dict[int, ManyResult] = {}
-
-    def sent(count: int) -> Iterator[Any]:
-        for part, start in islice(parts, count):
-            task = client.submit(solve_many, part, start, over, progress=False, **options, pure=False)
-            places[task.key] = len(places)
-            yield task
-
+    tasks = (
+        client.submit(solve_many, part, start, over, progress=False, **options, pure=False) for part, start in parts
+    )
     with Bar(len(slices), progress, "batch") as bar:
-        running = as_completed(list(sent(AHEAD * sum(client.nthreads().values()))))
-        for task in running:
-            found[places[task.key]] = result_of(task)
-            running.update(list(sent(1)))
+        for i, task in ended(client, "batch", tasks, AHEAD * sum(client.nthreads().values()), timeout):
+            found[i] = result_of(task, timeout)
             bar.update()
     return _joined([found[i] for i in range(len(slices))], time.perf_counter() - began)
 
