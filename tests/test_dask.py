@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -13,8 +14,10 @@ import xvarpro as xv
 
 from .support import error
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
+zict = pytest.importorskip("zict")
 
 ROWS, CHUNK = 20_000, 5_000
 START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
@@ -37,7 +40,7 @@ def signal_of(t):
 
 @pytest.fixture(scope="module")
 def client():
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     with cluster, distributed.Client(cluster) as found:
         yield found
 
@@ -124,15 +127,17 @@ def test_a_worker_that_hangs_ends_in_one_message(client, lazy, tmp_path):
             time.sleep(0.01)
 
     M, address = on_one_worker(client, wait)
-    problem = xv.separable(M, xv.distributed.dask_rows(*lazy, timeout=1.0), lam=1e-3)
-    value, _ = xv.value_and_gradient(problem, START)
+    patient, problem = (
+        xv.separable(M, xv.distributed.dask_rows(*lazy, timeout=timeout), lam=1e-3) for timeout in (None, 1.0)
+    )
+    value, _ = xv.value_and_gradient(patient, START)
     flag.touch()
     try:
         with pytest.raises(xv.errors.GroupError, match=rf"no chunk came back within 1 s: chunk \d.* on {address}\."):
             xv.value_and_gradient(problem, START)
     finally:
         flag.unlink()
-    assert xv.value_and_gradient(problem, START)[0] == value
+    assert xv.value_and_gradient(patient, START)[0] == value
 
 
 def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, tmp_path):
@@ -155,6 +160,34 @@ def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client
     fit = xv.solve(problem(client), START, **given, resume=tmp_path / "run.npz")
     np.testing.assert_array_equal(fit.theta, undisturbed.theta)
     np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+
+
+def test_full_disks_cost_no_digit_as_long_as_memory_lasts(lazy, whole):
+    def fill():
+        def refuse(*_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        zict.File.__setitem__ = refuse
+
+    def pause(dask_worker):  # what distributed does where memory is full
+        dask_worker.status = distributed.Status.paused
+
+    memory = {"target": 1e-4, "spill": False, "pause": False, "terminate": False}  # spills from 100 kB on
+    with (
+        dask.config.set({f"distributed.worker.memory.{name}": x for name, x in memory.items()}),
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as one,
+        distributed.Client(one, set_as_default=False) as client,
+    ):
+        client.run(fill)
+        rows = xv.distributed.dask_rows(*lazy, client)
+        value, _ = xv.value_and_gradient(xv.separable(decays, rows, lam=1e-3), START)
+        assert error(value, xv.value_and_gradient(whole, START)[0]) <= 1e-13
+        (left,) = client.run(lambda dask_worker: dask_worker.data.fast.total_weight - dask_worker.data.fast.n).values()
+        assert left > 0  # which it would have written
+        client.run(pause)
+        rows = xv.distributed.dask_rows(*lazy, client, timeout=1.0)
+        with pytest.raises(xv.errors.GroupError, match=r"chunk 0 on no worker \(.*disks are full"):
+            xv.value_and_gradient(xv.separable(decays, rows, lam=1e-3), START)
 
 
 def test_an_error_on_a_worker_names_its_chunk(client, lazy):

@@ -61,7 +61,7 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None, timeout: float |
     ...     xp = xv.array_namespace(theta)
     ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
     >>> t = da.linspace(0.0, 2.0, 4000, chunks=1000)
-    >>> with Client(processes=False, dashboard_address=None) as client:
+    >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     problem = xv.separable(M, xv.distributed.dask_rows(t, 2.0 * da.exp(-3.0 * t)))
     ...     fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.0, 10.0))
     >>> round(float(fit.theta[0]), 4)
@@ -101,7 +101,8 @@ class OnWorkers(Remote):
         self._chunks: list[Future] = client.compute(made)
 
     def __iter__(self) -> Iterator[tuple[Tree, Any]]:
-        return (result_of(chunk, self._timeout) for chunk in self._chunks)
+        for _, chunk in ended(self._client, "chunk", iter(self._chunks), 1, self._timeout):
+            yield result_of(chunk, self._timeout)
 
     def walk(
         self,
@@ -132,6 +133,7 @@ class OnWorkers(Remote):
         last = tree(merged, found)
         for _ in ended(client, f"{name}chunk", iter(found), len(found), self._timeout):
             done()
+        ((_, last),) = ended(client, f"{name}merge", iter([last]), 1, self._timeout)
         total, rows = result_of(last, self._timeout)
         first = trees.partition(like)[0][0]
         owner, where = backends.owner(first), device(first)
@@ -205,7 +207,7 @@ def ended(
         except Empty:
             raise GroupError(
                 f"no {what} came back within {timeout:g} s: {_places(client, what, waiting)}. Restart workers "
-                "that hang or are gone, or give timeout= more seconds"
+                "that hang or are gone, make smaller chunks, or give timeout= more seconds"
             ) from None
         yield waiting.pop(task), task
         take(1)
@@ -220,7 +222,8 @@ def _places(client: Client, what: str, waiting: Mapping[Future, int]) -> str:
     keys = {key: worker for worker, keys in found.items() for key in keys}
     by_place: dict[str, list[str]] = {}
     for task, i in sorted(waiting.items(), key=lambda item: item[1]):
-        by_place.setdefault(keys.get(task.key, "no worker"), []).append(str(i))
+        place = keys.get(task.key, "no worker (all are gone, or paused since their memory and disks are full)")
+        by_place.setdefault(place, []).append(str(i))
     return "; ".join(f"{what} {', '.join(numbers)} on {place}" for place, numbers in by_place.items())
 
 

@@ -74,7 +74,7 @@ def dask_solve_many(
     ...     return xp.exp(-xp.expand_dims(theta, axis=1) * t[None, :, None])
     >>> t, rates = np.linspace(0.0, 2.0, 64), np.linspace(1.0, 4.0, 40)[:, None]
     >>> problem = xv.separable(M, np.exp(-rates * t), data=t)
-    >>> with Client(processes=False, dashboard_address=None):
+    >>> with Client(processes=False, dashboard_address=":0"):
     ...     fit = xv.distributed.dask_solve_many(problem, np.full((40, 1), 2.0), xv.sets.Box(0.0, 20.0), size=10)
     >>> fit, bool(np.allclose(fit.theta, rates))
     (ManyResult(40 problems: 40 CONVERGED), True)
