@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -134,7 +135,7 @@ _HASH = re.compile("[0-9a-f]{32}")
 def arguments(problem: Problem, recipe: Recipe, run: Run) -> dict[str, str]:
     """What must not change when a run goes on: see `Checkpoint.given`."""
     functions = zip(trees.paths(problem, ""), trees.leaves(problem), strict=True)
-    return {
+    found = {
         **{name.lstrip("."): getattr(f, "__qualname__", type(f).__name__) for name, f in functions if callable(f)},
         **recipe.fingerprints,
         **hashes(recipe.over, "over"),
@@ -146,6 +147,17 @@ def arguments(problem: Problem, recipe: Recipe, run: Run) -> dict[str, str]:
         "deterministic": str(is_deterministic(run.prepared.compiler)),
         "dtype": run.prepared.dtype,
         "xvarpro": __version__,
+    }
+    group = run.prepared.group
+    return found if group is None else _of_all([json.loads(x) for x in group.texts(json.dumps(found))])
+
+
+def _of_all(parts: list[dict[str, str]]) -> dict[str, str]:
+    """What several processes have: a hash where it differs, such as that of the rows of each."""
+    texts = {name: [part.get(name, "") for part in parts] for name in sorted({name for part in parts for name in part})}
+    return {
+        name: found[0] if len(set(found)) == 1 else hashlib.sha256(repr(found).encode()).hexdigest()[:32]
+        for name, found in texts.items()
     }
 
 

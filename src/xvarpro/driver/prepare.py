@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -75,6 +75,15 @@ class Prepared:
     def group(self) -> Group | None:
         """The processes that hold rows or columns of the targets."""
         return self.original.group
+
+    @property
+    def rank(self) -> int:
+        """Of this process among them."""
+        return 0 if self.group is None else self.group.rank
+
+    def together(self) -> AbstractContextManager[None]:
+        """Let all of them raise where one does."""
+        return nullcontext() if self.group is None else self.group.together()
 
     @property
     def in_columns(self) -> bool:

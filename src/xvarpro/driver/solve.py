@@ -93,7 +93,8 @@ def solve(
         Make the backend return the same bits from run to run, for one version of everything on one kind of processor
         with one number of threads; the result's provenance names the operations for which it cannot.
     checkpoint : path, optional
-        File in which the state is kept for `resume`: at times, at the end, and when Ctrl-C interrupts the solve.
+        File in which the state is kept for `resume`: at times, at the end, and when Ctrl-C interrupts the solve. Of the
+        processes of a group the first one writes it, and all read it.
     checkpoint_every : int or float
         Iterations, an int, or seconds, a float, between checkpoints; > 0.
     resume : path, optional
@@ -174,7 +175,8 @@ def solve(
         recipe = _recipe(over, max_iter, run)
         given = cache(lambda: arguments(problem, recipe, run))
         if resume is not None:
-            earlier = Checkpoint.load(resume)
+            with prepared.together():
+                earlier = Checkpoint.load(resume)
         if earlier is not None:
             earlier.restore(run, given())
         elif max_iter == 0:  # the result is at theta0: an inexact lower level is solved tightly there
@@ -183,8 +185,13 @@ def solve(
         def found(status: Status) -> Result:
             return result(run, status, setup, recipe, lambda: continuation(run, over, given()))
 
-        write = None if checkpoint is None else lambda: Checkpoint.of(run, given()).save(checkpoint)
-        schedule = Schedule(write, checkpoint_every, run.record.done, run.clock)
+        def write() -> None:
+            parts = given()  # of every process
+            if checkpoint is not None and prepared.rank == 0:
+                Checkpoint.of(run, parts).save(checkpoint)
+
+        with prepared.together():  # a first file that cannot be written
+            schedule = Schedule(None if checkpoint is None else write, checkpoint_every, run.record.done, run.clock)
         setup = time.perf_counter() - began
         with Bar(max_iter, progress) as bar:
             bar.update(run.record.done)
@@ -192,7 +199,8 @@ def solve(
                 status = run.iterate(max_iter, time_limit, callback, bar, schedule)
                 while run.continues(status, max_iter):
                     status = run.iterate(max_iter, time_limit, callback, bar, schedule)
-                check_unchanged(problem, prepared.fingerprints)
+                with prepared.together():
+                    check_unchanged(problem, prepared.fingerprints)
                 schedule.now()
                 return found(run.finish(status))
             except (KeyboardInterrupt, SystemExit) as interrupt:
