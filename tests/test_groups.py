@@ -1,7 +1,11 @@
-"""Rows and columns that two processes hold: the answer of one process, the same bits in both, one message for all."""
+"""Rows and columns that two processes hold: the answer of one process, the same bits in both, one message for all.
+
+Slow, hanging and dying processes; what they send to each other; who writes checkpoints.
+"""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -11,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 PROGRAM = """
-import sys
+import os, sys, time
 import numpy as np, torch, torch.distributed as dist, xvarpro as xv
 
 rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -48,6 +52,68 @@ for name, problem in problems.items():
     fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-8)
     found |= {name + " value": value, name + " gradient": gradient, name + " theta": fit.theta, name + " w": fit.w}
     found |= {name + " trace": fit.trace.value, name + " status": str(fit.status)}
+    found[name + " counted"] = fit.counts.rows / fit.counts.values
+start, box = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
+
+def slow(theta, t):
+    time.sleep(0.01 * rank)
+    return M(theta, t)
+
+fits = [xv.solve(xv.separable(model, chunks, lam=1e-3), start, over=box) for model in (M, slow)]
+found["slow"] = [fit.trace.value for fit in fits]
+
+# what is sent in each iteration: rows of levels, and columns, whatever their number
+sent = [0]
+
+def counting(collective):
+    def call(x, *args, **kwargs):
+        sent[0] += sum(part.nbytes for part in x) if isinstance(x, list) else x.nbytes
+        return collective(x, *args, **kwargs)
+    return call
+
+for name in ("all_reduce", "all_gather", "broadcast"):
+    setattr(dist, name, counting(getattr(dist, name)))
+
+def bytes_by_iteration(problem):
+    at = []
+    xv.solve(problem, start, over=box, max_iter=4, tol=0.0, callback=lambda info: at.append(sent[0]))
+    return np.diff(at)
+
+for m in (200, 20_000):
+    x = np.linspace(0.0, 2.0, m)
+    z = np.exp(-np.outer(x, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
+    z = z + 0.01 * np.sin(1e3 * x)[:, None]
+    own_rows, parts = slice(m // 2 * rank, m // 2 * (rank + 1)), xv.ColumnChunks([z[:, columns]], group)
+    found[f"rows of {m}"] = bytes_by_iteration(
+        xv.separable(M, xv.RowChunks.cut(x[own_rows], z[own_rows], m // 5, group), lam=1e-3)
+    )
+    found[f"columns of {m}"] = bytes_by_iteration(xv.separable(M, parts, data=x, lam=1e-3, compress=False))
+
+# checkpoints
+path, held = store + f"{rank}.npz", xv.RowChunks([(t[rows], y[rows])], group=group)
+problem = xv.separable(M, held, lam=1e-3)
+common = store + ".npz"
+whole = xv.solve(problem, start, over=box, max_iter=4)
+half = xv.solve(problem, start, over=box, max_iter=2, checkpoint=path)
+found["written"] = os.path.exists(path)
+xv.solve(problem, start, over=box, max_iter=2, checkpoint=common)
+found["gone on"] = [
+    fit.trace.value
+    for fit in (
+        whole,
+        xv.solve(problem, start, over=box, max_iter=4, resume=common),
+        xv.solve(problem, half, max_iter=4),
+    )
+]
+other = xv.separable(M, xv.RowChunks([(t[rows], y[rows] + rank)], group=group), lam=1e-3)  # other rows in process 1
+for name, call in {
+    "other rows": lambda: xv.solve(other, start, over=box, max_iter=4, resume=common),
+    "no folder": lambda: xv.solve(problem, start, over=box, checkpoint=os.path.join(common, "no", "folder")),
+}.items():
+    try:
+        call()
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"
 try:
     xv.value_and_gradient(xv.separable(broken, chunks), np.array([0.5, 8.0]))
 except Exception as error:
@@ -111,3 +177,74 @@ def test_a_process_that_fails_ends_all_with_its_message(processes):
     assert second.startswith("ModelError")
     assert "no such sample" in first
     assert "no such sample" in second
+
+
+def test_a_slow_process_costs_no_digit(processes):
+    for found in processes:
+        undisturbed, slow = found["slow"]
+        assert slow.tobytes() == undisturbed.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_what_is_sent_does_not_depend_on_the_number_of_rows(processes, kind):
+    for found in processes:
+        few, many = (found[f"{kind} of {m}"] for m in (200, 20_000))
+        np.testing.assert_array_equal(few, many)
+        assert few.size == 3
+        assert 0 < few.max() < 10_000
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_rows_and_right_hand_sides_of_all_processes_are_counted(processes, kind):
+    for found in processes:
+        assert found[f"{kind} counted"] == {"rows": 200, "columns": 6}[kind]
+
+
+def test_the_first_process_writes_checkpoints_and_all_read_them(processes):
+    assert [bool(found["written"]) for found in processes] == [True, False]
+    for found in processes:
+        whole, resumed, continued = found["gone on"]
+        assert resumed.tobytes() == continued.tobytes() == whole.tobytes()
+        assert "lower.y.source[0][1] has other values" in str(found["other rows"])
+    first, second = (str(found["no folder"]) for found in processes)
+    assert "Error: [Errno" in first
+    assert second.startswith("GroupError: process 0 of 2 failed: ")
+    assert first in second
+
+
+LOST = """
+import datetime, os, signal, sys
+import numpy as np, torch.distributed as dist, xvarpro as xv
+
+rank, store, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group(
+    "gloo", init_method="file://" + store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=3)
+)
+t = np.linspace(rank, rank + 1.0, 100)
+rows = xv.RowChunks([(t, np.exp(-t))], group=xv.distributed.TorchGroup())
+problem = xv.separable(lambda theta, t: xv.array_namespace(theta).exp(-t[:, None] * theta), rows)
+
+def lose(info):
+    if rank == 1:
+        os.kill(os.getpid(), getattr(signal, how))
+
+xv.solve(problem, np.array([5.0]), over=xv.sets.Box(0.0, 20.0), callback=lose)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process here")
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_a_process_that_is_lost_or_hangs_ends_the_others_with_one_message(tmp_path, how):
+    (tmp_path / "program.py").write_text(LOST)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    first, second = (
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), how], stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    )
+    try:
+        _, message = first.communicate(timeout=60)
+    finally:
+        second.kill()
+        second.communicate()
+    assert first.returncode == 1
+    assert "GroupError: another process of the group ended or could not be reached" in message
