@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 PROGRAM = """
-import os, sys, time
+import contextlib, io, os, sys, time
 import numpy as np, torch, torch.distributed as dist, xvarpro as xv
 
 rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -94,7 +94,9 @@ path, held = store + f"{rank}.npz", xv.RowChunks([(t[rows], y[rows])], group=gro
 problem = xv.separable(M, held, lam=1e-3)
 common = store + ".npz"
 whole = xv.solve(problem, start, over=box, max_iter=4)
-half = xv.solve(problem, start, over=box, max_iter=2, checkpoint=path)
+with contextlib.redirect_stderr(io.StringIO()) as printed:
+    half = xv.solve(problem, start, over=box, max_iter=2, checkpoint=path, progress=True)
+found["printed"] = printed.getvalue()
 found["written"] = os.path.exists(path)
 xv.solve(problem, start, over=box, max_iter=2, checkpoint=common)
 found["gone on"] = [
@@ -198,6 +200,12 @@ def test_what_is_sent_does_not_depend_on_the_number_of_rows(processes, kind):
 def test_rows_and_right_hand_sides_of_all_processes_are_counted(processes, kind):
     for found in processes:
         assert found[f"{kind} counted"] == {"rows": 200, "columns": 6}[kind]
+
+
+def test_the_first_process_shows_progress(processes):
+    shown, silent = (str(found["printed"]) for found in processes)
+    assert "/2 [" in shown
+    assert not silent
 
 
 def test_the_first_process_writes_checkpoints_and_all_read_them(processes):

@@ -239,7 +239,7 @@ def _checked(
         tally=tally,
         y_unit=y_unit,
         theta_units=theta_units,
-        progress=progress,
+        progress=progress if group is None or group.rank == 0 else False,
         theta0=theta0,
         fingerprints=stamps,
     )

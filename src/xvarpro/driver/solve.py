@@ -84,7 +84,7 @@ def solve(
         Called with an `IterationInfo` after every iteration; returning True stops the solve. What it raises ends the
         solve and reaches the caller.
     progress : bool, optional
-        Progress bar; None shows one on a terminal only.
+        Progress bar, of the first process of a group; None shows one on a terminal only.
     debug : bool
         Check the designs at theta0 by `operators.dottest` first, for an operator of your own.
     backend, device, dtype : optional
@@ -193,7 +193,7 @@ def solve(
         with prepared.together():  # a first file that cannot be written
             schedule = Schedule(None if checkpoint is None else write, checkpoint_every, run.record.done, run.clock)
         setup = time.perf_counter() - began
-        with Bar(max_iter, progress) as bar:
+        with Bar(max_iter, prepared.progress) as bar:
             bar.update(run.record.done)
             try:
                 status = run.iterate(max_iter, time_limit, callback, bar, schedule)

@@ -300,7 +300,7 @@ class Streamed(Objective):
             return step.of(Problem(Level(level.M, level.y), data=self.problem.data), self.compiler, state, args)
         stream: Any = level.y.source
 
-        shown = Bar(stream.found and stream.found[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
+        shown = Bar(stream.length, self.progress, "chunk", "rows", delay=BAR_DELAY)
 
         def over_chunks(state: Any) -> tuple[Any, int, int]:
             rows, i = 0, 0
@@ -311,12 +311,14 @@ class Streamed(Objective):
                     chunk = None  # before the next one is made
                     i += 1
                     bar.update()
+            stream.length = i
             return state, rows, i
 
         group, remote, merge = level.y.group, stream.remote, partial(one.merge, self.backend, self._accumulation)
         if remote is not None:
             with shown as bar:
                 found, rows, i = remote.walk(step, one.merge, stream.name, self.compiler, state, args, bar.update)
+            stream.length = i
             state = merge(state, found)
         else:
             state, rows, i = over_chunks(state) if group is None else across(group, over_chunks, merge, state)

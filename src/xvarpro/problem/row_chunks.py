@@ -230,7 +230,8 @@ class Stream:
         scope: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         self.name = name
-        self.found: tuple[int, int] | None = None  # rows and chunks of a whole pass
+        self.found: tuple[int, int] | None = None  # rows and chunks of a whole pass, in all processes
+        self.length: int | None = None  # chunks of a pass that is waited for here
         self._rows, self._move_first, self._move, self._scope = rows, first, move, scope
         self._kind: _Kind | None = None
         self._supply: Any = None
