@@ -2,11 +2,13 @@
 
 python benchmarks/scale.py rows [--most 8] [--backend numpy]
 python benchmarks/scale.py memory [--gigabytes 1] [--megabytes 64] [--folder DIR]
+python benchmarks/scale.py group [--megabytes 64] [--chunks 50] [--processes 2]
 python benchmarks/scale.py ahead [--wait 0.02] [--chunks 50]
 
 `rows`: one value and gradient over 10^5 to 10^most rows of ten numbers, made when they are asked for. `memory`: over a
 .npy of 64 columns, in a process of its own; the peak of its resident memory, above that after the imports and a small
-problem, in chunks of the file. `ahead`: sources and models that wait, alone and with the next chunk read meanwhile.
+problem, in chunks of the file. `group`: the same of each of several processes of a `TorchGroup`, with chunks of its own
+that a function makes. `ahead`: sources and models that wait, alone and with the next chunk read meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +174,49 @@ def by_memory(args: argparse.Namespace) -> None:
                 print(f"| {kind} | {model} | {size / 2**20:.0f} | {in_chunks:.2f} | {seconds:.2f} |", flush=True)
 
 
+def measure_in_group(rank: int, size: int, store: str, model: str, rows: int, chunks: int) -> None:
+    """As `measure`, in a process of a group, with so many chunks of its own; the peak is that of the largest."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    group = xv.distributed.TorchGroup()
+    M, theta = MODELS[model], 0.01 * np.random.default_rng(1).normal(size=(COLUMNS, 2))
+
+    def source(count: int, rows: int) -> Iterator[Any]:
+        for i in range(count):
+            part = np.random.default_rng([rank, i]).normal(size=(rows, COLUMNS))
+            yield part, part[:, 0]
+            del part
+
+    def called(count: int, rows: int) -> None:
+        xv.value_and_gradient(xv.separable(M, xv.RowChunks(partial(source, count, rows), group=group)), theta)
+
+    called(3, 100)
+    before, began = peak(), time.perf_counter()
+    called(chunks, rows)
+    found = group.numbers([peak() - before, time.perf_counter() - began]).max(axis=0)
+    if rank == 0:
+        print(*found)
+    dist.destroy_process_group()
+
+
+def by_group(args: argparse.Namespace) -> None:
+    rows = round(args.megabytes * 2**20 / (8 * COLUMNS))
+    print(f"{args.processes} processes, each {args.chunks} chunks of {rows} rows, {args.megabytes:g} MiB")
+    print("| M | most of one process, MiB | in chunks | s |\n|---|---|---|---|")
+    for model in MODELS:
+        with tempfile.TemporaryDirectory() as name:
+            given = [str(args.processes), name + "/store", model, str(rows), str(args.chunks)]
+            started = [
+                subprocess.Popen([sys.executable, __file__, "group member", str(rank), *given], stdout=subprocess.PIPE)
+                for rank in range(args.processes)
+            ]
+            printed = [each.communicate()[0] for each in started]
+            size, seconds = map(float, printed[0].split())
+        in_chunks = size / (args.megabytes * 2**20)
+        print(f"| {model} | {size / 2**20:.0f} | {in_chunks:.2f} | {seconds:.2f} |", flush=True)
+
+
 # -- reading ahead -----------------------------------------------------------------------------------------------------
 
 
@@ -214,22 +260,27 @@ def main() -> None:
     if part == "measure":
         measure(given[0], given[1], Path(given[2]), int(given[3]))
         return
+    if part == "group member":
+        rank, size, store, model, rows, chunks = given
+        measure_in_group(int(rank), int(size), store, model, int(rows), int(chunks))
+        return
     if part == "write":
         write(Path(given[0]), int(given[1]), int(given[2]))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=["rows", "memory", "ahead"])
+    parser.add_argument("what", choices=["rows", "memory", "group", "ahead"])
     parser.add_argument("--most", type=int, default=8, help="power of ten of the most rows")
     parser.add_argument("--rows", type=int, default=100_000, help="per chunk, of `rows`")
     parser.add_argument("--backend", default="numpy")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="of the file of `memory`, written 3 times")
-    parser.add_argument("--megabytes", type=float, default=64.0, help="MiB of a chunk of `memory`")
+    parser.add_argument("--megabytes", type=float, default=64.0, help="MiB of a chunk of `memory` and `group`")
     parser.add_argument("--folder", help="for that file; the system's for temporary files by default")
     parser.add_argument("--wait", type=float, default=0.02, help="seconds, of `ahead`")
     parser.add_argument("--chunks", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=2, help="of `group`")
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} at the start")
-    {"rows": by_rows, "memory": by_memory, "ahead": by_ahead}[args.what](args)
+    {"rows": by_rows, "memory": by_memory, "group": by_group, "ahead": by_ahead}[args.what](args)
     print(f"load {os.getloadavg()[0]:.2f} at the end")
 
 
