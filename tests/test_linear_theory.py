@@ -420,9 +420,9 @@ KINDS = {
         lambda y: xv.separable(decays, y, data={"t": T}, lam=lambda theta, data: theta[0]),
         "lam that is a number; got a function",
     ),
-    "rows in chunks": (
-        lambda y: xv.separable(lambda th, t: decays(th, {"t": t}), xv.RowChunks.cut(T, y, 10)),
-        "all rows of the target in memory",
+    "too many tangents of rows in chunks": (
+        lambda y: xv.separable(lambda th, t: decays(th, {"t": t}), xv.RowChunks.cut(T, y[:, None] * np.ones(2000), 10)),
+        r"n \+ \(p \+ 1\) k <= 5000, .* n = 2, p = 2 and k = 2000",
     ),
     "columns in chunks": (
         lambda y: xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, None]])), data={"t": T}),
@@ -443,6 +443,48 @@ KINDS = {
         "design that is an array",
     ),
 }
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("kind", ["vector", "matrix", "complex"])
+def test_rows_in_chunks_have_the_statistics_of_all_rows_at_once(kind, backend):
+    """Also with a ridge, a bound that is active, and a mean far from 0."""
+    pytest.importorskip(backend)
+    noise = rng(2).normal(size=(2, T.size, 3))
+    y = {"vector": Y + 9.0, "matrix": Y[:, None] * [1.0, 2.0, 3.0] + 0.1 * noise[0]}.get(kind)
+    y = Y[:, None] * np.exp([1j, 2j]) + noise[0, :, :2] + 1j * noise[1, :, :2] if y is None else y
+    over = xv.sets.Box(np.zeros(2), np.array([0.9, 20.0]))
+    start = np.array([0.8, 5.0])
+    whole = xv.solve(xv.separable(decays, y, data={"t": T}, lam=0.01), start, over=over, tol=1e-10)
+    chunks = xv.RowChunks.cut({"t": T}, y, 7)
+    fit = xv.solve(xv.separable(decays, chunks, lam=0.01), start, over=over, tol=1e-10, backend=backend)
+    want, found = whole.statistics(), fit.statistics(backend=backend)
+    assert found.theta_stderr[0] == 0
+    assert found.limits[0].held
+    for name in ("covariance", "data", "parameters", "dof", "chi2", "r_squared", "aic", "bic"):
+        np.testing.assert_allclose(getattr(found, name), getattr(want, name), rtol=1e-8, atol=1e-12, err_msg=name)
+
+
+def test_r_squared_of_complex_data_takes_the_complex_mean():
+    y = TWO @ np.ones(2) * (3 + 4j) + 0.1 * rng(3).normal(size=(2, T.size)).T @ [1, 1j]
+    found = xv.solve(xv.separable(decays, y, data={"t": T}), RATES).statistics()
+    assert found.r_squared == pytest.approx(1 - found.chi2 / np.sum(np.abs(y - y.mean()) ** 2), rel=1e-12)
+
+
+def test_what_needs_the_rows_is_refused_for_chunks():
+    fit = xv.solve(xv.separable(decays, xv.RowChunks.cut({"t": T}, Y, 7)), RATES, over=xv.sets.Box(0.0, 20.0))
+    asked = {
+        "sandwich formula need all rows": lambda: fit.statistics(sandwich=True),
+        "fitted values need all rows": lambda: fit.statistics().fitted_stderr(),
+        "in batches, with all rows": lambda: fit.interval(by="profile"),
+        "solve in batches, with all rows": lambda: fit.interval(by="bootstrap"),
+        "rows in chunks needs data=": lambda: fit.band(),
+    }
+    for why, ask in asked.items():
+        with pytest.raises(ProblemError, match=why):
+            ask()
+    whole = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
+    np.testing.assert_allclose(fit.band({"t": T[:3]}), whole.band({"t": T[:3]}), rtol=1e-6)
 
 
 def test_problems_of_other_kinds_are_refused_by_what_they_have():

@@ -122,28 +122,43 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
 
 
 def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
-    """As `gauss_newton`, from a pass for w, and one that condenses ``[M, X]`` to a triangle, X the tangents at w.
+    """As `gauss_newton`, from a pass for w, and one that condenses the rows to a triangle.
 
     ``X^T P X``, with P the projection off the range of M, is ``T^T T`` for the rows T of the triangle below those of M.
     """
-    point, (ridge, zero), flat = f.point(theta), f.ridge(theta), raveled(theta)
-    xp, (n, k), p = namespace_of(flat), zero.shape, flat.shape[0]
+    point = f.point(theta)
+    R, slopes, _ = condensed(f, theta, point.w, f.ridge(theta)[0])
+    xp, (n, k), p = namespace_of(R), point.w.shape, slopes.shape[0]
     size = n + p * k
-    corner = xp.zeros((size, size), dtype=ridge.dtype, device=device(ridge))
-    corner = xp.concat([xp.concat([ridge, corner[:n, n:]], axis=1), corner[n:, :]])
-    (R, slopes), _ = f.walk(0, TANGENTS, (corner, 0 * flat), theta, point.w)
-    T = xp.permute_dims(xp.reshape(R[n:, n:], (p * k, p, k)), (1, 0, 2))
+    T = xp.permute_dims(xp.reshape(R[n:size, n:size], (p * k, p, k)), (1, 0, 2))
     T = xp.concat([xp.real(T), xp.imag(T)], axis=1) if is_complex(T) else T
     return point, slopes + raveled(f.penalty_gradient(theta)), gram(T)
 
 
+def condensed(f: Streamed, theta: Leaves, w: Array, ridge: Array | None = None) -> tuple[Array, Array, int]:
+    """All rows in one pass: the triangle of ``[ridge; M, X, 1, y]``, the slopes ``Re <X, M w - y>``, number of rows.
+
+    X has k columns for each entry of theta, the tangents of the residual with w held, and 1 is a column of ones. All
+    inner products of columns are in the triangle.
+    """
+    flat = raveled(theta)
+    xp, (n, k), p = namespace_of(flat), w.shape, flat.shape[0]
+    size = n + p * k + 1 + k
+    corner = xp.zeros((size, size), dtype=w.dtype, device=device(w))
+    if ridge is not None:
+        corner = xp.concat([xp.concat([ridge, corner[:n, n:]], axis=1), corner[n:, :]])
+    (R, slopes), rows = f.walk(0, TANGENTS, (corner, 0 * flat), theta, w)
+    return R, slopes, rows
+
+
 def _fold_tangents(block: Block, state: tuple[Array, Array], theta: Leaves, w: Array) -> tuple[Array, Array]:
     level, push = block.tangents(theta)
-    flat, r = raveled(theta), level.residual(w)
-    xp = namespace_of(flat)
+    flat, y = raveled(theta), level.y
+    xp, r = namespace_of(flat), level.residual(w)
     eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
     X = [residual_tangent(level, push(unraveled(eye[j, :], theta)), w) for j in range(flat.shape[0])]
-    rows = as_complex(xp.concat([as_complex(level.M.dense(), r), *X], axis=1), state[0])
+    columns = [level.M.dense(), *X, xp.ones_like(y[:, :1]), y]
+    rows = xp.concat([as_complex(x, state[0]) for x in columns], axis=1)
     slopes = xp.stack([inner(x, r) for x in X])
     return block.backend.qr(xp.concat([state[0], rows]), mode="r")[1], state[1] + slopes
 

@@ -46,7 +46,7 @@ def band(
     ----------
     fit : Result
     data : pytree, optional
-        As for `predict`; the problem's own by default.
+        As for `predict`; the problem's own by default, which rows in chunks do not have.
     level : float
         In (0, 1).
     prediction : bool
@@ -72,6 +72,8 @@ def band(
     problem = fit.least_squares
     if prediction and problem is not fit.stated:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
+    if data is None and problem.in_rows:
+        raise ProblemError("a band of a fit to rows in chunks needs data=, such as those of a chunk; got none")
     s = fit.statistics(absolute_sigma=absolute_sigma)
     given = moved(problem, fit.theta, problem.data if data is None else data)
 

@@ -78,7 +78,7 @@ class Bootstrap(IntervalMethod):
     def _drawn(self, fit: Result, s: Statistics, y: np.ndarray) -> np.ndarray:
         """Targets, (samples, m) or (samples, m, k); 0 where they have no weight."""
         rng = np.random.default_rng(self.seed)
-        fitted, root = backends.to_numpy(fit.fitted), s.at.root.reshape(y.shape)
+        fitted, root = backends.to_numpy(fit.fitted), s.at.row_by_row("bootstrap intervals").reshape(y.shape)
         used = root > 0
         if self.parametric:
             noise = s.variance**0.5 * rng.standard_normal((self.samples, *y.shape))

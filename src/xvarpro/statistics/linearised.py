@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,22 +11,25 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.differentiation.implicit import ready
 from xvarpro.differentiation.projection import degenerate, jacobian
-from xvarpro.driver.prepare import Prepared
+from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.objective.gauss_newton import has_tangents, residual_tangent
+from xvarpro.objective.gauss_newton import condensed, has_tangents, residual_tangent
 from xvarpro.objective.reduced import Reduced
+from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
 
+LARGEST = 5000  # columns of the triangle of rows in chunks
 SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
 
 
 class Linearised(NamedTuple):
     """Rows are scaled by the roots of their weights, and those of weight 0 are rows of zeros.
+
+    Rows that come in chunks are condensed to few, ``Q^H`` times all of them, with the same inner products of columns.
 
     Attributes
     ----------
@@ -40,8 +44,12 @@ class Linearised(NamedTuple):
         ``dM w - dy`` along each entry of theta.
     ridge : array, shape (r, n)
         ``sqrt(lam) Omega``; no rows without a ridge.
-    root : array, shape (m, k)
-        Roots of the weights of the squared residuals.
+    root : array, shape (m, k), or None
+        Roots of the weights of the squared residuals; None where rows are condensed.
+    data : int
+        Numbers in the target whose weight is not 0; a complex one counts twice.
+    spread : float
+        Weighted sum of squares of the target about its mean, column by column.
     directions : list of arrays, shape (n, r_j), one or one for each right-hand side
         Columns that span the directions in which w may move in its set.
     gradient : array, shape (p,)
@@ -59,7 +67,9 @@ class Linearised(NamedTuple):
     w: np.ndarray
     X: np.ndarray
     ridge: np.ndarray
-    root: np.ndarray
+    root: np.ndarray | None
+    data: int
+    spread: float
     directions: list[np.ndarray]
     gradient: np.ndarray
     J: np.ndarray
@@ -70,6 +80,12 @@ class Linearised(NamedTuple):
     def residual(self) -> np.ndarray:
         """``M w - y``, shape (m, k)."""
         return (self.M @ self.w.T[:, :, None])[:, :, 0].T - self.y
+
+    def row_by_row(self, what: str) -> np.ndarray:
+        """`root`, for what needs the rows themselves."""
+        if self.root is None:
+            raise ProblemError(f"{what} need all rows of the target in memory; got them in chunks. Pass y as one array")
+        return self.root
 
     @property
     def slope(self) -> np.ndarray:
@@ -90,16 +106,18 @@ class Linearised(NamedTuple):
             y=_parts(self.y),
             w=_parts(self.w) if free else self.w.real,
             X=_parts(self.X),
-            root=np.concatenate([self.root, self.root]),
+            root=None if self.root is None else np.concatenate([self.root, self.root]),
             directions=[_parts(B, True) for B in self.directions] if free else self.directions,
         )
 
 
 def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linearised:
     """Linearise a problem at a solution; `place` is where to compute: backend, device, dtype."""
-    if isinstance(problem, Problem) and (why := _unlike_least_squares(problem)):
-        raise ProblemError(f"statistics need {why}")
-    prepared = ready(problem, theta, over=over, **place)
+    if isinstance(problem, Problem):
+        if why := _unlike_least_squares(problem):
+            raise ProblemError(f"statistics need {why}")
+        problem = trees.changed(problem, compress=False)
+    prepared = prepare(problem, theta, over=over, **place)
     problem = prepared.problem
     if not prepared.structure.exact:
         solver = problem.lower.solver
@@ -112,15 +130,13 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
             "statistics need a design that is an array or blocks of arrays; got another operator. Return its dense() "
             "from the model"
         )
-    M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
+    M, y, root, w, X, slopes, data = _in_rows(prepared) if problem.in_rows else _in_memory(prepared)
     if not all(np.isfinite(x).all() for x in (M, w, X)):
         raise ProblemError(
             "statistics need w and the derivatives of the model to be finite; got NaN or inf at this theta"
         )
-    p, (m, k) = X.shape[0], y.shape
-    weights = problem.lower.weights
-    root = np.ones((m, k)) if weights is None else np.broadcast_to(_host(weights) ** 0.5, (m, k))
-    rows = X.reshape(p, -1)
+    p, rows = X.shape[0], X.reshape(X.shape[0], -1)
+    mean = np.sum(root.conj() * y, axis=0) / np.sum(np.abs(root) ** 2, axis=0)
     size = float(np.max(np.abs(rows), initial=0.0))
     if size and not SMALLEST < size * size < 1 / SMALLEST:
         raise ProblemError(
@@ -137,7 +153,9 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
         w,
         X,
         _ridge(problem, w.shape[0], w.dtype),
-        root,
+        None if problem.in_rows else root,
+        data * (1 + np.iscomplexobj(y)),
+        float(np.sum(np.abs(y - root * mean) ** 2)),
         _directions(problem.lower.W, w),
         slopes,
         J,
@@ -158,11 +176,37 @@ def _unlike_least_squares(problem: Problem) -> str:
             "a ridge lam that is a number; got a function of theta. Pass its value at the solution: errors are then "
             "those for this ridge"
         )
-    if problem.in_rows:
-        return "all rows of the target in memory; got them in chunks. Join the chunks that fit, with y as one array"
     if isinstance(problem.lower.y, ColumnChunks):
         return "all columns of the target in memory; got them in chunks. Pass y as one array, or some of its columns"
     return ""
+
+
+def _in_memory(prepared: Prepared) -> tuple[Any, ...]:
+    """Design, target, roots of its weights, w, tangents, gradient, and the number of data."""
+    M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
+    weights = prepared.problem.lower.weights
+    root = np.ones(y.shape) if weights is None else np.broadcast_to(_host(weights) ** 0.5, y.shape)
+    return M, y, root, w, X, slopes, int(np.sum(root > 0))
+
+
+def _in_rows(prepared: Prepared) -> tuple[Any, ...]:
+    """As `_in_memory`, of condensed rows."""
+    (n, k), p = prepared.structure.w_shape, sum(math.prod(x.shape) for x in prepared.theta)
+    if n + (p + 1) * k > LARGEST:
+        raise ProblemError(
+            f"statistics of rows in chunks need n + (p + 1) k <= {LARGEST}, columns of a triangle, for n weights, p "
+            f"entries of theta and k right-hand sides; got n = {n}, p = {p} and k = {k}. Pass fewer columns of y"
+        )
+    R, w, slopes, rows = prepared.call(_condensed, prepared.theta)
+    R, w, slopes = map(_host, (R, w, slopes))
+    M, X, root, y = np.split(R, [n, n + p * k, n + p * k + 1], axis=1)
+    return M, y, root, w, X.reshape(len(R), p, k).transpose(1, 0, 2), slopes, rows * k
+
+
+def _condensed(f: Streamed, theta: Leaves) -> tuple[Array, Array, Array, int]:
+    w = f.point(theta).w
+    R, slopes, rows = condensed(f, theta, w)
+    return R, w, slopes, rows
 
 
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:

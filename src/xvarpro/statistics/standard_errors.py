@@ -219,13 +219,14 @@ class Statistics:
         NaN where the target has no weight. A band for new observations adds the variance of their noise.
         """
         at = self.at.in_real_numbers
+        root = at.row_by_row("standard errors of fitted values")
         if callable(self.at.prepared.problem.lower.y):
             raise ProblemError("fitted values have no standard errors where the target is a function of theta")
         by_w = np.zeros((*at.y.shape[:1], *at.w.shape))
         by_w[:, :, column] = at.M[column % len(at.M)]
         K = self.influence.of(at.X[:, :, column].T, by_w)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.linalg.norm(K * self.noise.ravel(), axis=1) / at.root[:, column]
+            return np.linalg.norm(K * self.noise.ravel(), axis=1) / root[:, column]
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
@@ -260,7 +261,7 @@ def linear_theory(
     Parameters
     ----------
     problem : Problem
-        Separable, with all rows in memory, a constant `lam` and no penalty on theta.
+        Separable, with columns in memory, a constant `lam` and no penalty on theta.
     theta : pytree of arrays
         A solution, ``Result.theta``.
     over : Set, Free or a tree of them, optional
@@ -305,10 +306,12 @@ def linear_theory(
     if absolute_sigma and sandwich:
         raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
     at = linearised(problem, theta, over, backend=backend, device=device, dtype=dtype)
+    if sandwich:
+        at.row_by_row("standard errors by the sandwich formula")
     prepared, real = at.prepared, at.in_real_numbers
     influence = Influence(real)
     r = real.residual
-    data, chi2 = int(np.sum(real.root > 0)), float(np.sum(r * r))
+    data, chi2 = at.data, float(np.sum(r * r))
     dof = data - influence.parameters
     dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
     if dof < 0.5 and not absolute_sigma:
@@ -322,8 +325,6 @@ def linear_theory(
     w_stderr[influence.undetermined_w] = np.inf
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
-    mean = np.sum(real.root * real.y, axis=0) / np.sum(real.root**2, axis=0)
-    spread = float(np.sum((real.y - real.root * mean) ** 2))
     likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
     names = entry_names(theta)
     found = Statistics(
@@ -334,7 +335,7 @@ def linear_theory(
         dof=dof,
         chi2=chi2,
         residual_variance=chi2 / dof if dof > 0 else math.nan,
-        r_squared=1 - chi2 / spread if spread > 0 else math.nan,
+        r_squared=1 - chi2 / at.spread if at.spread > 0 else math.nan,
         aic=likelihood + 2 * influence.parameters,
         bic=likelihood + math.log(data) * influence.parameters,
         variance=variance,
