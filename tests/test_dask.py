@@ -226,3 +226,25 @@ def test_arrays_of_a_cluster_are_not_pulled_into_one_process(client, lazy):
         xv.distributed.dask_rows(t, np.ones(ROWS))
     with pytest.raises(xv.errors.ProblemError, match=r"got data has 10, y has 20000"):
         xv.distributed.dask_rows(t[:10], y)
+
+
+@pytest.mark.parametrize("lower", [None, xv.algorithms.SecondBatch()])
+def test_a_chunk_is_a_mini_batch_where_it_is(client, lazy, whole, lower):
+    """The same iterations as with all chunks in one process, which no chunk has come to."""
+    method = xv.algorithms.StochasticProjectedGradient(lower=lower, certify=4, update=xv.algorithms.Adam(rate=0.1))
+    problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
+    xv.value_and_gradient(problem, START)
+    before = received(client)
+    fit = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=12)
+    after = received(client)
+    assert max(after[worker] - before[worker] for worker in after) < 40_000
+    expected = xv.solve(whole, START, over=BOX, algorithm=method, max_iter=12)
+    assert error(fit.trace.value, expected.trace.value) <= 1e-9
+    assert error(fit.theta, expected.theta) <= 1e-7
+    assert fit.value < fit.trace.value[0]
+
+
+def test_statistics_of_rows_on_a_cluster(lazy, whole):
+    fit = xv.solve(xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3), START, over=BOX)
+    expected = xv.solve(whole, START, over=BOX)
+    assert error(fit.statistics().covariance, expected.statistics().covariance) <= 1e-6

@@ -81,7 +81,8 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None, timeout: float |
         )
     blocks = [_blocks(x, y.chunks[0]) if _is_lazy(x) else [x] * y.numblocks[0] for x in leaves]
     made = [dask.delayed(_chunk)(treedef, *parts) for parts in zip(*blocks, strict=True)]
-    return RowChunks(OnWorkers(made, client or current(), timeout))
+    client = client or current()
+    return RowChunks(OnWorkers(client.compute(made), list(y.chunks[0]), client, timeout))
 
 
 class OnWorkers(Remote):
@@ -89,16 +90,24 @@ class OnWorkers(Remote):
 
     Parameters
     ----------
-    made : list of dask.delayed.Delayed
+    chunks : list of distributed.Future
         A pair (data, y) each.
+    rows : list of int
+        Of each chunk.
     client : distributed.Client
     timeout : float or None
         Seconds without any task ending.
     """
 
-    def __init__(self, made: list[Any], client: Client, timeout: float | None) -> None:
+    def __init__(self, chunks: list[Future], rows: list[int], client: Client, timeout: float | None) -> None:
         self._client, self._timeout = client, timeout
-        self._chunks: list[Future] = client.compute(made)
+        self._chunks, self._rows = chunks, rows
+
+    def rows(self) -> list[int]:
+        return self._rows
+
+    def one(self, i: int) -> OnWorkers:
+        return OnWorkers([self._chunks[i]], [self._rows[i]], self._client, self._timeout)
 
     def __iter__(self) -> Iterator[tuple[Tree, Any]]:
         for _, chunk in ended(self._client, "chunk", iter(self._chunks), 1, self._timeout):

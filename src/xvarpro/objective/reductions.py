@@ -25,7 +25,7 @@ def added(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:
 
 
 def across(group: Group, walk: Callable[[Any], tuple[Any, int, int]], merge: Any, state: Any) -> tuple[Any, int, int]:
-    """What ``walk(state)`` finds in the rows of all processes: state, number of rows, and of chunks.
+    """What ``walk(state)`` finds in the rows of all processes: state, number of rows, and of chunks where most are.
 
     Sums are reduced as such. Other states are gathered and merged by a fixed tree, in every process: triangles in that
     of a tall-skinny QR (Demmel, Grigori, Hoemmen, Langou 2012).
@@ -45,7 +45,7 @@ def across(group: Group, walk: Callable[[Any], tuple[Any, int, int]], merge: Any
     else:
         found = tree(merge, [skeleton.fill(part) for part in group.gather(arrays)])
     counts = group.numbers([rows, chunks])
-    return found, int(counts[:, 0].sum()), int(counts[:, 1].sum())
+    return found, int(counts[:, 0].sum()), int(counts[:, 1].max())
 
 
 def tree(merge: Callable[[Any, Any], Any], parts: list[Any]) -> Any:

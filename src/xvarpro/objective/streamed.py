@@ -161,8 +161,11 @@ class Streamed(Objective):
                 f"lower must be SameBatch() or SecondBatch() for the RowChunks of a separable problem, and be left out "
                 f"for a bilevel one; got {lower!r}. For AllRows() hold data in memory, marked xv.Samples"
             )
+        chosen = self.backend.to_numpy(indices).tolist()
+        if own.group is not None or stream.remote is not None:
+            return self._on(*(replace(level, y=replace(own, source=stream.drawn(i))) for i in chosen))
         parts = []
-        for i in self.backend.to_numpy(indices).tolist():
+        for i in chosen:
             chunk = stream.chunk(i)
             y = own.y if chunk.y is None else as_matrix(chunk.y)
             size = leading(chunk)
@@ -173,6 +176,17 @@ class Streamed(Objective):
         else:
             problem = AllRows().problem(problem, *parts)
         return _OfChunks(problem, self.compiler, self.treedef, program=self.structure.program)
+
+    def _on(self, drawn: Level, second: Level | None = None) -> Streamed:
+        """The objective on a chunk of each process, or on one that another process holds; w may have chunks of its own."""
+        problem = self.problem
+        if not problem.is_separable:
+            problem = replace(problem, upper=drawn)
+        elif second is None:
+            problem = replace(problem, lower=drawn)
+        else:
+            problem = replace(problem, lower=second, upper=replace(drawn, solver=None, W=None))
+        return Streamed(problem, self.backend, self.compiler, self.treedef, self.structure)
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -299,8 +313,8 @@ class Streamed(Objective):
         if not isinstance(level.y, RowChunks):
             return step.of(Problem(Level(level.M, level.y), data=self.problem.data), self.compiler, state, args)
         stream: Any = level.y.source
-
-        shown = Bar(stream.length, self.progress, "chunk", "rows", delay=BAR_DELAY)
+        step = replace(step, scale=stream.scale)
+        shown = Bar(stream.own and stream.own[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
 
         def over_chunks(state: Any) -> tuple[Any, int, int]:
             rows, i = 0, 0
@@ -311,14 +325,14 @@ class Streamed(Objective):
                     chunk = None  # before the next one is made
                     i += 1
                     bar.update()
-            stream.length = i
+            stream.own = rows, i
             return state, rows, i
 
         group, remote, merge = level.y.group, stream.remote, partial(one.merge, self.backend, self._accumulation)
         if remote is not None:
             with shown as bar:
                 found, rows, i = remote.walk(step, one.merge, stream.name, self.compiler, state, args, bar.update)
-            stream.length = i
+            stream.own = rows, i
             state = merge(state, found)
         else:
             state, rows, i = over_chunks(state) if group is None else across(group, over_chunks, merge, state)
@@ -380,6 +394,8 @@ class Step:
         The functions of the level; None for a y that comes with its chunk.
     treedef, n, accumulation, program
         Structure of theta, number of columns of M, how rows are condensed, and the name of what M computes.
+    scale
+        Factor of all rows.
     """
 
     fun: Callable[..., Any]
@@ -389,6 +405,7 @@ class Step:
     n: int
     accumulation: Accumulation
     program: Any
+    scale: float = 1.0
 
     def __call__(
         self, chunk: Chunk, name: str, compiler: Backend, state: Any, args: tuple[Any, ...]
@@ -396,6 +413,8 @@ class Step:
         """The state with the rows of a chunk added, and how many these are; errors have the name of the chunk."""
         y: Any = self.y if chunk.y is None else chunk.y
         level = Level(self.M, y)  # without ridge
+        if self.scale != 1.0:
+            level = rows_of_batch(level, leading(chunk), self.scale)
         with _named(name, linalg_errors()):
             return self.of(Problem(level, data=chunk.data), compiler, state, args)
 

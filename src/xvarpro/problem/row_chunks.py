@@ -206,6 +206,43 @@ class Remote(ABC):
         joins two, and both are called where the chunks are. `done` is called for each chunk.
         """
 
+    @abstractmethod
+    def rows(self) -> list[int]:
+        """The number of rows of each chunk."""
+
+    @abstractmethod
+    def one(self, i: int) -> Remote:
+        """The source with chunk i alone."""
+
+
+class Drawn:
+    """The source of a mini-batch: a chunk that stands for all rows of this process, or for those that others hold.
+
+    Parameters
+    ----------
+    name : str
+        As of `Stream`.
+    scale : float
+        Factor of its rows.
+    chunk : Chunk, optional
+    remote : Remote, optional
+        The chunk, where another process holds it.
+    """
+
+    def __init__(self, name: str, scale: float, chunk: Chunk | None = None, remote: Remote | None = None) -> None:
+        self.name, self.scale, self.remote, self._chunk = name, scale, remote, chunk
+        self.found: tuple[int, int] | None = None
+        self.own: tuple[int, int] | None = None
+
+    def __call__(self) -> Generator[Chunk, None, None]:
+        """One pass."""
+        if self._chunk is not None:
+            yield self._chunk
+
+    def confirm(self, rows: int, chunks: int) -> None:
+        """Note what a pass found."""
+        self.found = (rows, chunks)
+
 
 class Stream:
     """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
@@ -230,8 +267,9 @@ class Stream:
         scope: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         self.name = name
-        self.found: tuple[int, int] | None = None  # rows and chunks of a whole pass, in all processes
-        self.length: int | None = None  # chunks of a pass that is waited for here
+        self.found: tuple[int, int] | None = None  # rows of a whole pass, and chunks, in the process with most of them
+        self.own: tuple[int, int] | None = None  # rows and chunks that this process waits for
+        self.scale = 1.0
         self._rows, self._move_first, self._move, self._scope = rows, first, move, scope
         self._kind: _Kind | None = None
         self._supply: Any = None
@@ -280,6 +318,16 @@ class Stream:
             self._next += 1
             if self._next > i:
                 return found
+
+    def drawn(self, i: int) -> Drawn:
+        """Chunk i as a mini-batch; begins again after the last one, where other processes have more."""
+        if self.remote is not None:
+            rows = self.remote.rows()
+            return Drawn(self.name, (sum(rows) / rows[i]) ** 0.5, remote=self.remote.one(i))
+        assert self.own is not None  # an algorithm begins with a certificate
+        rows, chunks = self.own
+        chunk = self.chunk(i % chunks)
+        return Drawn(self.name, (rows / leading(chunk)) ** 0.5, chunk)
 
     def confirm(self, rows: int, chunks: int) -> None:
         """Check, at the end of a pass, that it yielded as many rows as the passes before."""
