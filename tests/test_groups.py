@@ -12,7 +12,19 @@ import sys
 import numpy as np
 import pytest
 
+import xvarpro as xv
+
 pytest.importorskip("torch")
+
+T = np.linspace(0.0, 2.0, 200)
+Y = np.exp(-np.outer(T, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
+Y = Y + 0.01 * np.random.default_rng(1).normal(size=Y.shape)
+
+
+def decays(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
 
 PROGRAM = """
 import contextlib, io, os, sys, time
@@ -53,6 +65,15 @@ for name, problem in problems.items():
     found |= {name + " value": value, name + " gradient": gradient, name + " theta": fit.theta, name + " w": fit.w}
     found |= {name + " trace": fit.trace.value, name + " status": str(fit.status)}
     found[name + " counted"] = fit.counts.rows / fit.counts.values
+s = xv.solve(xv.separable(M, chunks), fit.theta, over=xv.sets.Box(0.0, 20.0)).statistics()
+found |= {"covariance": s.covariance, "goodness": [s.data, s.dof, s.chi2, s.r_squared]}
+
+second = xv.algorithms.SecondBatch()
+for name, lower, rows_each in (("same", None, 40), ("second", second, 40), ("uneven", None, 40 - 20 * rank)):
+    method = xv.algorithms.StochasticProjectedGradient(lower=lower, certify=5, update=xv.algorithms.Adam(rate=0.05))
+    problem = xv.separable(M, xv.RowChunks.cut(t[rows], y[rows], rows_each, group), lam=1e-3, R=penalty, mu=1e-2)
+    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=20)
+    found |= {name + " batches": fit.trace.value, name + " batch theta": fit.theta}
 start, box = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
 
 def slow(theta, t):
@@ -140,19 +161,7 @@ def processes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole():
-    import xvarpro as xv
-
-    t = np.linspace(0.0, 2.0, 200)
-    y = np.exp(-np.outer(t, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
-    y = y + 0.01 * np.random.default_rng(1).normal(size=y.shape)
-    problem = xv.separable(
-        lambda theta, t: xv.array_namespace(theta).exp(-t[:, None] * theta),
-        y,
-        data=t,
-        lam=1e-3,
-        R=lambda theta: theta @ theta,
-        mu=1e-2,
-    )
+    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2)
     start = np.array([0.5, 8.0])
     return *xv.value_and_gradient(problem, start), xv.solve(problem, start, over=xv.sets.Box(0.0, 20.0), tol=1e-8)
 
@@ -171,6 +180,40 @@ def test_two_processes_find_what_one_does(processes, whole, kind):
     for name in ("value", "gradient", "theta", "trace"):
         first, second = (found[f"{kind} {name}"] for found in processes)
         assert first.tobytes() == second.tobytes()
+
+
+def test_statistics_are_those_of_the_rows_of_all(processes):
+    fit = xv.solve(xv.separable(decays, Y, data=T), processes[0]["rows theta"], over=xv.sets.Box(0.0, 20.0))
+    s = fit.statistics()
+    for found in processes:
+        np.testing.assert_allclose(found["covariance"], s.covariance, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(found["goodness"], [s.data, s.dof, s.chi2, s.r_squared], rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["same", "second", "uneven"])
+def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
+    """Where one process has more chunks than the other, that one begins again meanwhile."""
+    first, second = processes
+    for name in (f"{kind} batches", f"{kind} batch theta"):
+        assert first[name].tobytes() == second[name].tobytes()
+    assert first[f"{kind} batches"][-1] < 0.9 * first[f"{kind} batches"][0]
+    if kind == "uneven":
+        return
+
+    def source():
+        for a in (0, 40, 80):
+            both = [*range(a, min(a + 40, 100)), *range(100 + a, min(140 + a, 200))]
+            yield T[both], Y[both]
+
+    problem = xv.separable(decays, xv.RowChunks(source), lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2)
+    method = xv.algorithms.StochasticProjectedGradient(
+        lower=xv.algorithms.SecondBatch() if kind == "second" else None,
+        certify=5,
+        update=xv.algorithms.Adam(rate=0.05),
+    )
+    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=20)
+    np.testing.assert_allclose(first[f"{kind} batches"], fit.trace.value, rtol=1e-9)
+    np.testing.assert_allclose(first[f"{kind} batch theta"], fit.theta, rtol=1e-8)
 
 
 def test_a_process_that_fails_ends_all_with_its_message(processes):
