@@ -113,7 +113,7 @@ def on_one_worker(client, wait):
 def test_a_slow_worker_costs_no_digit(client, lazy):
     rows = xv.distributed.dask_rows(*lazy)
     undisturbed = xv.solve(xv.separable(decays, rows, lam=1e-3), START, over=BOX, max_iter=6)
-    M, _ = on_one_worker(client, lambda: time.sleep(0.02))
+    M, _ = on_one_worker(client, lambda: time.sleep(0.01))
     fit = xv.solve(xv.separable(M, rows, lam=1e-3), START, over=BOX, max_iter=6)
     np.testing.assert_array_equal(fit.theta, undisturbed.theta)
     np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)

@@ -269,13 +269,15 @@ import numpy as np, torch.distributed as dist, xvarpro as xv
 
 rank, store, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group(
-    "gloo", init_method="file://" + store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=3)
+    "gloo", init_method="file://" + store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=2)
 )
 t = np.linspace(rank, rank + 1.0, 100)
 rows = xv.RowChunks([(t, np.exp(-t))], group=xv.distributed.TorchGroup())
 problem = xv.separable(lambda theta, t: xv.array_namespace(theta).exp(-t[:, None] * theta), rows)
 
 def lose(info):
+    if rank == 1 and how == "Ctrl-C":
+        raise KeyboardInterrupt
     if rank == 1:
         os.kill(os.getpid(), getattr(signal, how))
 
@@ -284,7 +286,7 @@ xv.solve(problem, np.array([5.0]), over=xv.sets.Box(0.0, 20.0), callback=lose)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process here")
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP", "Ctrl-C"])
 def test_a_process_that_is_lost_or_hangs_ends_the_others_with_one_message(tmp_path, how):
     (tmp_path / "program.py").write_text(LOST)
     command = [sys.executable, str(tmp_path / "program.py")]
@@ -295,7 +297,11 @@ def test_a_process_that_is_lost_or_hangs_ends_the_others_with_one_message(tmp_pa
     try:
         _, message = first.communicate(timeout=60)
     finally:
-        second.kill()
-        second.communicate()
+        if how == "SIGSTOP" or first.poll() is None:
+            second.kill()
+        _, own = second.communicate(timeout=60)
     assert first.returncode == 1
     assert "GroupError: another process of the group ended or could not be reached" in message
+    if how == "Ctrl-C":  # it says nothing more to the others, who would take it for what they wait for
+        assert "KeyboardInterrupt" in own
+        assert "GroupError" not in own

@@ -116,7 +116,8 @@ def solve(
         `deterministic`, an operation has no deterministic algorithm; `resume` names no checkpoint, or that of another
         solve.
     KeyboardInterrupt
-        Ctrl-C in the iterations; its attribute ``result`` is the best iterate, with the status INTERRUPTED.
+        Ctrl-C in the iterations; its attribute ``result`` is the best iterate, with the status INTERRUPTED. In a group
+        it has none.
     ModelError
         A model function returned no array, or one of another shape, dtype or namespace than required or than at
         theta0; it is no pure function of (theta, data); a ridge is negative at theta0.
@@ -206,8 +207,11 @@ def solve(
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 run.rewind()
                 schedule.now()
-                run.certify()
-                interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
+                if (
+                    prepared.group is None
+                ):  # others are elsewhere in their work: what one says now they would take for that
+                    run.certify()
+                    interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
                 raise
 
 
