@@ -68,7 +68,7 @@ def solve(
     max_iter: int,
     compiled: bool = False,
     tol: float = 0.0,
-    callback: Callable[[xv.IterationInfo], None] | None = None,
+    callback: Callable[[xv.IterationInfo], bool | None] | None = None,
 ) -> xv.Result:
     """A solve of that many iterations from theta0, unless no step improves before.
 

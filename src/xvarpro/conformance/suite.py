@@ -37,6 +37,7 @@ AREAS = (
     "solves",
     "results",
     "paper",
+    "distributed",
 )
 
 

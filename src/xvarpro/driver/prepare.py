@@ -180,9 +180,16 @@ def prepare(
         found = f"theta {shapes}, w {prepared.structure.w_shape} in {prepared.dtype}"
         group.check_same("shapes and dtype", found)
         prepared = replace(prepared, theta=group.same(prepared.theta))
-    with prepared.compiler.scope(prepared.dtype):
-        moved, compressed = _compressed(prepared.problem, prepared.compiler, prepared.structure)
-    return replace(prepared, problem=moved, compressed=compressed)
+    backend, dtype, structure = prepared.compiler, prepared.dtype, prepared.structure
+    with backend.scope(dtype):
+        if solving and units:  # of the theta that all processes have
+            problem, region, theta, theta_units = theta_near_one(
+                prepared.problem, prepared.region, prepared.theta, backend, dtype
+            )
+            prepared = replace(prepared, problem=problem, region=region, theta=theta, theta_units=theta_units)
+        region = prepared.region if structure.exact else prepared.region.measured(prepared.theta)
+        moved, compressed = _compressed(prepared.problem, backend, structure)
+    return replace(prepared, problem=moved, region=region, compressed=compressed)
 
 
 def _checked(
@@ -197,7 +204,7 @@ def _checked(
     solving: bool,
     units: bool,
 ) -> Prepared:
-    """As `prepare`, without a word to other processes; nothing is compressed yet."""
+    """As `prepare`, without a word to other processes; theta has its own units, and nothing is compressed yet."""
     to, group = destination(theta0, backend, device, dtype, deterministic, problem), problem.group
     if all(0 in x.shape for x in to.leaves):
         raise ProblemError(f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}")
@@ -217,12 +224,8 @@ def _checked(
         )
         stamps = fingerprints(problem, theta0) if solving else {}
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
-        y_unit, theta_units = 1.0, (1.0,) * len(theta)
-        if solving and units:
-            moved, y_unit = targets_near_one(moved, to.backend, to.dtype)
-            moved, region, theta, theta_units = theta_near_one(moved, region, theta, to.backend, to.dtype)
+        moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
         moved = moved if moved.compress else _joined(moved)
-        region = region if structure.exact else region.measured(theta)
     return Prepared(
         problem=moved,
         # chunks are read, and processes speak to each other, between compiled parts
@@ -238,7 +241,7 @@ def _checked(
         structure=structure,
         tally=tally,
         y_unit=y_unit,
-        theta_units=theta_units,
+        theta_units=(1.0,) * len(theta),
         progress=progress if group is None or group.rank == 0 else False,
         theta0=theta0,
         fingerprints=stamps,

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -123,6 +123,9 @@ class Run:
         check_value(state.iterate.value, self.prepared.dtype)
         self.operands = (self.operands[0], floor, *self.operands[1:])
         self.state: Tracked = self._loop(self.operands, state, 0)[0]
+        f = self.prepared.assemble(self.prepared.problem)
+        # rows of a value, and of one on a mini-batch: a pass over chunks has counted them
+        self._sizes = f.rows, self.algorithm.rows_of_batch(f)
         self.work = [0.0] * len(RECORD[WORK:])
         self.restarts, self.restarted = 0, math.inf  # how many, and the objective at the last one from a best iterate
         self.cut = False  # whether the solve had to end although a lower point is known
@@ -339,12 +342,6 @@ class Run:
         *work, batches = counts
         of_all, of_batch = self._sizes
         return [*work, round((work[0] - batches) * of_all + batches * of_batch)]
-
-    @cached_property
-    def _sizes(self) -> tuple[float, float]:
-        """Rows of a value, and of one on a mini-batch, once a pass over chunks has counted them."""
-        f = self.prepared.assemble(self.prepared.problem)
-        return f.rows, self.algorithm.rows_of_batch(f)
 
     def _well_determined(self) -> bool:
         """Whether the method's own matrix shows that the objective bends up in every direction.

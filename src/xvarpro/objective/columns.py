@@ -29,6 +29,12 @@ class Columns(Reduced):
     def half_mu(self) -> Any:
         return super().half_mu / self.group.size
 
+    @property
+    def rows(self) -> int:
+        if not self.problem.is_separable:
+            return super().rows
+        return int(self.group.numbers([self.target_shape[1]]).sum())
+
     def summed(self, x: Array) -> Array:
         return self.group.total((x,))[0]
 

@@ -178,7 +178,7 @@ class Streamed(Objective):
         return _OfChunks(problem, self.compiler, self.treedef, program=self.structure.program)
 
     def _on(self, drawn: Level, second: Level | None = None) -> Streamed:
-        """The objective on a chunk of each process, or on one that another holds; with a second one, w follows from that."""
+        """The objective on a chunk of each process, or on one that another holds; w follows from the second, if any."""
         problem = self.problem
         if not problem.is_separable:
             problem = replace(problem, upper=drawn)

@@ -79,7 +79,7 @@ def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
     target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
     known = exact(make)
     e = [x for x in trees.leaves(known.e) if x.dtype.kind == "f"]
-    Hu, mixed, bends = _called(target, make(), _hessian, known.u, *e)
+    Hu, mixed, bends = called(target, make(), _hessian, known.u, *e)
     tolerance = 100 * target.eps * (known.condition * make().inner) ** 2
     yield Measured("H u", known.D.T @ Hu, known.curvature, tolerance, float(np.linalg.norm(Hu)))
     yield Measured("slope of <u, gradient> by the data", mixed, known.data_slope, tolerance, float(np.linalg.norm(Hu)))
@@ -100,21 +100,22 @@ def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
     _complex_design(target, make)
     target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
     known = exact(make)
-    slopes, gram = _called(target, make(), _gauss_newton)
+    slopes, gram = called(target, make(), model)
     tolerance = 100 * target.eps * known.condition * make().inner
     want = (known.jacobian @ known.jacobian.conj().T).real
     yield Measured("slopes", known.D.T @ slopes, known.slopes, tolerance, float(np.linalg.norm(slopes)))
     yield Measured("J J^T", known.D.T @ gram @ known.D, want, tolerance)
 
 
-def _gauss_newton(f: Any, theta: Leaves) -> Leaves:
+def model(f: Any, theta: Leaves) -> Leaves:
+    """Gradient and Gauss-Newton matrix."""
     if not has_jacobian(f.problem, f.structure):
         raise Inapplicable("there is no Gauss-Newton model of such a problem")
     _, slopes, H = gauss_newton(f, theta)
     return slopes, H
 
 
-def _called(target: Target, reference: Reference, fun: Callable[..., Leaves], *given: np.ndarray) -> list[np.ndarray]:
+def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *given: np.ndarray) -> list[np.ndarray]:
     """``fun(objective, theta0, *given)``, compiled where the backend compiles."""
     prepared = prepare(
         reference.problem, reference.theta0, backend=target.backend, device=target.device, dtype=target.dtype

@@ -352,8 +352,8 @@ def certified(target: Target, f: Objective, theta: Vector, got: xv.Result, theta
     _, gap_A, gap_B = f.direction(theta, f.gradient(theta))
     tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)  # a gap is a sum over the set
     yield Measured("value", got.value, f.value(theta), evaluation.value_tolerance(target.eps, cond), f.value(theta0))
-    yield Measured("gap_A", got.gap_A, gap_A, tolerance, start[1])
-    yield Measured("gap_B", got.gap_B, gap_B, tolerance, start[2] or 1.0)
+    yield Measured("gap_A", got.gap_A, gap_A, tolerance, max(start[1], gap_A))
+    yield Measured("gap_B", got.gap_B, gap_B, tolerance, max(start[2], gap_B) or 1.0)
     yield Measured("w", np.asarray(got.w, np.float64).reshape(-1, f.y.shape[1]), f.w(theta), tolerance)
     yield Measured("violation", got.verified.violation, f.violation(theta), 10 * target.eps, 1.0)
     yield Measured("condition", got.verified.condition, cond, tolerance)

@@ -321,6 +321,12 @@ class Exact:
         return self._start.low.condition
 
     @cached_property
+    def energy(self) -> np.ndarray:
+        """``1/2 |y|^2`` of the upper level, 0-d."""
+        high = self._start.high
+        return rounded(np.sum(high.heavy * _squares(high.y)) / 2)
+
+    @cached_property
     def slopes(self) -> np.ndarray:
         """``D^T grad f``, (d,)."""
         return rounded([(x.value - self._start.value) / _step() for x in self._ahead])
