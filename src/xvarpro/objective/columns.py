@@ -20,12 +20,6 @@ class Columns(Reduced):
         self.group = group
 
     @property
-    def target_shape(self) -> tuple[int, int]:
-        """With the columns of all processes."""
-        m, k = super().target_shape
-        return m, int(self.group.numbers([k]).sum())
-
-    @property
     def half_mu(self) -> Any:
         return super().half_mu / self.group.size
 

@@ -322,8 +322,8 @@ class Stream:
     def drawn(self, i: int) -> Drawn:
         """Chunk i as a mini-batch; begins again after the last one, where other processes have more."""
         if self.remote is not None:
-            rows = self.remote.rows()
-            return Drawn(self.name, (sum(rows) / rows[i]) ** 0.5, remote=self.remote.one(i))
+            each = self.remote.rows()
+            return Drawn(self.name, (sum(each) / each[i]) ** 0.5, remote=self.remote.one(i))
         assert self.own is not None  # an algorithm begins with a certificate
         rows, chunks = self.own
         chunk = self.chunk(i % chunks)
