@@ -207,9 +207,8 @@ def solve(
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 run.rewind()
                 schedule.now()
-                if (
-                    prepared.group is None
-                ):  # others are elsewhere in their work: what one says now they would take for that
+                # other processes are elsewhere in their work: what this one says now they would take for that
+                if prepared.group is None:
                     run.certify()
                     interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
                 raise

@@ -11,7 +11,7 @@ what they found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -163,7 +163,9 @@ class Streamed(Objective):
             )
         chosen = self.backend.to_numpy(indices).tolist()
         if own.group is not None or stream.remote is not None:
-            return self._on(*(replace(level, y=replace(own, source=stream.drawn(i))) for i in chosen))
+            with nullcontext() if own.group is None else own.group.together():
+                drawn = [replace(level, y=replace(own, source=stream.drawn(i))) for i in chosen]
+            return self._on(*drawn)
         parts = []
         for i in chosen:
             chunk = stream.chunk(i)
