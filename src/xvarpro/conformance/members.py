@@ -8,19 +8,20 @@ must hold no lock, such as that of a `cached_property` before Python 3.12: the o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import reduce
-from math import prod
-from operator import add
 from threading import Condition
 from typing import Any, TypeVar
 
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.backends import exchange
 from xvarpro.backends.group import Group
-from xvarpro.core.namespace import dtype_name, namespace_of
-from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.namespace import device
+from xvarpro.core.struct import Leaves
 from xvarpro.errors import GroupError
 
 T = TypeVar("T")
@@ -49,22 +50,25 @@ class Member(Group):
         self.sent: list[int] = []
 
     def total(self, arrays: Leaves) -> Leaves:
-        return tuple(reduce(add, parts) for parts in zip(*self._arrays("total", arrays), strict=True))
+        return _like(arrays, [sum(parts) for parts in zip(*self._hosted("total", arrays), strict=True)])
 
     def gather(self, arrays: Leaves) -> list[Leaves]:
-        return self._arrays("gather", arrays)
+        return [_like(arrays, part) for part in self._hosted("gather", arrays)]
 
     def first(self, arrays: Leaves) -> Leaves:
-        return self._arrays("first", arrays)[0]
+        return _like(arrays, self._hosted("first", arrays)[0])
 
     def texts(self, text: str) -> list[str]:
         return self._all("texts", text, len(text))
 
-    def _arrays(self, method: str, arrays: Leaves) -> list[Leaves]:
-        """Copies of those of all members, whose shapes and dtypes have to be the same, as for a network."""
-        kinds = [(tuple(x.shape), dtype_name(x)) for x in arrays]
-        found = self._all((method, kinds), arrays, sum(prod(x.shape) for x in arrays))
-        return [tuple(map(_copy, part)) for part in found]
+    def _hosted(self, method: str, arrays: Leaves) -> list[list[np.ndarray]]:
+        """Those of all members, of the same shapes and dtypes, in the memory of the host.
+
+        As in other groups: some frameworks have arrays that belong to a thread.
+        """
+        hosts = [np.asarray(backends.to_numpy(x)) for x in arrays]
+        kinds = [(x.shape, x.dtype.name) for x in hosts]
+        return self._all((method, kinds), hosts, sum(x.size for x in hosts))
 
     def _all(self, call: object, given: T, entries: int) -> list[T]:
         """What all members give in this call, in the order of ranks."""
@@ -82,8 +86,10 @@ class Member(Group):
         return [here[rank][1] for rank in range(self.size)]
 
 
-def _copy(x: Array) -> Array:
-    return namespace_of(x).asarray(x, copy=True)
+def _like(arrays: Leaves, hosts: Sequence[Any]) -> Leaves:
+    """Copies of NumPy's arrays in the frameworks and on the devices of others."""
+    pairs = zip(arrays, hosts, strict=True)
+    return tuple(exchange.move(np.array(host), backends.owner(x), device=device(x)) for x, host in pairs)
 
 
 def together(size: int, fun: Callable[[Member], T]) -> list[T]:

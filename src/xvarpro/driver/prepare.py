@@ -175,13 +175,12 @@ def prepare(
     group = problem.group
     with nullcontext() if group is None else group.together():
         prepared = _checked(problem, theta0, over, backend, device, dtype, progress, deterministic, solving, units)
-    if group is not None:
-        shapes = ", ".join(str(tuple(x.shape)) for x in prepared.theta)
-        found = f"theta {shapes}, w {prepared.structure.w_shape} in {prepared.dtype}"
-        group.check_same("shapes and dtype", found)
-        prepared = replace(prepared, theta=group.same(prepared.theta))
     backend, dtype, structure = prepared.compiler, prepared.dtype, prepared.structure
     with backend.scope(dtype):
+        if group is not None:
+            shapes = ", ".join(str(tuple(x.shape)) for x in prepared.theta)
+            group.check_same("shapes and dtype", f"theta {shapes}, w {structure.w_shape} in {dtype}")
+            prepared = replace(prepared, theta=group.same(prepared.theta))
         if solving and units:  # of the theta that all processes have
             problem, region, theta, theta_units = theta_near_one(
                 prepared.problem, prepared.region, prepared.theta, backend, dtype

@@ -21,6 +21,7 @@ from xvarpro.conformance.references import dense, twins
 from xvarpro.conformance.references.dense import Dense
 from xvarpro.conformance.references.twins import Course
 from xvarpro.conformance.suite import Measured, Target, check
+from xvarpro.core.namespace import find_dtype
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import map_arrays
 
@@ -61,6 +62,13 @@ class Parts(NamedTuple):
     of: Callable[[Group], xv.Problem]
     size: int = 3
     turn: tuple[str, ...] = ()  # the precisions in which it is compiled
+    is_complex: bool = False
+
+    def applies(self, target: Target) -> None:
+        """Raise where it does not, or is left out."""
+        target.represent(self.turn)
+        if self.is_complex:
+            find_dtype(target.backend.xp, target.complex_dtype)
 
 
 def _one_level(group: Group, edges: Edges = LOWER, solver: Any = None) -> xv.Problem:
@@ -144,11 +152,13 @@ def parts() -> dict[str, Parts]:
         "rows of two levels": Parts(problems.streamed_levels, _two_levels),
         "rows below an array": Parts(problems.unequal_splits, _below_an_array),
         "rows above an array": Parts(problems.unequal_splits, _above_an_array),
-        "complex rows": Parts(problems.complex_waves, _complex_rows, 2),
+        "complex rows": Parts(problems.complex_waves, _complex_rows, 2, is_complex=True),
         "columns": Parts(streamed, partial(_columns, compress=False)),
         "compressed columns": Parts(streamed, partial(_columns, compress=True)),
-        "columns of two levels": Parts(levels_of_columns, partial(_levels_of_columns, compress=False)),
-        "compressed columns of two levels": Parts(levels_of_columns, partial(_levels_of_columns, compress=True)),
+        **{
+            name: Parts(levels_of_columns, partial(_levels_of_columns, compress=compress), is_complex=True)
+            for name, compress in (("columns of two levels", False), ("compressed columns of two levels", True))
+        },
     }
 
 
@@ -161,7 +171,7 @@ def stated(case: Parts, group: Group) -> Reference:
 @check("distributed", parts, against="more digits")
 def value_and_gradient(target: Target, case: Parts) -> Iterator[Measured]:
     """Value, weights and gradient in every member are those of all data, in a hundred digits, to the same bits."""
-    target.represent(case.turn)
+    case.applies(target)
     known = reduced.exact(case.whole)
     found = together(case.size, lambda group: reduced.called(target, stated(case, group), _evaluated))
     (value, energy, gradient, _), *others = found
@@ -201,7 +211,7 @@ def modelled() -> dict[str, Parts]:
 @check("distributed", modelled, against="more digits")
 def gauss_newton_model(target: Target, case: Parts) -> Iterator[Measured]:
     """The gradient and the matrix of Gauss and Newton in every member are those of all data, to the same bits."""
-    target.represent(case.turn)
+    case.applies(target)
     known = reduced.exact(case.whole)
     first, *others = together(case.size, lambda group: reduced.called(target, stated(case, group), reduced.model))
     slopes, gram = first
@@ -274,7 +284,7 @@ def steps() -> dict[str, Steps]:
         "Levenberg-Marquardt, rows": Steps(marquardt, _mixtures_in_rows, 24),
         "Levenberg-Marquardt, columns": Steps(marquardt, partial(_columns_of, mixtures, COLUMNS, False), 4),
         "cr_varpro, rows of two levels": Steps(network, _rows_of_network, 70),
-        "cr_varpro, columns": Steps(dictionary, partial(_columns_of, dense.dictionary, wide, False), 90, ("float64",)),
+        "cr_varpro, columns": Steps(dictionary, partial(_columns_of, dense.dictionary, wide, False), 90, ("float32",)),
         "cr_varpro, compressed columns": Steps(dictionary, partial(_columns_of, dense.dictionary, wide, True), 20),
     }
 
@@ -418,7 +428,7 @@ def _repeated(problem: xv.Problem, copies: int) -> xv.Problem:
 @check("distributed", lambda: {name: parts()[name] for name in SENT}, against="definition")
 def what_is_sent(target: Target, case: Parts) -> Iterator[Measured]:
     """Members send as many numbers for few rows or columns as for many, and all the same number of them."""
-    target.represent(case.turn)
+    case.applies(target)
 
     def sent(copies: int, group: Member) -> list[int]:
         made = replace(stated(case, group), problem=_repeated(case.of(group), copies))
