@@ -164,8 +164,8 @@ class Streamed(Objective):
         chosen = self.backend.to_numpy(indices).tolist()
         if own.group is not None or stream.remote is not None:
             with nullcontext() if own.group is None else own.group.together():
-                drawn = [replace(level, y=replace(own, source=stream.drawn(i))) for i in chosen]
-            return self._on(*drawn)
+                levels = [replace(level, y=replace(own, source=stream.drawn(i))) for i in chosen]
+            return self._on(*levels)
         parts = []
         for i in chosen:
             chunk = stream.chunk(i)
