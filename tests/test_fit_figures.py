@@ -158,8 +158,11 @@ def test_correlations_and_profiles_are_drawn():
     np.testing.assert_array_equal(image.get_array(), FIT.statistics().correlation)
     assert image.get_clim() == (-1, 1)
     assert [x.get_text() for x in figure.axes[0].get_yticklabels()] == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
-    with pytest.raises(ProblemError, match="names must hold 4 names"):
-        FIT.plot_correlation(["a"])
+    named = FIT.plot_correlation(["slow", "fast"], ["large", "small"]).axes[0]
+    assert [x.get_text() for x in named.get_yticklabels()] == ["slow", "fast", "large", "small"]
+    for wrong, why in (({"names": ["a"]}, "names must hold 2 names"), ({"amplitudes": "ab"}, "amplitudes must hold 2")):
+        with pytest.raises(ProblemError, match=why):
+            FIT.plot_correlation(**wrong)
     ax = FIT.plot_profile(1, points=7).axes[0]
     curve = xv.statistics.profile(FIT, 1, points=7)
     np.testing.assert_allclose(lines(ax)["profile"], np.stack([curve.at, curve.height], axis=1))

@@ -249,7 +249,7 @@ class Result:
             problem, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, sandwich=sandwich, backend=backend
         )
         if not self.success:
-            found.reasons.append(
+            found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
             )
         return found
@@ -519,11 +519,13 @@ class Result:
 
         return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel)
 
-    def plot_correlation(self, names: Sequence[str] | None = None) -> Figure:
-        """Correlations of theta's entries and w's as a table of colours."""
+    def plot_correlation(
+        self, names: Sequence[str] | Parameters | None = None, amplitudes: Sequence[str] | None = None
+    ) -> Figure:
+        """Correlations of theta's entries and w's as a table of colours, with names as in `report`."""
         from xvarpro.statistics.plotting import plot_correlation
 
-        return plot_correlation(self, names)
+        return plot_correlation(self, names, amplitudes)
 
     def plot_profile(
         self, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""

@@ -14,9 +14,11 @@ from xvarpro.core.checks import confidence
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.problem.parameters import Parameters
 from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import quantile, student
+from xvarpro.statistics.names import given_names
 from xvarpro.statistics.prediction import components
 from xvarpro.statistics.profiles import profile
 
@@ -166,15 +168,16 @@ def plot_residuals(
     return figure
 
 
-def plot_correlation(fit: Result, names: Sequence[str] | None = None) -> Figure:
+def plot_correlation(
+    fit: Result, names: Sequence[str] | Parameters | None = None, amplitudes: Sequence[str] | None = None
+) -> Figure:
     """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
 
     Parameters
     ----------
     fit : Result
-    names : sequence of str, optional
-        Of theta's entries, then w's, row by row; of a complex w the real parts come first. Beyond 30 only some are
-        written.
+    names, amplitudes : optional
+        As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
 
     Returns
     -------
@@ -185,11 +188,11 @@ def plot_correlation(fit: Result, names: Sequence[str] | None = None) -> Figure:
     ProblemError
         As `linear_theory`; there are more or fewer names than entries.
     """
-    s = fit.statistics()
-    C, w_names = s.correlation, s.w_names
-    if np.iscomplexobj(backends.to_numpy(s.w_stderr)):
-        w_names = [f"{part} {name}" for part in ("Re", "Im") for name in w_names]
-    named = _names(names, [*s.names, *w_names], "of theta's entries and w's")
+    of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
+    C = fit.statistics().correlation
+    if np.iscomplexobj(backends.to_numpy(fit.w)):
+        of_w = [f"{part} {name}" for part in ("Re", "Im") for name in of_w]
+    named = [*of_theta, *of_w]
     size = 1.6 + 0.42 * min(len(C), 16)
     figure = Figure(figsize=(size + 0.8, size), layout="compressed")
     ax = figure.subplots()

@@ -52,12 +52,12 @@ class Profile(IntervalMethod):
     Profile()
     """
 
-    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
-        found = _Profiles(fit, fit.statistics(absolute_sigma=absolute_sigma))
-        ends, notes = found.ends(student(found.statistics, level))
+    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+        found = _Profiles(fit, s)
+        ends, notes = found.ends(student(s, level))
         lower, upper = ends.reshape(2, -1)
-        notes = [*warnings(found.statistics), *notes]
-        return Intervals(found.statistics.names, found.best, lower, upper, level, "profile of the objective", notes)
+        notes = [*warnings(s), *notes]
+        return Intervals(s.names, found.best, lower, upper, level, "profile of the objective", notes)
 
 
 class Curve(NamedTuple):
