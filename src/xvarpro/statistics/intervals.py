@@ -37,7 +37,7 @@ class Intervals:
     ----------
     names : list of str
     value, lower, upper : NumPy arrays
-        Estimates and the ends of their intervals; inf where the data give no end, NaN where none was found.
+        Estimates and the ends of their intervals; inf where neither the data nor a set give one.
     level : float
     method : str
     notes : list of str
