@@ -4,11 +4,13 @@ python benchmarks/scale.py rows [--most 8] [--backend numpy]
 python benchmarks/scale.py memory [--gigabytes 1] [--megabytes 64] [--folder DIR]
 python benchmarks/scale.py group [--megabytes 64] [--chunks 50] [--processes 2]
 python benchmarks/scale.py ahead [--wait 0.02] [--chunks 50]
+python benchmarks/scale.py many [--fits 1000000] [--processes 2]
 
 `rows`: one value and gradient over 10^5 to 10^most rows of ten numbers, made when they are asked for. `memory`: over a
 .npy of 64 columns, in a process of its own; the peak of its resident memory, above that after the imports and a small
 problem, in chunks of the file. `group`: the same of each of several processes of a `TorchGroup`, with chunks of its own
-that a function makes. `ahead`: sources and models that wait, alone and with the next chunk read meanwhile.
+that a function makes. `ahead`: sources and models that wait, alone and with the next chunk read meanwhile. `many`: fits
+of two decays to 50 points, in batches on the workers of a Dask cluster of this machine.
 """
 
 from __future__ import annotations
@@ -255,6 +257,29 @@ def by_ahead(args: argparse.Namespace) -> None:
         print(f"| {waits} | {rows} | {found[0]:.2f} | {found[1]:.2f} | {found[1] / found[0]:.2f} |", flush=True)
 
 
+# -- many small problems -----------------------------------------------------------------------------------------------
+
+
+def decays(theta: Any, t: Any) -> Any:
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(theta, axis=1) * t[None, :, None])
+
+
+def by_batches(args: argparse.Namespace) -> None:
+    from distributed import Client, LocalCluster
+
+    rng, t, b = np.random.default_rng(0), np.linspace(0.0, 2.0, 50), args.fits
+    rates = np.stack([rng.uniform(0.5, 1.5, b), rng.uniform(3.0, 8.0, b)], axis=1)
+    y = sum(a * np.exp(-rates[:, j, None] * t) for j, a in enumerate((2.0, 1.0))) + 0.01 * rng.normal(size=(b, 50))
+    start = np.tile([0.7, 4.0], (b, 1))
+    problem, over = xv.separable(decays, y, data=t), xv.sets.Box(0.0, 30.0)
+    cluster = LocalCluster(n_workers=args.processes, threads_per_worker=1, dashboard_address=":0")
+    with cluster, Client(cluster):
+        began = time.perf_counter()
+        fit = xv.distributed.dask_solve_many(problem, start, over)
+        print(f"{time.perf_counter() - began:.0f} s on {args.processes} workers: {fit}")
+
+
 def main() -> None:
     part, *given = sys.argv[1:] or [""]
     if part == "measure":
@@ -268,7 +293,7 @@ def main() -> None:
         write(Path(given[0]), int(given[1]), int(given[2]))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=["rows", "memory", "group", "ahead"])
+    parser.add_argument("what", choices=["rows", "memory", "group", "ahead", "many"])
     parser.add_argument("--most", type=int, default=8, help="power of ten of the most rows")
     parser.add_argument("--rows", type=int, default=100_000, help="per chunk, of `rows`")
     parser.add_argument("--backend", default="numpy")
@@ -277,10 +302,12 @@ def main() -> None:
     parser.add_argument("--folder", help="for that file; the system's for temporary files by default")
     parser.add_argument("--wait", type=float, default=0.02, help="seconds, of `ahead`")
     parser.add_argument("--chunks", type=int, default=50)
-    parser.add_argument("--processes", type=int, default=2, help="of `group`")
+    parser.add_argument("--processes", type=int, default=2, help="of `group` and `many`")
+    parser.add_argument("--fits", type=int, default=1_000_000)
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} at the start")
-    {"rows": by_rows, "memory": by_memory, "group": by_group, "ahead": by_ahead}[args.what](args)
+    run_one = {"rows": by_rows, "memory": by_memory, "group": by_group, "ahead": by_ahead, "many": by_batches}
+    run_one[args.what](args)
     print(f"load {os.getloadavg()[0]:.2f} at the end")
 
 

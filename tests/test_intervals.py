@@ -169,6 +169,44 @@ def test_a_profile_of_an_entry_without_effect_has_no_ends():
     np.testing.assert_allclose(found.lower[:2], FIT.interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
 
 
+def product(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-data["t"] * theta[0] * theta[1])[:, None]
+
+
+def product_fit(upper):
+    y = 2.0 * np.exp(-3.0 * T) + 0.05 * rng(9).normal(size=T.size)
+    problem = xv.separable(product, y, data={"t": T})
+    over = None if upper is None else xv.sets.Box(0.0, upper)
+    return xv.solve(problem, np.array([1.0, 2.0]), over=over, tol=1e-9), y
+
+
+@pytest.mark.parametrize("upper", [5.0, 100.0])
+def test_of_rates_of_which_the_product_matters_only_bounds_give_the_profiles(upper):
+    """The least of one is the least product that the data allow over the largest value of the other."""
+    fit, y = product_fit(upper)
+    best, t = float(fit.theta[0] * fit.theta[1]), scipy.stats.t.ppf(0.975, T.size - 2)
+
+    def rise(k):
+        M = np.exp(-k * T)
+        return (y @ y - (M @ y) ** 2 / (M @ M)) / (2 * fit.value) - 1 - t**2 / (T.size - 2)
+
+    found = fit.interval(by="profile", names=["a", "b"])
+    np.testing.assert_allclose(found.lower, scipy.optimize.brentq(rise, 0.5 * best, best) / upper, rtol=2e-4)
+    np.testing.assert_array_equal(found.upper, upper)
+    assert any("does not rise enough to give the upper end of a, the upper end of b" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("upper", [None, np.inf])
+def test_an_end_that_nothing_gives_is_infinite_or_the_bound_and_said(upper):
+    fit, _ = product_fit(upper)
+    found = fit.interval(by="profile")
+    np.testing.assert_array_equal(found.upper, np.inf)
+    np.testing.assert_array_equal(found.lower, -np.inf if upper is None else 0.0)
+    for side in ("lower", "upper"):
+        assert any(f"the {side} end of theta[0], " in note for note in found.notes)
+
+
 def test_a_profile_of_data_without_noise_needs_to_know_sigma():
     clean = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0])
     weights = np.full(T.size, 1e4)

@@ -192,6 +192,24 @@ def test_correlations_above_a_threshold_strongest_first():
         assert [abs(p[2]) for p in found] == sorted((abs(c) for c in pairs.values() if abs(c) >= least), reverse=True)
 
 
+def test_notes_figures_and_intervals_use_the_names_that_are_given():
+    p = xv.Parameters()
+    p.add("k", [1.0, 2.0], min=0.1, max=20.0)
+
+    def M(parameters, data):  # the product of the rates is all that matters
+        xp, t = xv.array_namespace(parameters), data["t"][:, None]
+        one = xp.exp(-t * parameters["k"][0] * parameters["k"][1])
+        return xp.concat([one, one], axis=1)
+
+    fit = xv.solve(xv.separable(p.model(M), Y, data={"t": T}, solver=xv.lower.SVD()), p.theta0, over=p.over)
+    said = "the data do not determine slow, fast, a, b"
+    assert said in fit.report(["slow", "fast"], ["a", "b"]).notes
+    assert said in fit.interval(names=["slow", "fast"], amplitudes=["a", "b"]).notes
+    assert "the data do not determine k[0], k[1], w[0], w[1]" in fit.report(p).notes
+    labels = fit.plot_correlation(p, ["a", "b"]).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["k[0]", "k[1]", "a", "b"]
+
+
 def test_right_hand_sides_have_names_of_two_indices():
     y = np.exp(-np.outer(T, RATES)) @ rng(2).normal(size=(2, 20)) + 0.01 * rng(3).normal(size=(T.size, 20))
     fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))

@@ -249,7 +249,7 @@ class Result:
             problem, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, sandwich=sandwich, backend=backend
         )
         if not self.success:
-            found.reasons.append(
+            found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
             )
         return found
@@ -503,12 +503,21 @@ class Result:
         names: Sequence[str] | None = None,
         level: float | None = 0.95,
         prediction: bool = False,
+        points: int = 400,
     ) -> Figure:
         """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
         from xvarpro.statistics.plotting import plot_fit
 
         return plot_fit(
-            self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level, prediction=prediction
+            self,
+            x,
+            column=column,
+            xlabel=xlabel,
+            ylabel=ylabel,
+            names=names,
+            level=level,
+            prediction=prediction,
+            points=points,
         )
 
     def plot_residuals(
@@ -519,11 +528,13 @@ class Result:
 
         return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel)
 
-    def plot_correlation(self, names: Sequence[str] | None = None) -> Figure:
-        """Correlations of theta's entries and w's as a table of colours."""
+    def plot_correlation(
+        self, names: Sequence[str] | Parameters | None = None, amplitudes: Sequence[str] | None = None
+    ) -> Figure:
+        """Correlations of theta's entries and w's as a table of colours, with names as in `report`."""
         from xvarpro.statistics.plotting import plot_correlation
 
-        return plot_correlation(self, names)
+        return plot_correlation(self, names, amplitudes)
 
     def plot_profile(
         self, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""

@@ -14,7 +14,7 @@ from xvarpro.core import checks, trees
 from xvarpro.errors import ProblemError
 from xvarpro.problem.each import Each
 from xvarpro.results.result import Result
-from xvarpro.statistics.intervals import IntervalMethod, Intervals, entries, estimates, standard_errors, warnings
+from xvarpro.statistics.intervals import IntervalMethod, Intervals, estimates, standard_errors, warnings
 from xvarpro.statistics.resampling import repeated, to_solve_again
 from xvarpro.statistics.standard_errors import Statistics
 
@@ -53,8 +53,8 @@ class Bootstrap(IntervalMethod):
         checks.whole(self, "seed", 0)
         checks.switch("parametric", self.parametric)
 
-    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
-        s, problem = fit.statistics(absolute_sigma=absolute_sigma), to_solve_again(fit)
+    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+        problem = to_solve_again(fit)
         y: Any = problem.lower.y
         if callable(y):
             raise ProblemError("a bootstrap needs a target that is an array; got a function of theta")
@@ -73,7 +73,7 @@ class Bootstrap(IntervalMethod):
         lost = np.isinf(standard_errors(s))  # where a solve leaves them says nothing
         lower, upper = np.where(lost, -np.inf, lower), np.where(lost, np.inf, upper)
         kind = "parametric bootstrap" if self.parametric else "bootstrap of residuals"
-        return Intervals(entries(fit), estimates(fit), lower, upper, level, kind, notes, samples)
+        return Intervals([*s.names, *s.w_names], estimates(fit), lower, upper, level, kind, notes, samples)
 
     def _drawn(self, fit: Result, s: Statistics, y: np.ndarray) -> np.ndarray:
         """Targets, (samples, m) or (samples, m, k); 0 where they have no weight."""

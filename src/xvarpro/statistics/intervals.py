@@ -19,7 +19,7 @@ from xvarpro.problem.parameters import Parameters
 from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.frames import data_frame, html_table
-from xvarpro.statistics.names import entry_names, given_names, indexed
+from xvarpro.statistics.names import given_names
 from xvarpro.statistics.standard_errors import Statistics
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Intervals:
     ----------
     names : list of str
     value, lower, upper : NumPy arrays
-        Estimates and the ends of their intervals; inf where the data give no end, NaN where none was found.
+        Estimates and the ends of their intervals; inf where neither the data nor a set give one.
     level : float
     method : str
     notes : list of str
@@ -81,8 +81,8 @@ class IntervalMethod(ABC):
     """A way to confidence intervals."""
 
     @abstractmethod
-    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
-        """Intervals of a fit at a level in (0, 1)."""
+    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+        """Intervals of a fit at a level in (0, 1); its statistics have the names that notes are to use."""
 
 
 @final
@@ -93,9 +93,8 @@ class Linear(IntervalMethod):
     Exact for linear models with Gaussian noise, and close to it where the model is nearly linear over an interval.
     """
 
-    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
-        s = fit.statistics(absolute_sigma=absolute_sigma)
-        value, notes, names = estimates(fit), warnings(s), entries(fit)
+    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+        value, notes, names = estimates(fit), warnings(s), [*s.names, *s.w_names]
         width = student(s, level) * standard_errors(s)
         kink = np.array([limit.kink for limit in s.limits], bool)
         low, high = (np.array([limit[i] for limit in s.limits]) for i in (0, 1))
@@ -134,8 +133,8 @@ def interval(
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
     of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
-    intervals = found.intervals(fit, float(level), absolute_sigma)  # of a profile those of theta alone
-    return replace(intervals, names=[*of_theta, *of_w][: len(intervals.names)])
+    s = replace(fit.statistics(absolute_sigma=absolute_sigma), names=of_theta, w_names=of_w)
+    return found.intervals(fit, s, float(level))
 
 
 def quantile(p: Any, dof: float = math.inf) -> Any:
@@ -163,11 +162,6 @@ def estimates(fit: Result) -> np.ndarray:
 def standard_errors(s: Statistics) -> np.ndarray:
     """Their standard errors."""
     return _vector([*trees.leaves(s.theta_stderr), s.w_stderr])
-
-
-def entries(fit: Result) -> list[str]:
-    """Their names."""
-    return [*entry_names(fit.theta), *indexed("w", tuple(fit.w.shape))]
 
 
 def warnings(s: Statistics) -> list[str]:

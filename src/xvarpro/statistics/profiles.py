@@ -33,6 +33,7 @@ from xvarpro.statistics.standard_errors import Statistics
 STIFF = 10.0  # its square is the curvature of the row that holds an entry over that of the objective
 CLOSE = 1e-4  # relative error of a height at the end of an interval
 TRIALS = 40  # points of a profile at most
+SLACK = 1e-3  # the least of a row
 
 
 @final
@@ -52,12 +53,12 @@ class Profile(IntervalMethod):
     Profile()
     """
 
-    def intervals(self, fit: Result, level: float, absolute_sigma: bool) -> Intervals:
-        found = _Profiles(fit, fit.statistics(absolute_sigma=absolute_sigma))
-        ends, notes = found.ends(student(found.statistics, level))
+    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+        found = _Profiles(fit, s)
+        ends, notes = found.ends(student(s, level))
         lower, upper = ends.reshape(2, -1)
-        notes = [*warnings(found.statistics), *notes]
-        return Intervals(found.statistics.names, found.best, lower, upper, level, "profile of the objective", notes)
+        notes = [*warnings(s), *notes]
+        return Intervals(s.names, found.best, lower, upper, level, "profile of the objective", notes)
 
 
 class Curve(NamedTuple):
@@ -118,7 +119,8 @@ def profile(
         )
     j = np.full(points, entry)
     at = found.best[j] + np.linspace(-width, width, points) * found.step[j]
-    at, height, theta = found.heights(j, np.clip(at, found.lower[j], found.upper[j]))
+    at = np.clip(at, found.lower[j], found.upper[j])
+    at, height, theta = found.heights(j, at, np.tile(found.best, (points, 1)))
     best, stderr = float(found.best[entry]), float(standard_errors(found.statistics)[entry])
     return Curve(best, stderr, at, np.sign(at - best) * height, theta)
 
@@ -151,52 +153,78 @@ class _Profiles:
         return np.where(step > 0, step, np.maximum(np.abs(self.best), 1e-3))
 
     def ends(self, t: float) -> tuple[np.ndarray, list[str]]:
-        """Where the height of each entry is t below the estimate, then above it, (2 p,), and what went wrong."""
+        """Where the height of each entry is t below the estimate, then above it, (2 p,), and what is to be said of it.
+
+        An end that is not found is the nearest point known to be above t: where there is none, the end of the set.
+        """
         p = len(self.best)
         j, sign = np.tile(np.arange(p), 2), np.repeat([-1.0, 1.0], p)
         best, bound = self.best[j], np.concatenate([self.lower, self.upper])
         at = _within(best + sign * t * self.step[j], bound, sign)
         inside, low = best.copy(), np.zeros(2 * p)  # the last point below t, and the first one above
         outside, high = np.full(2 * p, np.nan), np.ones(2 * p)
-        ends, left, notes = at.copy(), at != best, []
+        near, above, failed, slack = np.tile(self.best, (2 * p, 1)), bound.copy(), np.zeros(2 * p, bool), np.ones(2 * p)
+        ends, left = at.copy(), at != best
         for trial in range(TRIALS):
             if not left.any():
                 break
-            reached, height, _ = self.heights(j, at)  # of all, so that a program is compiled for one size
+            reached, height, theta = self.heights(j, at, near, slack)  # of all: a program is compiled for one size
+            reached = np.where(np.isnan(height), at, reached)
+            off, to_go = np.abs(reached - at), np.abs(at - inside)
             below = left & (height < t)
-            above = left & ~below
-            inside, low = np.where(below, at, inside), np.where(below, height, low)
+            beyond = left & ~below
+            inside, low = np.where(below, reached, inside), np.where(below, height, low)
+            near = np.where(below[:, None], theta, near)
             outside, high = (
-                np.where(above, at, outside),
-                np.where(above & (height < 9 * t), height, np.where(above, 9 * t, high)),
+                np.where(beyond, reached, outside),
+                np.where(beyond & (height < 9 * t), height, np.where(beyond, 9 * t, high)),
             )
-            there, stopped = np.abs(height - t) <= CLOSE * t, below & (at == bound)
+            above = np.where(beyond & np.isfinite(height), reached, above)
+            failed = np.where(beyond, np.isnan(height), failed)
+            there = np.abs(height - t) <= CLOSE * t
+            stopped = below & (at == bound) & (off <= CLOSE * np.abs(bound - best))
+            slack = np.where(off > 0.1 * to_go, np.maximum(0.1 * slack, SLACK), slack)
             ends = np.where(left & stopped, bound, np.where(left & there, reached, ends))
             left = left & ~there & ~stopped
             share = (t - low) / (high - low) if trial % 3 < 2 else 0.5
             between = inside + (outside - inside) * np.clip(share, 0.02, 0.98)
-            further = best + (inside - best) * np.clip(1.05 * t / np.where(low > 0, low, t), 1.3, 4.0)
+            further = best + (inside - best) * np.clip(1.05 * t / np.maximum(low, 0.1 * t), 1.3, 4.0)
             at = np.where(left, np.where(np.isnan(outside), _within(further, bound, sign), between), at)
-        ends = np.where(left, np.where(np.isnan(outside), sign * np.inf, np.nan), ends)
-        if left.any():
-            notes.append("an end at inf: the objective does not rise enough on that side; at NaN: none was found")
-        if self.lowest < -1e-6:
-            notes.append("a lower minimum was found on the way: solve again from other starts")
-        return ends, notes
+        ends, failed = np.where(left, above, ends), left & failed
+        flat = (ends == bound) & ~failed & np.tile(self.lower < self.upper, 2)
+        notes = [
+            f"the objective does not rise enough to give {self._sides(flat)}: there it is the bound of the set, or inf",
+            f"minimisations failed on the way to {self._sides(failed)}: the interval may be too wide",
+            "a lower minimum was found on the way: solve again from other starts",
+        ]
+        said = (flat.any(), failed.any(), self.lowest < -1e-6)
+        return ends, [note for note, yes in zip(notes, said, strict=True) if yes]
+
+    def _sides(self, ends: np.ndarray) -> str:
+        """Some of the ends (2 p,) in words."""
+        names = self.statistics.names
+        sides = [f"the {side} end of {name}" for side in ("lower", "upper") for name in names]
+        return constraints.listed([side for side, yes in zip(sides, ends, strict=True) if yes])
 
     lowest = 0.0  # rise of the objective that was met, in units of the variance: below 0 there is a better fit
 
-    def heights(self, j: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def heights(
+        self, j: np.ndarray, at: np.ndarray, near: np.ndarray, slack: Any = 1.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Points of the profiles of entries j near values `at`: the entries (b,), heights (b,), minimisers (b, p).
 
-        Heights are NaN where a minimisation fails.
+        Minimisations start from points `near` of the profiles, (b, p); less `slack` brings them nearer to `at`. Heights
+        are NaN where one fails.
         """
         held = np.arange(len(self.best)) == j[:, None]
         C, variance = self.statistics.influence.covariance_of_theta(self.statistics.noise), self.statistics.variance
-        ridge = C[j] / np.where(C[j, j] > 0, C[j, j], 1.0)[:, None]  # where linear theory sees the minimum
-        start = np.where(held, at[:, None], self.best + ridge * (at - self.best[j])[:, None])
-        start = np.where(self.entrywise, np.clip(start, self.lower, self.upper), self.best)  # which is in every set
-        stiffness = STIFF * variance**0.5 / self.step[j]
+        # the way that linear theory sees the minimum go
+        slope = C[j] / np.where(C[j, j] > 0, C[j, j], 1.0)[:, None]
+        slope[self.statistics.influence.undetermined_theta[j]] = 0.0
+        start = np.where(held, at[:, None], near + slope * (at - near[np.arange(len(j)), j])[:, None])
+        start = np.where(self.entrywise, np.clip(start, self.lower, self.upper), near)  # which is in every set
+        far = np.maximum(self.step[j], 0.01 * np.abs(at - self.best[j]))  # further off rounding would be all of the row
+        stiffness = STIFF * variance**0.5 / (slack * far)
         theta = self.fit.theta
         rows = trees.map_leaves(Each, like_theta(theta, stiffness[:, None] * held))
         target = Each(sent(stiffness * at, trees.leaves(theta)[0]))

@@ -6,7 +6,7 @@ import html
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -184,7 +184,7 @@ def report(
     theta_names, w_names = given_names(fit.theta, w.shape, names, amplitudes)
     found, notes = None, []
     try:
-        found = fit.statistics(absolute_sigma=absolute_sigma)
+        found = replace(fit.statistics(absolute_sigma=absolute_sigma), names=theta_names, w_names=w_names)
         notes = found.reasons
     except (ProblemError, ModelError) as error:
         notes = [f"no standard errors: {error}"]

@@ -84,10 +84,12 @@ class Statistics:
     noise : NumPy array, shape (m, k)
         Standard deviations of the data times the roots of their weights, from which errors follow: the root of
         `variance`, or in a sandwich each residual's own size.
-    names : list of str
-        Of theta's entries.
+    names, w_names : lists of str
+        Of theta's entries, and of w's, row by row.
     reasons : list of str
         Why numbers here may mislead, in sentences; empty where none is known.
+    remarks : list of str
+        Those of `reasons` that concern how the numbers came about.
     at : Linearised
         The problem to first order, from which all of this comes.
     influence : Influence
@@ -108,7 +110,8 @@ class Statistics:
     absolute_sigma: bool
     noise: np.ndarray
     names: list[str]
-    reasons: list[str] = field(default_factory=list)
+    w_names: list[str]
+    remarks: list[str] = field(default_factory=list)
     at: Any = None  # Linearised
     influence: Any = None
 
@@ -152,9 +155,9 @@ class Statistics:
         return [*constraints.of_theta(self.at), *constraints.of_w(self.at)]
 
     @property
-    def w_names(self) -> list[str]:
-        """Names of w's entries, row by row."""
-        return indexed("w", tuple(self.w_stderr.shape))
+    def reasons(self) -> list[str]:
+        """Why numbers here may mislead, in sentences."""
+        return [*_reasons(self), *self.remarks]
 
     @property
     def covariance(self) -> np.ndarray:
@@ -222,11 +225,15 @@ class Statistics:
         root = at.row_by_row("standard errors of fitted values")
         if callable(self.at.prepared.problem.lower.y):
             raise ProblemError("fitted values have no standard errors where the target is a function of theta")
-        by_w = np.zeros((*at.y.shape[:1], *at.w.shape))
-        by_w[:, :, column] = at.M[column % len(at.M)]
-        K = self.influence.of(at.X[:, :, column].T, by_w)
+        error = self.product_stderr(at.X[:, :, column].T, at.M[column % len(at.M)], column)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.linalg.norm(K * self.noise.ravel(), axis=1) / root[:, column]
+            return error / root[:, column]
+
+    def product_stderr(self, by_theta: np.ndarray, by_w: np.ndarray, column: int) -> np.ndarray:
+        """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side."""
+        full = np.zeros((len(by_w), *self.at.in_real_numbers.w.shape))
+        full[:, :, column] = by_w
+        return np.linalg.norm(self.influence.of(by_theta, full) * self.noise.ravel(), axis=1)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
@@ -326,10 +333,11 @@ def linear_theory(
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
     likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
-    names = entry_names(theta)
-    found = Statistics(
+    w_stderr = _like_w(prepared, w_stderr)
+    said = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
+    return Statistics(
         theta_stderr=_like_theta(prepared, theta_stderr),
-        w_stderr=_like_w(prepared, w_stderr),
+        w_stderr=w_stderr,
         data=data,
         parameters=influence.parameters,
         dof=dof,
@@ -341,24 +349,22 @@ def linear_theory(
         variance=variance,
         absolute_sigma=bool(absolute_sigma),
         noise=noise,
-        names=names,
+        names=entry_names(theta),
+        w_names=indexed("w", tuple(w_stderr.shape)),
+        remarks=[said] if sandwich else [],
         at=at,
         influence=influence,
     )
-    found.reasons.extend(_reasons(found))
-    if found.exact and not absolute_sigma:
-        found.reasons.append("the residual is zero to rounding: standard errors measure rounding, not noise")
-    if sandwich:
-        found.reasons.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
-    return found
 
 
 def _reasons(s: Statistics) -> list[str]:
     said, found, W = [], s.influence, s.at.prepared.problem.lower.W
-    lost = [name for name, gone in zip(s.names, found.undetermined_theta, strict=True) if gone]
-    lost += [f"w{place[: 1 if s.at.prepared.vector else 2]}" for place in np.argwhere(found.undetermined_w).tolist()]
+    # of a complex w the real parts come first
+    gone = np.concatenate([found.undetermined_theta, *found.undetermined_w.reshape(-1, len(s.w_names))])
+    w_names = s.w_names * (found.undetermined_w.size // len(s.w_names))
+    lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
-        said.append(f"the data do not determine {constraints.listed(lost)}")
+        said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
     if any(limit.kink for limit in s.limits):
         names = zip([*s.names, *s.w_names], s.limits, strict=True)
         said.append(
@@ -370,6 +376,8 @@ def _reasons(s: Statistics) -> list[str]:
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
     if W is not None and W.penalises:
         said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
+    if s.exact and not s.absolute_sigma:
+        said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
     return said
 
 
