@@ -22,14 +22,22 @@ def lines(ax):
     return {line.get_label(): line.get_xydata() for line in ax.lines}
 
 
+def at(x, curve):
+    """The points of a curve at some abscissae, among which it has others."""
+    found = curve[np.isin(curve[:, 0], x)]
+    np.testing.assert_array_equal(found[:, 0], np.unique(x))
+    return found
+
+
 def test_data_fit_components_and_residuals_are_drawn():
     top, below = FIT.plot_fit(xlabel="time (ns)", ylabel="signal (V)", names=["slow", "fast"]).axes
     drawn = lines(top)
     assert list(drawn) == ["data", "fit", "slow", "fast"]
     np.testing.assert_allclose(drawn["data"], np.stack([T, Y], axis=1))
-    np.testing.assert_allclose(drawn["fit"], np.stack([T, FIT.fitted], axis=1))
+    np.testing.assert_allclose(at(T, drawn["fit"])[:, 1], FIT.fitted)
     for name, rate, w in zip(["slow", "fast"], FIT.theta, FIT.w, strict=True):
-        np.testing.assert_allclose(drawn[name][:, 1], w * np.exp(-T * rate))
+        x, y = drawn[name].T
+        np.testing.assert_allclose(y, w * np.exp(-x * rate))
     np.testing.assert_allclose(below.lines[1].get_xydata(), np.stack([T, FIT.residuals], axis=1), atol=1e-15)
     assert (below.get_xlabel(), top.get_ylabel(), below.get_ylabel()) == ("time (ns)", "signal (V)", "residual (V)")
     assert FIT.plot_fit(ylabel="f(x) of it").axes[1].get_ylabel() == "residual"
@@ -53,13 +61,160 @@ def test_the_band_is_that_of_the_fitted_values():
     np.testing.assert_allclose(edges[:, 1].max(), (FIT.fitted + width).max(), rtol=1e-6)
 
 
+X = np.array([0.0, 0.6, 1.1, 1.8, 2.5, 3.1, 3.7, 4.4, 6.0, 9.0])  # few, with a gap
+SIGNAL = 2.0 * np.exp(-0.5 * ((X - 2.1) / 0.5) ** 2) + 0.3 + 0.02 * rng(11).normal(size=X.size)
+START = np.array([2.0, 0.6])
+
+
+def peak(theta, data):
+    xp = xv.array_namespace(theta)
+    u = (data["x"] - theta[0]) / theta[1]
+    return xp.stack([xp.exp(-0.5 * u * u), xp.ones_like(u)], axis=-1)
+
+
+def peak_fit(M=peak, x=X, **options):
+    return xv.solve(xv.separable(M, SIGNAL, data={"x": x}, **options), START, over=xv.sets.Box(0.1, 9.0), tol=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_between_few_samples_curves_and_bands_are_those_of_the_model(backend):
+    to, dtype, rtol = xv.backends.get(backend), *(("f4", 1e-4) if backend == "jax" else ("f8", 1e-9))
+    problem = xv.separable(peak, SIGNAL.astype(dtype), data={"x": xv.Samples(to.asarray(X.astype(dtype)))})
+    fit = xv.solve(problem, to.asarray(START.astype(dtype)), over=xv.sets.Box(0.1, 9.0), tol=1e-7)
+    top, below = fit.plot_fit(names=["peak", "line"]).axes
+    x, y = lines(top)["fit"].T
+    assert below.get_xlabel() == "x"
+    assert 400 <= len(x) <= 800 + len(X)
+    assert np.diff(x).max() < 9.0 / 399  # in the gap too
+    there = {"x": to.asarray(x.astype(dtype))}
+    np.testing.assert_allclose(y, xv.backends.to_numpy(fit.predict(there)), rtol=rtol)
+    assert y.max() > SIGNAL.max() + 0.05
+    np.testing.assert_allclose(lines(top)["peak"][:, 1] + lines(top)["line"][:, 1], y, rtol=rtol)
+    band = fit.band(there)
+    edges = top.collections[0].get_paths()[0].vertices
+    at_peak = edges[edges[:, 0] == x[np.argmax(y)], 1]
+    found = [at_peak.min(), at_peak.max()]
+    np.testing.assert_allclose(found, [band.lower[np.argmax(y)], band.upper[np.argmax(y)]], rtol=max(rtol, 1e-6))
+
+
+def test_of_weighted_data_the_band_of_observations_has_the_noise_of_its_place():
+    weights = np.where(X < 3, 1.0, 25.0)
+    weights[[1, 8]] = 0.0
+    fit = peak_fit(weights=weights)
+    top = fit.plot_fit(prediction=True).axes[0]
+    inner, outer = (np.ptp(band.get_paths()[0].vertices[:, 1]) for band in top.collections)
+    edges = top.collections[1].get_paths()[0].vertices
+    s, t = fit.statistics(), scipy.stats.t.ppf(0.975, fit.statistics().dof)
+    noise = s.variance**0.5 / np.sqrt(weights[[0, 9]])
+    for x, size, error in zip(X[[0, 9]], noise, s.fitted_stderr()[[0, 9]], strict=True):
+        assert np.ptp(edges[edges[:, 0] == x, 1]) == pytest.approx(2 * t * np.hypot(size, error), rel=1e-6)
+    assert outer > inner
+    assert np.isfinite(edges).all()  # where a datum has no weight too
+
+
+def summed(theta, data):
+    return xv.array_namespace(theta).cumulative_sum(peak(theta, data), axis=0)
+
+
+def scaled(theta, data):
+    xp = xv.array_namespace(theta)
+    return peak(theta, data) / xp.max(xp.abs(data["x"]))
+
+
+BACKGROUND = rng(12).uniform(0.5, 1.0, X.size)
+
+
+def with_background(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.stack([peak(theta, data)[:, 0], xp.asarray(BACKGROUND)], axis=1)
+
+
+def undetermined(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.stack([peak(theta, data)[:, 0], 1.0 + 0.0 * data["x"], 1.0 + 0.0 * data["x"]], axis=1)
+
+
+@pytest.mark.parametrize("M", [summed, scaled, with_background, undetermined])
+def test_curves_join_the_samples_where_rows_of_the_model_hang_together(M):
+    fit = peak_fit(M, solver=xv.lower.SVD() if M is undetermined else None)
+    top = fit.plot_fit().axes[0]
+    np.testing.assert_allclose(lines(top)["fit"], np.stack([X, fit.fitted], axis=1))
+
+
+def test_curves_join_the_samples_where_other_abscissae_are_not_known():
+    fit = peak_fit()
+    for options in ({"points": 0}, {"points": X.size}, {"x": np.sqrt(X)}, {"x": X**2}, {"x": [X[:4], X[4:]]}):
+        found = [lines(ax)["fit"] for ax in fit.plot_fit(**options).axes[::2]]
+        np.testing.assert_allclose(np.concatenate(found)[:, 1], fit.fitted, err_msg=str(options))
+    whole = peak_fit(lambda theta, data: peak(theta, {"x": 1.0 * data["x"]}), np.arange(X.size))
+    np.testing.assert_allclose(lines(whole.plot_fit().axes[0])["fit"][:, 1], whole.fitted)
+    same = xv.solve(xv.separable(lambda th, x: x[:, None] * th, SIGNAL, data=np.ones(X.size)), np.ones(1), max_iter=1)
+    assert len(lines(same.plot_fit().axes[0])["fit"]) == X.size
+
+
+def test_a_model_may_hold_constants_of_the_length_of_its_data_and_columns_of_abscissae():
+    ones = np.ones(X.size)
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.stack([peak(theta, {"x": data["x"][:, 0]})[:, 0], xp.asarray(ones)], axis=1)
+
+    column, plain = peak_fit(M, X[:, None]), peak_fit()
+    drawn = [lines(fit.plot_fit(x=3 * X + 1).axes[0])["fit"] for fit in (column, plain)]
+    np.testing.assert_allclose(*drawn, rtol=1e-6)
+    assert len(drawn[0]) > 400
+    assert (drawn[0][0, 0], drawn[0][-1, 0]) == (1.0, 28.0)
+
+
+DAYS = np.datetime64("2021-03-28") + np.round(40 * X).astype("timedelta64[D]")
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "zone", "days", "data"])
+def test_dates_are_abscissae_with_dates_at_their_ticks(kind):
+    from matplotlib.dates import date2num
+
+    t = np.round(40 * X) / 40
+    if kind == "data":  # of a model that computes with them, on NumPy
+        start = DAYS[0]
+        fit = peak_fit(lambda theta, data: peak(theta, {"x": (data["x"] - start) / np.timedelta64(40, "D")}), DAYS)
+        x = None
+    else:
+        fit, x = peak_fit(x=t), DAYS
+    if kind == "pandas":
+        x = pytest.importorskip("pandas").Series(DAYS)
+    elif kind == "zone":
+        x = pytest.importorskip("pandas").Series(DAYS).dt.tz_localize("Europe/Berlin")
+    elif kind == "days":
+        x = list(DAYS.tolist())
+    figure, residuals = fit.plot_fit(x), fit.plot_residuals(x)
+    top, below = figure.axes
+    hours = 24 * (date2num(DAYS) - lines(top)["data"][:, 0])
+    np.testing.assert_allclose(hours[[0, 5]], [1, 2] if kind == "zone" else [0, 0], atol=1e-6)  # in universal time
+    curve = lines(top)["fit"]
+    assert len(curve) == len(X) if kind in ("data", "zone") else len(curve) > 400
+    for fig, ax in ((figure, below), (residuals, residuals.axes[0])):
+        fig.draw_without_rendering()
+        labels = [label.get_text() for label in ax.get_xticklabels()]
+        assert 3 <= len(labels) <= 8
+        assert "2022" in labels
+        assert "Jul" in labels or "Sep" in labels or "May" in labels
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+
+
+@pytest.mark.parametrize("x", [list("abcdefghij"), X.astype("timedelta64[s]"), X + 1j])
+def test_abscissae_that_are_neither_numbers_nor_dates_are_refused(x):
+    for draw in (peak_fit().plot_fit, peak_fit().plot_residuals):
+        with pytest.raises(ProblemError, match="x must hold numbers or dates; got dtype"):
+            draw(x)
+
+
 def test_abscissae_in_any_order_and_right_hand_sides_by_number():
     order = rng(2).permutation(T.size)
     y = np.exp(-np.outer(T, RATES)) @ rng(3).normal(size=(2, 3))
     fit = xv.solve(xv.separable(decays, y[order], data={"t": T[order]}), RATES, over=BOX, max_iter=2)
     top, _ = fit.plot_fit(column=2).axes
-    np.testing.assert_array_equal(lines(top)["fit"][:, 0], T)
-    np.testing.assert_allclose(lines(top)["fit"][:, 1], fit.fitted[np.argsort(T[order]), 2])
+    np.testing.assert_allclose(at(T, lines(top)["fit"])[:, 1], fit.fitted[np.argsort(T[order]), 2])
     assert top.get_xlabel() == ""
     with pytest.raises(ProblemError, match="column must be one of 0 to 2"):
         fit.plot_fit(column=3)
@@ -94,8 +249,9 @@ def test_data_sets_of_a_global_fit_have_axes_of_their_own():
     for i, (top, below) in enumerate(zip(by_data.axes[::2], by_data.axes[1::2], strict=True)):
         assert [line.get_label() for line in top.lines] == ["data", "fit", "slow", "fast"]
         part = lines(top)["fast"]
-        np.testing.assert_allclose(part, np.stack([t[i], fit.w[2 * i + 1] * np.exp(-t[i] * fit.theta[1])], axis=1))
-        np.testing.assert_allclose(lines(top)["fit"][:, 1], fit.fitted[40 * i : 40 + 20 * i])
+        np.testing.assert_allclose(part[:, 1], fit.w[2 * i + 1] * np.exp(-part[:, 0] * fit.theta[1]))
+        np.testing.assert_allclose(at(t[i], lines(top)["fit"])[:, 1], fit.fitted[40 * i : 40 + 20 * i])
+        assert len(lines(top)["fit"]) > 400
         np.testing.assert_allclose(below.lines[1].get_ydata(), fit.residuals[40 * i : 40 + 20 * i])
         assert below.get_xlabel() == "time (ns)"
     (legend,) = by_data.legends

@@ -8,12 +8,13 @@ from xvarpro.results.trace import Trace
 
 try:
     from matplotlib.axes import Axes
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
 
-__all__ = ["COLOURS", "Figure", "legend_above", "plot_trace", "positive", "tidy"]
+__all__ = ["COLOURS", "Figure", "date2num", "dated", "legend_above", "plot_trace", "positive", "tidy"]
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -65,6 +66,13 @@ def positive(x: np.ndarray) -> np.ndarray:
 def legend_above(ax: Axes, ncols: int = 2) -> None:
     """The legend where it covers nothing."""
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0, ncols=ncols)
+
+
+def dated(ax: Axes) -> None:
+    """Label numbers of `date2num` along x as dates."""
+    locator = AutoDateLocator(minticks=3, maxticks=6)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def tidy(ax: Axes) -> None:

@@ -503,12 +503,21 @@ class Result:
         names: Sequence[str] | None = None,
         level: float | None = 0.95,
         prediction: bool = False,
+        points: int = 400,
     ) -> Figure:
         """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
         from xvarpro.statistics.plotting import plot_fit
 
         return plot_fit(
-            self, x, column=column, xlabel=xlabel, ylabel=ylabel, names=names, level=level, prediction=prediction
+            self,
+            x,
+            column=column,
+            xlabel=xlabel,
+            ylabel=ylabel,
+            names=names,
+            level=level,
+            prediction=prediction,
+            points=points,
         )
 
     def plot_residuals(

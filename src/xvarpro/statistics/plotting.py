@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core import trees
 from xvarpro.core.checks import confidence
-from xvarpro.core.namespace import is_array
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.problem.parameters import Parameters
-from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
+from xvarpro.results.plotting import COLOURS, Figure, dated, legend_above, tidy
 from xvarpro.results.result import Result
+from xvarpro.statistics.curves import Curve, abscissae, finer
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.names import given_names
 from xvarpro.statistics.prediction import components
 from xvarpro.statistics.profiles import profile
+from xvarpro.statistics.standard_errors import Statistics
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
@@ -39,20 +39,25 @@ def plot_fit(
     names: Sequence[str] | None = None,
     level: float | None = 0.95,
     prediction: bool = False,
+    points: int = 400,
 ) -> Figure:
     """Data, the fit with its confidence band and its components, and the residuals below.
 
-    Curves join values at the samples, and are not computed between these. Data of weight 0 are hollow; they do not set
-    the limits and may lie beyond them. In a global fit each data set has axes of its own, and only the components that
-    are not zero throughout it.
+    Curves are computed between the samples too where these are few, the problem's `data` hold abscissae as floats in
+    which `x` is linear, and each row of M depends on its own one alone, which is checked at the samples. Elsewhere, as
+    for convolutions, rows in chunks, whole numbers, which may be labels, and what the data do not determine, curves
+    join values at the samples.
+
+    Data of weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has
+    axes of its own, and only the components that are not zero throughout it.
 
     Parameters
     ----------
     fit : Result
         With real data.
     x : array, shape (m,), or list of arrays, optional
-        Abscissae, a list for data sets whose rows follow one another; by default the only array of that length in the
-        problem's `data`, or the only list of arrays of that length together, else the index.
+        Abscissae, numbers or dates, a list for data sets whose rows follow one another; by default the only array of
+        that length in the problem's `data`, or the only list of arrays of that length together, else the index.
     column : int
         The right-hand side that is drawn.
     xlabel, ylabel : str
@@ -63,7 +68,9 @@ def plot_fit(
     level : float or None
         Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard errors.
     prediction : bool
-        Draw the band of new observations too, each with the noise of the one at its place.
+        Draw the band of new observations too, with the noise of those at the samples.
+    points : int
+        How many a curve has at least where there are fewer samples; 0 joins values at the samples.
 
     Returns
     -------
@@ -73,8 +80,10 @@ def plot_fit(
     Raises
     ------
     ProblemError
-        The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `level` is not in
-        (0, 1); a band for observations is asked of a fit by another loss.
+        The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `x` holds neither
+        numbers nor dates; `level` is not in (0, 1); a band for observations is asked of a fit by another loss.
+    ModelError
+        M fails between the samples.
     """
     if level is not None:
         confidence(level)
@@ -82,25 +91,37 @@ def plot_fit(
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
     fitted, residual, root = _column(fit.fitted, column), _column(fit.residuals, column), _root(fit, column)
     data = fitted + residual
-    at, label, sets = _abscissae(fit, x, len(fitted))
+    along = abscissae(fit, x, len(fitted))
+    at, sets = along.at, along.sets
+    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column)
     parts = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column)).T
+    orders = [rows[np.argsort(at[rows], kind="stable")] for rows in sets]
+    curves = finer(fit, column, along, parts, s, points) or [
+        Curve(at[order], fitted[order], parts[:, order], stderr[order]) for order in orders
+    ]
     named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
-    drawn = list(zip(parts, named, strict=True)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
-    bands = [] if level is None else _bands(fit, column, level)[: 1 + prediction]
+    drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
     bracket = re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
     figure, pairs = _pairs(len(sets))
     handles: dict[str, Any] = {}
-    for i, (rows, (top, below)) in enumerate(zip(sets, pairs, strict=True)):
-        used, order = rows[root[rows] > 0], rows[np.argsort(at[rows], kind="stable")]
+    for i, (rows, order, curve, (top, below)) in enumerate(zip(sets, orders, curves, pairs, strict=True)):
+        used = rows[root[rows] > 0]
         top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
-        for (width, name), alpha in zip(bands, (0.25, 0.1), strict=False):
-            low, high = (fitted - width)[order], (fitted + width)[order]
-            top.fill_between(at[order], low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=name)
-        top.plot(at[order], fitted[order], color=COLOURS[0], linewidth=1.4, zorder=3, label="fit")
-        for part, name in drawn:
-            if part[rows].any():
-                top.plot(at[order], part[order], color=colours[name], linewidth=1.0, linestyle="--", label=name)
+        if s is not None and level is not None:
+            share = f"{100 * level:.4g}%"
+            bands = [(curve.stderr, f"{share} band", 0.25)]
+            seen = order[root[order] > 0]
+            if prediction and seen.size:
+                noise = np.interp(curve.at, at[seen], s.variance**0.5 / root[seen])
+                bands.append((np.hypot(curve.stderr, noise), f"{share} of observations", 0.1))
+            for error, name, alpha in bands:
+                low, high = curve.fitted - student(s, level) * error, curve.fitted + student(s, level) * error
+                top.fill_between(curve.at, low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=name)
+        top.plot(curve.at, curve.fitted, color=COLOURS[0], linewidth=1.4, zorder=3, label="fit")
+        for j, name in drawn:
+            if parts[j, rows].any():
+                top.plot(curve.at, curve.parts[j], color=colours[name], linewidth=1.0, linestyle="--", label=name)
         below.axhline(0.0, color=COLOURS[0], linewidth=1.0)
         below.plot(at[used], residual[used], ".", color=GREY, markersize=5)
         out = rows[(root[rows] == 0) & np.isfinite(data[rows])]
@@ -110,7 +131,9 @@ def plot_fit(
                 ax.plot(at[out], y[out], "o", color="0.7", fillstyle="none", markersize=4, label="left out")
                 ax.set_ylim(limits)
             tidy(ax)
-        below.set_xlabel(xlabel or label)
+        if along.dates:
+            dated(below)
+        below.set_xlabel(xlabel or along.label)
         if i % ACROSS == 0:
             top.set_ylabel(ylabel)
             below.set_ylabel("residual" + (bracket[0] if bracket else ""))
@@ -140,19 +163,19 @@ def plot_residuals(
     Raises
     ------
     ProblemError
-        The fit is complex, there is no such right-hand side, or `x` has another length.
+        The fit is complex, there is no such right-hand side, or `x` has another length or holds neither numbers nor
+        dates.
     """
     r, root = _column(fit.residuals, column), _root(fit, column)
-    at, label, _ = _abscissae(fit, x, len(r))
-    used = root > 0
-    at, r = at[used], r[used] * root[used]
+    x_axis, used = abscissae(fit, x, len(r)), root > 0
+    at, r = x_axis.at[used], r[used] * root[used]
     name = ylabel or ("residual" if (root[used] == 1).all() else "weighted residual")
     spread = float(np.std(r)) or 1.0
     figure = Figure(figsize=(9.0, 2.8), layout="constrained")
     along, counts, normal = figure.subplots(1, 3)
     along.axhline(0.0, color=COLOURS[0], linewidth=1.0)
     along.plot(at, r, ".", color=GREY, markersize=4)
-    along.set(xlabel=xlabel or label, ylabel=name)
+    along.set(xlabel=xlabel or x_axis.label, ylabel=name)
     counts.hist(r, bins="auto", density=True, color="0.8")
     grid = np.linspace(r.min(), r.max(), 200)
     density = np.exp(-0.5 * ((grid - r.mean()) / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
@@ -165,6 +188,8 @@ def plot_residuals(
     for axes in (along, counts, normal):
         axes.locator_params(nbins=4)
         tidy(axes)
+    if x_axis.dates:
+        dated(along)
     return figure
 
 
@@ -254,17 +279,13 @@ def plot_profile(
     return figure
 
 
-def _bands(fit: Result, column: int, level: float) -> list[tuple[np.ndarray, str]]:
-    """Half widths and names of the band of the fit, and of that of observations."""
+def _errors(fit: Result, column: int) -> tuple[Statistics | None, np.ndarray]:
+    """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
         s = fit.statistics()
-        error = s.fitted_stderr(column)
+        return s, s.fitted_stderr(column)
     except ProblemError:  # a figure is drawn without bands where there are none
-        return []
-    with np.errstate(divide="ignore"):
-        noise = s.variance**0.5 / s.at.root[:, column]
-    t, share = student(s, level), f"{100 * level:.4g}%"
-    return [(t * error, f"{share} band"), (t * np.hypot(error, noise), f"{share} of observations")]
+        return None, np.full(len(fit.fitted), np.nan)
 
 
 def _column(x: Array, column: int) -> np.ndarray:
@@ -294,49 +315,6 @@ def _names(names: Sequence[str] | None, default: list[str], whose: str) -> list[
     if isinstance(names, str) or len(names) != len(default) or not all(isinstance(x, str) for x in names):
         raise ProblemError(f"names must hold {len(default)} names, {whose}; got {names!r:.80}")
     return list(names)
-
-
-def _abscissae(fit: Result, x: Array | Sequence[Any] | None, m: int) -> tuple[np.ndarray, str, list[np.ndarray]]:
-    """Abscissae, a label, and the rows of each data set.
-
-    Abscissae are those given, else the only array of m numbers in the problem's data, or the only list of arrays of m
-    together, else the index. Where they are given as one array a list in the data may still say what the sets are.
-    """
-    name, pieces = _in_data(fit.stated.data, m)
-    if x is not None:
-        given = [_vector(part) for part in x] if isinstance(x, list | tuple) and x and np.ndim(x[0]) else [_vector(x)]
-        name, pieces = "x", given if len(given) > 1 else np.split(given[0], _ends(pieces))
-    if sum(map(len, pieces)) != m:
-        raise ProblemError(f"x must hold {m} numbers, one per row of the fit; got {sum(map(len, pieces))}")
-    return np.concatenate(pieces), name, np.split(np.arange(m), _ends(pieces))
-
-
-def _in_data(data: Tree, m: int) -> tuple[str, list[np.ndarray]]:
-    """The name and the pieces of the only array of m numbers, or list of arrays of m numbers together; else indices."""
-    found: dict[str, list[np.ndarray]] = {}
-    paths = trees.paths(data, "data")
-    for path, leaf in zip(paths, trees.leaves(data), strict=True):
-        if is_array(leaf) and leaf.size == max(leaf.shape, default=0):
-            for owner in {path, re.sub(r"\[\d+\]$", "", path)}:
-                found.setdefault(owner, []).append(_vector(leaf))
-    fits = [
-        (path, pieces)
-        for path, pieces in found.items()
-        if sum(map(len, pieces)) == m and (len(pieces) > 1 or path in paths)
-    ]
-    if len(fits) != 1:
-        return "index", [np.arange(m)]
-    path, pieces = fits[0]
-    name = path.rpartition("[")[2].strip("]'")
-    return "x" if name == "data" or name.isdigit() else name, pieces
-
-
-def _vector(x: Any) -> np.ndarray:
-    return np.ravel(backends.to_numpy(x) if is_array(x) else np.asarray(x))
-
-
-def _ends(pieces: list[np.ndarray]) -> np.ndarray:
-    return np.cumsum([len(piece) for piece in pieces])[:-1]
 
 
 def _pairs(sets: int) -> tuple[Figure, list[Any]]:

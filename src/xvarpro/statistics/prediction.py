@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+
 from xvarpro.backends import exchange
 from xvarpro.core import trees
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import destination
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ProblemError
@@ -61,15 +64,39 @@ def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
         return model.returned(_joined(model.targets(), axis) - model.fitted(w))
 
 
-def components(problem: Problem, theta: Tree, w: Array, column: int = 0) -> Array:
-    """``M_j w_j``, the part of each column of the design in the fit of a right-hand side, shape (m, n)."""
+def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply: Iterable[Tree] | None = None) -> Array:
+    """``M_j w_j``, the part of each column of the design in the fit of a right-hand side, shape (m, n).
+
+    For the problem's own data, or for those that are supplied, joined.
+    """
     model = _Model(problem, theta)
+    supply = (data for data, _ in model.pieces) if supply is None else supply
     with model.scope, model_failures(model.backend):
-        parts = []
-        for data, _ in model.pieces:
-            M = as_operator(model.level.M(model.theta, model.moved(data))).dense()
-            parts.append((M if M.ndim == 2 else M[column, ...]) * as_matrix(model.transfer.plain(w))[:, column])
-        return _joined(iter(parts))
+        w = as_matrix(model.transfer.plain(w))[:, column]
+        return _joined(model.design(model.theta, data, column) * w for data in supply)
+
+
+def sensitivities(
+    problem: Problem, theta: Tree, w: Array, column: int, supply: Iterable[Tree]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of ``M(theta, data) w`` of a right-hand side by theta, (m, p), and by w, (m, n), for all data."""
+    model = _Model(problem, theta)
+    leaves, rows = model.leaves, []
+    with model.scope, model_failures(model.backend):
+        w = as_matrix(model.transfer.plain(w))[:, column]
+        flat = trees.raveled(leaves)
+        eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+        for data in supply:
+
+            def product(*theta: Array, data: Tree = data) -> Leaves:
+                M = model.design(trees.unflatten(model.layout.treedef, theta), data, column)
+                return M @ w, M
+
+            (_, M), push = model.backend.linearise(product, leaves)
+            X = [push(trees.unraveled(eye[j, :], leaves))[0] for j in range(flat.shape[0])]
+            rows.append((np.stack([model.backend.to_numpy(x) for x in X], axis=1), model.backend.to_numpy(M)))
+    by_theta, by_w = map(np.concatenate, zip(*rows, strict=True))
+    return by_theta, by_w
 
 
 def moved(problem: Problem, theta: Tree, data: Tree) -> Tree:
@@ -87,7 +114,8 @@ class _Model:
         self.backend, self.dtype = to.backend, to.dtype
         self.layout, self.transfer = to.layout, Transfer(to.backend, to.dtype, to.device, warn=False)
         with self.scope:
-            self.theta = trees.unflatten(to.layout.treedef, list(map(self.transfer.plain, to.leaves)))
+            self.leaves = tuple(map(self.transfer.plain, to.leaves))
+        self.theta = trees.unflatten(to.layout.treedef, self.leaves)
 
     @property
     def scope(self) -> AbstractContextManager[Any]:
@@ -101,6 +129,11 @@ class _Model:
             return iter([(self.data, y)])
         chunks = iter(y.source() if callable(y.source) else y.source)
         return chunks if y.y is None else ((data, y.y) for data in chunks)
+
+    def design(self, theta: Tree, data: Tree, column: int) -> Array:
+        """``M(theta, data)`` of a right-hand side as one array, (m, n)."""
+        M = as_operator(self.level.M(theta, self.moved(data))).dense()
+        return M if M.ndim == 2 else M[column, ...]
 
     def returned(self, x: Array) -> Array:
         """An array as the caller's."""

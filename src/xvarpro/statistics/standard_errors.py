@@ -224,11 +224,15 @@ class Statistics:
         at = self.at.in_real_numbers
         if callable(self.at.prepared.problem.lower.y):
             raise ProblemError("fitted values have no standard errors where the target is a function of theta")
-        by_w = np.zeros((*at.y.shape[:1], *at.w.shape))
-        by_w[:, :, column] = at.M[column % len(at.M)]
-        K = self.influence.of(at.X[:, :, column].T, by_w)
+        error = self.product_stderr(at.X[:, :, column].T, at.M[column % len(at.M)], column)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.linalg.norm(K * self.noise.ravel(), axis=1) / at.root[:, column]
+            return error / at.root[:, column]
+
+    def product_stderr(self, by_theta: np.ndarray, by_w: np.ndarray, column: int) -> np.ndarray:
+        """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side."""
+        full = np.zeros((len(by_w), *self.at.in_real_numbers.w.shape))
+        full[:, :, column] = by_w
+        return np.linalg.norm(self.influence.of(by_theta, full) * self.noise.ravel(), axis=1)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
