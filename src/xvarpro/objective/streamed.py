@@ -198,6 +198,9 @@ class Streamed(Objective):
             self._latest = self._point(theta, ahead)
         except linalg_errors():
             self._latest = self._nowhere(theta)
+        group = self.problem.group
+        if group is not None:  # a search compares values: processors that round otherwise must go the same way
+            self._latest = self._latest._replace(value=group.same(self._latest.value))
         return self._latest
 
     def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:

@@ -362,23 +362,31 @@ def dead_units(target: Target, case: None) -> Iterator[Measured]:
         yield Measured(f"units, member {i}", fit.verified.units, 4)
 
 
-@check("distributed", against="definition")
-def processors_that_round_otherwise(target: Target, case: None) -> Iterator[Measured]:
-    """Members whose processors round in other ways take the same steps, to the last bit."""
+def methods() -> dict[str, xv.algorithms.Algorithm]:
+    """One that takes a single evaluation for a step, and one that searches."""
+    steps = xv.algorithms.steps
+    return {"model": xv.algorithms.LevenbergMarquardt(), "search": xv.algorithms.FrankWolfe(step=steps.Armijo())}
+
+
+@check("distributed", methods, against="definition")
+def processors_that_round_otherwise(target: Target, algorithm: xv.algorithms.Algorithm) -> Iterator[Measured]:
+    """Members whose processors round in other ways take the same steps, down to where rounding decides.
+
+    What stands for rounding is a penalty that is another one in each.
+    """
     target.represent(())
     made = dense.of(mixtures).reference
 
-    def solve(group: Group) -> tuple[np.ndarray, xv.Result]:
+    def solve(group: Group) -> xv.Result:
         def penalty(theta: Array) -> Array:
-            return problems.energy(theta) + 1e5 * (1 + 64 * target.eps * group.rank)
+            return problems.energy(theta) * (1 + 1e-2 * group.rank)
 
-        part = replace(made, problem=replace(_mixtures_in_rows(group), R=penalty))
-        return evaluation.evaluate(target, part).value, evaluation.solve(target, part, None, 4)
+        part = replace(made, problem=replace(_mixtures_in_rows(group), R=penalty, mu=1.0))
+        return evaluation.solve(target, part, algorithm, 20)
 
-    values, fits = zip(*together(3, solve), strict=True)
-    yield Measured("values at theta0 that differ", len({float(x) for x in values}), 3)
-    yield Measured("iterations", fits[0].n_iter, 4)
-    yield from the_same(list(fits))
+    fits = together(3, solve)
+    yield Measured("iterations, or 5", min(fits[0].n_iter, 5), 5)
+    yield from the_same(fits)
 
 
 def far(dtype: str) -> float:
