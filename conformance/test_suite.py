@@ -22,9 +22,8 @@ ABSENT = [name for name in backends.known() if name not in USABLE]
 
 
 def slow(target, check):
-    """Whether one case is enough: programs that compile, hundreds of iterations, one target of two but for NumPy."""
-    again = (target.backend.name, target.device) == ("array-api-strict", "cpu")
-    again = again or (target.backend.name, target.dtype) == ("torch", "float64")
+    """Whether one case is enough: programs that compile, hundreds of iterations, NumPy's numbers once more."""
+    again = target.backend.name == "array-api-strict" or (target.backend.name, target.dtype) == ("torch", "float64")
     return target.backend.compiled or check.name == "step decisions" or again
 
 
