@@ -74,6 +74,10 @@ for name, lower, rows_each in (("same", None, 40), ("second", second, 40), ("une
     problem = xv.separable(M, xv.RowChunks.cut(t[rows], y[rows], rows_each, group), lam=1e-3, R=penalty, mu=1e-2)
     fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=20)
     found |= {name + " batches": fit.trace.value, name + " batch theta": fit.theta}
+found["uncertified theta"] = xv.solve(  # the uneven ones, by mini-batches alone
+    problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), max_iter=4,
+    algorithm=xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05)),
+).theta
 start, box = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
 
 def slow(theta, t):
@@ -214,6 +218,28 @@ def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
     fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=20)
     np.testing.assert_allclose(first[f"{kind} batches"], fit.trace.value, rtol=1e-9)
     np.testing.assert_allclose(first[f"{kind} batch theta"], fit.theta, rtol=1e-8)
+
+
+def test_a_chunk_stands_for_all_rows_of_its_process(processes):
+    """Five chunks in one process and three in the other: rows count as those of the own process, not of all."""
+    theta, moved = np.array([0.5, 8.0]), np.zeros(2)
+    for i in range(4):
+        first, second = range(100)[40 * (i % 3) :][:40], range(100, 200)[20 * i :][:20]
+        rows = [*first, *second]
+        scale = np.repeat([(100 / len(first)) ** 0.5, (100 / len(second)) ** 0.5], [len(first), len(second)])[:, None]
+        batch = xv.separable(
+            lambda theta, data: data["scale"] * decays(theta, data["t"]),
+            scale * Y[rows],
+            data={"scale": scale, "t": T[rows]},
+            lam=1e-3,
+            R=lambda theta: theta @ theta,
+            mu=1e-2,
+        )
+        moved = 0.9 * moved + xv.value_and_gradient(batch, theta)[1] / 200
+        theta = np.clip(theta - 0.05 * moved, 0.0, 20.0)
+    assert np.max(np.abs(theta - [0.5, 8.0])) > 1e-4
+    for found in processes:
+        np.testing.assert_allclose(found["uncertified theta"], theta, rtol=1e-10)
 
 
 def test_a_process_that_fails_ends_all_with_its_message(processes):
