@@ -1,7 +1,8 @@
 """Dictionary learning under an entrywise l1 budget, the paper's Example 2, and the methods that compete on it.
 
 ``min 1/2 |D W - X|^2 + lam/2 |W|^2  over W and over |D|_1 <= radius``: the codes W are eliminated, the dictionary D is
-theta. The paper drops the factor 1/2.
+theta. The paper drops the factor 1/2. One budget for all atoms leaves single pixels of small images; the other set-up
+gives every atom a budget of pixels of its own, and atoms are strokes.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def experiment(
     atoms: int = 128,
     radius: float = 1.0,
     lam: float = 1e-5,
+    pixels: int = 0,
     units: float = 1.0,
     dtype: str = "float64",
     backend: str | None = None,
@@ -84,6 +86,9 @@ def experiment(
         >= 1, and at most the larger side of X.
     radius, lam : float
         Of the l1 ball, > 0; ridge on the codes, >= 0.
+    pixels : int
+        0: one l1 ball for the whole dictionary, as in the paper. Otherwise every atom is in the hull of images with at
+        most that many pixels of size `radius`.
     units : float
         Factor on the radius, > 0, its square on lam: the same reduced problem, but another one for joint methods.
     dtype, backend, device : str, optional
@@ -97,14 +102,18 @@ def experiment(
             f"atoms must be at most {max(X.shape)}, the larger of the numbers of pixels and of images, got {atoms}: "
             "that many describe all images exactly"
         )
+    over = xv.sets.Columns(xv.sets.KSparsePolytope(pixels, rho)) if pixels else xv.sets.L1Ball(rho)
+    budget = f"|D|_1 <= {rho:g}"
+    if pixels:
+        budget = f"atoms in the hull of images with {pixels} pixels of size {rho:g}"
     stated = problem(X, ridge)
     compressed = problem(xv.compress(X), ridge)
 
     def task(seed: int) -> Task:
         return Task(
             problem=stated,
-            theta0=start(X, atoms, rho, seed).astype(dtype),
-            over=xv.sets.L1Ball(rho),
+            theta0=xv.project(start(X, atoms, atoms * pixels * rho or rho, seed).astype(dtype), over),
+            over=over,
             joint=problem(X, ridge, compress=False),
             reduced=compressed,
             backend=backend,
@@ -116,22 +125,22 @@ def experiment(
         title = f"{source}: dictionary by {best.method}"
         return {"atoms": figures.atoms(np.asarray(best.theta), shape, title)} if shape else {}
 
-    pixels, samples = X.shape
+    m, samples = X.shape
     return Experiment(
         name="dictionary",
-        title="dictionary learning under an l1 budget (Example 2)",
+        title=f"dictionary learning under {'a budget for each atom' if pixels else 'an l1 budget (Example 2)'}",
         task=task,
         methods=(*OURS, *RIVALS),
         config={
-            "data": source, "pixels": pixels, "samples": samples, "atoms": atoms, "radius": rho, "ridge": ridge,
-            "units": units, "dtype": dtype, "backend": backend, "device": device,
+            "data": source, "pixels": m, "samples": samples, "atoms": atoms, "radius": rho, "ridge": ridge,
+            "pixels per atom": pixels, "units": units, "dtype": dtype, "backend": backend, "device": device,
         },
         facts={
-            "data": f"{source}, X {pixels} x {samples}",
+            "data": f"{source}, X {m} x {samples}",
             "problem": (
-                f"min 1/2 |D W - X|^2 + lambda/2 |W|^2 over W and |D|_1 <= {rho:g}; lambda = {ridge:g}, {atoms} atoms"
+                f"min 1/2 |D W - X|^2 + lambda/2 |W|^2 over W and {budget}; lambda = {ridge:g}, {atoms} atoms"
             ),
-            "start": f"Gaussian, |D|_1 = {rho:g}",
+            "start": "Gaussian, projected" if pixels else f"Gaussian, |D|_1 = {rho:g}",
         },
         figures=drawn,
         notes=_notes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -12,87 +13,143 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from sklearn.isotonic import isotonic_regression
 
 from xvarpro_experiments.methods import Curve
 from xvarpro_experiments.race import Race
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+GREY = "0.55"  # of rivals
 DASHED = (0, (4, 1.5))
 PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPACE}"))
 
 
 def of(race: Race) -> dict[str, Figure]:
-    """The figures that every race gets: the objective and each measure."""
-    optima = list(race.optima.values())
-    known = all(optimum is not None for optimum in optima)
-    label = "distance from the optimum, relative" if known else race.experiment.objective
-    out = {"convergence": convergence(race, [_above(race.of(n), optima) for n in race.names], label)}
+    """The figures that every race gets: the objective, and each measure that moves."""
+    known = all(optimum is not None for optimum in race.optima.values())
+    label = f"relative excess over the {'optimal' if known else 'lowest'} {race.experiment.objective}"
+    least = 1e-16 if known else 1e-6  # nothing is known of the distance to a value that a method found itself
+    out = {"convergence": convergence(race, [_above(race, n, least) for n in race.names], label, sooner(race))}
     names = dict.fromkeys(name for each in race.outcomes.values() for o in each for name in o.measured)
     for name in names:
-        plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
         curves = [[o.measured[name] for o in race.of(n) if name in o.measured] for n in race.names]
-        out[plain] = convergence(race, curves, name, "linear")
+        ends = {
+            n: float(np.median([c.value[-1] for c in each])) for n, each in zip(race.names, curves, strict=True) if each
+        }
+        low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
+        if np.ptp(np.concatenate([c.value for each in curves for c in each])) > 0:
+            plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
+            title = f"{name.partition('[')[0].strip()}: {ends[low]:.3g} with {low}, {ends[high]:.3g} with {high}"
+            out[plain] = convergence(race, curves, name, title, "linear")
     return out
 
 
-def _above(outcomes: Sequence[Any], optima: Sequence[float | None]) -> list[Curve]:
-    """Objectives, or how far they are above a known optimum; what rounding leaves of that has no logarithm."""
+def sooner(race: Race) -> str:
+    """What the best method of the package is over the best rival, in a sentence."""
+    best, rivals = race.best().method, [m.name for m in race.experiment.methods if m.family == "rival"]
+    times = race.duel(best)["speedup"][0.01] if rivals else None
+    if times is None or not times["median"]:
+        return f"{best} ends lowest of the package's methods"
+    if not any(np.isfinite(race.seconds_to(rival, 0.01)).any() for rival in rivals):
+        return f"{best} comes within 1 % of the best value, no rival does"
+    return f"{best} is within 1 % of the best value {times['median']:.2g} times as fast as the best rival"
+
+
+def _above(race: Race, name: str, least: float) -> list[Curve]:
+    """How far a method's objectives are above the best value known; at `least` where it is less."""
     out = []
-    for outcome, optimum in zip(outcomes, optima, strict=True):
-        curve = outcome.curve
-        if optimum is not None:
-            above = curve.value / optimum - 1
-            curve = curve._replace(value=np.where(above > 1e-16, above, np.nan))
-        out.append(curve)
+    for outcome, seed in zip(race.of(name), race.outcomes, strict=True):
+        best = race.target(seed, 0.0)
+        above = (outcome.curve.value - best) / abs(best)
+        out.append(outcome.curve._replace(value=np.fmax(above, least)))
     return out
 
 
-def convergence(race: Race, curves: Sequence[Sequence[Curve]], ylabel: str, yscale: str = "log") -> Figure:
-    """A number against iterations and against seconds: the median over the starts, in a band from least to largest."""
+def convergence(
+    race: Race, curves: Sequence[Sequence[Curve]], ylabel: str, title: str = "", yscale: str = "log"
+) -> Figure:
+    """A number against iterations and against seconds, medians over the starts, each curve with its name at its end."""
     methods = race.experiment.methods
-    ncols = 3 if max(len(m.name) for m in methods) <= 30 else 2
-    figure = Figure(figsize=(9.0, 3.6 + 0.25 * math.ceil(len(methods) / ncols)), layout="constrained")
+    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     moving = [(m, c) for m, c in zip(methods, curves, strict=True) if m.family != "floor" and c]
     starts = np.asarray([c.value[0] for _, each in moving for c in each])
     levels = {m.name: c[0].value[-1] for m, c in zip(methods, curves, strict=True) if m.family == "floor" and c}
     if yscale == "log":
-        levels = {}
+        levels = {"1 %": 0.01}
     if starts.size and np.ptp(starts) <= 1e-6 * abs(starts[0]):
         levels = {"start": starts[0], **levels}
-    for ax, axis, label in zip(axes, ("iterations", "seconds"), ("iteration", "time [s]"), strict=True):
-        lines(ax, race, [c for _, c in moving], axis, [m.name for m, _ in moving])
+    drawn = np.concatenate([c.value for _, each in moving for c in each] or [np.ones(1)])
+    for ax, axis, label in zip(axes, ("iterations", "seconds"), ("iteration", "time / s"), strict=True):
         ax.set(yscale=yscale, xlabel=label)
+        lines(ax, race, [c for _, c in moving], axis, [m.name for m, _ in moving])
         for value in dict.fromkeys(levels.values()):
             if math.isfinite(value):
                 mark(ax, ", ".join(name for name, level in levels.items() if level == value), value)
-    axes[0].set_ylabel(textwrap.fill(ylabel, 44))
-    drawn = np.concatenate([c.value for _, each in moving for c in each] or [np.ones(1)])
+    axes[0].set_ylabel(textwrap.fill(ylabel, 50))
     if yscale == "log":
-        readable(axes[0], drawn)
+        shown = drawn[drawn > np.min(drawn)]  # the least is where a logarithm was cut off
+        axes[0].set_ylim(bottom=0.5 * np.min(shown, initial=np.max(drawn)))
+        readable(axes[0], shown)
     elif np.all(drawn == np.round(drawn)):  # a count
         axes[0].yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    legend(figure, axes[0], ncols)
+    name_ends(axes[1])
+    figure.suptitle(textwrap.fill(title, 96), x=0.01, ha="left", fontsize=11)
     return figure
 
 
 def lines(ax: Axes, race: Race, curves: Sequence[Sequence[Curve]], axis: str, names: Sequence[str]) -> None:
-    """Curves of methods on a logarithmic axis: median and range over the starts, rivals dashed."""
+    """Medians over the starts on a logarithmic axis: the package's methods in colour, above the rivals in grey.
+
+    On a logarithmic axis the paper's method and the best one have a band from the least to the largest of the starts.
+    """
     families = {m.name: m.family for m in race.experiment.methods}
-    seen = {True: 0, False: 0}
+    best = race.best().method
+    own = sorted((n for n in names if families[n] != "rival"), key=lambda n: (n != best, families[n] != "paper"))
+    colours = dict(zip(own, itertools.cycle(COLOURS), strict=False))
     for name, each in zip(names, curves, strict=True):
-        rival = families[name] == "rival"
-        colour = COLOURS[seen[rival] % len(COLOURS)]
-        seen[rival] += 1
+        rival, first = name not in colours, name == best
         x, middle, low, high = over_starts([(getattr(c, axis), c.value) for c in each])
-        ax.plot(x, middle, color=colour, linestyle=DASHED if rival else "-", linewidth=1.6, label=name)
-        ax.plot(x[-1:], middle[-1:], "o", color=colour, markersize=4)
-        if len(each) > 1:
-            ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        look: dict[str, Any] = {"color": colours.get(name, GREY), "zorder": 2 + (not rival) + first}
+        ax.plot(x, middle, linestyle=DASHED if rival else "-", linewidth=2.4 if first else 1.5, label=name, **look)
+        ax.plot(x[-1:], middle[-1:], "o", markersize=4, **look)
+        if len(each) > 1 and ax.get_yscale() == "log" and (first or families[name] == "paper"):
+            ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1,)))
     ax.xaxis.set_major_formatter(PLAIN)
     tidy(ax)
+
+
+def name_ends(ax: Axes, fontsize: float = 8.5) -> None:
+    """The names of an axes' lines to its right, each at the height where its line ends, or as near as there is room."""
+    named = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    to_axes = ax.transData + ax.transAxes.inverted()
+    ends = []
+    for line in named:
+        x, y = (np.asarray(part, dtype=float) for part in line.get_data())
+        seen = np.flatnonzero(np.isfinite(y))
+        ends.append(float(np.clip(to_axes.transform((x[seen[-1]], y[seen[-1]]))[1], 0, 1)) if len(seen) else 0.0)
+    height = 72 * ax.bbox.height / ax.figure.dpi  # points
+    for line, end, place in zip(named, ends, spread(ends, 1.25 * fontsize / height), strict=True):
+        colour = line.get_color()
+        ax.annotate(
+            str(line.get_label()), (1.01, end), (1.07, place), xycoords="axes fraction", color=colour,
+            fontsize=fontsize, fontweight="bold" if line.get_linewidth() > 2 else "normal", va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)},
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def spread(places: Sequence[float], distance: float) -> np.ndarray:
+    """Places in [0, 1] near the given ones, in their order, at least `distance` apart: the nearest such, in squares."""
+    order = np.argsort(places, kind="stable")
+    steps = distance * np.arange(len(places))
+    level = isotonic_regression(np.asarray(places)[order] - steps)
+    out = np.empty(len(places))
+    out[order] = np.clip(level, 0, max(0.0, 1 - distance * (len(places) - 1))) + steps
+    return out
 
 
 def over_starts(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
@@ -113,14 +170,13 @@ def over_starts(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nda
 def mark(ax: Axes, name: str, level: float) -> None:
     """A named line across, the name at the left, where what falls is still high."""
     ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
-    at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (4, 2), "textcoords": "offset points"}
+    at: dict[str, Any] = {
+        "annotation_clip": True,
+        "xycoords": ("axes fraction", "data"),
+        "xytext": (4, 2),
+        "textcoords": "offset points",
+    }
     ax.annotate(name, (0.0, level), color="0.45", fontsize=8, **at)
-
-
-def legend(figure: Figure, ax: Axes, ncols: int) -> None:
-    """The names of an axes' lines above the figure."""
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=ncols, frameon=False, fontsize=8.5)
 
 
 def tidy(ax: Axes) -> None:
@@ -135,7 +191,7 @@ def readable(ax: Axes, values: np.ndarray) -> None:
     good = values[np.isfinite(values) & (values > 0)]
     if not good.size or np.max(good) / np.min(good) > 1e3:
         return
-    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 4, 5, 7)))
+    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(PLAIN)
     ax.yaxis.set_minor_formatter(NullFormatter())
 

@@ -111,7 +111,8 @@ class Options:
 
         drawn = figures.of(found) | (dict(experiment.figures(found)) if experiment.figures else {})
         for name, figure in drawn.items():
-            figure.savefig(self.out / f"{name}.png", dpi=200)
+            for kind in ("png", "svg", "pdf"):
+                figure.savefig(self.out / f"{name}.{kind}", dpi=200)
         best = found.best()
         if best.fit is not None:
             best.fit.save(self.out / "result.npz")
@@ -120,7 +121,7 @@ class Options:
         summary["compare"] = None if same is None else same.record()
         tables.write_summary(self.out / "summary.json", summary)
         names = ", ".join(f"{name}.png" for name in drawn)
-        screen.print(f"\nwrote {names}, result.npz ({best.method}) and summary.json to {self.out}")
+        screen.print(f"\nwrote {names} (and .svg, .pdf), result.npz ({best.method}) and summary.json to {self.out}")
         return summary
 
 

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from xvarpro_experiments.figures import COLOURS, legend, tidy
+from xvarpro_experiments.figures import COLOURS, name_ends, tidy
 from xvarpro_experiments.race import Race
 
 
 def collapse(race: Race) -> Figure:
     """The sorted s that each method ends with."""
-    figure = Figure(figsize=(5.4, 4.4), layout="constrained")
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     ax = figure.subplots()
     ended = {o.method: o.theta for o in next(iter(race.outcomes.values())) if o.theta is not None}
     for i, (name, theta) in enumerate(ended.items()):
@@ -25,7 +25,7 @@ def collapse(race: Race) -> Figure:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="latent, by decreasing s", ylabel="s at the end")
     tidy(ax)
-    legend(figure, ax, 2)
+    name_ends(ax)
     return figure
 
 
