@@ -73,17 +73,23 @@ REPOSITORY = dict(entry.split(", ") for entry in metadata("xvarpro").get_all("Pr
 
 
 def leave(app, docname, source):
-    """Links out of docs/ lead to the repository, or name the file where the package does not say where that is."""
+    """Links that a repository's web page resolves: to scripts of the gallery, and out of docs/.
+
+    The first lead to what Sphinx makes of the script; the others to the repository, or, where the package does not say
+    where that is, they name the file.
+    """
     here = (HERE / docname).parent
 
     def link(match):
         path = (here / match["path"]).resolve()
+        if path.parent == HERE / "gallery":
+            return f"[{match['text']}](/auto_gallery/{path.stem}.rst)"
         if path.is_relative_to(HERE) or not path.exists():
             return match[0]
         name = path.relative_to(HERE.parent).as_posix()
         return f"[{match['text']}]({REPOSITORY}/blob/main/{name})" if REPOSITORY else f"{match['text']} (`{name}`)"
 
-    source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>\.\./[^)#]+)\)", link, source[0])
+    source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>[^)#:]+)\)", link, source[0])
 
 
 def by_last_name(app, env, node, contnode):
