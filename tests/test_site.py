@@ -1,4 +1,4 @@
-"""The site has an entry for every public name, and its links work in the repository; `sphinx-build -W` says the rest."""
+"""Every public name has an entry, and links work in the repository; `sphinx-build -W` says the rest."""
 
 import importlib
 import inspect
