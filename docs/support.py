@@ -1,4 +1,4 @@
-"""Write the README's support table from docs/conformance.json, and the suite's tables in docs/conformance.md.
+"""Write the table of docs/backends.md from docs/conformance.json, and the suite's tables in docs/conformance.md.
 
 python docs/support.py [REPORT.json ...] [--check]
 
@@ -23,9 +23,9 @@ from xvarpro.conformance.runner import DTYPES
 from xvarpro.conformance.suite import every
 
 HERE = Path(__file__).parent
-README, PAGE, SUMMARY = HERE.parent / "README.md", HERE / "conformance.md", HERE / "conformance.json"
+BACKENDS, PAGE, SUMMARY = HERE / "backends.md", HERE / "conformance.md", HERE / "conformance.json"
 
-# what the package has adapters for: backend and kind of device, and how the README calls them
+# what the package has adapters for: backend and kind of device, and how the page calls them
 SUPPORTED = {
     ("numpy", "cpu"): "NumPy",
     ("torch", "cpu"): "PyTorch CPU",
@@ -62,7 +62,7 @@ def rows_of(record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def support(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The table of the README: a row for everything that is supported, and for everything else that ran."""
+    """The table of the backends: a row for everything that is supported, and for everything else that ran."""
     ran = {(row["backend"], row["device"]): row for row in rows}
     names = SUPPORTED | {key: " ".join(key) for key in ran if key not in SUPPORTED}
     columns = ("", "version", *DTYPES, "areas passed", "worst error", "date")
@@ -115,7 +115,7 @@ def pages(rows: Sequence[Mapping[str, Any]]) -> dict[Path, str]:
     """The text of the pages, as they should be."""
     page = between(PAGE.read_text(encoding="utf-8"), "statements", statements())
     return {
-        README: between(README.read_text(encoding="utf-8"), "support", support(rows)),
+        BACKENDS: between(BACKENDS.read_text(encoding="utf-8"), "support", support(rows)),
         PAGE: between(page, "exemptions", exempted()),
     }
 

@@ -165,9 +165,9 @@ def test_tables_are_rectangular():
 
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
-    """The README, the page on the suite and its results, to be written to."""
+    """The page on backends, the page on the suite and its results, to be written to."""
     found = {}
-    for name in ("README", "PAGE", "SUMMARY"):
+    for name in ("BACKENDS", "PAGE", "SUMMARY"):
         path = getattr(support, name)
         found[name] = tmp_path / path.name
         found[name].write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
@@ -194,14 +194,14 @@ def test_the_tables_of_the_suite_are_what_its_results_and_its_checks_give():
 
 
 def test_a_report_replaces_its_rows_and_no_others(pages, tmp_path, capsys):
-    before = pages["README"].read_text(encoding="utf-8")
+    before = pages["BACKENDS"].read_text(encoding="utf-8")
     ran(float64=0.5, float32=2e3).save(tmp_path / "report.json")
     assert support.main(["--check", str(tmp_path / "report.json")]) == 1
-    assert pages["README"].read_text(encoding="utf-8") == before
+    assert pages["BACKENDS"].read_text(encoding="utf-8") == before
     assert support.main([str(tmp_path / "report.json")]) == 0
-    assert capsys.readouterr().out == "stale: README.md, conformance.json\nwritten: README.md, conformance.json\n"
+    assert capsys.readouterr().out == "stale: backends.md, conformance.json\nwritten: backends.md, conformance.json\n"
     assert support.main(["--check"]) == 0
-    after = pages["README"].read_text(encoding="utf-8")
+    after = pages["BACKENDS"].read_text(encoding="utf-8")
     new = "| PyTorch CUDA | torch 9.9 | 2 passed | 1 FAIL of 2 | 1 of 2 | 2000 | 2026-12-24 |"
     changed = set(after.splitlines()) ^ set(before.splitlines())
     assert new in changed
@@ -212,7 +212,7 @@ def test_what_did_not_run_says_so_and_what_nobody_listed_is_listed(pages, tmp_pa
     pages["SUMMARY"].write_text("[]", encoding="utf-8")
     ran("mine", "cpu", float32=0.25).save(tmp_path / "report.json")
     assert support.main([str(tmp_path / "report.json")]) == 0
-    text = pages["README"].read_text(encoding="utf-8")
+    text = pages["BACKENDS"].read_text(encoding="utf-8")
     assert "| CuPy |  | not run | not run |  |  |  |" in text
     assert "| mine cpu | mine 9.9 | not run | 2 passed | 2 of 2 | 0.25 | 2026-12-24 |" in text
     assert support.NOT_RUN in text

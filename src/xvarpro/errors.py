@@ -4,6 +4,19 @@ import sys
 import warnings
 from pathlib import Path
 
+__all__ = [
+    "BackendNotInstalledError",
+    "ExchangeError",
+    "GroupError",
+    "ModelError",
+    "PluginError",
+    "ProblemError",
+    "UnknownBackendError",
+    "UnsupportedDtypeError",
+    "UnsupportedError",
+    "XvarproError",
+]
+
 _PACKAGE = str(Path(__file__).parent)
 
 

@@ -37,6 +37,8 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region
 
+__all__ = ["Cotangent", "DifferentiabilityWarning", "Sensitivity", "gradient"]
+
 
 class DifferentiabilityWarning(UserWarning):
     """A solution has no derivative, or not a unique one, where it was asked for: the message says why."""

@@ -223,7 +223,7 @@ class _SameSpace(CompositeSet):
 @final
 @dataclass(frozen=True)
 class MinkowskiSum(_SameSpace):
-    """``{z_1 + ... + z_k : z_i in sets[i]}``.
+    """``{sum_i z_i : z_i in sets[i]}``.
 
     `violation` is as for `LinearImage`. Where several sets have ties the point of the oracle may be no vertex.
 

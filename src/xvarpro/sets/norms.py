@@ -13,6 +13,8 @@ from xvarpro.core.trees import raveled, sum_, unraveled
 from xvarpro.sets._spectra import polar
 from xvarpro.sets.vectors import unit, vertex
 
+__all__ = ["L1", "L2", "ColumnNorm", "Norm", "RowNorm", "Sign", "Spectral"]
+
 
 class Norm(Struct):
     """A norm on a group of arrays of any shapes, given by its dual norm."""

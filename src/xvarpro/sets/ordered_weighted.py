@@ -21,7 +21,7 @@ from xvarpro.sets.vectors import entries_at, mask_at, or_one, phase, positive_pa
 @final
 @dataclass(frozen=True)
 class OWLBall(NormBall):
-    """Ball of a sorted l1 norm, ``{sum_i weights_i |x|_(i) <= radius}`` with ``|x|_(1) >= |x|_(2) >= ..``, last axis.
+    """Ball of a sorted l1 norm, ``{sum_i weights_i |x|_(i) <= radius}`` with ``|x|_(i)`` falling in i, last axis.
 
     Parameters
     ----------

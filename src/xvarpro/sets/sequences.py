@@ -20,7 +20,7 @@ from xvarpro.sets.vectors import divisor, excess, largest, phase, positive_part,
 @final
 @dataclass(frozen=True)
 class OrderedBox(Set):
-    """Ordered box ``{lower <= x_1 <= x_2 <= .. <= x_n <= upper}`` along the last axis.
+    """Ordered box ``{lower <= x_1, x_i <= x_(i+1), x_n <= upper}`` along the last axis.
 
     Parameters
     ----------

@@ -24,6 +24,8 @@ from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 
+__all__ = ["solve"]
+
 
 def solve(
     problem: Problem,

@@ -25,6 +25,8 @@ from xvarpro.driver.solve import solve
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
 
+__all__ = ["Solve"]
+
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 
 

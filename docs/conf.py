@@ -1,0 +1,131 @@
+"""The site, built offline by `sphinx-build -W --keep-going docs docs/_build`: warnings and broken links are errors."""
+
+import re
+import sys
+from importlib.metadata import metadata
+from pathlib import Path
+
+import xvarpro
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for gallery_style
+
+project = "xvarpro"
+version = release = xvarpro.__version__
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery", "auto_gallery/**.ipynb", "auto_gallery/**.py"]
+templates_path = ["_templates"]
+default_role = "py:obj"  # `Box` in a docstring is a link where there is such a name, and code where there is none
+
+myst_enable_extensions = ["colon_fence", "attrs_inline"]
+myst_heading_anchors = 4
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings say what is taken, with shapes
+autodoc_default_options = {
+    "exclude-members": ", ".join(f"set_{of}_request" for of in ("fit", "predict", "score"))
+}  # scikit-learn's
+numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "reset_modules": ("gallery_style.apply", "seaborn"),
+    "backreferences_dir": "reference/generated/examples",
+    "doc_module": ("xvarpro",),
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "xvarpro"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": "xvarpro"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "footer_start": [],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
+
+# modules that are public under a shorter name than the one of their file
+for name in ("implicit", "layers", "layers.jax", "layers.torch", "losses", "many", "steps"):
+    module = xvarpro
+    for part in name.split("."):
+        module = getattr(module, part)
+    sys.modules[f"xvarpro.{name}"] = module
+
+REPOSITORY = dict(entry.split(", ") for entry in metadata("xvarpro").get_all("Project-URL", ())).get("Repository")
+
+
+def leave(app, docname, source):
+    """Links that a repository's web page resolves: to scripts of the gallery, and out of docs/.
+
+    The first lead to what Sphinx makes of the script; the others to the repository, or, where the package does not say
+    where that is, they name the file.
+    """
+    here = (HERE / docname).parent
+
+    def link(match):
+        path = (here / match["path"]).resolve()
+        if path.parent == HERE / "gallery":
+            return f"[{match['text']}](/auto_gallery/{path.stem}.rst)"
+        if path.is_relative_to(HERE) or not path.exists():
+            return match[0]
+        name = path.relative_to(HERE.parent).as_posix()
+        return f"[{match['text']}]({REPOSITORY}/blob/main/{name})" if REPOSITORY else f"{match['text']} (`{name}`)"
+
+    source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>[^)#:]+)\)", link, source[0])
+
+
+def by_last_name(app, env, node, contnode):
+    """`Box` is xvarpro.sets.Box everywhere: the class or function whose name ends so, if there is one alone."""
+    if node.get("refdomain") != "py":
+        return None
+    domain = env.get_domain("py")
+    kinds = ("class", "exception", "function")
+    ends = "." + node["reftarget"]
+    found = [
+        name for name, it in domain.objects.items() if name.endswith(ends) and it.objtype in kinds and not it.aliased
+    ]
+    if len(found) != 1:
+        return None
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0], node, contnode)
+
+
+def plain(app, what, name, obj, options, lines):
+    """Docstrings mark code, names, sections and lists; stars, bars and underscores in their text are no markup.
+
+    The head of the Notes, lines ``Name : text``, is a list of fields.
+    """
+    notes = len(lines)
+    for i, line in enumerate(lines):
+        if line == "Notes":
+            notes = i
+        if i > notes:
+            line = re.sub(r"^([A-Z][A-Za-z ]*) : (?=\S)", r":\1: ", line)
+        if not line.lstrip().startswith((">>>", "...")):
+            parts = re.split(r"(``.+?``|`[^`]+`)", line)
+            parts[::2] = [re.sub(r"(\*|\||_(?!\w))", r"\\\1", part) for part in parts[::2]]
+            lines[i] = "".join(parts)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("source-read", leave)
+    app.connect("autodoc-process-docstring", plain, priority=400)  # before numpydoc
+    app.connect("missing-reference", by_last_name)
