@@ -364,7 +364,7 @@ class Result:
             For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add
             those that are fixed or tied, with their errors.
         amplitudes : sequence of str, optional
-            For the rows of w.
+            For the rows of w, or for all its entries, row by row.
         absolute_sigma : bool
             Whether the problem's weights are 1 / sigma^2 of the data.
         correlation : float
@@ -503,6 +503,7 @@ class Result:
         names: Sequence[str] | None = None,
         level: float | None = 0.95,
         prediction: bool = False,
+        absolute_sigma: bool = False,
         points: int = 400,
     ) -> Figure:
         """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
@@ -517,6 +518,7 @@ class Result:
             names=names,
             level=level,
             prediction=prediction,
+            absolute_sigma=absolute_sigma,
             points=points,
         )
 
