@@ -401,7 +401,8 @@ def describe_instructions() -> str:
     """The instruction set that programs for the processor use, read from a program that XLA compiled."""
     if jax.default_backend() != "cpu":
         return "not used"
-    program = jax.jit(lambda x: x + x).lower(np.float32(0)).compile().runtime_executable().serialize()
+    executable = jax.jit(lambda x: x + x).lower(np.float32(0)).compile().runtime_executable()
+    program = executable.client.serialize_executable(executable)
     sets = {"AVX512": b"+avx512f", "AVX2": b"+avx2", "AVX": b"+avx", "SSE4_2": b"+sse4.2"}
     return next((name for name, feature in sets.items() if feature in program), "unknown")
 

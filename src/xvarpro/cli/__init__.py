@@ -1,4 +1,4 @@
-"""The command line: ``xvarpro run``, ``compare``, ``verify``, ``conformance`` and ``backends``."""
+"""The command line: ``xvarpro fit``, ``run``, ``compare``, ``verify``, ``conformance`` and ``backends``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from xvarpro import __version__, algorithms
 from xvarpro import backends as registry
 from xvarpro.cli import options, programs, tables
 from xvarpro.cli.conformance import command as conformance
+from xvarpro.cli.fit import command as fit
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.problem.loading import load
@@ -160,6 +161,7 @@ def _summary(error: Exception) -> str:
 
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}  # a command that only fails takes any arguments
 
+app.command("fit")(fit)
 register(app, entry_points(group=GROUP))
 app.command("conformance")(conformance)
 

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -67,13 +67,8 @@ def load(name: str, folder: str = "") -> ProblemSpec:
     ProblemError
         The module, file or function does not exist, or the function returns something else.
     """
-    where, function = split_name(name)
-    with _failures(where):
-        module = _module(os.path.join(folder, where) if where.endswith(".py") else where)
-    make = getattr(module, function, None)
-    if not callable(make):
-        raise ProblemError(f"{where} has no function {function}")
-    with _failures(name):
+    _, make = find(name, folder)
+    with failures(name):
         made = make()
     if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], Problem)):
         raise ProblemError(
@@ -83,8 +78,19 @@ def load(name: str, folder: str = "") -> ProblemSpec:
     return ProblemSpec(*made)
 
 
+def find(name: str, folder: str = "") -> tuple[ModuleType, Callable[..., Any]]:
+    """The module and the function that a name stands for; arguments and errors of `load`. The module is run."""
+    where, function = split_name(name)
+    with failures(where):
+        module = _module(os.path.join(folder, where) if where.endswith(".py") else where)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise ProblemError(f"{where} has no function {function}")
+    return module, found
+
+
 @contextmanager
-def _failures(name: str) -> Iterator[None]:
+def failures(name: str) -> Iterator[None]:
     """What a user's code raises, as an error with the line."""
     try:
         yield

@@ -22,7 +22,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import relocated
 from xvarpro.problem.problem import Problem
-from xvarpro.results.files import ArrayFile, reading, write_atomically
+from xvarpro.results.files import ArrayFile, reading, write_arrays, write_atomically
 from xvarpro.results.provenance import check as check_provenance
 from xvarpro.results.recipe import Recipe, changed, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
@@ -364,7 +364,7 @@ class Result:
             For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add
             those that are fixed or tied, with their errors.
         amplitudes : sequence of str, optional
-            For the rows of w.
+            For the rows of w, or for all its entries, row by row.
         absolute_sigma : bool
             Whether the problem's weights are 1 / sigma^2 of the data.
         correlation : float
@@ -503,6 +503,7 @@ class Result:
         names: Sequence[str] | None = None,
         level: float | None = 0.95,
         prediction: bool = False,
+        absolute_sigma: bool = False,
         points: int = 400,
     ) -> Figure:
         """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
@@ -517,6 +518,7 @@ class Result:
             names=names,
             level=level,
             prediction=prediction,
+            absolute_sigma=absolute_sigma,
             points=points,
         )
 
@@ -621,7 +623,7 @@ class Result:
         }
         arrays["w"] = to_numpy(self.w)
         text = np.array(json.dumps(meta))
-        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=text, **arrays))
+        write_atomically(path, lambda file: write_arrays(file, {"meta": text, **arrays}))
 
     @classmethod
     def load(cls, path: str | PathLike[str], like: Tree = None) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from xvarpro.core import trees
@@ -45,9 +46,11 @@ def given_names(
     Raises
     ------
     ProblemError
-        There are more or fewer names than entries of theta, or than rows of w.
+        There are more or fewer names than entries of theta, or than rows or entries of w.
     """
     given = names.names if isinstance(names, Parameters) else names
+    if amplitudes is not None and not isinstance(amplitudes, str) and len(amplitudes) == math.prod(shape) != shape[0]:
+        return _named("names", given, entry_names(theta), "entry of theta"), [str(name) for name in amplitudes]
     rows = _named("amplitudes", amplitudes, indexed("w", shape[:1]), "row of w")
     of_w = [x for name in rows for x in indexed(name, shape[1:])]
     return _named("names", given, entry_names(theta), "entry of theta"), of_w if amplitudes else indexed("w", shape)

@@ -39,6 +39,7 @@ def plot_fit(
     names: Sequence[str] | None = None,
     level: float | None = 0.95,
     prediction: bool = False,
+    absolute_sigma: bool = False,
     points: int = 400,
 ) -> Figure:
     """Data, the fit with its confidence band and its components, and the residuals below.
@@ -69,6 +70,8 @@ def plot_fit(
         Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard errors.
     prediction : bool
         Draw the band of new observations too, with the noise of those at the samples.
+    absolute_sigma : bool
+        Whether the problem's weights are 1 / sigma^2 of the data.
     points : int
         How many a curve has at least where there are fewer samples; 0 joins values at the samples.
 
@@ -93,7 +96,7 @@ def plot_fit(
     data = fitted + residual
     along = abscissae(fit, x, len(fitted))
     at, sets = along.at, along.sets
-    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column)
+    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma)
     parts = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column)).T
     orders = [rows[np.argsort(at[rows], kind="stable")] for rows in sets]
     curves = finer(fit, column, along, parts, s, points) or [
@@ -279,10 +282,10 @@ def plot_profile(
     return figure
 
 
-def _errors(fit: Result, column: int) -> tuple[Statistics | None, np.ndarray]:
+def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics | None, np.ndarray]:
     """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
-        s = fit.statistics()
+        s = fit.statistics(absolute_sigma=absolute_sigma)
         return s, s.fitted_stderr(column)
     except ProblemError:  # a figure is drawn without bands where there are none
         return None, np.full(len(fit.fitted), np.nan)

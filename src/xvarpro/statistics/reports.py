@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -133,8 +133,18 @@ class Report:
         ImportError
             pandas is not installed.
         """
-        rows = [*self.parameters, *self.amplitudes]
-        columns = {
+        return data_frame(self.columns, [row.name for row in self.rows])
+
+    @property
+    def rows(self) -> list[Row]:
+        """Parameters, then amplitudes."""
+        return [*self.parameters, *self.amplitudes]
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """What `to_frame` has, by column."""
+        rows = self.rows
+        return {
             "value": [row.value for row in rows],
             "stderr": [math.nan if row.stderr is None or row.limit.kink else row.stderr for row in rows],
             "lower": [row.limit.lower for row in rows],
@@ -142,7 +152,6 @@ class Report:
             "active": [row.limit.note for row in rows],
             "multiplier": [row.limit.multiplier for row in rows],
         }
-        return data_frame(columns, [row.name for row in rows])
 
 
 def report(
@@ -162,7 +171,7 @@ def report(
         For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add those
         that are fixed or tied.
     amplitudes : sequence of str, optional
-        For the rows of w.
+        For the rows of w, or for all its entries, row by row.
     absolute_sigma : bool
         As for `linear_theory`.
     correlation : float

@@ -1,0 +1,317 @@
+"""``xvarpro fit``: a curve by name or of the user's own, fitted to columns of a CSV file."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import inspect
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+
+import xvarpro
+from xvarpro import models
+from xvarpro.backends import to_numpy
+from xvarpro.cli import columns, options, programs, tables
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro.lower import Nonnegative
+from xvarpro.problem.loading import failures, find
+from xvarpro.problem.parameters import Parameters
+from xvarpro.results.files import write_atomically
+from xvarpro.results.result import Result
+from xvarpro.statistics.names import indexed
+
+BUILT_IN = tuple(name for name in models.__all__ if name not in ("columns", "polynomials"))
+FORMATS = ("png", "pdf", "svg")
+
+
+class Model(NamedTuple):
+    """A function ``f(x, **parameters)`` that returns columns, and what its file says of the parameters."""
+
+    name: str
+    function: Callable[..., Any]
+    starts: dict[str, Any]  # of all its parameters; None where it gives none
+    stated: Parameters | None  # the ``parameters`` of its file
+
+
+class Columns(NamedTuple):
+    """Samples that have an abscissa."""
+
+    x: np.ndarray  # (m,)
+    y: np.ndarray  # (m, k)
+    weights: np.ndarray | None  # (m, k)
+
+
+def command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="file.py:function or package.module:function, which is run: f(x, parameter=start, ...) that returns "
+            f"columns. Or one of {', '.join(BUILT_IN)}."
+        ),
+    ],
+    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Its first line has the names of the columns.")],
+    x: Annotated[str, typer.Option("--x", metavar="COLUMN", help="Samples: the function's first argument.")],
+    y: Annotated[
+        list[str], typer.Option("--y", metavar="COLUMN", help="What is fitted. Given again: with the same parameters.")
+    ],
+    sigma: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Standard deviations of y. Given again: one for each --y."),
+    ] = None,
+    relative: Annotated[
+        bool, typer.Option("--relative-sigma", help="They are known up to a factor, which the residuals give.")
+    ] = False,
+    start: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBERS", help="Start of a parameter, such as rates=0.5,8.")
+    ] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOW:HIGH", help="Bounds, such as rates=0:10 or rates=0: or, for each, rates=0:1,1:9."
+        ),
+    ] = None,
+    fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A parameter that stays at its start.")] = None,
+    positive: Annotated[bool, typer.Option("--positive", help="Amplitudes are at least 0.")] = False,
+    background: Annotated[
+        int | None, typer.Option(metavar="DEGREE", help="Add a polynomial: 0 for an offset, 1 for a line.")
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option(metavar="METHOD", help="Add 95% intervals: linear, profile or bootstrap.")
+    ] = None,
+    backend: options.Backend = "numpy",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="For what is written. Default: xvarpro-out and the function.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help=f"Of the figures: {', '.join(FORMATS)}.")] = "png",
+) -> None:
+    """Fit a model to columns of a CSV file: the report, a figure and tables. Exit status 1 if it did not converge."""
+    if form not in FORMATS:
+        raise ProblemError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}")
+    programs.keep()
+    options.check_backend(backend)
+    given = _columns(data, x, y, sigma or [])
+    found = _model(model)
+    parameters = _parameters(found, _pairs("start", start), _pairs("bounds", bounds), fix or [])
+    design = parameters.model(_Design(found.function, background, (float(given.x.min()), float(given.x.max()))))
+    amplitudes = _amplitudes(found, parameters.values(), given.x, background)
+    problem = xvarpro.separable(
+        design,
+        given.y[:, 0] if len(y) == 1 else given.y,
+        data={x: given.x},
+        weights=given.weights if given.weights is None or len(y) > 1 else given.weights[:, 0],
+        W=Nonnegative() if positive else None,
+    )
+    fit = xvarpro.solve(problem, parameters.theta0, over=parameters.over, backend=backend)
+
+    absolute = bool(sigma) and not relative
+    named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
+    report = fit.report(parameters, named, absolute_sigma=absolute)
+    texts = [str(report)]
+    if interval is not None:
+        texts.append(str(fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)))
+    screen = tables.console()
+    screen.print("\n\n".join(texts), soft_wrap=True)
+
+    folder = Path("xvarpro-out", found.name) if out is None else out
+    folder.mkdir(parents=True, exist_ok=True)
+    tables.write_text(folder / "report.txt", "\n\n".join(texts) + "\n")
+    _write(folder / "parameters.csv", {"name": [row.name for row in report.rows], **report.columns})
+    _write(folder / "fitted.csv", _fitted(fit, x, y, given))
+    files = ["report.txt", "parameters.csv", "fitted.csv"]
+    for i, name in enumerate(y):
+        file = f"fit.{form}" if len(y) == 1 else f"fit-{i + 1}.{form}"
+        drawn = fit.plot_fit(column=i, xlabel=x, ylabel=name, names=amplitudes, absolute_sigma=absolute)
+        write_atomically(folder / file, partial(drawn.savefig, format=form, dpi=200))
+        files.append(file)
+    screen.print(f"\nwrote {', '.join(files[:-1])} and {files[-1]} to {folder}", soft_wrap=True)
+    if not fit.success:
+        raise typer.Exit(1)
+
+
+class _Design:
+    """The columns of a function and of a background, of all parameters and the samples."""
+
+    def __init__(self, function: Callable[..., Any], background: int | None, domain: tuple[float, float]) -> None:
+        self._function, self._background, self._domain = function, background, domain
+
+    def __call__(self, parameters: Mapping[str, Array], data: Mapping[str, Array]) -> Array:
+        (x,) = data.values()
+        found = _each(self._function(x, **parameters))
+        if self._background is not None:
+            found.append(models.polynomials(x, self._background, self._domain))
+        return models.columns(*found)
+
+
+def _each(returned: Any) -> list[Array]:
+    """Columns, or matrices of them, that a function returned in any of its forms."""
+    if isinstance(returned, Mapping):
+        return list(returned.values())
+    return list(returned) if isinstance(returned, list | tuple) else [returned]
+
+
+def _amplitudes(model: Model, parameters: Mapping[str, Array], x: np.ndarray, background: int | None) -> list[str]:
+    """A name for each column: the keys of a dict, or numbers."""
+    with failures(model.name):
+        returned = model.function(x, **parameters)
+    if isinstance(returned, Mapping):
+        names = list(map(str, returned))
+    else:
+        names = indexed("w", (models.columns(*_each(returned)).shape[-1],))
+    return names + [f"background {i}" for i in range(0 if background is None else background + 1)]
+
+
+def _model(name: str) -> Model:
+    """A function by name, with its parameters.
+
+    Raises
+    ------
+    ProblemError
+        There is none, or it has no parameters.
+    """
+    if ":" in name:
+        module, function = find(name)
+        stated = getattr(module, "parameters", None)
+    elif name in BUILT_IN:
+        function, stated = getattr(models, name), None
+    else:
+        raise ProblemError(
+            f"a model must be file.py:function, package.module:function or one of {', '.join(BUILT_IN)}; got {name!r}"
+        )
+    if stated is not None and not isinstance(stated, Parameters):
+        raise ProblemError(
+            f"parameters in {name.rpartition(':')[0]} must be xv.Parameters; got {type(stated).__name__}"
+        )
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [p for p in inspect.signature(function).parameters.values() if p.kind in by_place]
+    if len(taken) < 2:
+        raise ProblemError(f"{name} must take x and one parameter or more, such as f(x, rate=1.0); got {len(taken)}")
+    starts = {p.name: None if p.default is p.empty else p.default for p in taken[1:]}
+    if stated is not None and (strange := sorted({*stated} ^ {*starts})):
+        raise ProblemError(
+            f"parameters in {name.rpartition(':')[0]} must be those that {name} takes, {', '.join(starts)}; "
+            f"{strange[0]} is not in both"
+        )
+    return Model(name.rpartition(":")[2], function, starts, stated)
+
+
+def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, str], fixed: Sequence[str]) -> Parameters:
+    """What the file says, changed by the options.
+
+    Raises
+    ------
+    ProblemError
+        An option names no parameter, or its numbers are none; a parameter has no start; or as of `Parameters`.
+    """
+    for name in (*starts, *bounds, *fixed):
+        if name not in model.starts:
+            raise ProblemError(f"{model.name} has no parameter {name!r}: its parameters are {', '.join(model.starts)}")
+    out = Parameters() if model.stated is None else copy.copy(model.stated)
+    for name, start in model.starts.items():
+        value = _numbers(f"--start {name}", starts[name]) if name in starts else start
+        low, high = _bounds(name, bounds[name]) if name in bounds else (None, None)
+        if model.stated is None:
+            if value is None:
+                raise ProblemError(
+                    f"{name} needs a start: add --start {name}=NUMBER, with commas for several, or write {name}=NUMBER "
+                    "in the function"
+                )
+            out.add(name, value, min=low, max=high, vary=name not in fixed)
+        elif name in (*starts, *bounds, *fixed):
+            value = value if name in starts else None
+            out.set(name, value, min=low, max=high, vary=False if name in fixed else None)
+    return out
+
+
+def _pairs(option: str, given: Iterable[str] | None) -> dict[str, str]:
+    """Names and what is behind their ``=``."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, sign, value = (part.strip() for part in text.partition("="))
+        if not (name and sign and value):
+            raise ProblemError(
+                f"--{option} must be NAME=..., such as rates={'0:10' if option == 'bounds' else '0.5,8'}; got {text!r}"
+            )
+        if name in found:
+            raise ProblemError(f"--{option} is given twice for {name}: numbers of several entries take commas")
+        found[name] = value
+    return found
+
+
+def _numbers(what: str, text: str) -> float | list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ProblemError(f"{what} must be a number, or several with commas; got {text!r}") from None
+    return found[0] if "," not in text else found
+
+
+def _bounds(name: str, text: str) -> tuple[Any, Any]:
+    """The lower and the upper bounds, None where there is none; lists where there is one for each entry."""
+    ends = [part.strip().split(":") for part in text.split(",")]
+    if any(len(pair) != 2 for pair in ends):
+        raise ProblemError(f"--bounds {name} must be LOW:HIGH, of which one may be empty; got {text!r}")
+    sides: list[Any] = [
+        [
+            -np.inf if not end.strip() and i == 0 else np.inf if not end.strip() else _numbers(f"--bounds {name}", end)
+            for end in side
+        ]
+        for i, side in enumerate(zip(*ends, strict=True))
+    ]
+    low, high = sides if len(ends) > 1 else (side[0] for side in sides)
+    return low, high
+
+
+def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Columns:
+    """Samples with their weights, None where all are 1; those without an abscissa are left out.
+
+    Raises
+    ------
+    ProblemError
+        As of `columns.read`; a column is asked for twice; there is no sample; deviations are not positive.
+    """
+    if len(sigma) not in (0, 1, len(y)):
+        raise ProblemError(f"--sigma must be given once, or once for each of {len(y)} --y; got {len(sigma)}")
+    names = [x, *y]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ProblemError(f"--x and --y must name different columns; got {twice[0]!r} twice")
+    found = columns.read(path, list(dict.fromkeys([*names, *sigma])))
+    rows = np.isfinite(found[x])
+    target = np.stack([found[name][rows] for name in y], axis=1)
+    weights = np.isfinite(target).astype(float)
+    if sigma:
+        deviations = np.stack([found[name][rows] for name in sigma], axis=1)
+        if (deviations <= 0).any():
+            raise ProblemError(
+                f"--sigma must name columns of numbers > 0; got {np.nanmin(deviations):g}. Rows whose cell is empty "
+                "are left out"
+            )
+        weights = weights * np.where(np.isfinite(deviations), deviations, np.inf) ** -2.0
+    if not weights.any(axis=0).all():
+        lost = y[int(np.argmin(weights.any(axis=0)))]
+        raise ProblemError(f"{path} has no row with numbers in {', '.join(dict.fromkeys([x, lost, *sigma]))}")
+    return Columns(found[x][rows], target, None if (weights == 1).all() else weights)
+
+
+def _fitted(fit: Result, x: str, y: Sequence[str], given: Columns) -> dict[str, np.ndarray]:
+    """Columns of the table of values: each target with the fit and what is left."""
+    fitted = to_numpy(fit.fitted).reshape(given.y.shape)
+    out = {x: given.x}
+    for i, name in enumerate(y):
+        out |= {name: given.y[:, i], f"{name} fitted": fitted[:, i], f"{name} residual": given.y[:, i] - fitted[:, i]}
+    return out
+
+
+def _write(path: Path, table: Mapping[str, Iterable[Any]]) -> None:
+    """A table as CSV, in which a number that is none is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(["" if cell != cell else cell for cell in row] for row in zip(*table.values(), strict=True))
+    tables.write_text(path, text.getvalue())

@@ -1,0 +1,341 @@
+"""``xvarpro fit``: what it reads, fits, prints and writes, and how it refuses."""
+
+import csv
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import xvarpro as xv
+from xvarpro.cli import app, columns
+from xvarpro.errors import ProblemError
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+SAMPLES = np.linspace(0.0, 4.0, 41)
+
+MODEL = """
+import numpy as np, xvarpro as xv
+
+def decay(t, slow, fast=5.0, *, shift=0.0):
+    xp = xv.array_namespace(slow)
+    return {"one": xp.exp(-slow * (t - shift)), "two": xp.exp(-fast * t)}
+
+def matrix(t, rates=(1.0, 5.0)):
+    return xv.models.exponentials(t, rates)
+
+def vector(t, rate=1.0):
+    return xv.array_namespace(rate).exp(-rate * t)
+
+def nothing(t):
+    return t
+
+def numpys(t, rate=1.0):
+    return np.exp(-rate * t)
+
+def broken(t, rate=1.0):
+    return t / nowhere
+
+number = 3
+"""
+TIED = """
+import xvarpro as xv
+
+parameters = xv.Parameters()
+parameters.add("slow", 1.0, min=0.0, max=3.0)
+parameters.add("fast", tie={"slow": 8.0})
+
+def decay(t, slow, fast):
+    xp = xv.array_namespace(slow)
+    return [xp.exp(-slow * t), xp.exp(-fast * t)]
+
+def other(t, slow):
+    return decay(t, slow, 8.0 * slow)
+"""
+
+
+def signal(first=2.0, second=1.0):
+    return first * np.exp(-0.5 * SAMPLES) + second * np.exp(-4.0 * SAMPLES)
+
+
+def table(folder, separator=",", **named):
+    """The columns as a CSV file; NaN is an empty cell."""
+    rows = ["" if x != x else f"{x:.17g}" for row in zip(*named.values(), strict=True) for x in row]
+    lines = [separator.join(named)] + [
+        separator.join(rows[i : i + len(named)]) for i in range(0, len(rows), len(named))
+    ]
+    path = folder / "data.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    (tmp_path / "tied.py").write_text(TIED, encoding="utf-8")
+    return tmp_path
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, ["fit", *map(str, args)], env={"COLUMNS": "120"})
+
+
+def written(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def values(folder):
+    return {row["name"]: float(row["value"]) for row in written(folder / "parameters.csv")}
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("decay.csv", "model.py"):
+        shutil.copy(ROOT / "examples" / "fit" / name, tmp_path)
+    found = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    assert len(found) == 3
+    for line in found:
+        result = CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "120"})
+        assert result.exit_code == 0, result.output
+    report = (tmp_path / "xvarpro-out" / "decay" / "report.txt").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(CONVERGED.*?)\n```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    digits = re.compile(r"[+-]?\d+\.\d+")  # whose last ones another version of NumPy may round otherwise
+    shown, printed = block.splitlines(), report.splitlines()[: len(block.splitlines())]
+    assert [digits.sub("", line).split() for line in shown] == [digits.sub("", line).split() for line in printed]
+    numbers = [np.array(digits.findall("\n".join(lines)), dtype=float) for lines in (shown, printed)]
+    np.testing.assert_allclose(*numbers, rtol=2e-2)
+
+
+def test_the_page_shows_the_files_of_the_example():
+    model = (ROOT / "examples" / "fit" / "model.py").read_text(encoding="utf-8")
+    first, tied = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    assert first in model
+    space = {}
+    exec(first + tied, space)
+    assert space["parameters"].names == ("slow",)
+    lines = (ROOT / "examples" / "fit" / "decay.csv").read_text(encoding="utf-8").splitlines()
+    assert "\n".join(lines[:4]) in PAGE
+
+
+# -- what it fits ------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here):
+    path = table(here, t=SAMPLES, y=signal())
+    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", "--start", "slow=1", "--bounds", "slow=0:3")
+    assert result.exit_code == 0, result.output
+    out = here / "xvarpro-out" / "decay"
+    assert values(out) == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
+    assert written(out / "parameters.csv")[1] | {"value": "", "stderr": ""} == {
+        "name": "slow", "value": "", "stderr": "", "lower": "0.0", "upper": "3.0", "active": "", "multiplier": "0.0",
+    }  # fmt: skip
+    rows = written(out / "fitted.csv")
+    np.testing.assert_allclose([float(row["y fitted"]) for row in rows], signal(), atol=1e-6)
+    np.testing.assert_allclose([float(row["y residual"]) for row in rows], 0.0, atol=1e-6)
+    assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "report.txt").read_text(encoding="utf-8").strip() in result.stdout
+    assert "wrote report.txt, parameters.csv, fitted.csv and fit.png" in result.stdout
+
+
+@pytest.mark.parametrize("model", ["exponentials", "model.py:matrix", "xvarpro.models:exponentials"])
+def test_models_by_name_and_vectors_of_parameters(here, model):
+    path = table(here, t=SAMPLES, y=signal())
+    result = invoke(model, path, "--x", "t", "--y", "y", "--start", "rates=1,5", "--out", here / "out")
+    assert result.exit_code == 0, result.output
+    found = values(here / "out")
+    assert found == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_other_backends(here, backend):
+    path = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES))
+    result = invoke("model.py:vector", path, "--x", "t", "--y", "y", "--backend", backend, "--out", here / "out")
+    assert result.exit_code == 0, result.output
+    assert values(here / "out") == pytest.approx({"rate": 0.5, "w[0]": 1.0}, rel=1e-5)
+
+
+def test_several_targets_share_the_parameters_and_are_drawn_each(here):
+    holes = signal(0.5, 3.0)
+    holes[[3, 9]] = np.nan
+    path = table(here, t=SAMPLES, a=signal(), b=holes)
+    args = ("--x", "t", "--y", "a", "--y", "b", "--background", "0", "--format", "svg", "--out", here / "out")
+    result = invoke("model.py:decay", path, *args, "--start", "slow=1")
+    assert result.exit_code == 0, result.output
+    found = values(here / "out")
+    assert list(found)[2:] == [f"{w} of {y}" for w in ("one", "two", "background 0") for y in ("a", "b")]
+    assert found["two of b"] == pytest.approx(3.0, rel=1e-5)
+    assert found["background 0 of a"] == pytest.approx(0.0, abs=1e-6)
+    assert (here / "out" / "fit-2.svg").read_text(encoding="utf-8").startswith("<?xml")
+    rows = written(here / "out" / "fitted.csv")
+    assert (rows[3]["b"], rows[3]["b residual"]) == ("", "")
+    assert float(rows[3]["b fitted"]) == pytest.approx(signal(0.5, 3.0)[3], rel=1e-5)
+
+
+@pytest.mark.parametrize(("option", "absolute"), [((), True), (("--relative-sigma",), False)])
+def test_standard_deviations_are_weights_and_give_the_errors(here, option, absolute):
+    rng = np.random.default_rng(0)
+    sigma = np.where(SAMPLES < 1.0, 0.01, 0.1)
+    y = np.exp(-0.5 * SAMPLES) + 0.5 * sigma * rng.normal(size=41)
+    missing, lost = sigma.copy(), SAMPLES.copy()
+    missing[5], lost[7] = np.nan, np.nan
+    path = table(here, t=lost, y=y, s=missing)
+    args = ("--x", "t", "--y", "y", "--sigma", "s", "--out", here / "out", "--interval", "linear", *option)
+    result = invoke("model.py:vector", path, *args)
+    assert result.exit_code == 0, result.output
+    keep = np.delete(np.arange(41), [5, 7])
+    problem = xv.separable(
+        lambda theta, t: xv.models.exponentials(t, theta), y[keep], data=SAMPLES[keep], weights=sigma[keep] ** -2
+    )
+    fit = xv.solve(problem, np.array([1.0]))
+    want = fit.statistics(absolute_sigma=absolute)
+    row = written(here / "out" / "parameters.csv")[0]
+    assert float(row["value"]) == pytest.approx(fit.theta[0], rel=1e-6)
+    assert float(row["stderr"]) == pytest.approx(want.theta_stderr[0], rel=1e-4)
+    lower = fit.interval(0.95, absolute_sigma=absolute).lower[0]
+    line = next(line for line in reversed(result.stdout.splitlines()) if line.startswith("rate "))
+    np.testing.assert_allclose([float(x) for x in line.split()[1:3]], [fit.theta[0], lower], rtol=1e-4)
+    assert len(written(here / "out" / "fitted.csv")) == 40
+
+
+def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
+    path = table(here, t=SAMPLES, y=signal(2.0, -1.0))
+    args = ("--x", "t", "--y", "y", "--out", here / "out", "--positive", "--fix", "fast", "--bounds", "slow=:0.4")
+    result = invoke("model.py:decay", path, *args, "--start", "slow=0.3")
+    assert result.exit_code == 0, result.output
+    found = values(here / "out")
+    assert (found["two"], found["fast"]) == (0.0, 5.0)
+    active = {row["name"]: row["active"] for row in written(here / "out" / "parameters.csv")}
+    assert active == {"slow": active["slow"], "fast": "fixed", "one": "", "two": "at lower bound"}
+
+
+def test_parameters_beside_the_function_are_taken_and_options_go_before_them(here):
+    path = table(here, t=SAMPLES, y=signal())
+    args = ("tied.py:decay", path, "--x", "t", "--y", "y", "--out", here / "out")
+    assert invoke(*args).exit_code == 0
+    assert values(here / "out") == pytest.approx({"slow": 0.5, "fast": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
+    assert written(here / "out" / "parameters.csv")[0]["upper"] == "3.0"
+    assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9", "--fix", "slow").exit_code == 2  # nothing varies
+    assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9").exit_code == 0
+    assert written(here / "out" / "parameters.csv")[0]["upper"] == "9.0"
+
+
+def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
+    path = table(here, t=SAMPLES, y=signal())
+    monkeypatch.setattr(xv, "solve", lambda *args, solve=xv.solve, **rest: solve(*args, max_iter=1, **rest))
+    result = invoke("exponentials", path, "--x", "t", "--y", "y", "--start", "rates=1,5")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("MAX_ITER")
+
+
+# -- how it refuses ----------------------------------------------------------------------------------------------------
+
+Y = ("--x", "t", "--y", "y")
+S = ("--start", "slow=1")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("model.py:lost", *Y), "model.py has no function lost"),
+        (("model.py:number", *Y), "model.py has no function number"),
+        (("lost.py:decay", *Y), "there is no file lost.py"),
+        (("lost", *Y), "a model must be file.py:function, package.module:function or one of decays"),
+        (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
+        (("model.py:numpys", *Y), "In the place of np.exp, write xp.exp"),
+        (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
+        (("tied.py:other", *Y), "parameters in tied.py must be those that tied.py:other takes, slow; fast is not"),
+        (("tied.py:decay", *Y, "--start", "fast=3"), "fast is tied"),
+        (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
+        (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
+        (("model.py:decay", *Y, "--fix", "shift"), "decay has no parameter 'shift'"),
+        (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
+        (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
+        (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),
+        (("model.py:decay", *Y, *S, "--bounds", "slow=1"), "--bounds slow must be LOW:HIGH"),
+        (("model.py:decay", *Y, *S, "--bounds", "slow=0:b"), "--bounds slow must be a number"),
+        (("model.py:decay", *Y, *S, "--bounds", "slow=2:3"), "slow: value must lie between min and max, got 1"),
+        (("model.py:decay", *Y, *S, "--format", "gif"), "--format must be one of png, pdf, svg; got 'gif'"),
+        (("model.py:decay", *Y, *S, "--backend", "lost"), "unknown backend 'lost'"),
+        (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
+        (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
+        (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
+        (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none'"),
+        (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
+        (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
+        (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
+    zero = np.zeros(41)
+    path = table(here, t=SAMPLES, y=signal(), zero=zero, none=np.full(41, np.nan))
+    model, *rest = args
+    result = invoke(model, path, *rest)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (here / "xvarpro-out").exists()
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "t,y\n0.5,1\n1,\n",
+        "\ufefft,y\r\n0.5,1\r\n1,NA\r\n",
+        "# made by hand\n\n t ; y \n0,5;1,0\n1;-\n",
+        "t\ty\n0,5\t1\n# in the middle\n1\tNaN\n",
+        'y,"t"\n1e0," 0.5"\n,1\n',
+        "t;y;\n0.5;1;\n1;;\n",
+        '"t";"no, other";y\n0,5;x, y;1\n1;;\n',
+    ],
+)
+def test_forms_of_one_table(tmp_path, text):
+    path = tmp_path / "data.csv"
+    path.write_bytes(text.encode())
+    found = columns.read(path, ["t", "y"])
+    np.testing.assert_array_equal(found["t"], [0.5, 1.0])
+    np.testing.assert_array_equal(found["y"], [1.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no lines but empty ones and comments"),
+        ("# t,y\n\n", "has no lines but empty ones and comments"),
+        ("t,y\n", "has the names t, y and no rows"),
+        ("0,1\n1,2\n", "the first line must hold the names of the columns; got 0, 1"),
+        ("t,z\n0,1\n", "has no column 'y'; its columns are 't', 'z'"),
+        ("t y\n0 1\n", "has no column 't'; its columns are 't y'. The first line has no comma, semicolon, tab"),
+        ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
+        ("t,y\n0,1\n\n1\n", "line 4: as many cells as names are required, 2; got 1"),
+        ("t,y\n0,1,5\n", "line 2: as many cells as names are required, 2; got 3"),
+        ("t,y\n0,a\n", "line 2, column 'y': a number or an empty cell is required; got 'a'"),
+        ("t,y\n0,1_0\n", "a number or an empty cell is required; got '1_0'"),
+        ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
+        ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
+        ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
+    ],
+)
+def test_what_is_no_table_is_named(tmp_path, text, message):
+    path = tmp_path / "data.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        columns.read(path, ["t", "y"])
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_bytes("t,µ\n0,1\n".encode("cp1252"))
+    with pytest.raises(ProblemError, match="is no text in UTF-8"):
+        columns.read(path, ["t"])
