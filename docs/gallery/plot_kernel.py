@@ -59,21 +59,22 @@ print(f"background {fit.theta[0]:.3f} +- {s.theta_stderr[0]:.3f} per us, depth {
 # %%
 # Both fits describe the echo equally well; without the preference the weights are a few spikes.
 
-print(
-    f"|residual|: {np.linalg.norm(plain.residuals):.3f} by the data alone, {np.linalg.norm(fit.residuals):.3f} smooth"
-)
+for name, one in {"data alone": plain, "smooth": fit}.items():
+    print(f"{name}: |M w - y| = {np.linalg.norm(one.residuals):.3f}")
 
 figure, (signal, distribution) = plt.subplots(1, 2, figsize=(8.5, 3.2))
 signal.plot(t, y, ".", color="0.7", markersize=3)
 signal.plot(t, fit.w[0] * np.exp(-fit.theta[0] * np.abs(t)), "--", color="#d55e00", linewidth=1)
 signal.plot(t, fit.fitted, color="#0072b2")
 signal.annotate("unmodulated part", (1.6, 0.52), color="#d55e00")
-signal.set(xlabel="time (µs)", ylabel="echo", title="The fit follows the echo")
+signal.set(xlabel="time (µs)", ylabel="echo", title="The echo, and the part that only fades")
 step = r[1] - r[0]
 spikes, density = (x.w[1:] / x.w[1:].sum() / step for x in (plain, fit))
 distribution.vlines(r, 0.0, spikes, color="0.7", linewidth=2)
 distribution.plot(r, truth / step, "--", color="0.3", linewidth=1)
 distribution.plot(r, density, color="#0072b2")
-distribution.annotate("truth", (4.62, 0.45), color="0.3")
+distribution.annotate("truth", (4.62, 0.48), color="0.3")
+distribution.annotate("smooth", (3.15, 1.0), color="#0072b2", ha="right")
+distribution.annotate("data alone", (4.7, 2.4), color="0.5")
 distribution.set(xlabel="distance (nm)", ylabel="density (1/nm)", title="Smooth weights show both distances")
 plt.show()

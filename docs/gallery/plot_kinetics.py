@@ -23,8 +23,8 @@ y = [trace + 0.02 * rng.normal(size=trace.size) for trace in y]
 y[1][60:90] = np.nan  # a stretch that was not measured
 
 # %%
-# Parameters have names, starts and bounds; time begins at the zero of the first trace, which is therefore held. The design
-# has a block for each trace. Data that are missing have the weight 0.
+# Parameters have names, starts and bounds; time begins at the zero of the first trace, which is therefore held. The
+# design has a block for each trace. Data that are missing have the weight 0.
 
 
 def fit_of(traces, rates):

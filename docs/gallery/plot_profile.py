@@ -3,12 +3,13 @@ Confidence intervals where linear theory fails
 ==============================================
 
 How far can the rates of two decays be trusted that few, noisy data hardly tell apart? Linear theory gives intervals
-that are symmetric; the profile of the objective asks instead how well the data can be fitted with a rate held elsewhere.
-Where the first figure bends, both differ, and the second shows by how much.
+that are symmetric; the profile of the objective asks how well the data can be fitted with a rate held elsewhere. Where
+the curves of the first figure bend, both differ; the second figure shows by how much.
 """
 
 # %%
 # Twenty data of two decays whose rates differ by a factor of four, with noise of 0.05. The sets of the
+# rates do not overlap, so that a profile does not exchange them. The sets of the
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +26,7 @@ def M(rates, data):
 
 
 problem = xv.separable(M, y, data={"t": t})
-fit = xv.solve(problem, np.array([0.3, 3.0]), over=xv.sets.Box(0.01, 20.0))
+fit = xv.solve(problem, np.array([0.3, 3.0]), over=xv.sets.Box([0.01, 1.0], [1.0, 20.0]))
 print(fit.report(["slow", "fast"], ["slow amplitude", "fast amplitude"]))
 
 # %%
@@ -41,9 +42,9 @@ print(profile)
 # line; the interval ends where the curve meets the dashed lines.
 
 figure = plt.figure(figsize=(9.0, 3.4))
-figure.suptitle("The objective rises faster below the estimates than above", x=0.02, ha="left")
+figure.suptitle("Where the profile bends, intervals of linear theory are off", x=0.02, ha="left")
 for part, entry, name in zip(figure.subfigures(1, 2), (0, 1), ("slow", "fast"), strict=True):
-    fit.plot_profile(entry, xlabel=f"{name} rate (1/s)", figure=part)
+    fit.plot_profile(entry, width=3.5, xlabel=f"{name} rate (1/s)", figure=part)
 
 # %%
 # The intervals of both, with the truth.
