@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import xvarpro as xv
@@ -85,7 +86,7 @@ def test_the_record_and_the_figure_hold_what_was_measured(found):
     assert record["relations"]["torch"]["end"] == "same"
     assert len(found.table.splitlines()) == 1 + found.sampled.size
     assert str(found).splitlines()[:3] == [found.verdict, *found.sentences]
-    (ax,) = found.plot().axes
+    (ax,) = found.plot(figure=Figure(layout="constrained").subfigures()).axes
     drawn = {line.get_label(): line for line in ax.lines}
     torch = found.deviations["torch"]
     for label, y in (

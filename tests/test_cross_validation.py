@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -114,7 +115,7 @@ def test_a_ridge_at_an_end_of_the_range_is_said():
     wide = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3))
     assert "widen it" not in repr(wide)
     assert f"{wide.lam:.4g}" in repr(wide)
-    axes = wide.plot().axes[0]
+    axes = wide.plot(figure=Figure(layout="constrained").subfigures()).axes[0]
     assert axes.lines[0].get_ydata() == pytest.approx(wide.errors)
     assert (axes.lines[1].get_xdata()[0], axes.lines[1].get_ydata()[0]) == (wide.lam, wide.error)
 

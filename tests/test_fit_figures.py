@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.stats
+from matplotlib.figure import Figure
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -403,3 +404,28 @@ def test_figures_are_written_in_all_formats(suffix, tmp_path):
     for figure in (FIT.plot_fit(), FIT.plot_residuals(), FIT.plot_correlation(), FIT.plot_trace()):
         figure.savefig(tmp_path / f"figure.{suffix}")
         assert (tmp_path / f"figure.{suffix}").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["plot_fit", "plot_residuals", "plot_correlation", "plot_profile", "plot_trace"])
+def test_figures_are_drawn_where_the_caller_says(name):
+    import matplotlib
+    from matplotlib import pyplot as plt
+
+    draw = getattr(FIT, name)
+    alone = [ax.get_ylabel() for ax in draw().axes]
+    with matplotlib.rc_context({"backend": "agg"}):
+        assert not plt.get_fignums()  # a figure of its own is no business of pyplot
+        mine = plt.figure(layout="tight")
+        try:
+            assert draw(figure=mine) is mine
+            assert plt.gcf() is mine
+        finally:
+            plt.close(mine)
+    assert [ax.get_ylabel() for ax in mine.axes] == alone
+    assert "Tight" in type(mine.get_layout_engine()).__name__  # the caller's choice
+    left, right = Figure(figsize=(12.0, 4.0), layout="constrained").subfigures(1, 2)
+    assert draw(figure=right) is right
+    assert (left.axes, [ax.get_ylabel() for ax in right.axes]) == ([], alone)
+    right.figure.draw_without_rendering()
+    unplanned = Figure()
+    assert draw(figure=unplanned).get_layout_engine() is not None

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -79,7 +80,7 @@ def test_theta_follows_the_ridge_and_the_path_prints():
         alone = xv.solve(xv.separable(M, y, data=t, lam=lam), np.array([0.7, 3.0]), over=xv.sets.Box(0.0, 20.0))
         np.testing.assert_allclose(fit.value, alone.value, rtol=1e-6)
     assert "least GCV" in repr(path).splitlines()[1 + path.best]
-    curve, score = path.plot().axes
+    curve, score = path.plot(figure=Figure(layout="constrained").subfigures()).axes
     np.testing.assert_array_equal(curve.lines[0].get_xydata(), np.stack([path.residual_norm, path.weight_norm], axis=1))
     np.testing.assert_array_equal(score.lines[0].get_ydata(), path.gcv)
 

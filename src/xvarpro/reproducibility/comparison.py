@@ -32,7 +32,7 @@ from xvarpro.reproducibility.agreement import (
 from xvarpro.results.result import Result
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
     from xvarpro.algorithms.interface import Algorithm
     from xvarpro.problem.problem import Problem
@@ -228,16 +228,16 @@ class Comparison(Runs):
     def __str__(self) -> str:
         return "\n".join([self.verdict, *self.sentences, self.table])
 
-    def plot(self) -> Figure:
+    def plot(self, *, figure: FigureBase | None = None) -> Figure:
         """Draw the differences of objectives at every iteration, and of theta and gradients at the sampled ones.
 
         The gradients are those of both backends at one point; machine epsilon times the condition number is drawn for
-        comparison. A matplotlib Figure, on a log scale.
+        comparison. On a log scale, in a new matplotlib Figure or the caller's.
         """
-        from xvarpro.results.plotting import COLOURS, Figure, positive, tidy  # matplotlib is optional
+        from xvarpro.results.plotting import COLOURS, blank, positive, tidy  # matplotlib is optional
 
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        ax = figure.subplots()
+        fig = blank(figure, 6.4, 4.2)
+        ax = fig.subplots()
         n = np.arange(self.iterations + 1)
         ax.plot(n, positive(self.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
         for i, (name, deviation) in enumerate(self.deviations.items()):
@@ -254,8 +254,8 @@ class Comparison(Runs):
         ax.set_xlabel("iteration")
         ax.set_ylabel(f"relative difference from {next(iter(self.fits))}")
         tidy(ax)
-        figure.legend(loc="outside upper center", ncols=2, frameon=False)
-        return figure
+        fig.legend(loc="outside upper center", ncols=2, frameon=False)
+        return fig
 
 
 def compare(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from xvarpro.results.trace import Trace
@@ -9,12 +11,23 @@ from xvarpro.results.trace import Trace
 try:
     from matplotlib.axes import Axes
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
 
-__all__ = ["COLOURS", "Figure", "date2num", "dated", "legend_above", "plot_trace", "positive", "tidy"]
+__all__ = [
+    "COLOURS",
+    "Figure",
+    "FigureBase",
+    "blank",
+    "date2num",
+    "dated",
+    "legend_above",
+    "plot_trace",
+    "positive",
+    "tidy",
+]
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -42,7 +55,7 @@ def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
     >>> fit.plot().get_xlabel()
     'iteration'
     """
-    ax = Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
+    ax = blank(None, 5.2, 3.4).subplots() if ax is None else ax
     ax.plot(trace.iteration, trace.value, color=COLOURS[0], label="objective")
     parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
     for label, gap, colour in parts:
@@ -56,6 +69,15 @@ def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
     tidy(ax)
     legend_above(ax)
     return ax
+
+
+def blank(figure: FigureBase | None, width: float, height: float, layout: Any = "constrained") -> Any:
+    """The caller's figure or a part of one, or a new one; laid out with room for labels where no layout was chosen."""
+    if figure is None:
+        return Figure(figsize=(width, height), layout=layout)
+    if isinstance(figure, Figure) and figure.get_layout_engine() is None:
+        figure.set_layout_engine(layout)
+    return figure
 
 
 def positive(x: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
     from pandas import DataFrame
 
     from xvarpro.problem.parameters import Parameters
@@ -505,6 +505,7 @@ class Result:
         prediction: bool = False,
         absolute_sigma: bool = False,
         points: int = 400,
+        figure: FigureBase | None = None,
     ) -> Figure:
         """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
         from xvarpro.statistics.plotting import plot_fit
@@ -520,39 +521,57 @@ class Result:
             prediction=prediction,
             absolute_sigma=absolute_sigma,
             points=points,
+            figure=figure,
         )
 
     def plot_residuals(
-        self, x: Array | Sequence[Any] | None = None, *, column: int = 0, xlabel: str = "", ylabel: str = ""
+        self,
+        x: Array | Sequence[Any] | None = None,
+        *,
+        column: int = 0,
+        xlabel: str = "",
+        ylabel: str = "",
+        figure: FigureBase | None = None,
     ) -> Figure:
         """Residuals along x, their histogram and their normal quantiles."""
         from xvarpro.statistics.plotting import plot_residuals
 
-        return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel)
+        return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel, figure=figure)
 
     def plot_correlation(
-        self, names: Sequence[str] | Parameters | None = None, amplitudes: Sequence[str] | None = None
+        self,
+        names: Sequence[str] | Parameters | None = None,
+        amplitudes: Sequence[str] | None = None,
+        *,
+        figure: FigureBase | None = None,
     ) -> Figure:
         """Correlations of theta's entries and w's as a table of colours, with names as in `report`."""
         from xvarpro.statistics.plotting import plot_correlation
 
-        return plot_correlation(self, names, amplitudes)
+        return plot_correlation(self, names, amplitudes, figure=figure)
 
     def plot_profile(
-        self, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
+        self,
+        entry: int | str = 0,
+        *,
+        level: float = 0.95,
+        points: int = 21,
+        width: float = 3.0,
+        xlabel: str = "",
+        figure: FigureBase | None = None,
     ) -> Figure:
         """How the objective rises where an entry of theta is held elsewhere, with the ends of its interval."""
         from xvarpro.statistics.plotting import plot_profile
 
-        return plot_profile(self, entry, level=level, points=points, width=width, xlabel=xlabel)
+        return plot_profile(self, entry, level=level, points=points, width=width, xlabel=xlabel, figure=figure)
 
-    def plot_trace(self) -> Figure:
+    def plot_trace(self, *, figure: FigureBase | None = None) -> Figure:
         """Objective and gap against iterations, log scale."""
-        from xvarpro.results.plotting import Figure, plot_trace  # matplotlib is optional
+        from xvarpro.results.plotting import blank, plot_trace  # matplotlib is optional
 
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-        plot_trace(self.trace, figure.subplots())
-        return figure
+        fig = blank(figure, 5.2, 3.4)
+        plot_trace(self.trace, fig.subplots())
+        return fig
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """What `plot_trace` draws, on axes that may be the caller's.

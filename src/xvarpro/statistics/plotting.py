@@ -13,7 +13,7 @@ from xvarpro.core.checks import confidence
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.problem.parameters import Parameters
-from xvarpro.results.plotting import COLOURS, Figure, dated, legend_above, tidy
+from xvarpro.results.plotting import COLOURS, Figure, FigureBase, blank, dated, legend_above, tidy
 from xvarpro.results.result import Result
 from xvarpro.statistics.curves import Curve, abscissae, finer
 from xvarpro.statistics.intervals import quantile, student
@@ -41,6 +41,7 @@ def plot_fit(
     prediction: bool = False,
     absolute_sigma: bool = False,
     points: int = 400,
+    figure: FigureBase | None = None,
 ) -> Figure:
     """Data, the fit with its confidence band and its components, and the residuals below.
 
@@ -74,11 +75,13 @@ def plot_fit(
         Whether the problem's weights are 1 / sigma^2 of the data.
     points : int
         How many a curve has at least where there are fewer samples; 0 joins values at the samples.
+    figure : matplotlib Figure or SubFigure, optional
+        Where to draw, such as ``plt.figure()`` or a part of another figure; by default a new one, unknown to pyplot.
 
     Returns
     -------
     matplotlib Figure
-        Save it by ``figure.savefig("fit.pdf")``.
+        The given one or a new one, which ``figure.savefig("fit.pdf")`` saves.
 
     Raises
     ------
@@ -106,7 +109,7 @@ def plot_fit(
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
     drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
     bracket = re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
-    figure, pairs = _pairs(len(sets))
+    fig, pairs = _pairs(len(sets), figure)
     handles: dict[str, Any] = {}
     for i, (rows, order, curve, (top, below)) in enumerate(zip(sets, orders, curves, pairs, strict=True)):
         used = rows[root[rows] > 0]
@@ -142,13 +145,19 @@ def plot_fit(
             below.set_ylabel("residual" + (bracket[0] if bracket else ""))
         for handle, name in zip(*top.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
-    figure.align_ylabels()
-    return figure
+    fig.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
+    fig.align_ylabels()
+    return fig
 
 
 def plot_residuals(
-    fit: Result, x: Array | Sequence[Any] | None = None, *, column: int = 0, xlabel: str = "", ylabel: str = ""
+    fit: Result,
+    x: Array | Sequence[Any] | None = None,
+    *,
+    column: int = 0,
+    xlabel: str = "",
+    ylabel: str = "",
+    figure: FigureBase | None = None,
 ) -> Figure:
     """Residuals along x, their histogram, and their quantiles against those of a normal distribution.
 
@@ -158,6 +167,8 @@ def plot_residuals(
         As for `plot_fit`. Residuals are scaled by the roots of their weights; those without weight are left out.
     ylabel : str
         Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
 
     Returns
     -------
@@ -174,8 +185,8 @@ def plot_residuals(
     at, r = x_axis.at[used], r[used] * root[used]
     name = ylabel or ("residual" if (root[used] == 1).all() else "weighted residual")
     spread = float(np.std(r)) or 1.0
-    figure = Figure(figsize=(9.0, 2.8), layout="constrained")
-    along, counts, normal = figure.subplots(1, 3)
+    fig = blank(figure, 9.0, 2.8)
+    along, counts, normal = fig.subplots(1, 3)
     along.axhline(0.0, color=COLOURS[0], linewidth=1.0)
     along.plot(at, r, ".", color=GREY, markersize=4)
     along.set(xlabel=xlabel or x_axis.label, ylabel=name)
@@ -193,11 +204,15 @@ def plot_residuals(
         tidy(axes)
     if x_axis.dates:
         dated(along)
-    return figure
+    return fig
 
 
 def plot_correlation(
-    fit: Result, names: Sequence[str] | Parameters | None = None, amplitudes: Sequence[str] | None = None
+    fit: Result,
+    names: Sequence[str] | Parameters | None = None,
+    amplitudes: Sequence[str] | None = None,
+    *,
+    figure: FigureBase | None = None,
 ) -> Figure:
     """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
 
@@ -206,6 +221,8 @@ def plot_correlation(
     fit : Result
     names, amplitudes : optional
         As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
 
     Returns
     -------
@@ -222,8 +239,8 @@ def plot_correlation(
         of_w = [f"{part} {name}" for part in ("Re", "Im") for name in of_w]
     named = [*of_theta, *of_w]
     size = 1.6 + 0.42 * min(len(C), 16)
-    figure = Figure(figsize=(size + 0.8, size), layout="compressed")
-    ax = figure.subplots()
+    fig = blank(figure, size + 0.8, size, "compressed")
+    ax = fig.subplots()
     image = ax.imshow(C, cmap="RdBu", vmin=-1, vmax=1)
     some = range(0, len(C), -(-len(C) // NAMED))
     ax.set_xticks(some, [named[i] for i in some], rotation=90)
@@ -233,12 +250,19 @@ def plot_correlation(
             dark = abs(C[i, j]) > 0.6
             text = f"{round(C[i, j], 2) + 0.0:.2f}"  # without the sign of -0.00
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
-    figure.colorbar(image, label="correlation", shrink=0.8)
-    return figure
+    fig.colorbar(image, label="correlation", shrink=0.8)
+    return fig
 
 
 def plot_profile(
-    fit: Result, entry: int | str = 0, *, level: float = 0.95, points: int = 21, width: float = 3.0, xlabel: str = ""
+    fit: Result,
+    entry: int | str = 0,
+    *,
+    level: float = 0.95,
+    points: int = 21,
+    width: float = 3.0,
+    xlabel: str = "",
+    figure: FigureBase | None = None,
 ) -> Figure:
     """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory's line.
 
@@ -255,6 +279,8 @@ def plot_profile(
     points, width
         As for `profile`.
     xlabel : str
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
 
     Returns
     -------
@@ -268,8 +294,8 @@ def plot_profile(
     confidence(level)
     curve, s = profile(fit, entry, points=points, width=width), fit.statistics()
     t, best = student(s, level), curve.best
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-    ax = figure.subplots()
+    fig = blank(figure, 5.2, 3.4)
+    ax = fig.subplots()
     if curve.stderr > 0:
         ax.plot(curve.at, (curve.at - best) / curve.stderr, color=GREY, linewidth=1.0, label="linear theory")
     ax.plot(curve.at, curve.height, color=COLOURS[0], marker=".", label="profile")
@@ -279,7 +305,7 @@ def plot_profile(
     ax.set(xlabel=xlabel or (entry if isinstance(entry, str) else s.names[entry]), ylabel="profile t")
     tidy(ax)
     legend_above(ax, ncols=3)
-    return figure
+    return fig
 
 
 def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics | None, np.ndarray]:
@@ -320,11 +346,10 @@ def _names(names: Sequence[str] | None, default: list[str], whose: str) -> list[
     return list(names)
 
 
-def _pairs(sets: int) -> tuple[Figure, list[Any]]:
+def _pairs(sets: int, figure: FigureBase | None) -> tuple[Figure, list[Any]]:
     """A figure with axes for the fit and the residuals of each data set."""
     across, down = min(sets, ACROSS), -(-sets // ACROSS)
-    figure = Figure(figsize=(1.6 + (5.4 if across == 1 else 2.8 * across), 4.4 if down == 1 else 3.4 * down))
-    figure.set_layout_engine("constrained")
-    grid = figure.add_gridspec(down, across)
+    fig = blank(figure, 1.6 + (5.4 if across == 1 else 2.8 * across), 4.4 if down == 1 else 3.4 * down)
+    grid = fig.add_gridspec(down, across)
     cells = [grid[divmod(i, across)] for i in range(sets)]
-    return figure, [cell.subgridspec(2, 1, height_ratios=[3, 1]).subplots(sharex=True) for cell in cells]
+    return fig, [cell.subgridspec(2, 1, height_ratios=[3, 1]).subplots(sharex=True) for cell in cells]

@@ -19,7 +19,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,12 +67,12 @@ class RidgePath:
         lines[1 + self.corner] += "  corner"
         return "\n".join(lines)
 
-    def plot(self) -> Figure:
-        """The L-curve, and generalised cross-validation against the ridge."""
-        from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
+    def plot(self, *, figure: FigureBase | None = None) -> Figure:
+        """The L-curve, and generalised cross-validation against the ridge, in a new figure or the caller's."""
+        from xvarpro.results.plotting import COLOURS, blank, legend_above, tidy
 
-        figure = Figure(figsize=(7.2, 3.0), layout="constrained")
-        curve, score = figure.subplots(1, 2)
+        fig = blank(figure, 7.2, 3.0)
+        curve, score = fig.subplots(1, 2)
         curve.loglog(self.residual_norm, self.weight_norm, color=COLOURS[0], marker=".")
         curve.set(xlabel="|M w − y|", ylabel="|Ω w|")
         score.loglog(self.lam, self.gcv, color=COLOURS[0], marker=".")
@@ -85,7 +85,7 @@ class RidgePath:
         legend_above(curve, ncols=1)
         tidy(curve)
         tidy(score)
-        return figure
+        return fig
 
 
 def ridge_path(

@@ -23,7 +23,7 @@ from xvarpro.sets import Box
 from xvarpro.statistics.resampling import sent
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 LOOKED = 13  # ridges that are looked at before the solve
 
@@ -61,18 +61,18 @@ class CrossValidation:
             f"{self.search.n_iter} iterations)"
         )
 
-    def plot(self) -> Figure:
-        """The error of predictions against the ridge, with the least one."""
-        from xvarpro.results.plotting import COLOURS, Figure, legend_above, tidy
+    def plot(self, *, figure: FigureBase | None = None) -> Figure:
+        """The error of predictions against the ridge, with the least one, in a new figure or the caller's."""
+        from xvarpro.results.plotting import COLOURS, blank, legend_above, tidy
 
-        figure = Figure(figsize=(3.8, 3.0), layout="constrained")
-        axes = figure.subplots()
+        fig = blank(figure, 3.8, 3.0)
+        axes = fig.subplots()
         axes.loglog(self.looked, self.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
         axes.plot(self.lam, self.error, "o", color=COLOURS[1], label=f"least, λ = {self.lam:.2g}")
         axes.set(xlabel="ridge λ", ylabel="error of predictions")
         legend_above(axes, ncols=1)
         tidy(axes)
-        return figure
+        return fig
 
 
 def cross_validate(

@@ -1,0 +1,89 @@
+"""
+How much ridge? The data decide
+===============================
+
+How smooth should a trend be that the data do not show by itself? Here it lies under an oscillation of unknown frequency
+and noise. Two ways to choose the ridge on its curvature are compared: generalised cross-validation, ridge by ridge, and
+the error of data that were left out, which the upper level of a bilevel problem minimises together with the frequency.
+"""
+
+# %%
+# A trend and one oscillation, at 150 times that are not evenly spaced.
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import xvarpro as xv
+
+rng = np.random.default_rng(3)
+t = (np.arange(150) + rng.uniform(0.0, 1.0, 150)) / 15
+knots = np.linspace(0.0, 10.0, 50)
+trend = np.exp(-0.5 * (t - 3) ** 2) + 0.8 / (1 + np.exp(-3 * (t - 7)))
+y = trend + 0.5 * np.sin(2 * np.pi * 1.3 * t) + 0.3 * rng.normal(size=t.size)
+
+# %%
+# The trend joins values at knots. ``Omega`` takes their second differences; it has to be invertible, so that cosine and
+# sine have small entries.
+
+hats = np.maximum(1 - np.abs(t[:, None] - knots) / (knots[1] - knots[0]), 0.0)
+Omega = np.zeros((52, 52))
+Omega[:50, :50] = np.diff(np.eye(52), 2, axis=0)[:, 1:-1]
+Omega[50, 50] = Omega[51, 51] = 1e-3
+
+
+def M(frequency, data):
+    xp = xv.array_namespace(frequency)
+    return xp.concat([data["hats"], xv.models.oscillations(data["t"], frequency)], axis=1)
+
+
+data, box = {"t": t, "hats": hats}, xv.sets.Box(1.0, 1.6)
+
+# %%
+# Generalised cross-validation looks at one ridge after the other and takes the least score.
+
+problem = xv.separable(M, y, data=data, Omega=Omega)
+path = xv.statistics.ridge_path(problem, np.array(1.25), box, lam=np.geomspace(1e-3, 1e4, 15))
+print(path)
+
+# %%
+# As an upper level: w solves the lower level with two thirds of the data, and the error of the others chooses frequency
+# and ridge, by its exact gradient. :func:`xvarpro.statistics.cross_validate` does so with several folds.
+
+inside = rng.random(t.size) < 0.67
+
+
+def ridge(theta, data):
+    return xv.array_namespace(theta["log_lam"]).exp(theta["log_lam"])
+
+
+def design(theta, data):
+    return M(theta["frequency"], data)
+
+
+validated = xv.bilevel(
+    lower=xv.Level(design, y, weights=inside, Omega=Omega, lam=ridge),
+    upper=xv.Level(design, y, weights=~inside),
+    data=data,
+)
+theta0 = {"frequency": np.array(1.25), "log_lam": np.array(0.0)}
+over = {"frequency": box, "log_lam": xv.sets.Box(np.log(1e-3), np.log(1e4))}
+search = xv.solve(validated, theta0, over=over)
+lam = float(np.exp(search.theta["log_lam"]))
+print(f"{search.status.name}: frequency {search.theta['frequency']:.3f} Hz, ridge {lam:.2g}")
+
+# %%
+# Both scores, the second at the frequency that was found, and the trends with three ridges.
+
+scores = [search.value] + [xv.solve_lower(validated, {**search.theta, "log_lam": np.log(x)}).value for x in path.lam]
+figure, (score, curves) = plt.subplots(1, 2, figsize=(9.0, 3.3), width_ratios=[1, 1.4])
+score.loglog(path.lam, path.gcv / path.gcv.min(), color="#d55e00")
+score.loglog(path.lam, np.array(scores[1:]) / search.value, color="#0072b2")
+score.plot(path.lam[path.best], 1.0, "o", color="#d55e00")
+score.plot(lam, 1.0, "o", color="#0072b2")
+score.set(xlabel="ridge λ", ylabel="score, relative to the least", title="Both have a least value")
+curves.plot(t, y, ".", color="0.8", markersize=4)
+for fit, colour in ((path.fits[0], "0.5"), (path.fits[-2], "0.5"), (path.fits[path.best], "#0072b2")):
+    curves.plot(knots, fit.w[:50], color=colour)
+curves.plot(t, trend, "--", color="k", linewidth=1)
+curves.set(xlabel="time (s)", ylabel="signal", title="Too much ridge, too little, and the chosen one")
+plt.show()
