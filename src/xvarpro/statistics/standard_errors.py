@@ -32,6 +32,7 @@ from xvarpro.statistics.names import entry_names, indexed
 
 SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
+IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 
 
@@ -161,16 +162,21 @@ class Statistics:
         return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
 
     def __repr__(self) -> str:
-        errors = np.concatenate([np.ravel(on_host(x)) for x in self.in_memory])
-        rows = list(zip([*self.names, *self.w_names][:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
+        errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
+        rows = list(zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
         more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
         more += ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
         notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
         return "\n".join(["standard errors", *aligned(rows), *more, "", "fit", *aligned(self.goodness), *notes])
 
     @property
-    def in_memory(self) -> list[Array]:
-        """Standard errors of the leaves of theta and, unless right-hand sides come in chunks, of w."""
+    def entries(self) -> list[str]:
+        """Names of theta's entries and, unless right-hand sides come in chunks, of w's."""
+        return [*self.names, *([] if self.at.in_columns else self.w_names)]
+
+    @property
+    def errors(self) -> list[Array]:
+        """Their standard errors, as arrays."""
         return [*trees.leaves(self.theta_stderr), *([] if self.at.in_columns else [self.w_stderr])]
 
     @property
@@ -182,9 +188,8 @@ class Statistics:
 
     @cached_property
     def limits(self) -> list[constraints.Limit]:
-        """The constraint on each entry of theta, then on each one of w that has a name."""
-        every = self.at.w.shape[1] if self.at.in_columns else 1
-        return [*constraints.of_theta(self.at), *constraints.of_w(self.at)[::every]]
+        """The constraint on each of `entries`."""
+        return [*constraints.of_theta(self.at), *([] if self.at.in_columns else constraints.of_w(self.at))]
 
     @property
     def reasons(self) -> list[str]:
@@ -257,8 +262,8 @@ class Statistics:
         value, slopes = _derivatives(self.at, fun)
         if self.at.in_columns and (np.isnan(value).any() or np.any(slopes[:, len(self.at.theta) :] != 0)):
             raise ProblemError(
-                "functions of w need all right-hand sides of the target in memory; got them in chunks. Propagate one of "
-                "theta alone, or pass y as one array"
+                "functions of w need all right-hand sides of the target in memory; got them in chunks. Propagate a "
+                "function of theta alone, or pass y as one array"
             )
         C = self._covariance(slopes)
         return Propagated(value, np.sqrt(np.diagonal(C)).reshape(value.shape), C)
@@ -436,7 +441,7 @@ def _reasons(s: Statistics) -> list[str]:
     if lost:
         said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
     if any(limit.kink for limit in s.limits):
-        names = zip([*s.names, *s.w_names], s.limits, strict=True)
+        names = zip(s.entries, s.limits, strict=True)
         said.append(
             "constraints are active with a multiplier of zero, "
             f"{constraints.listed([name for name, limit in names if limit.kink])}: errors there are "
