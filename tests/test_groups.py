@@ -65,6 +65,14 @@ for name, problem in problems.items():
     found |= {name + " value": value, name + " gradient": gradient, name + " theta": fit.theta, name + " w": fit.w}
     found |= {name + " trace": fit.trace.value, name + " status": str(fit.status)}
     found[name + " counted"] = fit.counts.rows / fit.counts.values
+for name, compress in (("compressed", True), ("columns", False)):
+    s = xv.statistics.linear_theory(
+        xv.separable(M, own, data=t, lam=1e-3, compress=compress), np.array([1.0, 5.0]), xv.sets.Box(0.0, 20.0)
+    )
+    found |= {name + " covariance": s.theta_covariance, name + " w errors": s.w_stderr}
+    found[name + " goodness"] = [s.data, s.dof, s.chi2, s.r_squared]
+if rank == 0:
+    found["shown"] = str(fit)  # which asks nothing of the other process
 s = xv.solve(xv.separable(M, chunks), fit.theta, over=xv.sets.Box(0.0, 20.0)).statistics()
 found |= {"covariance": s.covariance, "goodness": [s.data, s.dof, s.chi2, s.r_squared]}
 
@@ -192,6 +200,20 @@ def test_statistics_are_those_of_the_rows_of_all(processes):
     for found in processes:
         np.testing.assert_allclose(found["covariance"], s.covariance, rtol=1e-6, atol=1e-12)
         np.testing.assert_allclose(found["goodness"], [s.data, s.dof, s.chi2, s.r_squared], rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["columns", "compressed"])
+def test_statistics_are_those_of_the_columns_of_all(processes, kind):
+    problem = xv.separable(decays, Y, data=T, lam=1e-3)
+    s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), xv.sets.Box(0.0, 20.0))
+    for rank, found in enumerate(processes):
+        np.testing.assert_allclose(found[f"{kind} covariance"], s.theta_covariance, rtol=1e-8)
+        np.testing.assert_allclose(found[f"{kind} goodness"], [s.data, s.dof, s.chi2, s.r_squared], rtol=1e-8)
+        np.testing.assert_allclose(found[f"{kind} w errors"], s.w_stderr[:, 3 * rank : 3 * rank + 3], rtol=1e-8)
+
+
+def test_one_process_may_print_a_fit(processes):
+    assert "standard errors: fit.report()" in str(processes[0]["shown"])
 
 
 @pytest.mark.parametrize("kind", ["same", "second", "uneven"])
