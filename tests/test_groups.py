@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.conformance.members import together
 
 pytest.importorskip("torch")
 
@@ -87,6 +88,11 @@ found["uncertified theta"] = xv.solve(  # the uneven ones, by mini-batches alone
     algorithm=xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05)),
 ).theta
 start, box = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
+fit = xv.solve(
+    problems["columns"], start, over=box, max_iter=12,
+    algorithm=xv.algorithms.StochasticFrankWolfe(batch=2, certify=4, seed=1),
+)
+found |= {"columns batches": fit.trace.value, "columns batch theta": fit.theta, "columns batch rows": fit.counts.rows}
 
 def slow(theta, t):
     time.sleep(0.01 * rank)
@@ -262,6 +268,69 @@ def test_a_chunk_stands_for_all_rows_of_its_process(processes):
     assert np.max(np.abs(theta - [0.5, 8.0])) > 1e-4
     for found in processes:
         np.testing.assert_allclose(found["uncertified theta"], theta, rtol=1e-10)
+
+
+def test_a_mini_batch_of_columns_is_drawn_from_those_of_all(processes):
+    """The same that one process draws from all of them."""
+    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2, compress=False)
+    method = xv.algorithms.StochasticFrankWolfe(batch=2, certify=4, seed=1)
+    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=12)
+    assert fit.trace.value[-1] < 0.9 * fit.trace.value[0]
+    for found in processes:
+        np.testing.assert_allclose(found["columns batches"], fit.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(found["columns batch theta"], fit.theta, rtol=1e-9)
+        assert found["columns batch rows"] == fit.counts.rows
+
+
+def marked(theta, data):
+    return decays(theta, data["t"])
+
+
+def first_half(theta, t):
+    return decays(theta, t[:100])
+
+
+def second_half(theta, t):
+    return decays(theta, t[100:])
+
+
+def of_columns(kind, y, compress):
+    """Mini-batches of columns, of rows, and of the rows of an upper level."""
+    part = (lambda a, b: xv.ColumnChunks([y.source[0][a:b]], y.group)) if isinstance(y, xv.ColumnChunks) else None
+    part = part or (lambda a, b: y[a:b])
+    return {
+        "columns": lambda: xv.separable(decays, y, data=T, lam=1e-3, compress=compress),
+        "rows": lambda: xv.separable(marked, y, data={"t": xv.Samples(T)}, lam=1e-3, compress=compress),
+        "two levels": lambda: xv.bilevel(
+            lower=xv.Level(first_half, part(0, 100), lam=1e-3),
+            upper=xv.Level(second_half, part(100, 200)),
+            data=T,
+            compress=compress,
+        ),
+    }[kind]()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("kind", "batch", "lower"),
+    [("columns", 1, None), ("columns", 6, None), ("rows", 40, xv.algorithms.SecondBatch()), ("two levels", 10, None)],
+)
+def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backend, kind, batch, lower):
+    """Batches of which some members have no column, and those of all columns, too."""
+    method = xv.algorithms.StochasticProjectedGradient(
+        batch=batch, lower=lower, certify=4, update=xv.algorithms.Adam(rate=0.05)
+    )
+
+    def solve(y):
+        problem = of_columns(kind, y, compress=False)
+        options = {"over": xv.sets.Box(0.0, 20.0), "algorithm": method, "max_iter": 8, "backend": backend}
+        return xv.solve(problem, np.array([0.5, 8.0]), **options)
+
+    want, edges = solve(Y), (0, 1, 2, 6)
+    for fit in together(3, lambda group: solve(xv.ColumnChunks([Y[:, slice(*edges[group.rank :][:2])]], group))):
+        np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-9)
+        assert fit.counts.rows == want.counts.rows
 
 
 def test_a_process_that_fails_ends_all_with_its_message(processes):
