@@ -155,6 +155,16 @@ for name, call in {
         call()
     except Exception as error:
         found[name] = f"{type(error).__name__}: {error}"
+def fails(info):
+    if rank == 1 and info.iteration == 2:
+        raise ValueError("no such folder")
+    return info.w is None  # which of rows takes a pass of both
+
+for name, problem in (("rows", xv.separable(M, chunks, lam=1e-3)), ("columns", problems["columns"])):
+    try:
+        xv.solve(problem, start, over=box, callback=fails)
+    except Exception as error:
+        found["callback, " + name] = f"{type(error).__name__}: {error}"
 try:
     xv.value_and_gradient(xv.separable(broken, chunks), np.array([0.5, 8.0]))
 except Exception as error:
@@ -339,6 +349,14 @@ def test_a_process_that_fails_ends_all_with_its_message(processes):
     assert second.startswith("ModelError")
     assert "no such sample" in first
     assert "no such sample" in second
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_a_callback_that_fails_in_one_process_ends_all_with_its_message(processes, kind):
+    """Though the others are in a pass over all rows then, for the w that their callbacks ask for."""
+    first, second = (str(found[f"callback, {kind}"]) for found in processes)
+    assert second == "ValueError: no such folder"
+    assert first == f"GroupError: process 1 of 2 failed: {second}"
 
 
 def test_a_slow_process_costs_no_digit(processes):
