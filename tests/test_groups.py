@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.conformance.members import together
 
 pytest.importorskip("torch")
 
@@ -65,6 +66,14 @@ for name, problem in problems.items():
     found |= {name + " value": value, name + " gradient": gradient, name + " theta": fit.theta, name + " w": fit.w}
     found |= {name + " trace": fit.trace.value, name + " status": str(fit.status)}
     found[name + " counted"] = fit.counts.rows / fit.counts.values
+for name, compress in (("compressed", True), ("columns", False)):
+    s = xv.statistics.linear_theory(
+        xv.separable(M, own, data=t, lam=1e-3, compress=compress), np.array([1.0, 5.0]), xv.sets.Box(0.0, 20.0)
+    )
+    found |= {name + " covariance": s.theta_covariance, name + " w errors": s.w_stderr}
+    found[name + " goodness"] = [s.data, s.dof, s.chi2, s.r_squared]
+if rank == 0:
+    found["shown"] = str(fit)  # which asks nothing of the other process
 s = xv.solve(xv.separable(M, chunks), fit.theta, over=xv.sets.Box(0.0, 20.0)).statistics()
 found |= {"covariance": s.covariance, "goodness": [s.data, s.dof, s.chi2, s.r_squared]}
 
@@ -79,6 +88,11 @@ found["uncertified theta"] = xv.solve(  # the uneven ones, by mini-batches alone
     algorithm=xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05)),
 ).theta
 start, box = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
+fit = xv.solve(
+    problems["columns"], start, over=box, max_iter=12,
+    algorithm=xv.algorithms.StochasticFrankWolfe(batch=2, certify=4, seed=1),
+)
+found |= {"columns batches": fit.trace.value, "columns batch theta": fit.theta, "columns batch rows": fit.counts.rows}
 
 def slow(theta, t):
     time.sleep(0.01 * rank)
@@ -141,6 +155,16 @@ for name, call in {
         call()
     except Exception as error:
         found[name] = f"{type(error).__name__}: {error}"
+def fails(info):
+    if rank == 1 and info.iteration == 2:
+        raise ValueError("no such folder")
+    return info.w is None  # which of rows takes a pass of both
+
+for name, problem in (("rows", xv.separable(M, chunks, lam=1e-3)), ("columns", problems["columns"])):
+    try:
+        xv.solve(problem, start, over=box, callback=fails)
+    except Exception as error:
+        found["callback, " + name] = f"{type(error).__name__}: {error}"
 try:
     xv.value_and_gradient(xv.separable(broken, chunks), np.array([0.5, 8.0]))
 except Exception as error:
@@ -194,6 +218,20 @@ def test_statistics_are_those_of_the_rows_of_all(processes):
         np.testing.assert_allclose(found["goodness"], [s.data, s.dof, s.chi2, s.r_squared], rtol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["columns", "compressed"])
+def test_statistics_are_those_of_the_columns_of_all(processes, kind):
+    problem = xv.separable(decays, Y, data=T, lam=1e-3)
+    s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), xv.sets.Box(0.0, 20.0))
+    for rank, found in enumerate(processes):
+        np.testing.assert_allclose(found[f"{kind} covariance"], s.theta_covariance, rtol=1e-8)
+        np.testing.assert_allclose(found[f"{kind} goodness"], [s.data, s.dof, s.chi2, s.r_squared], rtol=1e-8)
+        np.testing.assert_allclose(found[f"{kind} w errors"], s.w_stderr[:, 3 * rank : 3 * rank + 3], rtol=1e-8)
+
+
+def test_one_process_may_print_a_fit(processes):
+    assert "standard errors: fit.report()" in str(processes[0]["shown"])
+
+
 @pytest.mark.parametrize("kind", ["same", "second", "uneven"])
 def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
     """Where one process has more chunks than the other, that one begins again meanwhile."""
@@ -242,12 +280,83 @@ def test_a_chunk_stands_for_all_rows_of_its_process(processes):
         np.testing.assert_allclose(found["uncertified theta"], theta, rtol=1e-10)
 
 
+def test_a_mini_batch_of_columns_is_drawn_from_those_of_all(processes):
+    """The same that one process draws from all of them."""
+    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2, compress=False)
+    method = xv.algorithms.StochasticFrankWolfe(batch=2, certify=4, seed=1)
+    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=12)
+    assert fit.trace.value[-1] < 0.9 * fit.trace.value[0]
+    for found in processes:
+        np.testing.assert_allclose(found["columns batches"], fit.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(found["columns batch theta"], fit.theta, rtol=1e-9)
+        assert found["columns batch rows"] == fit.counts.rows
+
+
+def marked(theta, data):
+    return decays(theta, data["t"])
+
+
+def first_half(theta, t):
+    return decays(theta, t[:100])
+
+
+def second_half(theta, t):
+    return decays(theta, t[100:])
+
+
+def of_columns(kind, y, compress):
+    """Mini-batches of columns, of rows, and of the rows of an upper level."""
+    part = (lambda a, b: xv.ColumnChunks([y.source[0][a:b]], y.group)) if isinstance(y, xv.ColumnChunks) else None
+    part = part or (lambda a, b: y[a:b])
+    return {
+        "columns": lambda: xv.separable(decays, y, data=T, lam=1e-3, compress=compress),
+        "rows": lambda: xv.separable(marked, y, data={"t": xv.Samples(T)}, lam=1e-3, compress=compress),
+        "two levels": lambda: xv.bilevel(
+            lower=xv.Level(first_half, part(0, 100), lam=1e-3),
+            upper=xv.Level(second_half, part(100, 200)),
+            data=T,
+            compress=compress,
+        ),
+    }[kind]()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("kind", "batch", "lower"),
+    [("columns", 1, None), ("columns", 6, None), ("rows", 40, xv.algorithms.SecondBatch()), ("two levels", 10, None)],
+)
+def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backend, kind, batch, lower):
+    """Batches of which some members have no column, and those of all columns, too."""
+    method = xv.algorithms.StochasticProjectedGradient(
+        batch=batch, lower=lower, certify=4, update=xv.algorithms.Adam(rate=0.05)
+    )
+
+    def solve(y):
+        problem = of_columns(kind, y, compress=False)
+        options = {"over": xv.sets.Box(0.0, 20.0), "algorithm": method, "max_iter": 8, "backend": backend}
+        return xv.solve(problem, np.array([0.5, 8.0]), **options)
+
+    want, edges = solve(Y), (0, 1, 2, 6)
+    for fit in together(3, lambda group: solve(xv.ColumnChunks([Y[:, slice(*edges[group.rank :][:2])]], group))):
+        np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-9)
+        assert fit.counts.rows == want.counts.rows
+
+
 def test_a_process_that_fails_ends_all_with_its_message(processes):
     first, second = (str(found["error"]) for found in processes)
     assert first.startswith("GroupError: process 1 of 2 failed")
     assert second.startswith("ModelError")
     assert "no such sample" in first
     assert "no such sample" in second
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_a_callback_that_fails_in_one_process_ends_all_with_its_message(processes, kind):
+    """Though the others are in a pass over all rows then, for the w that their callbacks ask for."""
+    first, second = (str(found[f"callback, {kind}"]) for found in processes)
+    assert second == "ValueError: no such folder"
+    assert first == f"GroupError: process 1 of 2 failed: {second}"
 
 
 def test_a_slow_process_costs_no_digit(processes):

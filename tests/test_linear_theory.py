@@ -424,10 +424,6 @@ KINDS = {
         lambda y: xv.separable(lambda th, t: decays(th, {"t": t}), xv.RowChunks.cut(T, y[:, None] * np.ones(2000), 10)),
         r"n \+ \(p \+ 1\) k <= 5000, .* n = 2, p = 2 and k = 2000",
     ),
-    "columns in chunks": (
-        lambda y: xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, None]])), data={"t": T}),
-        "all columns of the target in memory",
-    ),
     "iterative": (
         lambda y: xv.separable(decays, y, data={"t": T}, lam=0.1, solver=xv.lower.LSMR()),
         "working precision; LSMR iterates",
@@ -463,6 +459,94 @@ def test_rows_in_chunks_have_the_statistics_of_all_rows_at_once(kind, backend):
     assert found.limits[0].held
     for name in ("covariance", "data", "parameters", "dof", "chi2", "r_squared", "aic", "bic"):
         np.testing.assert_allclose(getattr(found, name), getattr(want, name), rtol=1e-8, atol=1e-12, err_msg=name)
+
+
+def turning(theta, data):
+    return decays(theta, data) ** (1 + 0.3j)
+
+
+NUMBERS = ("data", "parameters", "dof", "chi2", "residual_variance", "r_squared", "aic", "bic")
+BLOCKS = ("theta_stderr", "w_stderr", "theta_covariance")
+COLUMNS = TWO @ rng(2).uniform(1, 2, size=(2, 70)) + 0.05 * rng(3).normal(size=(T.size, 70))
+OF_COLUMNS = {
+    "plain": (decays, COLUMNS, {}),
+    "few": (decays, COLUMNS[:, :5], {}),
+    "ridge": (decays, COLUMNS, {"lam": 0.3, "Omega": np.array([[1.0, 0.2], [0.0, 2.0]])}),
+    "weights": (decays, COLUMNS, {"weights": rng(4).uniform(size=T.size) * (rng(5).uniform(size=T.size) < 0.8)}),
+    "linear W": (decays, COLUMNS, {"lam": 0.1, "W": xv.lower.Equality(np.array([[1.0, -1.5]]))}),
+    "complex": (turning, COLUMNS + 1j * COLUMNS[:, ::-1] + 0.1j * rng(6).normal(size=COLUMNS.shape), {"lam": 0.1}),
+    "active bound": (decays, COLUMNS, {"over": xv.sets.Box(np.zeros(2), np.array([0.9, 20.0]))}),
+    "curved boundary": (decays, COLUMNS, {"over": xv.sets.L2Ball(4.5)}),
+}
+
+
+@pytest.mark.parametrize(
+    ("backend", "case"),
+    [(b, c) for b in ("numpy", "torch", "jax") for c in OF_COLUMNS if b != "jax" or c in ("linear W", "complex")],
+)
+def test_columns_in_chunks_have_the_statistics_of_all_at_once(backend, case):
+    pytest.importorskip(backend)
+    model, y, given = OF_COLUMNS[case]
+    over, given = given.get("over", xv.sets.Box(0.0, 20.0)), {k: x for k, x in given.items() if k != "over"}
+    whole = xv.separable(model, y, data={"t": T}, **given)
+    theta = xv.solve(whole, np.array([0.8, 3.0]), over=over, tol=1e-10).theta
+    chunked = xv.separable(model, xv.ColumnChunks([y[:, :2], y[:, 2:]]), data={"t": T}, **given)
+    want = xv.statistics.linear_theory(whole, theta, over)
+    found = xv.statistics.linear_theory(chunked, theta, over, backend=backend)
+    for name in (*NUMBERS, *BLOCKS):
+        np.testing.assert_allclose(getattr(found, name), getattr(want, name), rtol=1e-8, atol=1e-12, err_msg=name)
+    blocks = list(found.w_stderr_chunks())
+    assert [x.shape for x in blocks] == [found.w_stderr.shape]  # known by now
+    again = xv.statistics.linear_theory(chunked, theta, over, absolute_sigma=True)
+    np.testing.assert_allclose(again.w_stderr, want.w_stderr / want.variance**0.5, rtol=1e-8)
+    assert found.reasons == want.reasons
+    assert [limit.note for limit in found.limits] == [limit.note for limit in want.limits[:2]]
+
+
+def test_errors_of_w_come_in_the_chunks_of_the_target(monkeypatch):
+    """Whatever they are cut into on the way; what the data do not determine is inf in its columns alone."""
+    monkeypatch.setattr(xv.statistics.standard_errors, "AT_ONCE", 2000)
+    problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :50], COLUMNS[:, 50:]]), data={"t": T})
+    blocks = list(xv.statistics.linear_theory(problem, RATES).w_stderr_chunks())
+    assert [x.shape for x in blocks] == [(2, 50), (2, 20)]
+    want = xv.statistics.linear_theory(xv.separable(decays, COLUMNS, data={"t": T}), RATES).w_stderr
+    np.testing.assert_allclose(np.concatenate(blocks, axis=1), want, rtol=1e-8)
+
+    def moved(theta, data):  # at one sum of both entries their difference scales w: nothing where that is 0
+        return xv.array_namespace(theta).exp(theta[0]) * decays(theta[:1] + theta[1:], data)
+
+    y = COLUMNS[:, :3] * [1.0, 0.0, 1.0]
+    whole, parts = (xv.separable(moved, x, data={"t": T}) for x in (y, xv.ColumnChunks([y])))
+    want, found = (xv.statistics.linear_theory(x, np.array([0.5, 0.6])) for x in (whole, parts))
+    assert np.isinf(want.w_stderr).tolist() == np.isinf(found.w_stderr).tolist() == [[True, False, True]]
+    assert "do not determine theta[0], theta[1], w[0]" in found.reasons[0]
+    assert np.isinf(found.theta_covariance[0, 0])
+
+
+def test_what_needs_all_columns_is_refused_for_chunks():
+    y = COLUMNS.copy()
+    problem = xv.separable(decays, xv.ColumnChunks([y[:, :30], y[:, 30:]]), data={"t": T})
+    fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
+    s = fit.statistics()
+    asked = {
+        "sandwich formula need all right-hand sides": lambda: fit.statistics(sandwich=True),
+        "fitted values need all right-hand sides": lambda: s.fitted_stderr(),
+        "Use theta_covariance, and w_stderr_chunks": lambda: s.covariance,
+        "theta and w needs all right-hand sides": lambda: fit.plot_correlation(),
+        "functions of w need all": lambda: s.propagate(lambda theta, w: theta[0] * w[0, 1]),
+        "in batches, with all right-hand sides": lambda: fit.interval(by="profile"),
+        "solve in batches, with all right-hand sides": lambda: fit.interval(by="bootstrap"),
+        "bands need all right-hand sides": lambda: fit.band(),
+    }
+    for why, ask in asked.items():
+        with pytest.raises(ProblemError, match=why):
+            ask()
+    assert fit._w is None
+    found = s.propagate(lambda theta, w: 1 / theta)
+    np.testing.assert_allclose(found.stderr, s.theta_stderr / fit.theta**2)
+    y += 1.0
+    with pytest.raises(ProblemError, match=r"got another lower.y.source\[0\]"):
+        next(s.w_stderr_chunks())
 
 
 def test_r_squared_of_complex_data_takes_the_complex_mean():

@@ -286,6 +286,29 @@ def test_an_undetermined_entry_is_called_so():
     assert "do not determine theta[0], theta[1]" in str(fit)
 
 
+def test_a_report_of_columns_in_chunks_lists_theta_alone():
+    y = np.exp(-np.outer(T, RATES)) @ rng(2).uniform(1, 2, size=(2, 300)) + 0.05 * rng(3).normal(size=(T.size, 300))
+    problem = xv.separable(decays, xv.ColumnChunks.cut(y, 100), data={"t": T})
+    fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
+    whole = xv.solve(xv.separable(decays, y, data={"t": T}), fit.theta, over=xv.sets.Box(0.0, 20.0)).statistics()
+    found = fit.report(["slow", "fast"], ["large", "small"])
+    text = str(found)
+    assert found.amplitudes == []
+    assert line(text, "fast").split()[2] == f"{whole.theta_stderr[1]:.3g}"
+    assert line(text, "slow,").split()[2] == f"{whole.correlation[0, 1]:+.3f}"
+    assert "w comes in chunks of columns, fit.w_chunks()" in text
+    assert "amplitudes" not in text.lower()
+    assert "Amplitudes" not in found._repr_html_()
+    interval = fit.interval(names=["slow", "fast"])
+    assert interval.names == ["slow", "fast"]
+    half = xv.statistics.intervals.student(whole, 0.95) * whole.theta_stderr
+    np.testing.assert_allclose(interval.upper, fit.theta + half, rtol=1e-6)
+    assert "w comes in chunks" in str(interval)
+    assert fit._w is None
+    with pytest.raises(ProblemError, match="amplitudes must hold 2 names"):
+        fit.report(amplitudes=["large"])
+
+
 def test_every_fit_prints_its_parameters(tmp_path):
     """Also without a problem, of many right-hand sides, of many parameters, of columns in chunks."""
     FIT.save(tmp_path / "fit.npz")

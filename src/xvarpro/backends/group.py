@@ -58,7 +58,9 @@ class Group(ABC):
 
     @contextmanager
     def together(self, singular: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Let every process raise where one of them does; what is within must not call the group.
+        """Let every process raise where one of them does; what is within calls the group in such blocks alone.
+
+        One block may hold another: where a process fails outside of it, before it comes to it, the others learn so there.
 
         Raises
         ------
@@ -71,6 +73,8 @@ class Group(ABC):
         fared = FINE
         try:
             yield
+        except GroupError:
+            raise  # from a block within: the others know
         except singular as error:
             fared, failure = SINGULAR, error
         except Exception as error:

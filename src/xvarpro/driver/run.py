@@ -221,7 +221,8 @@ class Run:
         return self.status
 
     def _tell(self, callback: Callable[[IterationInfo], bool | None] | None) -> None:
-        stopped = callback is not None and stops(callback(self._iteration_info()))
+        with self.prepared.together():
+            stopped = callback is not None and stops(callback(self._iteration_info()))
         self.stopped = bool(self.prepared.agree(stopped))
 
     def recheck(self) -> None:

@@ -94,7 +94,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             slope = inner(X, r)
             slope = slope if moved.R is None else slope + f.half_mu * moved.R
             return slope, _row(f.backend, low, X + low.M.matvec(dw), dw)
-        C = _over(low.M, moved.lower.M).rmatvec(r)
+        C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low._replace(lam=moved.lower.lam).ridge(w)
         adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
@@ -173,14 +173,14 @@ def _merged_tangents(
 TANGENTS = Pass(_fold_tangents, _merged_tangents)
 
 
-def _over(M: Operator, dM: Operator) -> Operator:
+def design_tangent(M: Operator, dM: Operator) -> Operator:
     """The tangent of a design: constant weights scale its rows."""
     return Weighted(dM.M, M.s) if isinstance(M, Weighted) and isinstance(dM, Weighted) else dM
 
 
 def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Array:
     """``dM w - dy``, the tangent of ``M w - y`` with w held, (m, k)."""
-    X = _over(level.M, moved.M).matvec(w)
+    X = design_tangent(level.M, moved.M).matvec(w)
     return X if moved.y is None else X - as_matrix(moved.y)
 
 

@@ -173,7 +173,7 @@ def mini_batch(
     batch = indices.shape[0] // lower.draws
     scale = (samples / batch) ** 0.5
     if by_column:
-        return _columns(problem, indices, scale)
+        return some_columns(problem, indices, scale)
     level = problem.upper or problem.lower
     if not lengths(problem.data):
         return replace(problem, upper=_rows_of_all(level, indices, scale))
@@ -242,8 +242,8 @@ class BatchTarget(_OfBatch):
         return scaled(y, self.root(theta))
 
 
-def _columns(problem: Problem, indices: Array, scale: float) -> Problem:
-    """Some of the right-hand sides, whose design is the same."""
+def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
+    """The problem of some of the right-hand sides, whose design is the same, scaled."""
     level = problem.lower
 
     def some(x: Array) -> Array:

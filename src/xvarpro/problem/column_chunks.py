@@ -195,9 +195,10 @@ def _across(y: ColumnChunks, group: Group, backend: Any) -> Array:
     """The triangle of the columns of all processes, from that of each."""
     with group.together():
         L = _fold(y, backend)
-        xp, (m, r) = namespace_of(L), L.shape
-        square = xp.concat([L, xp.zeros((m, m - r), dtype=L.dtype, device=device(L))], axis=1)
-    return _fold((part for (part,) in group.gather((square,))), backend)
+    xp, (m, r) = namespace_of(L), L.shape
+    widest = int(group.numbers([r]).max())
+    alike = xp.concat([L, xp.zeros((m, widest - r), dtype=L.dtype, device=device(L))], axis=1)
+    return _fold((part for (part,) in group.gather((alike,))), backend)
 
 
 def columns(y: Array, width: int) -> Iterator[Array]:

@@ -20,6 +20,7 @@ from xvarpro.core.namespace import dtype_name
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.loading import relocated
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import ArrayFile, reading, write_arrays, write_atomically
@@ -164,6 +165,11 @@ class Result:
         if self._w is not None:
             return iter((self._w,))
         return self._weights() if self._weights else iter(())
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether right-hand sides come in chunks, and so w with what belongs to it."""
+        return self._problem is not None and isinstance(self._problem.lower.y, ColumnChunks)
 
     @property
     def fitted(self) -> Array:
@@ -335,11 +341,12 @@ class Result:
         return "\n".join([self.headline, *self.summary])
 
     def __str__(self) -> str:
-        """`report`, where standard errors cost little; else theta and w as they are."""
+        """`report`, where standard errors cost little, and no other process has a part in them; else what is known."""
         from xvarpro.statistics import reports
 
         size, w = sum(math.prod(x.shape) for x in trees.leaves(self.theta)), self._w
-        if w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
+        alone = self._problem is None or self._problem.group is None
+        if alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
             return str(self.report())
         return reports.outline(self, w)
 
@@ -374,7 +381,7 @@ class Result:
         -------
         Report
             Prints as a text, shows as tables in notebooks; ``to_frame()`` is a data frame of pandas. Where there are
-            no standard errors it says why.
+            no standard errors it says why. Right-hand sides in chunks have no amplitudes in it.
 
         Raises
         ------

@@ -61,12 +61,17 @@ def band(
     Raises
     ------
     ProblemError
-        As `linear_theory`; w is complex; a band for observations is asked of a fit by another loss.
+        As `linear_theory`; right-hand sides come in chunks; w is complex; a band for observations is asked of a fit by
+        another loss.
     ModelError
         M fails with this data.
     """
     confidence(level)
     switch("prediction", prediction)
+    if fit.in_columns:
+        raise ProblemError(
+            "bands need all right-hand sides of the target in memory; got them in chunks. Pass some as one array"
+        )
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         raise ProblemError("bands need a real w; got a complex one. fit.statistics().propagate has both of its parts")
     problem = fit.least_squares

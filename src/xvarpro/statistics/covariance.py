@@ -52,7 +52,8 @@ class Influence:
     undetermined_theta, undetermined_w : arrays of bool, shape (p,) and (n, k)
         Entries that the data do not determine: moving them changes no residual, to working precision.
     parameters : float
-        Trace of ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge.
+        Trace of ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge. Of compressed
+        right-hand sides, that of the target as given.
     """
 
     def __init__(self, at: Linearised) -> None:
@@ -61,7 +62,7 @@ class Influence:
         self._k = k
         designs = max(len(at.M), len(at.directions))
         self._lower = [_factored(at, j, eps) for j in range(designs)]
-        self.parameters = sum(float(np.sum(self.lower(j).Q ** 2)) for j in range(k))
+        self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
 
         below = [np.concatenate([low.Q, low.Q_ridge]) for low in self._lower]
         rows = np.zeros((len(below[0]), k, p))
@@ -75,11 +76,11 @@ class Influence:
         stack = np.concatenate([rows.reshape(-1, p) @ V, np.diag(np.sqrt(bent / at.step))])
         inverse, Q, null = _pseudo_inverse(stack, eps)
         data = Q[: m * k]
-        self.theta = (V @ inverse @ data.T).reshape(p, m, k)
+        self._ways, self._null, self._root = V, null, V @ inverse
+        self.theta = (self._root @ data.T).reshape(p, m, k)
         self.parameters += float(np.sum(data**2))
         self.undetermined_theta = _moved(V, null)
-        moved = [_moved(self.tangent(j) @ V, null) | self.lower(j).undetermined for j in range(k)]
-        self.undetermined_w = np.stack(moved, axis=1)
+        self.undetermined_w = np.stack([self._lost(self.tangent(j), self.lower(j)) for j in range(k)], axis=1)
 
     def lower(self, j: int) -> Lower:
         """The lower level of right-hand side j."""
@@ -98,10 +99,24 @@ class Influence:
         """Variances of w, (n, k)."""
         C, columns = self.covariance_of_theta(noise), []
         for j in range(self._k):
-            T, F = self.tangent(j), self.lower(j).answer * noise[:, j]
-            cross = np.sum((F @ (self.theta[:, :, j] * noise[:, j]).T) * T, axis=1)
-            columns.append(np.sum(F**2, axis=1) + np.sum((T @ C) * T, axis=1) + 2 * cross)
+            F, K = self.lower(j).answer * noise[:, j], self.theta[:, :, j] * noise[:, j]
+            columns.append(_variances(self.tangent(j), C, F, K))
         return np.stack(columns, axis=1)
+
+    def of_columns(self, X: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of w, (n, k), and whether they are undetermined, for k other right-hand sides of the target.
+
+        They share the design and the standard deviation of all data. X, (k, m, p), has the tangents of their residuals.
+        """
+        low, sigma = self._lower[0], noise.flat[0]
+        tangents, rows = -low.answer @ X, X - low.Q @ (low.Q.T @ X)
+        K = sigma * self._root @ (rows @ self._root).mT  # their part of `theta`
+        found = _variances(tangents, self.covariance_of_theta(noise), sigma * low.answer, K)
+        return found.T, self._lost(tangents, low).T
+
+    def _lost(self, tangent: np.ndarray, low: Lower) -> np.ndarray:
+        """Which entries of w the data leave open, by theta or by w itself."""
+        return _moved(tangent @ self._ways, self._null) | low.undetermined
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
         """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
@@ -110,6 +125,11 @@ class Influence:
         for j in range(self._k):
             out[:, :, j] += by_w[:, :, j] @ self.lower(j).answer
         return out.reshape(len(out), -1)
+
+
+def _variances(T: np.ndarray, C: np.ndarray, F: np.ndarray, K: np.ndarray) -> np.ndarray:
+    """Of w of a right-hand side, which its noise e moves by ``F e + T dtheta``, ``K e`` being its part of dtheta."""
+    return np.sum(F**2, axis=-1) + np.sum((T @ C + 2 * F @ K.mT) * T, axis=-1)
 
 
 def _factored(at: Linearised, j: int, eps: float) -> Lower:
@@ -132,4 +152,4 @@ def _pseudo_inverse(A: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, 
 
 def _moved(A: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """Entries of A times some direction that are more than rounding."""
-    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (np.abs(A) @ np.abs(directions)), axis=1)
+    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (np.abs(A) @ np.abs(directions)), axis=-1)

@@ -20,7 +20,7 @@ from xvarpro.results.result import Result
 from xvarpro.statistics import constraints
 from xvarpro.statistics.frames import data_frame, html_table
 from xvarpro.statistics.names import given_names
-from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.standard_errors import IN_CHUNKS, Statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,7 +31,7 @@ HEAD = ("value", "lower", "upper")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
-    """Confidence intervals, from `Result.interval`: one row per entry of theta, then of w.
+    """Confidence intervals, from `Result.interval`: one row per entry of theta, then of w unless it comes in chunks.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Linear(IntervalMethod):
     """
 
     def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
-        value, notes, names = estimates(fit), warnings(s), [*s.names, *s.w_names]
+        value, notes, names = estimates(fit), warnings(s), s.entries
         width = student(s, level) * standard_errors(s)
         kink = np.array([limit.kink for limit in s.limits], bool)
         low, high = (np.array([limit[i] for limit in s.limits]) for i in (0, 1))
@@ -110,6 +110,7 @@ class Linear(IntervalMethod):
             notes.append(
                 f"intervals leave the bounds of {named}; Bootstrap() respects them, and Profile() those of theta"
             )
+        notes += [IN_CHUNKS] if fit.in_columns else []
         return Intervals(names, value, lower, upper, level, "linear theory", notes)
 
 
@@ -130,9 +131,10 @@ def interval(
             "by must be 'linear', 'profile' or 'bootstrap', or one of xv.statistics.Linear(), Profile(), Bootstrap(); "
             f"got {shown(by)}"
         )
-    if np.iscomplexobj(backends.to_numpy(fit.w)):
+    if not fit.in_columns and np.iscomplexobj(backends.to_numpy(fit.w)):
         raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
-    of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
+    shape = (fit.verified.units,) if fit.in_columns else tuple(fit.w.shape)
+    of_theta, of_w = given_names(fit.theta, shape, names, amplitudes)
     s = replace(fit.statistics(absolute_sigma=absolute_sigma), names=of_theta, w_names=of_w)
     return found.intervals(fit, s, float(level))
 
@@ -155,18 +157,18 @@ def student(s: Statistics, level: float) -> float:
 
 
 def estimates(fit: Result) -> np.ndarray:
-    """Values of theta's entries and w's."""
-    return _vector([*trees.leaves(fit.theta), fit.w])
+    """Values of theta's entries and, unless right-hand sides come in chunks, of w's."""
+    return _vector([*trees.leaves(fit.theta), *([] if fit.in_columns else [fit.w])])
 
 
 def standard_errors(s: Statistics) -> np.ndarray:
     """Their standard errors."""
-    return _vector([*trees.leaves(s.theta_stderr), s.w_stderr])
+    return _vector(s.errors)
 
 
 def warnings(s: Statistics) -> list[str]:
     """What limits the meaning of intervals: what the statistics say, and constraints that are active."""
-    return [*s.reasons, *constraints.uncalibrated([*s.names, *s.w_names], s.limits)]
+    return [*s.reasons, *constraints.uncalibrated(s.entries, s.limits)]
 
 
 def _vector(arrays: list[Any]) -> np.ndarray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +17,14 @@ from xvarpro.differentiation.projection import degenerate, jacobian
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.objective.gauss_newton import condensed, has_tangents, residual_tangent
+from xvarpro.objective.gauss_newton import condensed, design_tangent, has_tangents, residual_tangent
+from xvarpro.objective.in_memory import ModelOutputs
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
+from xvarpro.results.recipe import fingerprints
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
@@ -30,11 +34,13 @@ class Linearised(NamedTuple):
     """Rows are scaled by the roots of their weights, and those of weight 0 are rows of zeros.
 
     Rows that come in chunks are condensed to few, ``Q^H`` times all of them, with the same inner products of columns.
+    Right-hand sides that come in chunks are those of the compressed target, ``y V`` with a unitary V: all that is a sum
+    over right-hand sides is the same for them.
 
     Attributes
     ----------
     prepared : Prepared
-        What it was computed with, uncompressed.
+        What it was computed with; uncompressed, but for right-hand sides in chunks.
     theta : array, shape (p,)
         All entries of theta, in the order of its leaves.
     M : array, shape (1, m, n) or (k, m, n)
@@ -45,7 +51,9 @@ class Linearised(NamedTuple):
     ridge : array, shape (r, n)
         ``sqrt(lam) Omega``; no rows without a ridge.
     root : array, shape (m, k), or None
-        Roots of the weights of the squared residuals; None where rows are condensed.
+        Roots of the weights of the squared residuals; None where rows are condensed or right-hand sides compressed.
+    columns : int
+        Right-hand sides of the target as given, of all processes.
     data : int
         Numbers in the target whose weight is not 0; a complex one counts twice.
     spread : float
@@ -68,6 +76,7 @@ class Linearised(NamedTuple):
     X: np.ndarray
     ridge: np.ndarray
     root: np.ndarray | None
+    columns: int
     data: int
     spread: float
     directions: list[np.ndarray]
@@ -84,14 +93,31 @@ class Linearised(NamedTuple):
     def row_by_row(self, what: str) -> np.ndarray:
         """`root`, for what needs the rows themselves."""
         if self.root is None:
-            raise ProblemError(f"{what} need all rows of the target in memory; got them in chunks. Pass y as one array")
+            which = "right-hand sides" if self.in_columns else "rows"
+            raise ProblemError(
+                f"{what} need all {which} of the target in memory; got them in chunks. Pass y as one array"
+            )
         return self.root
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether right-hand sides come in chunks."""
+        return isinstance(self.prepared.original.lower.y, ColumnChunks)
+
+    @property
+    def design_tangents(self) -> np.ndarray:
+        """``dM`` along each entry of theta, (p, m, n), of a design that right-hand sides share."""
+        return _host(self.prepared.call(_design_tangents, self.prepared.theta, once=True))
 
     @property
     def slope(self) -> np.ndarray:
         """Gradient of the lower level by w, (n, k)."""
         back = self.M.conj().mT @ self.residual.T[:, :, None]
         return back[:, :, 0].T + self.ridge.conj().T @ (self.ridge @ self.w)
+
+    def parts(self, x: np.ndarray, both: bool = False) -> np.ndarray:
+        """Of right-hand sides in chunks: columns of w, or with `both` matrices that act on them, in real numbers."""
+        return _parts(x, both) if np.iscomplexobj(self.y) else x
 
     @property
     def in_real_numbers(self) -> Linearised:
@@ -113,11 +139,9 @@ class Linearised(NamedTuple):
 
 def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linearised:
     """Linearise a problem at a solution; `place` is where to compute: backend, device, dtype."""
-    if isinstance(problem, Problem):
-        if why := _unlike_least_squares(problem):
-            raise ProblemError(f"statistics need {why}")
-        problem = trees.changed(problem, compress=False)
-    prepared = prepare(problem, theta, over=over, **place)
+    if isinstance(problem, Problem) and (why := _unlike_least_squares(problem)):
+        raise ProblemError(f"statistics need {why}")
+    prepared, columns = _prepared(problem, theta, over, place)
     problem = prepared.problem
     if not prepared.structure.exact:
         solver = problem.lower.solver
@@ -153,8 +177,9 @@ def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linea
         w,
         X,
         _ridge(problem, w.shape[0], w.dtype),
-        None if problem.in_rows else root,
-        data * (1 + np.iscomplexobj(y)),
+        None if problem.in_rows or columns else root,
+        columns or y.shape[1],
+        (data // y.shape[1] * columns if columns else data) * (1 + np.iscomplexobj(y)),
         float(np.sum(np.abs(y - root * mean) ** 2)),
         _directions(problem.lower.W, w),
         slopes,
@@ -176,9 +201,35 @@ def _unlike_least_squares(problem: Problem) -> str:
             "a ridge lam that is a number; got a function of theta. Pass its value at the solution: errors are then "
             "those for this ridge"
         )
-    if isinstance(problem.lower.y, ColumnChunks):
-        return "all columns of the target in memory; got them in chunks. Pass y as one array, or some of its columns"
     return ""
+
+
+@dataclass
+class _Counted:
+    """Chunks of columns, and how many columns a whole pass had."""
+
+    chunks: ColumnChunks
+    columns: int = 0
+
+    def __call__(self) -> Iterator[Array]:
+        passed = 0
+        for block in self.chunks:
+            passed += block.shape[1]
+            yield block
+        self.columns = passed
+
+
+def _prepared(problem: Problem, theta: Tree, over: Tree, place: dict[str, Any]) -> tuple[Prepared, int]:
+    """The problem with its right-hand sides as they are, and 0; or, of chunks, compressed ones, and how many it has."""
+    if not (isinstance(problem, Problem) and isinstance(problem.lower.y, ColumnChunks)):
+        plain = trees.changed(problem, compress=False) if isinstance(problem, Problem) else problem
+        return prepare(plain, theta, over=over, **place), 0
+    stated, counted = replace(problem, compress=True), _Counted(problem.lower.y)
+    lower = replace(stated.lower, y=ColumnChunks(counted, problem.group))
+    prepared = prepare(replace(stated, lower=lower), theta, over=over, **place)
+    group = problem.group
+    columns = counted.columns if group is None else int(group.numbers([counted.columns]).sum())
+    return replace(prepared, original=stated, fingerprints=fingerprints(stated, None)), columns
 
 
 def _in_memory(prepared: Prepared) -> tuple[Any, ...]:
@@ -211,16 +262,26 @@ def _condensed(f: Streamed, theta: Leaves) -> tuple[Array, Array, Array, int]:
 
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:
     """Design, target, w, tangents of the residual with w held, and the gradient."""
-    outputs, push = f.tangents(theta)
+    outputs, moved = _moved(f, theta)
     low, _ = f.levels(outputs)
     w, r, _, _ = f.lower_solution(f.point_of(theta, outputs), outputs)
+    X = [residual_tangent(low, x.lower, w) for x in moved]
+    xp = namespace_of(X[0])
+    return low.M.dense(), low.y, w, xp.stack(X), xp.stack([trees.inner(x, r) for x in X])
+
+
+def _design_tangents(f: Reduced, theta: Leaves) -> Array:
+    outputs, moved = _moved(f, theta)
+    X = [design_tangent(outputs.lower.M, x.lower.M).dense() for x in moved]
+    return namespace_of(X[0]).stack(X)
+
+
+def _moved(f: Reduced, theta: Leaves) -> tuple[ModelOutputs, list[Any]]:
+    """What the user's functions return, and its tangent along each entry of theta."""
+    outputs, push = f.tangents(theta)
     flat = trees.raveled(theta)
-    xp = namespace_of(flat)
-    eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
-    moved: list[Any] = [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
-    X = [residual_tangent(low, outputs.lower, w) for outputs in moved]
-    slopes = xp.stack([trees.inner(x, r) for x in X])
-    return low.M.dense(), low.y, w, xp.stack(X), slopes
+    eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+    return outputs, [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
 
 
 def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool]:

@@ -233,8 +233,8 @@ def plot_correlation(
     ProblemError
         As `linear_theory`; there are more or fewer names than entries.
     """
-    of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
     C = fit.statistics().correlation
+    of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         of_w = [f"{part} {name}" for part in ("Re", "Im") for name in of_w]
     named = [*of_theta, *of_w]

@@ -129,6 +129,7 @@ class _Profiles:
     """Profiles of the entries of theta."""
 
     def __init__(self, fit: Result, statistics: Statistics) -> None:
+        self.problem = to_solve_again(fit)
         if np.iscomplexobj(backends.to_numpy(fit.w)):
             raise ProblemError(
                 "profiles need a real w; got a complex one. fit.statistics() has errors of both its parts"
@@ -228,7 +229,7 @@ class _Profiles:
         theta = self.fit.theta
         rows = trees.map_leaves(Each, like_theta(theta, stiffness[:, None] * held))
         target = Each(sent(stiffness * at, trees.leaves(theta)[0]))
-        problem = _with_row(to_solve_again(self.fit), rows, target)
+        problem = _with_row(self.problem, rows, target)
         found = solve_many(lifted(problem), like_theta(theta, start), self.fit.recipe.over, progress=False)
         ends = np.concatenate([_rows(x, len(j)) for x in trees.leaves(found.theta)], axis=1)
         reached = ends[np.arange(len(j)), j]

@@ -23,7 +23,7 @@ from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import aligned, data_frame, on_host
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
-from xvarpro.statistics.standard_errors import SHOWN, Statistics
+from xvarpro.statistics.standard_errors import IN_CHUNKS, SHOWN, Statistics, correlated
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -97,9 +97,13 @@ class Report:
         """What is said of the fit as a whole: names and values, those that there are."""
         return [("objective", f"{self.fit.value:.10g}")] if self.statistics is None else self.statistics.goodness
 
+    @property
+    def _tables(self) -> list[tuple[str, list[Row]]]:
+        return [("parameters", self.parameters), *([("amplitudes", self.amplitudes)] if self.amplitudes else [])]
+
     def __str__(self) -> str:
         lines = [self.fit.headline]
-        for title, rows in (("parameters", self.parameters), ("amplitudes", self.amplitudes)):
+        for title, rows in self._tables:
             lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
             lines += [f"  and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
         lines += ["", "fit", *aligned(self.goodness)]
@@ -113,9 +117,9 @@ class Report:
 
     def _repr_html_(self) -> str:
         parts = [f"<p>{html.escape(self.fit.headline)}</p>"]
-        for title, rows in (("Parameters", self.parameters), ("Amplitudes", self.amplitudes)):
+        for title, rows in self._tables:
             more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
-            parts.append(_table(title, HEAD, [*(row.cells for row in rows[:SHOWN]), *more]))
+            parts.append(_table(title.capitalize(), HEAD, [*(row.cells for row in rows[:SHOWN]), *more]))
         parts.append(_table("Fit", (), self.goodness))
         if self.correlations:
             pairs = [(a, b, f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
@@ -187,10 +191,11 @@ def report(
         There are more or fewer names than entries, or `correlation` is not in [0, 1].
     """
     switch("absolute_sigma", absolute_sigma)
-    w = backends.to_numpy(fit.w)
+    chunked, units = fit.in_columns, fit.verified.units
+    w = np.empty((units, 0)) if chunked else backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:
         raise ProblemError(f"correlation must be a number in [0, 1]; got {correlation!r}")
-    theta_names, w_names = given_names(fit.theta, w.shape, names, amplitudes)
+    theta_names, w_names = given_names(fit.theta, (units,) if chunked else w.shape, names, amplitudes)
     found, notes = None, []
     try:
         found = replace(fit.statistics(absolute_sigma=absolute_sigma), names=theta_names, w_names=w_names)
@@ -198,19 +203,17 @@ def report(
     except (ProblemError, ModelError) as error:
         notes = [f"no standard errors: {error}"]
     values = [float(x) for leaf in trees.leaves(fit.theta) for x in np.ravel(on_host(leaf))]
+    every = [*theta_names, *([] if chunked else w_names)]
     if found is None:
-        errors, limits = [None] * (len(values) + w.size), [Limit()] * (len(values) + w.size)
+        errors, limits = [None] * len(every), [Limit()] * len(every)
     else:
-        errors = [
-            x.item() for leaf in (*trees.leaves(found.theta_stderr), found.w_stderr) for x in np.ravel(on_host(leaf))
-        ]
+        errors = [x.item() for leaf in found.errors for x in np.ravel(on_host(leaf))]
         limits = found.limits
-    table = [
-        Row(*row) for row in zip([*theta_names, *w_names], [*values, *w.ravel().tolist()], errors, limits, strict=True)
-    ]
+    table = [Row(*row) for row in zip(every, [*values, *w.ravel().tolist()], errors, limits, strict=True)]
     notes = [*notes, *constraints.uncalibrated([row.name for row in table], limits)]
     p = len(values)
-    pairs = _pairs(found, [*theta_names, *w_names], correlation) if found and not np.iscomplexobj(w) else []
+    notes += [IN_CHUNKS] if chunked else []
+    pairs = _pairs(found, every, correlation) if found and not np.iscomplexobj(w) else []
     others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []
     return Report(fit, [*table[:p], *others], table[p:], found, pairs, notes)
 
@@ -252,6 +255,6 @@ def _others(parameters: Parameters, z: np.ndarray, found: Statistics | None) -> 
 def _pairs(found: Statistics, names: list[str], least: float) -> list[tuple[str, str, float]]:
     if len(names) > CORRELATED:
         return []
-    C = found.correlation
+    C = correlated(found.theta_covariance) if found.at.in_columns else found.correlation
     pairs = [(names[i], names[j], float(C[i, j])) for i, j in zip(*np.triu_indices(len(C), 1), strict=True)]
     return sorted((pair for pair in pairs if abs(pair[2]) >= least), key=lambda pair: -abs(pair[2]))

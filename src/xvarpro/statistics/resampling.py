@@ -21,10 +21,11 @@ def to_solve_again(fit: Result) -> Problem:
     """The problem of a fit, with the solver that a batch has for all levels."""
     if fit.least_squares is not fit.stated:
         raise ProblemError("profiles and bootstraps must be of least squares; got a fit by another loss. Use Linear()")
-    if fit.stated.in_rows:
+    if fit.stated.in_rows or fit.in_columns:
+        which = "rows" if fit.stated.in_rows else "right-hand sides"
         raise ProblemError(
-            "profiles and bootstraps solve in batches, with all rows of the target in memory; got them in chunks. Use "
-            "Linear(), or pass y as one array"
+            f"profiles and bootstraps solve in batches, with all {which} of the target in memory; got them in chunks. "
+            "Use Linear(), or pass y as one array"
         )
     return replace(fit.stated, lower=replace(fit.stated.lower, solver=None))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -18,9 +18,12 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_array
 from xvarpro.driver.prepare import Prepared
+from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.failures import model_failures
+from xvarpro.problem.column_chunks import columns
 from xvarpro.problem.problem import Problem
+from xvarpro.results.result import joined
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.frames import aligned, on_host
@@ -29,6 +32,8 @@ from xvarpro.statistics.names import entry_names, indexed
 
 SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
+IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
+AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 
 
 class Propagated(NamedTuple):
@@ -58,8 +63,6 @@ class Statistics:
     theta_stderr : pytree of arrays
         Standard errors of theta, in its structure and framework; 0 for what a constraint holds, inf for an entry that
         the data do not determine.
-    w_stderr : array, shape (n,) or (n, k)
-        Those of w. Of a complex w the real part has that of the real part, the imaginary part that of the other.
     data : int
         Numbers in the target whose weight is not 0; a complex one counts twice.
     parameters : float
@@ -83,9 +86,10 @@ class Statistics:
         Whether the weights are taken for 1 / sigma^2 of the data.
     noise : NumPy array, shape (m, k)
         Standard deviations of the data times the roots of their weights, from which errors follow: the root of
-        `variance`, or in a sandwich each residual's own size.
+        `variance`, or in a sandwich each residual's own size. Of right-hand sides in chunks, those of a compressed
+        target.
     names, w_names : lists of str
-        Of theta's entries, and of w's, row by row.
+        Of theta's entries, and of w's, row by row; of the rows of w alone where right-hand sides come in chunks.
     reasons : list of str
         Why numbers here may mislead, in sentences; empty where none is known.
     remarks : list of str
@@ -97,7 +101,6 @@ class Statistics:
     """
 
     theta_stderr: Tree
-    w_stderr: Array
     data: int
     parameters: float
     dof: float
@@ -114,6 +117,29 @@ class Statistics:
     remarks: list[str] = field(default_factory=list)
     at: Any = None  # Linearised
     influence: Any = None
+    _w_stderr: Array | None = None
+
+    @property
+    def w_stderr(self) -> Array:
+        """Standard errors of w, (n,) or (n, k), in theta's framework; of a complex w those of both parts, as its parts.
+
+        Of right-hand sides in chunks they are computed when they are asked for; `w_stderr_chunks` does it in blocks.
+        """
+        found = joined(self.w_stderr_chunks())
+        object.__setattr__(self, "_w_stderr", found)
+        return found
+
+    def w_stderr_chunks(self) -> Iterator[Array]:
+        """Yield blocks of columns of `w_stderr`, as `Result.w_chunks` those of w; where processes share, the own ones.
+
+        Raises
+        ------
+        ProblemError
+            Arrays of the problem are others than those that the statistics are of.
+        """
+        if self._w_stderr is not None:
+            return iter((self._w_stderr,))
+        return _errors_by_column(self.at, self.influence, self.noise)
 
     @property
     def reduced_chi2(self) -> float:
@@ -136,11 +162,22 @@ class Statistics:
         return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
 
     def __repr__(self) -> str:
-        errors = np.concatenate([np.ravel(on_host(x)) for x in (*trees.leaves(self.theta_stderr), self.w_stderr)])
-        rows = list(zip([*self.names, *self.w_names][:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
+        errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
+        rows = list(zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
         more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
+        more += ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
         notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
         return "\n".join(["standard errors", *aligned(rows), *more, "", "fit", *aligned(self.goodness), *notes])
+
+    @property
+    def entries(self) -> list[str]:
+        """Names of theta's entries and, unless right-hand sides come in chunks, of w's."""
+        return [*self.names, *([] if self.at.in_columns else self.w_names)]
+
+    @property
+    def errors(self) -> list[Array]:
+        """Their standard errors, as arrays."""
+        return [*trees.leaves(self.theta_stderr), *([] if self.at.in_columns else [self.w_stderr])]
 
     @property
     def exact(self) -> bool:
@@ -151,8 +188,8 @@ class Statistics:
 
     @cached_property
     def limits(self) -> list[constraints.Limit]:
-        """The constraint on each entry of theta, then of w."""
-        return [*constraints.of_theta(self.at), *constraints.of_w(self.at)]
+        """The constraint on each of `entries`."""
+        return [*constraints.of_theta(self.at), *([] if self.at.in_columns else constraints.of_w(self.at))]
 
     @property
     def reasons(self) -> list[str]:
@@ -160,27 +197,35 @@ class Statistics:
         return [*_reasons(self), *self.remarks]
 
     @property
+    def theta_covariance(self) -> np.ndarray:
+        """Covariance of theta's entries, shape (p, p), as a NumPy array: the first block of `covariance`."""
+        p, w = len(self.influence.theta), self.influence.undetermined_w
+        return self._covariance(np.eye(p, p + w.size))
+
+    @property
     def covariance(self) -> np.ndarray:
         """Covariance of theta's entries, then w's, shape (p + n k, p + n k), as a NumPy array.
 
         Rows of w follow one another; of a complex w the real parts come first. An entry that the data do not determine
-        has the variance inf.
+        has the variance inf. Right-hand sides in chunks have `theta_covariance` alone.
         """
+        if self.at.in_columns:
+            raise ProblemError(
+                "the covariance of theta and w needs all right-hand sides of the target in memory; got them in chunks. "
+                "Use theta_covariance, and w_stderr_chunks() for the errors of w"
+            )
         p, (n, k) = len(self.influence.theta), self.influence.undetermined_w.shape
         if p + n * k > LARGEST:
             raise ProblemError(
                 f"the covariance of all entries is given for at most {LARGEST} of them; got {p + n * k}. Use "
-                "theta_stderr and w_stderr, or propagate what you need"
+                "theta_covariance, theta_stderr and w_stderr, or propagate what you need"
             )
         return self._covariance(np.eye(p + n * k))
 
     @property
     def correlation(self) -> np.ndarray:
         """Correlations in the order of `covariance`; NaN for an entry without spread, or one that is undetermined."""
-        C = self.covariance
-        size = np.sqrt(np.diagonal(C))
-        size = np.where(np.isfinite(size) & (size > 0), size, np.nan)
-        return C / np.outer(size, size)
+        return correlated(self.covariance)
 
     def propagate(self, fun: Callable[[Tree, Array], Array]) -> Propagated:
         """A function of theta and w, and its standard errors by the delta method.
@@ -189,7 +234,7 @@ class Statistics:
         ----------
         fun : callable
             ``fun(theta, w)`` -> real array, or a tuple or list of arrays, which are joined to a vector; differentiable,
-            written for any backend, as a model is.
+            written for any backend, as a model is. Where right-hand sides come in chunks, of theta alone: w is NaN.
 
         Returns
         -------
@@ -199,6 +244,8 @@ class Statistics:
         ------
         ModelError
             The function returns no real array of the backend.
+        ProblemError
+            It depends on w, of which right-hand sides come in chunks.
 
         Examples
         --------
@@ -213,6 +260,11 @@ class Statistics:
         (array([0.33]), array([0.002]))
         """
         value, slopes = _derivatives(self.at, fun)
+        if self.at.in_columns and (np.isnan(value).any() or np.any(slopes[:, len(self.at.theta) :] != 0)):
+            raise ProblemError(
+                "functions of w need all right-hand sides of the target in memory; got them in chunks. Propagate a "
+                "function of theta alone, or pass y as one array"
+            )
         C = self._covariance(slopes)
         return Propagated(value, np.sqrt(np.diagonal(C)).reshape(value.shape), C)
 
@@ -268,7 +320,7 @@ def linear_theory(
     Parameters
     ----------
     problem : Problem
-        Separable, with columns in memory, a constant `lam` and no penalty on theta.
+        Separable, with a constant `lam` and no penalty on theta.
     theta : pytree of arrays
         A solution, ``Result.theta``.
     over : Set, Free or a tree of them, optional
@@ -328,16 +380,14 @@ def linear_theory(
         )
     variance = 1.0 if absolute_sigma else chi2 / dof
     noise = np.abs(r) * (data / dof) ** 0.5 if sandwich else np.full(r.shape, variance**0.5)
-    w_stderr = np.sqrt(influence.variances_of_w(noise))
-    w_stderr[influence.undetermined_w] = np.inf
+    w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
     likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
-    w_stderr = _like_w(prepared, w_stderr)
+    w_names = indexed("w", (len(at.w),) if w_stderr is None else tuple(w_stderr.shape))
     said = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
     return Statistics(
         theta_stderr=_like_theta(prepared, theta_stderr),
-        w_stderr=w_stderr,
         data=data,
         parameters=influence.parameters,
         dof=dof,
@@ -350,23 +400,48 @@ def linear_theory(
         absolute_sigma=bool(absolute_sigma),
         noise=noise,
         names=entry_names(theta),
-        w_names=indexed("w", tuple(w_stderr.shape)),
+        w_names=w_names,
         remarks=[said] if sandwich else [],
         at=at,
         influence=influence,
+        _w_stderr=w_stderr,
     )
+
+
+def correlated(C: np.ndarray) -> np.ndarray:
+    """Correlations of a covariance; NaN for an entry without spread, or one that is undetermined."""
+    size = np.sqrt(np.diagonal(C))
+    size = np.where(np.isfinite(size) & (size > 0), size, np.nan)
+    return C / np.outer(size, size)
+
+
+def _errors_of_w(influence: Influence, noise: np.ndarray) -> np.ndarray:
+    return np.where(influence.undetermined_w, np.inf, np.sqrt(influence.variances_of_w(noise)))
+
+
+def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -> Iterator[Array]:
+    """Standard errors of w, (n, k_i), a chunk of right-hand sides at a time: another pass over the caller's target."""
+    dM = at.parts(at.design_tangents, True)
+    p, m, _ = dM.shape
+    for block in coefficients(at.prepared, at.prepared.theta):
+        found = []
+        for w in columns(at.parts(on_host(block)), max(1, AT_ONCE // (p * m))):
+            variances, lost = influence.of_columns((dM @ w).transpose(2, 1, 0), noise)
+            found.append(np.where(lost, np.inf, np.sqrt(variances)))
+        yield _like_w(at, np.concatenate(found, axis=1))
 
 
 def _reasons(s: Statistics) -> list[str]:
     said, found, W = [], s.influence, s.at.prepared.problem.lower.W
+    undetermined_w = found.undetermined_w.any(axis=1) if s.at.in_columns else found.undetermined_w
     # of a complex w the real parts come first
-    gone = np.concatenate([found.undetermined_theta, *found.undetermined_w.reshape(-1, len(s.w_names))])
-    w_names = s.w_names * (found.undetermined_w.size // len(s.w_names))
+    gone = np.concatenate([found.undetermined_theta, *undetermined_w.reshape(-1, len(s.w_names))])
+    w_names = s.w_names * (undetermined_w.size // len(s.w_names))
     lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
         said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
     if any(limit.kink for limit in s.limits):
-        names = zip([*s.names, *s.w_names], s.limits, strict=True)
+        names = zip(s.entries, s.limits, strict=True)
         said.append(
             "constraints are active with a multiplier of zero, "
             f"{constraints.listed([name for name, limit in names if limit.kink])}: errors there are "
@@ -386,9 +461,9 @@ def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
         return prepared.layout.measures(trees.unraveled(prepared.to_backend(x), prepared.theta), prepared.backend)
 
 
-def _like_w(prepared: Prepared, x: np.ndarray) -> Array:
+def _like_w(at: Linearised, x: np.ndarray) -> Array:
     """Numbers for w, (n, k) or real parts above imaginary ones, in the shape of the caller's w."""
-    n = prepared.structure.w_shape[0]
+    prepared, n = at.prepared, len(at.w)
     x = x if len(x) == n else x[:n] + 1j * x[n:]
     with prepared.backend.scope(prepared.dtype):
         return prepared.layout.array(prepared.to_backend(x[:, 0] if prepared.vector else x), prepared.backend)
@@ -416,7 +491,7 @@ def _derivatives(at: Linearised, fun: Callable[[Tree, Array], Array]) -> tuple[n
         return (namespace_of(value).reshape(value, (-1,)),)
 
     with backend.scope(prepared.dtype), model_failures(backend):
-        primals = (*prepared.theta, prepared.to_backend(at.w))
+        primals = (*prepared.theta, prepared.to_backend(np.nan * at.w if at.in_columns else at.w))
         value = backend.to_numpy(called(*primals))
         _, pullback = backend.vjp(flat, primals)
         units = np.eye(value.size, dtype=prepared.dtype)

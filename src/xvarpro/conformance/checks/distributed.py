@@ -422,9 +422,65 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
     yield from the_same(list(fits))
 
 
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def textbook() -> dict[str, np.ndarray]:
+    """Statistics of decays with many right-hand sides at `RATES`, by the formulas of a linear regression."""
+    t, y = T["lower"][:, None], MANY["lower"]
+    M, (m, k), p = np.exp(-t * RATES), y.shape, RATES.size
+    inverse, dM = np.linalg.pinv(M), -t * M
+    w = inverse @ y
+    r = M @ w - y
+    X = np.stack([dM * w[:, j] for j in range(k)])  # tangents of the residual with w held, (k, m, p)
+    J = X - M @ (inverse @ X)
+    chi2, dof = np.sum(r * r), m * k - w.size - p
+    C = chi2 / dof * np.linalg.inv(np.sum(J.mT @ J, axis=0))
+    tangents = inverse @ X  # of -w by theta
+    variances = chi2 / dof * np.diagonal(inverse @ inverse.T) + np.sum((tangents @ C) * tangents, axis=2)
+    return {
+        "data and degrees of freedom": np.array([m * k, dof]),
+        "chi2": np.array(chi2),
+        "1 - R2": chi2 / np.sum((y - y.mean(axis=0)) ** 2),
+        "covariance of theta": C,
+        "standard errors of w": np.sqrt(variances.T),
+        "condition": np.linalg.cond(J.reshape(-1, p)) * np.linalg.cond(M),
+    }
+
+
+@check("distributed", lambda: {"compressed": True, "as they are": False}, against="closed form")
+def statistics_of_columns(target: Target, compress: bool) -> Iterator[Measured]:
+    """Statistics in every member are those of the right-hand sides of all, and errors of w those of its own."""
+    target.represent(("float64",) if compress else ())
+
+    def found(group: Group) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        y = columns(MANY["lower"], COLUMNS, group)
+        problem = xv.separable(problems.lower_decays, y, data=T, compress=compress)
+        s = xv.statistics.linear_theory(
+            problem, RATES, backend=target.backend, device=target.device, dtype=target.dtype
+        )
+        numbers = {
+            "data and degrees of freedom": np.array([s.data, s.dof]),
+            "chi2": np.array(s.chi2),
+            "1 - R2": np.array(1 - s.r_squared),
+            "covariance of theta": s.theta_covariance,
+        }
+        return numbers, np.asarray(s.w_stderr)
+
+    want, members = textbook(), together(3, found)
+    tolerance = 10 * target.eps * float(want["condition"])
+    for i, (numbers, _) in enumerate(members):
+        for what, got in numbers.items():
+            yield Measured(f"{what}, member {i}", got, want[what], tolerance)
+    w_stderr = np.concatenate([errors for _, errors in members], axis=1)
+    yield Measured("standard errors of w", w_stderr, want["standard errors of w"], tolerance)
+
+
 # -- what goes from member to member -----------------------------------------------------------------------------------
 
-SENT: tuple[str, ...] = ("rows", "columns", "compressed columns")
+# copies of the data: as many columns as rows are a triangle, and fewer are sent as they are
+SENT = {"rows": 1, "columns": 1, "compressed columns": 12}
 
 
 def _repeated(problem: xv.Problem, copies: int) -> xv.Problem:
@@ -433,9 +489,10 @@ def _repeated(problem: xv.Problem, copies: int) -> xv.Problem:
     return replace(problem, lower=replace(problem.lower, y=replace(y, source=copies * list(y.source()))))
 
 
-@check("distributed", lambda: {name: parts()[name] for name in SENT}, against="definition")
-def what_is_sent(target: Target, case: Parts) -> Iterator[Measured]:
+@check("distributed", lambda: {name: (parts()[name], copies) for name, copies in SENT.items()}, against="definition")
+def what_is_sent(target: Target, given: tuple[Parts, int]) -> Iterator[Measured]:
     """Members send as many numbers for few rows or columns as for many, and all the same number of them."""
+    case, least = given
     case.applies(target)
 
     def sent(copies: int, group: Member) -> list[int]:
@@ -444,7 +501,7 @@ def what_is_sent(target: Target, case: Parts) -> Iterator[Measured]:
         reduced.called(target, made, reduced.model)
         return group.sent
 
-    few, many = (np.array(together(case.size, partial(sent, copies))) for copies in (1, 3))
+    few, many = (np.array(together(case.size, partial(sent, copies))) for copies in (least, 3 * least))
     yield Measured("three times the data", many, few)
     yield Measured("by each member", few, np.broadcast_to(few[0], few.shape))
 
