@@ -11,7 +11,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.differentiation.projection import degenerate, jacobian
+from xvarpro.differentiation.projection import degenerate, jacobian, matrix
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
@@ -111,13 +111,20 @@ class Linearised(NamedTuple):
         )
 
 
-def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linearised:
-    """Linearise a problem at a solution; `place` is where to compute: backend, device, dtype."""
+def linearised(
+    problem: Problem, theta: Tree, over: Tree, solved: Prepared | None = None, backend: Any = None, **place: Any
+) -> Linearised:
+    """Linearise a problem at a solution; `backend` and `place`, device and dtype, are where to compute.
+
+    `solved` is what a solve has prepared, which is used again where it is the same.
+    """
     if isinstance(problem, Problem):
         if why := _unlike_least_squares(problem):
             raise ProblemError(f"statistics need {why}")
-        problem = trees.changed(problem, compress=False)
-    prepared = prepare(problem, theta, over=over, **place)
+    prepared = None if solved is None or backend is not None else solved.at(problem, theta, over)
+    if prepared is None:
+        problem = trees.changed(problem, compress=False) if isinstance(problem, Problem) else problem
+        prepared = prepare(problem, theta, over=over, backend=backend, **place)
     problem = prepared.problem
     if not prepared.structure.exact:
         solver = problem.lower.solver
@@ -230,10 +237,8 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
         g = trees.unraveled(prepared.to_backend(gradient), theta)
         q = trees.axpy(-step, g, theta)
         J = jacobian(backend, region, theta, q)
-        eye = np.eye(len(gradient))
-        columns = [J(trees.unraveled(prepared.to_backend(e), theta)) for e in eye]
-        matrix = np.stack([np.concatenate([_host(x).ravel() for x in column]) for column in columns], axis=1)
-        return 0.5 * (matrix + matrix.T), bool(degenerate(region, theta, q, J))
+        found = _host(matrix(region, theta, J))
+        return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J))
 
 
 def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
