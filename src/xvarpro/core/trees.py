@@ -127,11 +127,8 @@ class Skeleton:
     def fill(self, arrays: Iterable[Any]) -> Any:
         """The object again, around these arrays."""
         supply = iter(arrays)
-        return optree.tree_unflatten(self.treedef, [next(supply) if s is Skeleton else _bare(s) for s in self.static])
-
-
-def _bare(x: Any) -> Any:
-    return x.obj if isinstance(x, _Identity) else x
+        found = [next(supply) if s is Skeleton else s.obj if type(s) is _Identity else s for s in self.static]
+        return optree.tree_unflatten(self.treedef, found)
 
 
 def partition(obj: Any) -> tuple[Leaves, Skeleton]:
