@@ -47,12 +47,8 @@ def fit():
 
 def same(a, b):
     """Whether two results hold the same, to the bit."""
-    x, y = (
-        trees.partition(
-            (vars(fit) | {"recipe": 0, "_problem": 0, "_weights": 0, "_continuation": 0, "_w": fit.w}, vars(fit.recipe))
-        )
-        for fit in (a, b)
-    )
+    private = dict.fromkeys(("recipe", "_problem", "_weights", "_continuation", "_prepared"))
+    x, y = (trees.partition((vars(fit) | private | {"_w": fit.w}, vars(fit.recipe))) for fit in (a, b))
     return len(x[0]) == len(y[0]) and all(map(np.array_equal, x[0], y[0])) and repr(a) == repr(b)
 
 

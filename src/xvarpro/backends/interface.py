@@ -92,11 +92,10 @@ class Backend(ABC):
         """Value of ``fun(*primals, *constants)``, and the map from tangents of `primals` to tangents of the outputs.
 
         The map may be called often; `fun` is evaluated once. Here it is the transpose of the pull-back, which is
-        linear.
+        linear: it does not matter where that is recorded.
         """
         outputs, pullback = self.vjp(fun, primals, constants)
-        zeros = tuple(self.xp.zeros_like(y) for y in outputs)
-        return outputs, self.vjp(lambda *u: pullback(u), zeros)[1]
+        return outputs, self.vjp(lambda *u: pullback(u), outputs)[1]
 
     def vmap(self, fun: Function, mapped: Leaves) -> Leaves:
         """What `fun` returns for each entry of `mapped` along the first axis, stacked along a first axis.

@@ -14,6 +14,7 @@ _known: dict[type, Any] = {}
 _devices: dict[type, Callable[[Any], Any]] = {}
 _arrays: dict[type, bool] = {}
 _complex: dict[tuple[type, Any], bool] = {}
+TRACED: set[type] = set()  # types of arrays that each belong to a namespace of their own
 COMPILED: set[Any] = set()  # namespaces of frameworks that compile: what they contract keeps its shape, and its place
 
 
@@ -29,6 +30,8 @@ def namespace_of(*arrays: Any) -> Any:
     kind = type(arrays[0]) if arrays else object
     if kind in _known and (len(arrays) == 1 or all(type(x) is kind for x in arrays)):
         return _known[kind]
+    if kind in TRACED and len(arrays) == 1:
+        return arrays[0].__array_namespace__()
     found = array_api_compat.array_namespace(*arrays)
     # kept for the types of frameworks only: each traced array may belong to another namespace
     if kind.__module__.partition(".")[0] == getattr(found, "__name__", "").rpartition(".")[2]:

@@ -28,7 +28,7 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
     parts: dict[int, Callable[[Array], Array]] = {}
     for i, C in region.constrained:
         if _by_faces(C):
-            parts[i] = _face_projector(C, event(C, _point(C, q[i], theta[i])), theta[i].shape)
+            parts[i] = _face_projector(C, _point(C, q[i], theta[i]))
         elif C.has_projection:
             parts[i] = directional_derivative(backend, partial(_project, C), q[i])
         else:
@@ -37,6 +37,16 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
                 "neither: use another set for this leaf"
             )
     return lambda d: tuple(parts[i](x) if i in parts else x for i, x in enumerate(d))
+
+
+def matrix(region: Region, theta: Leaves, J: Callable[[Leaves], Leaves]) -> Array:
+    """J as a matrix, (p, p): of faces from all unit vectors at once."""
+    v = trees.raveled(theta)
+    eye = namespace_of(v).eye(v.shape[0], dtype=v.dtype, device=device(v))
+    if all(_by_faces(C) for _, C in region.constrained):
+        return trees.raveled(J(trees.unraveled(eye, theta)), rows=1)
+    columns = [trees.raveled(J(trees.unraveled(eye[j, :], theta))) for j in range(v.shape[0])]
+    return namespace_of(v).stack(columns)
 
 
 def range_projector(
@@ -74,13 +84,13 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
     xp = namespace_of(theta[0])
     found = xp.zeros((), dtype=xp.bool, device=device(theta[0]))
     probe = trees.signs(theta)
-    along = J(probe)
+    along = probe if all(_by_faces(C) for _, C in region.constrained) else J(probe)
     for i, C in region.constrained:
-        z = probe[i]
+        z, faces = probe[i], _by_faces(C)
         eps = xp.finfo(z.dtype).eps
+        x = _point(C, q[i], theta[i]) if faces else theta[i]
         for sign in (1.0, -1.0):
-            if _by_faces(C):
-                x = _point(C, q[i], theta[i])
+            if faces:
                 # a multiplier below this size, in units of theta, counts as 0
                 g = x - q[i] + (sign * eps**0.5 * xp.max(xp.abs(q[i]))) * z
                 way = _way(C, g, x)
@@ -122,8 +132,10 @@ def _way(C: Set, g: Array, x: Array) -> Array:
     return way - rest
 
 
-def _face_projector(C: Set, x: Array, shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    return lambda d: namespace_of(d).reshape(C.tangent(event(C, d), x), shape)
+def _face_projector(C: Set, x: Array) -> Callable[[Array], Array]:
+    """Of directions at x, which may have leading axes: one direction each."""
+    face = Region(((0, C),))
+    return lambda d: face.tangent((d,), (x,))[0]
 
 
 def _point(C: Set, q: Array, theta: Array) -> Array:

@@ -65,6 +65,7 @@ def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation:
         _w=_own_w(prepared, theta, w),
         _weights=lambda: coefficients(prepared, theta),
         _continuation=continuation,
+        _prepared=prepared,
     )
 
 

@@ -108,6 +108,25 @@ class Prepared:
         """Leaves as the caller's arrays, in the caller's units."""
         return self.layout.to_caller(self.as_stated(theta), self.backend)
 
+    def at(self, problem: Problem, theta: Tree, over: Tree) -> Prepared | None:
+        """What `prepare` returns for the same problem at another theta; None where it has to be asked.
+
+        That is where this computes elsewhere than in theta's framework, has targets in chunks of columns, or has other
+        targets or units than stated.
+        """
+        leaves, treedef = trees.flatten(modules.taken(theta))
+        here = self.backend, self.dtype, self.device
+        own = treedef == self.layout.treedef and all((backends.of(x), dtype_name(x), device(x)) == here for x in leaves)
+        stated = problem is self.original and self.y_unit == 1.0 and set(self.theta_units) == {1.0}
+        chunks = isinstance(problem.lower.y, ColumnChunks)
+        if chunks or self.compressed or self.group is not None or not (own and stated):
+            return None
+        with self.backend.scope(self.dtype):
+            transfer = Transfer(self.backend, self.dtype, self.device)
+            moved = transfer.theta(leaves, trees.paths(theta))
+            region = trees.map_arrays(transfer.plain, resolve(over, trees.unflatten(treedef, moved)))
+        return replace(self, theta=moved, region=region)
+
     def target(self, block: Array) -> Array:
         """Columns (m, k) of the caller's lower target, moved and weighted as those of the problem were."""
         weights = self.problem.lower.weights

@@ -85,21 +85,29 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     xp, p = namespace_of(flat), flat.shape[0]
     separable = f.problem.is_separable
 
+    # one solve for the tangents of all entries, where all right-hand sides share a design
+    together = separable and low.M.columns is None
+
     def along(v: Array) -> tuple[Array, Array]:
-        """Slope of a separable objective along v, 0-d, and the tangent of the residual."""
+        """Slope of a separable objective along v, 0-d, and the tangent of the residual: `together` with w held."""
         moved: Any = push(unraveled(v, theta))
         X = residual_tangent(low, moved.lower, w)
-        dw = -solver.argmin(f.backend, system, point.factor, X)
         if separable:
             slope = inner(X, r)
             slope = slope if moved.R is None else slope + f.half_mu * moved.R
-            return slope, _row(f.backend, low, X + low.M.matvec(dw), dw)
+            return slope, X if together else answered(X)
+        dw = -solver.argmin(f.backend, system, point.factor, X)
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low._replace(lam=moved.lower.lam).ridge(w)
         adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
         dw = dw if adjoint is None else dw - adjoint
         return 0 * v[0], _row(f.backend, upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
+
+    def answered(X: Array) -> Array:
+        """Minus the tangents of the residual, columns side by side, from those with w held."""
+        minus_dw = solver.argmin(f.backend, system, point.factor, X)
+        return _row(f.backend, low, low.M.residual(minus_dw, X), minus_dw)
 
     if f.backend.compiled and p > UNROLLED:
         places = xp.arange(p, device=device(flat))
@@ -111,13 +119,17 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
         (m, k), ridged = upper.y.shape, upper.system.ridged
-        rows = (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
-        J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
+        rows = m if together else (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
+        J = xp.zeros((p, rows, k), dtype=upper.y.dtype if together else flat.dtype, device=device(flat))
         blank = 0 * places[0], xp.zeros_like(flat), J
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
     else:
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
         slopes, J = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
+    if together:
+        m, k = low.y.shape
+        J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
+        J = xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2))
     return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(J))
 
 

@@ -17,7 +17,7 @@ from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import LowerRows, mini_batch, rows_evaluated
 from xvarpro.problem.problem import Problem
-from xvarpro.problem.samples import lengths
+from xvarpro.problem.samples import lengths, plain
 
 
 class ModelOutputs(NamedTuple):
@@ -86,7 +86,7 @@ class InMemory(Objective):
         super().__init__(problem, backend, energy)
         self.treedef, self.structure = treedef, structure
         weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
-        self.constants, self._held = partition((problem.data, weights))
+        self.constants, self._held = partition((plain(problem.data), weights))
 
     # -- the user's functions
 

@@ -17,7 +17,6 @@ from xvarpro.lower.interface import Adjoint, System
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
-from xvarpro.problem.samples import plain
 
 
 class LevelOutputs(NamedTuple):
@@ -113,7 +112,6 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None)
 
     A real design becomes complex where the target is.
     """
-    data = plain(data)
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
     lam = level.lam(theta, data) if callable(level.lam) else None

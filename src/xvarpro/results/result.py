@@ -138,6 +138,7 @@ class Result:
     _weights: Callable[[], Iterator[Array]] | None = None
     _w: Array | None = None
     _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
+    _prepared: Any = None  # a `driver.prepare.Prepared`, where the solve was one of this process
 
     @property
     def gap(self) -> float:
@@ -246,14 +247,12 @@ class Result:
         >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
         (array([0.015]), 48.0)
         """
-        from xvarpro.statistics import linear_theory
+        from xvarpro.statistics.standard_errors import theory
 
         problem = self.least_squares
         if sandwich is None:
-            sandwich = problem is not self.stated and not absolute_sigma
-        found = linear_theory(
-            problem, self.theta, self.recipe.over, absolute_sigma=absolute_sigma, sandwich=sandwich, backend=backend
-        )
+            sandwich = problem is not self._problem and not absolute_sigma
+        found = theory(problem, self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, backend=backend)
         if not self.success:
             found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
@@ -308,7 +307,8 @@ class Result:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""
-        return {**vars(self), "_w": self.w, "_problem": None, "_weights": None, "_continuation": None}
+        private = ("_problem", "_weights", "_continuation", "_prepared")
+        return {**vars(self), "_w": self.w, **dict.fromkeys(private)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -92,7 +92,10 @@ def as_like(parameter: Array | complex, like: Array) -> Array:
 
     A real one stays real, a complex one complex.
     """
-    xp, owner = namespace_of(like), backends.of(parameter)
+    xp = namespace_of(like)
+    if isinstance(parameter, float):
+        return xp.asarray(parameter, dtype=real_dtype(like), device=device(like))
+    owner = backends.of(parameter)
     if owner is not None and owner is not backends.owner(like):
         parameter = backends.to_numpy(parameter)
     dtype = real_dtype(like)

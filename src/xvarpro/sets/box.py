@@ -113,12 +113,6 @@ class Box(_Entrywise):
         zero = namespace_of(like).zeros_like(like)
         return zero + as_like(self.lower, like), zero + as_like(self.upper, like)
 
-    def _sizes(self, like: Array) -> Array:
-        """The larger of the finite bounds of every entry; 0 without any."""
-        xp = namespace_of(like)
-        sizes = (xp.where(xp.isfinite(b), xp.abs(b), 0) for b in self._bounds(like))
-        return xp.maximum(*sizes)
-
     def lmo(self, g: Array) -> Array:
         if not self.bounded:
             raise ProblemError(
@@ -150,14 +144,14 @@ class Box(_Entrywise):
         x = xp.where(finite, x, 0)
         # an entry with an infinite bound has no width: it is measured by itself
         width = xp.where(xp.isfinite(upper - lower), upper - lower, xp.abs(x))
-        outside = xp.abs(x - self.project(x)) / or_one(xp.maximum(width, self._sizes(x)))
+        outside = xp.abs(x - self.project(x)) / or_one(xp.maximum(width, _sizes(lower, upper)))
         relative = xp.where(finite, outside, xp.inf)
         return xp.max(relative) if 0 not in x.shape else xp.sum(relative)
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
         lower, upper = self._bounds(like)
-        wide = 1 + self._sizes(like)  # instead of an infinite distance to the other bound, or to 0
+        wide = 1 + _sizes(lower, upper)  # instead of an infinite distance to the other bound, or to 0
         low = xp.where(xp.isfinite(lower), lower, xp.minimum(upper, wide) - wide)
         high = xp.where(xp.isfinite(upper), upper, xp.maximum(lower, -wide) + wide)
         return 0.5 * low + 0.5 * high
@@ -172,13 +166,19 @@ class Box(_Entrywise):
     def _held(self, x: Array) -> Array:
         lower, upper = self._bounds(x)
         # a step that ends at a bound is rounded at the size of the bound
-        size = self._sizes(x)
+        size = _sizes(lower, upper)
         return negligible(x - lower, size) | negligible(upper - x, size)
 
     def reach(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)
         lower, upper = self._bounds(x)
         return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
+
+
+def _sizes(lower: Array, upper: Array) -> Array:
+    """The larger of the finite bounds of every entry; 0 without any."""
+    xp = namespace_of(lower)
+    return xp.maximum(*(xp.where(xp.isfinite(b), xp.abs(b), 0) for b in (lower, upper)))
 
 
 @final

@@ -51,9 +51,12 @@ class Regions(Struct):
 
     def nearest(self, x: Array, slope: Array) -> Array:
         """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
-        out, slopes = list(self.split(x)), self.split(slope)
+        out = list(self.split(x))
         for i, C in self.region.constrained:
-            point = C.project(self._event(C, out[i], i)) if C.has_projection else C.lmo(self._event(C, slopes[i], i))
+            if C.has_projection:
+                point = C.project(self._event(C, out[i], i))
+            else:
+                point = C.lmo(self._event(C, self.split(slope)[i], i))
             out[i] = namespace_of(x).reshape(point, out[i].shape)
         return self.join(tuple(out))
 

@@ -13,7 +13,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.differentiation.projection import degenerate, jacobian
+from xvarpro.differentiation.projection import degenerate, jacobian, matrix
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
@@ -137,11 +137,18 @@ class Linearised(NamedTuple):
         )
 
 
-def linearised(problem: Problem, theta: Tree, over: Tree, **place: Any) -> Linearised:
-    """Linearise a problem at a solution; `place` is where to compute: backend, device, dtype."""
+def linearised(
+    problem: Problem, theta: Tree, over: Tree, solved: Prepared | None = None, backend: Any = None, **place: Any
+) -> Linearised:
+    """Linearise a problem at a solution; `backend` and `place`, device and dtype, are where to compute.
+
+    `solved` is what a solve has prepared, which is used again where it is the same.
+    """
     if isinstance(problem, Problem) and (why := _unlike_least_squares(problem)):
         raise ProblemError(f"statistics need {why}")
-    prepared, columns = _prepared(problem, theta, over, place)
+    columns, prepared = 0, None if solved is None or backend is not None else solved.at(problem, theta, over)
+    if prepared is None:
+        prepared, columns = _prepared(problem, theta, over, {"backend": backend, **place})
     problem = prepared.problem
     if not prepared.structure.exact:
         solver = problem.lower.solver
@@ -291,10 +298,8 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
         g = trees.unraveled(prepared.to_backend(gradient), theta)
         q = trees.axpy(-step, g, theta)
         J = jacobian(backend, region, theta, q)
-        eye = np.eye(len(gradient))
-        columns = [J(trees.unraveled(prepared.to_backend(e), theta)) for e in eye]
-        matrix = np.stack([np.concatenate([_host(x).ravel() for x in column]) for column in columns], axis=1)
-        return 0.5 * (matrix + matrix.T), bool(degenerate(region, theta, q, J))
+        found = _host(matrix(region, theta, J))
+        return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J))
 
 
 def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:

@@ -324,6 +324,7 @@ class _Descent:
             "_w": w_to_caller(prepared, self.now.w),
             "_weights": None,
             "_continuation": None,
+            "_prepared": None,  # with the weights of the last of them
         }
         return RobustResult(**vars(weighted) | own)
 

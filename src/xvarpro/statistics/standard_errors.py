@@ -360,11 +360,24 @@ def linear_theory(
     >>> np.round(found.w_stderr, 4)
     array([0.0775, 0.1449])
     """
+    return theory(problem, theta, over, None, absolute_sigma, sandwich, backend=backend, device=device, dtype=dtype)
+
+
+def theory(
+    problem: Problem,
+    theta: Tree,
+    over: Tree,
+    solved: Prepared | None,
+    absolute_sigma: bool,
+    sandwich: bool,
+    **place: Any,
+) -> Statistics:
+    """`linear_theory`; `solved` as for `linearised`."""
     switch("absolute_sigma", absolute_sigma)
     switch("sandwich", sandwich)
     if absolute_sigma and sandwich:
         raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
-    at = linearised(problem, theta, over, backend=backend, device=device, dtype=dtype)
+    at = linearised(problem, theta, over, solved, **place)
     if sandwich:
         at.row_by_row("standard errors by the sandwich formula")
     prepared, real = at.prepared, at.in_real_numbers

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from xvarpro.core.namespace import device
+from xvarpro.core.namespace import TRACED, device
 
 _KEEP = "keep it an array and use functions of its namespace"
 
@@ -95,6 +95,9 @@ class TracedArray:
             f"arrays of the array API standard have no attribute {name!r}: if it is a method, call the function "
             f"xp.{name}(x) of xp = xv.array_namespace(x)"
         )
+
+
+TRACED.add(TracedArray)
 
 
 def _refusal(what: str, remedy: str) -> Callable[[TracedArray], NoReturn]:
