@@ -21,7 +21,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery", "auto_gallery/**.ipynb", "auto_gallery/**.py"]
+exclude_patterns = ["_build", "gallery"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `Box` in a docstring is a link where there is such a name, and code where there is none
 
@@ -38,7 +38,7 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "auto_gallery",
-    "reset_modules": ("gallery_style.apply", "seaborn"),
+    "reset_modules": ("gallery_style.apply",),
     "backreferences_dir": "reference/generated/examples",
     "doc_module": ("xvarpro",),
     "within_subsection_order": "FileNameSortKey",
@@ -124,8 +124,22 @@ def plain(app, what, name, obj, options, lines):
             lines[i] = "".join(parts)
 
 
+def without_private_bases(app, name, obj, options, bases):
+    """A class derives, for its readers, from the nearest class that has a page."""
+    for i, base in enumerate(bases):
+        if base.__name__.startswith("_"):
+            bases[i] = next(cls for cls in base.__mro__ if not cls.__name__.startswith("_"))
+
+
+def without_private_fields(app, what, name, obj, options, signature, returned):
+    """Fields that only the package passes are no arguments."""
+    return signature and re.sub(r", _\w+=[^,)]+", "", signature), returned
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("source-read", leave)
     app.connect("autodoc-process-docstring", plain, priority=400)  # before numpydoc
+    app.connect("autodoc-process-bases", without_private_bases)
+    app.connect("autodoc-process-signature", without_private_fields)
     app.connect("missing-reference", by_last_name)
