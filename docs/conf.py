@@ -1,14 +1,37 @@
 """The site, built offline by `sphinx-build -W --keep-going docs docs/_build`: warnings and broken links are errors."""
 
+import inspect
 import re
 import sys
 from importlib.metadata import metadata
 from pathlib import Path
 
+from numpydoc.xref import DEFAULT_LINKS
+
 import xvarpro
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for gallery_style
+
+# modules that are public under a shorter name than the one of their file
+for name in ("implicit", "layers", "layers.jax", "layers.torch", "losses", "many", "steps"):
+    module = xvarpro
+    for part in name.split("."):
+        module = getattr(module, part)
+    sys.modules[f"xvarpro.{name}"] = module
+
+
+def exported(module, name):
+    """Full name and value of all that a module, and what modules it exports, have for their users."""
+    for key in module.__all__:
+        value = getattr(module, key)
+        if inspect.ismodule(value):
+            yield from exported(value, f"{name}.{key}")
+        else:
+            yield f"{name}.{key}", value
+
+
+PUBLIC = dict(exported(xvarpro, "xvarpro"))
 
 project = "xvarpro"
 version = release = xvarpro.__version__
@@ -21,7 +44,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery", "auto_gallery/**.ipynb", "auto_gallery/**.py"]
+exclude_patterns = ["_build", "gallery"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `Box` in a docstring is a link where there is such a name, and code where there is none
 
@@ -30,15 +53,18 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say what is taken, with shapes
-autodoc_default_options = {
-    "exclude-members": ", ".join(f"set_{of}_request" for of in ("fit", "predict", "score"))
-}  # scikit-learn's
+# what scikit-learn adds to its estimators
+autodoc_default_options = {"exclude-members": "set_fit_request, set_predict_request, set_score_request"}
 numpydoc_show_class_members = False
+numpydoc_xref_param_type = True  # `Problem` as the type of a parameter is a link
+numpydoc_xref_ignore = "all"
+numpydoc_xref_aliases = {word: word for word in DEFAULT_LINKS}  # into other sites: left as words
+numpydoc_xref_aliases |= {name.rpartition(".")[2]: name for name, it in PUBLIC.items() if isinstance(it, type)}
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "auto_gallery",
-    "reset_modules": ("gallery_style.apply", "seaborn"),
+    "reset_modules": ("gallery_style.apply",),
     "backreferences_dir": "reference/generated/examples",
     "doc_module": ("xvarpro",),
     "within_subsection_order": "FileNameSortKey",
@@ -61,13 +87,6 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
-
-# modules that are public under a shorter name than the one of their file
-for name in ("implicit", "layers", "layers.jax", "layers.torch", "losses", "many", "steps"):
-    module = xvarpro
-    for part in name.split("."):
-        module = getattr(module, part)
-    sys.modules[f"xvarpro.{name}"] = module
 
 REPOSITORY = dict(entry.split(", ") for entry in metadata("xvarpro").get_all("Project-URL", ())).get("Repository")
 
@@ -93,18 +112,20 @@ def leave(app, docname, source):
 
 
 def by_last_name(app, env, node, contnode):
-    """`Box` is xvarpro.sets.Box everywhere: the class or function whose name ends so, if there is one alone."""
+    """`Box` is xvarpro.sets.Box everywhere, `Result.save` a method: the public name that ends so, the shortest."""
     if node.get("refdomain") != "py":
         return None
     domain = env.get_domain("py")
-    kinds = ("class", "exception", "function")
-    ends = "." + node["reftarget"]
-    found = [
-        name for name, it in domain.objects.items() if name.endswith(ends) and it.objtype in kinds and not it.aliased
-    ]
-    if len(found) != 1:
+    target = node["reftarget"].removeprefix("xv.")
+    kinds = ("class", "exception", "function")  # a lone `lower` is a parameter, and no attribute of another class
+    found = sorted(
+        (name.count("."), name)
+        for name, entry in domain.objects.items()
+        if name.endswith("." + target) and not entry.aliased and ("." in target or entry.objtype in kinds)
+    )
+    if not found or (len(found) > 1 and found[0][0] == found[1][0]):
         return None
-    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0], node, contnode)
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0][1], node, contnode)
 
 
 def plain(app, what, name, obj, options, lines):
@@ -124,8 +145,24 @@ def plain(app, what, name, obj, options, lines):
             lines[i] = "".join(parts)
 
 
+def public_bases(app, name, obj, options, bases):
+    """A class derives, for its readers, from the nearest classes that have a page, or are of another package."""
+    for i, base in enumerate(bases):
+        if base.__module__.startswith("xvarpro."):
+            near = (cls for cls in base.__mro__ if cls in PUBLIC.values() or not cls.__module__.startswith("xvarpro."))
+            bases[i] = next(near)
+    bases[:] = dict.fromkeys(bases)
+
+
+def without_private_fields(app, what, name, obj, options, signature, returned):
+    """Fields that only the package passes are no arguments."""
+    return signature and re.sub(r", _\w+=[^,)]+", "", signature), returned
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("source-read", leave)
     app.connect("autodoc-process-docstring", plain, priority=400)  # before numpydoc
+    app.connect("autodoc-process-bases", public_bases)
+    app.connect("autodoc-process-signature", without_private_fields)
     app.connect("missing-reference", by_last_name)

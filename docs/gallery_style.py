@@ -8,5 +8,4 @@ import matplotlib.pyplot as plt
 def apply(gallery_conf, fname):
     """Matplotlib's defaults, and gallery.mplstyle on top."""
     plt.rcdefaults()
-    plt.switch_backend("agg")
     plt.style.use(Path(__file__).with_name("gallery.mplstyle"))

@@ -16,7 +16,7 @@ import xvarpro as xv
 # A measurement: two decays under noise of a known size.
 rng = np.random.default_rng(0)
 t = np.linspace(0.0, 4.0, 60)
-sigma = 0.03
+sigma = 0.08
 y = 2.0 * np.exp(-0.8 * t) + 1.0 * np.exp(-5.0 * t) + sigma * rng.normal(size=t.size)
 
 
