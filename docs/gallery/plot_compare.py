@@ -2,9 +2,9 @@
 One solve on four array libraries
 =================================
 
-Does a fit depend on the library that computes it? One problem is solved on NumPy, PyTorch, JAX and array-api-strict from
-the same start by the same method, and the iterates are compared step by step. The report says whether all of them find
-the same parameters; the figure shows how far apart they are, and how far rounding may take them.
+Does a fit depend on the library that computes it? One problem is solved on NumPy, PyTorch, JAX and array-api-strict
+from the same start by the same method, and the iterates are compared step by step. The report says whether all of them
+find the same parameters; the figure shows how far apart they are, and how far rounding may take them.
 """
 
 # %%
@@ -27,12 +27,26 @@ problem = xv.separable(M, y, data={"t": t}, lam=1e-6)
 theta0, over = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
 
 # %%
-# The default method, to the end: the first backend is the reference.
+# The first backend is the reference. The lengths of spectral steps are quotients of differences, which carry every
+# rounding on to the next step.
 
-found = xv.compare(problem, theta0, over, backends=["numpy", "torch", "jax", "array-api-strict"], tol=1e-6)
+found = xv.compare(
+    problem,
+    theta0,
+    over,
+    backends=["numpy", "torch", "jax", "array-api-strict"],
+    algorithm=xv.algorithms.SpectralProjectedGradient(),
+    max_iter=50,
+)
 print(found)
 for name, fit in found.fits.items():
-    print(f"{name:>16}: rates {fit.theta}, {fit.status.name}")
-figure = plt.figure(figsize=(7, 4.8))
+    print(f"{name:>16}: rates {fit.theta}")
+
+# %%
+# The iterates differ by what the method makes of rounding: as much as NumPy's own do if its data are changed in their
+# last digit. Gradients are compared at one and the same point, where earlier iterates do not count.
+
+figure = plt.figure(figsize=(7, 5))
 found.plot(figure=figure)
+figure.axes[0].set_title("Gradients at one point agree to rounding, iterates to what it becomes")
 plt.show()

@@ -15,7 +15,7 @@ import numpy as np
 
 import xvarpro as xv
 
-rng = np.random.default_rng(1)
+rng = np.random.default_rng(5)
 times, channels = 60, 40
 channel = np.arange(channels)
 track = np.round(20 + 9 * np.sin(np.linspace(0.0, 5.0, times)) + 4 * np.linspace(-1.0, 1.0, times)).astype(int)
@@ -23,8 +23,8 @@ peaks = 4 * np.exp(-0.5 * ((channel - 12) / 1.5) ** 2) + 3 * np.exp(-0.5 * ((cha
 image = 1.5 * np.eye(channels)[track] + peaks + rng.normal(size=(times, channels))
 
 # %%
-# The best path by dynamic programming: backwards the least cost to go from every channel, forwards the path that has it.
-# It is written with functions of the array API and without a branch on values, so that it runs on any backend.
+# The best path by dynamic programming: backwards the least cost to go from every channel, forwards the path that has
+# it. It is written with functions of the array API and without a branch on values, so that it runs on any backend.
 
 
 def best_path(g):

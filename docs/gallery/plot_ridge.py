@@ -22,13 +22,13 @@ trend = np.exp(-0.5 * (t - 3) ** 2) + 0.8 / (1 + np.exp(-3 * (t - 7)))
 y = trend + 0.5 * np.sin(2 * np.pi * 1.3 * t) + 0.3 * rng.normal(size=t.size)
 
 # %%
-# The trend joins values at knots. ``Omega`` takes their second differences; it has to be invertible, so that cosine and
-# sine have small entries.
+# The trend joins values at knots, whose second differences ``Omega`` takes. It has to be invertible, hence small
+# entries for both ends, cosine and sine.
 
 hats = np.maximum(1 - np.abs(t[:, None] - knots) / (knots[1] - knots[0]), 0.0)
 Omega = np.zeros((52, 52))
-Omega[:50, :50] = np.diff(np.eye(52), 2, axis=0)[:, 1:-1]
-Omega[50, 50] = Omega[51, 51] = 1e-3
+Omega[:48, :50] = np.diff(np.eye(50), 2, axis=0)
+Omega[[48, 49, 50, 51], [0, 49, 50, 51]] = 1e-3
 
 
 def M(frequency, data):
@@ -76,14 +76,18 @@ print(f"{search.status.name}: frequency {search.theta['frequency']:.3f} Hz, ridg
 
 scores = [search.value] + [xv.solve_lower(validated, {**search.theta, "log_lam": np.log(x)}).value for x in path.lam]
 figure, (score, curves) = plt.subplots(1, 2, figsize=(9.0, 3.3), width_ratios=[1, 1.4])
-score.loglog(path.lam, path.gcv / path.gcv.min(), color="#d55e00")
-score.loglog(path.lam, np.array(scores[1:]) / search.value, color="#0072b2")
+score.semilogx(path.lam, path.gcv / path.gcv.min(), color="#d55e00")
+score.semilogx(path.lam, np.array(scores[1:]) / search.value, color="#0072b2")
 score.plot(path.lam[path.best], 1.0, "o", color="#d55e00")
 score.plot(lam, 1.0, "o", color="#0072b2")
-score.set(xlabel="ridge λ", ylabel="score, relative to the least", title="Both have a least value")
+score.annotate("generalised\ncross-validation", (1.2e-3, 1.02), color="#d55e00")
+score.annotate("error of data\nleft out", (2.5e-2, 1.5), color="#0072b2")
+score.set(xlabel="ridge λ", ylabel="score over its least value", title="Both scores are least in between")
 curves.plot(t, y, ".", color="0.8", markersize=4)
-for fit, colour in ((path.fits[0], "0.5"), (path.fits[-2], "0.5"), (path.fits[path.best], "#0072b2")):
-    curves.plot(knots, fit.w[:50], color=colour)
+for fit in (path.fits[0], path.fits[-2]):
+    curves.plot(knots, fit.w[:50], color="0.6")
+curves.plot(knots, path.fits[path.best].w[:50], color="#d55e00")
+curves.plot(knots, search.w[:50], color="#0072b2")
 curves.plot(t, trend, "--", color="k", linewidth=1)
-curves.set(xlabel="time (s)", ylabel="signal", title="Too much ridge, too little, and the chosen one")
+curves.set(xlabel="time (s)", ylabel="signal", title="Trends: too much ridge, too little, and as chosen")
 plt.show()

@@ -246,7 +246,8 @@ class Comparison(Runs):
                 (deviation.theta, "o-", f"theta, {name}"),
                 (deviation.gradient, "s--", f"gradient at one point, {name}"),
             ):
-                ax.plot(self.sampled, positive(y), style, color=colour, markersize=4, label=label)
+                shown = label if np.any(y > 0) else f"{label}: equal"  # a log scale has no place for zero
+                ax.plot(self.sampled, positive(y), style, color=colour, markersize=4, label=shown)
         ax.plot(self.sampled, self.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
         ax.plot(self.sampled, self.predicted, color="0.5", linestyle=":", label="eps x condition")
         ax.set_xscale("symlog", linthresh=1)
