@@ -60,7 +60,7 @@ class Group(ABC):
     def together(self, singular: tuple[type[Exception], ...] = ()) -> Iterator[None]:
         """Let every process raise where one of them does; what is within calls the group in such blocks alone.
 
-        One block may hold another: where a process fails outside of it, before it comes to it, the others learn so there.
+        One block may hold another: of a process that fails before it comes to the inner one the others learn there.
 
         Raises
         ------
