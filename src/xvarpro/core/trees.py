@@ -236,7 +236,9 @@ def scaled(alpha: Any, d: Leaves) -> Leaves:
 
 
 def raveled(tree: Leaves, rows: int = 0) -> Array:
-    """Leaves as one vector; with `rows`, as many leading axes stay."""
+    """Leaves as one vector; with `rows`, as many leading axes stay. A leaf that is one already is returned itself."""
+    if len(tree) == 1 and tree[0].ndim == rows + 1:
+        return tree[0]
     xp = _namespace.namespace_of(*tree)
     parts = [xp.reshape(x, (*x.shape[:rows], math.prod(x.shape[rows:]))) for x in tree]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
@@ -244,6 +246,8 @@ def raveled(tree: Leaves, rows: int = 0) -> Array:
 
 def unraveled(v: Array, like: Leaves) -> Leaves:
     """Inverse of `raveled`, over leading axes too."""
+    if len(like) == 1 and like[0].ndim == 1:
+        return (v,)
     xp, out, at = _namespace.namespace_of(v), [], 0
     for x in like:
         n = math.prod(x.shape)

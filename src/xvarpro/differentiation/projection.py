@@ -86,11 +86,11 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
     probe = trees.signs(theta)
     along = probe if all(_by_faces(C) for _, C in region.constrained) else J(probe)
     for i, C in region.constrained:
-        z = probe[i]
+        z, faces = probe[i], _by_faces(C)
         eps = xp.finfo(z.dtype).eps
+        x = _point(C, q[i], theta[i]) if faces else theta[i]
         for sign in (1.0, -1.0):
-            if _by_faces(C):
-                x = _point(C, q[i], theta[i])
+            if faces:
                 # a multiplier below this size, in units of theta, counts as 0
                 g = x - q[i] + (sign * eps**0.5 * xp.max(xp.abs(q[i]))) * z
                 way = _way(C, g, x)

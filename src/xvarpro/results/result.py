@@ -246,9 +246,7 @@ class Result:
         problem = self.least_squares
         if sandwich is None:
             sandwich = problem is not self._problem and not absolute_sigma
-        found = theory(
-            problem, self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, backend=backend
-        )
+        found = theory(problem, self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, backend=backend)
         if not self.success:
             found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"

@@ -124,9 +124,9 @@ def phase(x: Array) -> Array:
 
 def real_dtype(x: Array) -> Any:
     """The dtype of the real part of `x`."""
-    xp = namespace_of(x)
     if not is_complex(x):
         return x.dtype
+    xp = namespace_of(x)
     return xp.float32 if x.dtype == xp.complex64 else xp.float64
 
 

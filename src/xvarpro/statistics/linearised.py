@@ -118,9 +118,8 @@ def linearised(
 
     `solved` is what a solve has prepared, which is used again where it is the same.
     """
-    if isinstance(problem, Problem):
-        if why := _unlike_least_squares(problem):
-            raise ProblemError(f"statistics need {why}")
+    if isinstance(problem, Problem) and (why := _unlike_least_squares(problem)):
+        raise ProblemError(f"statistics need {why}")
     prepared = None if solved is None or backend is not None else solved.at(problem, theta, over)
     if prepared is None:
         problem = trees.changed(problem, compress=False) if isinstance(problem, Problem) else problem
