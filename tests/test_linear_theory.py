@@ -603,3 +603,30 @@ def test_the_covariance_of_too_many_entries_is_refused():
     with pytest.raises(ProblemError, match="at most 5000 of them; got 5202"):
         _ = found.covariance
     assert found.w_stderr.shape == (2, 2600)
+
+
+def test_statistics_of_a_fit_call_the_model_once():
+    calls = []
+
+    def counted(theta, data):
+        calls.append(theta)
+        return decays(theta, data)
+
+    over = (np.array([0.0, 0.0]), np.array([20.0, 30.0]))
+    problem, start = xv.separable(counted, Y, data={"t": T}), np.array([0.8, 3.0])
+    fit = xv.solve(problem, start, over=over)
+    over[1][:] = 1.0  # the caller's array: the sets of the fit are those of the solve
+    calls.clear()
+    found = fit.statistics()
+    assert len(calls) == 1
+    want = xv.statistics.linear_theory(problem, fit.theta, (0.0, np.array([20.0, 30.0])))
+    assert np.array_equal(found.covariance, want.covariance)
+    assert found.limits == want.limits
+    # where the solve had other units, another target or another model it is prepared anew
+    tiny = xv.separable(counted, 1e-60 * Y, data={"t": T})
+    wide = xv.separable(counted, np.repeat(Y[:, None], 2 * T.size, axis=1), data={"t": T})
+    for other in (tiny, wide):
+        fit = xv.solve(other, start)
+        assert np.array_equal(fit.statistics().w_stderr, xv.statistics.linear_theory(other, fit.theta).w_stderr)
+    moved = fit.attach(xv.separable(lambda theta, data: 2 * decays(theta, data), wide.lower.y, data={"t": T}))
+    assert error(moved.statistics().w_stderr, 0.5 * fit.statistics().w_stderr) < 1e-6
