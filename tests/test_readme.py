@@ -35,23 +35,25 @@ def blocks(page: Path = README) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-# the second example selects gates: some end at zero, and the result says so
-@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
-def test_every_block_runs_and_gives_what_it_says(capsys):
+def test_every_block_runs_and_gives_what_it_says():
+    pytest.importorskip("sklearn")
+    torch = pytest.importorskip("torch")
     space: dict = {}
     first, second, third = blocks()
     exec(first, space)
     assert space["fit"].success
-    np.testing.assert_allclose(np.sort(space["fit"].theta), [1.0, 5.0], rtol=1e-4)
+    statistics = space["fit"].statistics()
+    assert (abs(space["fit"].theta - np.array([1.0, 5.0])) < 3 * statistics.theta_stderr).all()
     exec(second, space)
-    assert space["fit"].value < space["fit"].trace.value[0]
-    assert set(space["gradient"]) == {"A", "s"}
+    assert space["fit"].success
+    assert not space["fit"].verified.dead_units
     exec(third, space)
-    values = [
-        float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith(("torch", "jax"))
-    ]
-    assert len(values) == 2
-    np.testing.assert_allclose(values, space["fit"].value, rtol=1e-6)
+    right = space["scores"].argmax(1) == torch.tensor(space["label"][500:])
+    assert float(right.double().mean()) > 0.85
+
+
+def test_it_is_short():
+    assert len(README.read_text(encoding="utf-8")) < 6000
 
 
 @pytest.mark.parametrize(
