@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
-from xvarpro.core.trees import complexified, inner, is_array, is_complex, partition, sum_
+from xvarpro.core.trees import complexified, inner, is_array, is_complex, map_arrays, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
 from xvarpro.lower.interface import Adjoint, System
-from xvarpro.operators import Dense, Weighted, as_operator
+from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
 
@@ -38,8 +38,9 @@ class EvaluatedLevel(NamedTuple):
 
     @property
     def system(self) -> System:
-        """The level without its target, as a `LowerSolver` takes it."""
-        return System(self.M, self.lam, self.Omega)
+        """The level without its target, as a `LowerSolver` takes it: not every framework multiplies real by complex."""
+        mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked)
+        return System(map_arrays(complexified, self.M) if mixed else self.M, self.lam, self.Omega)
 
     def residual(self, w: Array) -> Array:
         """``r = M w - y``, (m, k)."""
@@ -108,10 +109,7 @@ class LowerSolution(NamedTuple):
 
 
 def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None) -> LevelOutputs:
-    """Call a level's functions; roots of its residual weights, (m, 1) or (m, k), scale what they return.
-
-    A real design becomes complex where the target is.
-    """
+    """Call a level's functions; roots of its residual weights, (m, 1) or (m, k), scale what they return."""
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
     lam = level.lam(theta, data) if callable(level.lam) else None
