@@ -93,6 +93,7 @@ def two(M=decays, N=late, y=Y, z=Y[:9], **options):
 PROBLEMS = {
     "complex": xv.separable(waves, COMPLEX, data=DATA, lam=1e-2),
     "complex, no ridge": xv.separable(waves, COMPLEX[:, 0], data=DATA),
+    "complex target alone": xv.separable(decays, COMPLEX, data=DATA),
     "complex, Omega": xv.separable(waves, COMPLEX, data=DATA, lam=1e-2, Omega=OMEGA),
     "complex design, real target": xv.separable(waves, Y, data=DATA, lam=1e-2),
     "real design, complex target": xv.separable(decays, COMPLEX, data=DATA, lam=1e-2, Omega=OMEGA),
