@@ -87,7 +87,7 @@ def test_the_record_and_the_figure_hold_what_was_measured(found):
     assert len(found.table.splitlines()) == 1 + found.sampled.size
     assert str(found).splitlines()[:3] == [found.verdict, *found.sentences]
     (ax,) = found.plot(figure=Figure(layout="constrained").subfigures()).axes
-    drawn = {line.get_label(): line for line in ax.lines}
+    drawn = {line.get_label().removesuffix(": equal"): line for line in ax.lines}
     torch = found.deviations["torch"]
     for label, y in (
         ("theta, torch", torch.theta),
@@ -98,6 +98,16 @@ def test_the_record_and_the_figure_hold_what_was_measured(found):
         np.testing.assert_array_equal(drawn[label].get_xdata(), found.sampled)
         np.testing.assert_array_equal(drawn[label].get_ydata(), np.where(y > 0, y, np.nan))
     assert ax.get_yscale() == "log"
+
+
+def test_the_figure_says_what_is_equal_throughout():
+    found = xv.compare(PROBLEM, START, over=BOX, backends=["numpy", "array-api-strict"], max_iter=3)
+    same = found.deviations["array-api-strict"]
+    np.testing.assert_array_equal(same.theta, 0.0)  # the same operations in the same order
+    np.testing.assert_array_equal(same.gradient, 0.0)
+    labels = [line.get_label() for line in found.plot().axes[0].lines]
+    assert "theta, array-api-strict: equal" in labels
+    assert "gradient at one point, array-api-strict: equal" in labels
 
 
 def test_single_precision_has_a_tolerance_of_its_own():

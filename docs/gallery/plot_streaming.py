@@ -41,7 +41,7 @@ def source(chunks):
 
 
 # %%
-# A fit of the first chunk finds a good start for a fit of eight, 256 MB.
+# A fit of the first chunk finds a good start for a fit of four, 128 MB.
 
 
 def fit_of(chunks, theta):
@@ -53,7 +53,7 @@ def fit_of(chunks, theta):
 
 
 first = fit_of(1, np.full(features, 0.05))
-fit = fit_of(8, first.theta)
+fit = fit_of(4, first.theta)
 
 # %%
 # Time and memory of an objective and its gradient, two passes over up to 1 GB of rows.
