@@ -8,8 +8,8 @@ eight archetypes of digits.
 """
 
 # %%
-# ``ArchetypalAnalysis`` minimises ``1/2 |S B X - X|^2``: the archetypes ``B X`` are mixtures of samples, and all samples
-# are mixtures of archetypes. The shares S are eliminated exactly.
+# ``ArchetypalAnalysis`` minimises ``1/2 |S B X - X|^2``: the archetypes ``B X`` are mixtures of samples, and all
+# samples are mixtures of archetypes. The shares S are eliminated exactly.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,8 +39,8 @@ extremes = ArchetypalAnalysis(8, random_state=0).fit(digits)
 print(f"digits: {extremes.status_.name}, explained {extremes.score(digits):.1%} with 8 archetypes")
 
 # %%
-# On the left the four measurements of a flower are seen along two axes. In the middle the same flowers are drawn by their
-# shares, in a triangle whose corners are the archetypes: one on an edge has no share of the third.
+# On the left the four measurements of a flower are seen along two axes. In the middle the same flowers are drawn by
+# their shares, in a triangle whose corners are the archetypes: one on an edge has no share of the third.
 
 figure, (cloud, triangle, images) = plt.subplots(1, 3, figsize=(10.0, 3.6), width_ratios=[1.1, 1.0, 0.55])
 looks = [("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^")]

@@ -2,9 +2,9 @@
 An autoencoder that selects its latents
 =======================================
 
-How many latents does an autoencoder of digits need? Gates under a budget switch latents off, the more of them the larger
-the ridge on the decoder. The figure shows the gates for three ridges, digits as they come back from the latents that
-stayed on, and what these explain of new digits next to as many principal components.
+How many latents does an autoencoder of digits need? Gates under a budget switch latents off, the more of them the
+larger the ridge on the decoder. The figure shows the gates for three ridges, digits as they come back from the
+latents that stayed on, and what these explain of new digits next to as many principal components.
 """
 
 # %%
@@ -31,8 +31,8 @@ def latents(theta, X):
 
 
 # %%
-# Every ridge starts from the same random layer, with the same share of the budget for all 32 latents. ``solve`` warns of
-# columns of the design that have become zero; here they are what is asked for.
+# Every ridge starts from the same random layer, with the same share of the budget for all 32 latents. ``solve`` warns
+# of columns of the design that have become zero; here they are what is asked for.
 
 rng = np.random.default_rng(0)
 theta0 = {"A": 0.1 * rng.normal(size=(64, 32)), "b": np.zeros(32), "s": np.full(32, 1.0 / 32)}

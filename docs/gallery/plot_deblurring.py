@@ -2,13 +2,14 @@
 Blind deblurring of a photograph
 ================================
 
-A photograph is blurred because the camera shook, along a path that nobody knows. Can the blur be found in the photograph
-alone, and be undone? The figure shows the blurred photograph, the one that comes back, the sharp one that only the
-example knows, and the blur that was found next to the true one.
+A photograph is blurred because the camera shook, along a path that nobody knows. Can the blur be found in the
+photograph alone, and be undone? The figure shows the blurred photograph, the one that comes back, the sharp one that
+only the example knows, and the blur that was found next to the true one.
 """
 
 # %%
-# The photograph is blurred here by the path of a camera: a loop, at one end of which it lingers. There is a little noise.
+# The photograph is blurred here by the path of a camera: a loop, at one end of which it lingers. There is a little
+# noise.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,8 +29,8 @@ noise = 0.003 * np.random.default_rng(0).normal(size=(side, side))
 sharp, blurred = grey[half:-half, half:-half], fftconvolve(grey, true, mode="valid") + noise
 
 # %%
-# Sharp photographs have few edges. So the differences between neighbouring pixels are looked at, in patches that are faded
-# out at their borders. All patches are blurred by one kernel w, which is eliminated by division of spectra; the
+# Sharp photographs have few edges. So the differences between neighbouring pixels are looked at, in patches that are
+# faded out at their borders. All patches are blurred by one kernel w, which is eliminated by division of spectra; the
 # sharp differences u are theta, in an l1 ball, which asks for few of them. A first solve with ten times the ridge
 # brings out the strongest edges. (A blur that is wider, or without an end where the camera lingers, takes more: the
 # experiment ``xvarpro run deblurring`` goes from coarse to fine.)

@@ -2,9 +2,9 @@
 Blind deconvolution: spikes behind an unknown kernel
 ====================================================
 
-Twenty recordings are sparse spikes that one unknown kernel has blurred. Can both be found from the recordings alone? The
-figure shows the kernel and the spikes that come out where the spikes lie in an l1 ball, next to those of a Euclidean
-ball, which fits the recordings too and finds the wrong kernel.
+Twenty recordings are sparse spikes that one unknown kernel has blurred. Can both be found from the recordings alone?
+The figure shows the kernel and the spikes that come out where the spikes lie in an l1 ball, next to those of a
+Euclidean ball, which fits the recordings too and finds the wrong kernel.
 """
 
 # %%
@@ -25,10 +25,10 @@ Y = np.fft.irfft(np.fft.rfft(spikes) * np.fft.rfft(kernel), length)
 Y = Y + 0.02 * Y.std() * rng.normal(size=Y.shape)
 
 # %%
-# Given the spikes X, the kernel w is a linear least-squares problem, which division of spectra solves: it is eliminated.
-# ``StackedCirculant(X)`` has a circulant matrix for each recording. X is theta, and starts at the recordings
-# themselves. A factor may move from X to w, so that the radius is no more than a choice of units; the ridge is stated
-# in units of the start.
+# Given the spikes X, the kernel w is a linear least-squares problem, which division of spectra solves: it is
+# eliminated. ``StackedCirculant(X)`` has a circulant matrix for each recording. X is theta, and starts at the
+# recordings themselves. A factor may move from X to w, so that the radius is no more than a choice of units; the
+# ridge is stated in units of the start.
 
 
 def design(X, data):
@@ -44,8 +44,8 @@ for name, ball in balls.items():
     fits[name] = xv.solve(problem, Y / sizes[name], over=ball, max_iter=500)
 
 # %%
-# A shift and a sign may move between kernel and spikes as well. They are taken from the true kernel, for the comparison
-# alone.
+# A shift and a sign may move between kernel and spikes as well. For the comparison alone they are taken from the true
+# kernel.
 
 found = {}
 for name, fit in fits.items():
@@ -58,10 +58,11 @@ for name, fit in fits.items():
     print(f"{name}: residual {left:.1%} of the recordings, cosine of the kernel and the true one {cosine:.3f}")
 
 # %%
+# Each line is divided by its largest value.
 
 colors = {"Euclidean ball": "0.6", "l1 ball": "#0072b2"}
 figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 3.8), width_ratios=[0.8, 1.2])
-for name, (w, X) in found.items():
+for name, (w, _) in found.items():
     left.plot(t, np.fft.fftshift(w / w.max()), color=colors[name], linewidth=2.2)
 left.plot(t, np.fft.fftshift(kernel), color="k", linestyle=":", linewidth=1.6)
 left.text(9, 0.62, "true: dotted", color="k")

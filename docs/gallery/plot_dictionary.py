@@ -23,8 +23,8 @@ strokes = xv.sets.Columns(xv.sets.KSparsePolytope(10, 1.0))
 problem = xv.separable(lambda D, data: D, X, lam=10.0, compress=True)
 
 # %%
-# A start is 30 of the images, moved into the set. The default method takes projected steps here; the paper's, CR-VarPro,
-# needs no projection and steps toward vertices of the set.
+# A start is 30 of the images, moved into the set. The default method takes projected steps here; the paper's,
+# CR-VarPro, needs no projection and steps toward vertices of the set.
 
 methods = {"default": None, "CR-VarPro": xv.algorithms.cr_varpro()}
 fits = {name: [] for name in methods}
