@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 import xvarpro as xv
 from xvarpro.backends.exchange import find_device
@@ -16,6 +19,8 @@ from xvarpro.objective.interface import Objective
 
 BACKENDS = ("numpy", "array-api-strict", "torch", "jax", "cupy")
 HOST_BACKENDS = BACKENDS[:4]
+posix = pytest.mark.skipif(os.name != "posix", reason="signals, links and forks are those of POSIX")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full and forks that are safe are Linux's")
 
 
 def no_cuda(framework):

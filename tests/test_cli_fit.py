@@ -1,9 +1,12 @@
 """``xvarpro fit``: what it reads, fits, prints and writes, and how it refuses."""
 
 import csv
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -339,3 +342,22 @@ def test_a_file_in_another_encoding_is_named(tmp_path):
     path.write_bytes("t,µ\n0,1\n".encode("cp1252"))
     with pytest.raises(ProblemError, match="is no text in UTF-8"):
         columns.read(path, ["t"])
+
+
+def test_names_that_a_stream_cannot_encode_are_printed_with_question_marks(here):
+    path = table(here, **{"τ": SAMPLES, "∇": signal()})
+    code = "from xvarpro.cli import app; app()"
+    command = [sys.executable, "-c", code, "fit", "exponentials", path, "--x", "τ", "--y", "∇", "--start", "rates=1,5"]
+    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "cp1252"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    refused = subprocess.run(
+        [*command, "--y", "∂"], capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "cp1252"}
+    )
+    assert refused.stderr.startswith(b"error: ")
+    assert refused.stderr.rstrip().endswith(b"has no column '?'; its columns are '?', '?'.")
+    assert written(here / "xvarpro-out" / "exponentials" / "fitted.csv")[0].keys() == {
+        "τ",
+        "∇",
+        "∇ fitted",
+        "∇ residual",
+    }

@@ -12,7 +12,7 @@ import pytest
 
 import xvarpro as xv
 
-from .support import error
+from .support import error, posix
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -82,6 +82,7 @@ def test_data_stay_on_the_workers(client, lazy, whole):
     assert max(after[worker] - before[worker] for worker in after) < 40_000
 
 
+@posix
 def test_a_worker_that_dies_costs_no_digit(client, lazy):
     problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
     undisturbed = xv.solve(problem, START, over=BOX, max_iter=6)

@@ -19,7 +19,7 @@ import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.stored import CHUNK_BYTES, THREAD_BYTES, FileSlices, length
 
-from .support import BACKENDS, error, rng
+from .support import BACKENDS, error, posix, rng
 
 T = np.linspace(0.0, 2.0, 90)
 SIGNAL = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=90)
@@ -431,6 +431,7 @@ def test_a_pass_that_ends_early_leaves_no_thread_and_closes_its_source(failure):
     assert not reading()
 
 
+@posix
 def test_an_interrupt_while_a_chunk_is_due():
     def fail(i):
         if i == 2:

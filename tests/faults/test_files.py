@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xvarpro as xv
-from tests.support import decay_problem, decays, rng, send
+from tests.support import decay_problem, decays, posix, rng, send
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
@@ -76,6 +75,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(error, tmp_path
         assert (raised.value.errno, raised.value.filename) == (28, str(path))
 
 
+@posix
 def test_a_file_keeps_its_mode_and_its_links(tmp_path):
     path, link = tmp_path / "x", tmp_path / "link"
     path.write_bytes(b"old")
@@ -90,6 +90,7 @@ def test_a_file_keeps_its_mode_and_its_links(tmp_path):
     assert (tmp_path / "fresh").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@posix
 def test_what_is_no_file_is_not_replaced(tmp_path):
     files.write_atomically("/dev/null", lambda file: file.write(b"gone"))
     assert not os.path.isfile("/dev/null")
@@ -192,6 +193,7 @@ print(len(seen))
 """
 
 
+@posix
 @pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.thorough)])
 def test_a_result_survives_kills(kills, tmp_path):
     path = tmp_path / "fit.npz"
@@ -202,6 +204,7 @@ def test_a_result_survives_kills(kills, tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_result(fit, tmp_path):
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
     path = tmp_path / "fit.npz"
     fit.save(path)
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)

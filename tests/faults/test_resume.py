@@ -19,7 +19,7 @@ import pytest
 
 import xvarpro as xv
 from tests.conftest import float64
-from tests.support import T, decay_problem, decays, host, product, rng, send
+from tests.support import T, decay_problem, decays, host, posix, product, rng, send
 from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
@@ -440,6 +440,7 @@ def python(code, *args, cwd):
     )  # fmt: skip
 
 
+@posix
 @pytest.mark.parametrize(
     "backend", [*(pytest.param(name, marks=pytest.mark.thorough) for name in ("numpy", "torch")), "jax"]
 )
@@ -506,6 +507,7 @@ print(died)
 """
 
 
+@posix
 @pytest.mark.parametrize(
     ("backend", "kills"),
     [
@@ -539,6 +541,7 @@ def command() -> None:
 """
 
 
+@posix
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_ends_with_the_status_of_its_signal_and_keeps_what_it_has(number, status, tmp_path):
     (tmp_path / "run.py").write_text(COMMAND)

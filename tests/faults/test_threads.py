@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from tests.support import HOST_BACKENDS, T, decays, host
+from tests.support import HOST_BACKENDS, T, decays, host, linux
 from xvarpro import backends
 
 
@@ -127,6 +127,7 @@ os.waitpid(child, 0)
 """
 
 
+@linux
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_a_forked_process_is_told_at_once_that_it_has_no_threads(name):
     found = run(FORKED, name, name, "", threads="2")
@@ -134,10 +135,12 @@ def test_a_forked_process_is_told_at_once_that_it_has_no_threads(name):
     assert "get_context('spawn')" in found
 
 
+@linux
 @pytest.mark.parametrize("first", ["numpy", "torch", "jax"])
 def test_numpy_solves_in_a_forked_process_whatever_was_used_before(first):
     assert run(FORKED, first, "numpy", "", threads="2") == "CONVERGED\n"
 
 
+@linux
 def test_torch_solves_in_a_forked_process_of_one_thread():
     assert run(FORKED, "torch", "torch", "import torch; torch.set_num_threads(1)", threads="2") == "CONVERGED\n"

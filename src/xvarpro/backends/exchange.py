@@ -19,6 +19,8 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ExchangeError, ProblemError, UnsupportedDtypeError, UnsupportedError
 
 SMALL = 2**20  # entries from which on an operation of NumPy's takes longer than to compile another framework's
+# NumPy's dtype that is longer than a double, as its arrays name it; none where it is a double, as on Windows
+LONGEST = np.dtype(np.longdouble).name if np.dtype(np.longdouble).itemsize > 8 else ""
 
 
 def find_device(backend: Backend, device: Any) -> Any:
@@ -234,7 +236,7 @@ def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:
         return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)  # type: ignore[arg-type]
     kind = dtype_name(x)
     # NumPy has no bfloat16, which is widened first; only NumPy has its longest dtype, which is rounded on request
-    half, longest = kind in ("bfloat16", "float16"), kind == np.dtype(np.longdouble).name
+    half, longest = kind in ("bfloat16", "float16"), kind == LONGEST
     if (half or longest) and dtype != kind and dtype in ("float32", "float64"):
         x = source.asarray(x, dtype="float32" if half else dtype)
     return source.to_numpy(x)

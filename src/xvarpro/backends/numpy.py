@@ -61,7 +61,8 @@ class NumPyBackend(SuiteHooks, TapedBackend):
         def cast(dtype: str) -> tuple[ndarray, ndarray]:
             return x.astype(dtype), x.astype(dtype)
 
-        casts = ("float32", "float16", "longdouble", "complex64", "complex128", "int64", "int32", "uint8", "bool")
+        longest = ("longdouble",) if np.dtype(np.longdouble).itemsize > 8 else ()
+        casts = ("float32", "float16", *longest, "complex64", "complex128", "int64", "int32", "uint8", "bool")
         return {
             "plain": lambda: (x.copy(), x),
             "read-only": lambda: (frozen(), x),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ class Program(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         try:
             try:
+                _writes_any_text()
                 if "--version" in (sys.argv[1:] if args is None else args):
                     print(f"xvarpro {__version__}")
                     raise SystemExit(0)
@@ -98,6 +100,13 @@ def _end(message: str | None = None) -> NoReturn:
         except OSError:  # it takes nothing, and Python would try again at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     raise SystemExit(2 if message else 1)
+
+
+def _writes_any_text() -> None:
+    """Let streams that cannot encode a character write ``?``, as those of Windows that are no terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from xvarpro.driver.record import RECORD, WORK
 from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
-from xvarpro.results.files import reading, write_arrays, write_atomically
+from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Recipe, hashes
 from xvarpro.results.result import Result
 
@@ -69,7 +69,7 @@ class Checkpoint:
         """Write it to a file, whole or not at all."""
         arrays = {f"state_{i}": x for i, x in enumerate(self.leaves)} | {"table": self.table, "numbers": self.numbers}
         meta = np.array(json.dumps({"format": FORMAT, "given": self.given, "forms": self.forms}))
-        write_atomically(path, lambda file: write_arrays(file, {"meta": meta, **arrays}))
+        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=meta, **arrays))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Checkpoint:

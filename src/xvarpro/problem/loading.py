@@ -37,7 +37,7 @@ def split_name(name: object) -> tuple[str, str]:
 def relocated(name: str, folder: str, other: str) -> str:
     """A name whose file is looked up from `folder`, as a name that is looked up from another folder.
 
-    A module keeps its name, as do an absolute path and one where there is no file.
+    A module keeps its name, as do an absolute path and one where there is no file. Folders are divided by ``/``.
 
     Raises
     ------
@@ -47,7 +47,11 @@ def relocated(name: str, folder: str, other: str) -> str:
     where, function = split_name(name)
     path = os.path.join(folder, where)
     if where.endswith(".py") and not os.path.isabs(where) and os.path.isfile(path):
-        return f"{os.path.relpath(path, other or os.curdir)}:{function}"
+        try:
+            seen = os.path.relpath(path, other or os.curdir)
+        except ValueError:  # on Windows, where the folders are on two drives
+            seen = os.path.abspath(path)
+        return f"{seen.replace(os.sep, '/')}:{function}"  # as every system reads it
     return name
 
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from os import PathLike
 from typing import IO, Any
 
@@ -72,14 +72,6 @@ def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[byte
         if isinstance(error, OSError) and error.errno and error.filename in (None, part):
             raise OSError(error.errno, error.strerror, name) from error
         raise
-
-
-def write_arrays(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
-    """Write arrays as ``numpy.savez`` does, and pickle none, which it takes an argument for from NumPy 2.1 on only."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, x in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asarray(x), allow_pickle=False)
 
 
 @contextlib.contextmanager

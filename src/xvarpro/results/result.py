@@ -23,7 +23,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.loading import relocated
 from xvarpro.problem.problem import Problem
-from xvarpro.results.files import ArrayFile, reading, write_arrays, write_atomically
+from xvarpro.results.files import ArrayFile, reading, write_atomically
 from xvarpro.results.provenance import check as check_provenance
 from xvarpro.results.recipe import Recipe, changed, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
@@ -649,7 +649,7 @@ class Result:
         }
         arrays["w"] = to_numpy(self.w)
         text = np.array(json.dumps(meta))
-        write_atomically(path, lambda file: write_arrays(file, {"meta": text, **arrays}))
+        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=text, **arrays))
 
     @classmethod
     def load(cls, path: str | PathLike[str], like: Tree = None) -> Result:

@@ -35,8 +35,7 @@ SHORT = FrankWolfe(step=OpenLoop())  # compiles in the shortest time
 DESIGN = np.array([[1.0, 0.25], [-0.5, 2.0]])
 
 # dtypes that a framework may lack; a JAX array is short while the x64 flag is off, as it is in a scope of float32
-LONGEST = np.dtype(np.longdouble).name
-RARE = ("float16", "bfloat16", LONGEST, "uint8")
+RARE = ("float16", "bfloat16", exchange.LONGEST, "uint8")
 LONG = ("float64", "complex128", "int64")
 
 
@@ -214,7 +213,7 @@ def product(theta: Array, data: Tree) -> Array:
 def data(target: Target, name: str) -> Iterator[Measured]:
     """Data of any framework, dtype and layout gives the objective that the same numbers give on NumPy."""
     given = examples(name)
-    long = {LONGEST, "int64"} if target.dtype == "float32" else {LONGEST}
+    long = {exchange.LONGEST, "int64"} if target.dtype == "float32" else {exchange.LONGEST}
     kept, right = {}, {}
     for what, (x, values) in given.items():
         if dtype_name(x) not in long:
