@@ -69,3 +69,9 @@ def test_pyplot_is_never_imported():
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_notebook_shows_a_figure_without_pyplot():
+    problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1.0)
+    fit = xv.solve(problem, np.array([[1.0], [0.0], [0.0]]), over=xv.sets.L2Ball(1.0))
+    assert fit.plot_trace()._repr_png_().startswith(b"\x89PNG")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from xvarpro.results.trace import Trace
 try:
     from matplotlib.axes import Axes
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
-    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.figure import Figure as _Figure
+    from matplotlib.figure import FigureBase
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
@@ -31,6 +33,15 @@ __all__ = [
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+
+
+class Figure(_Figure):
+    """A figure that notebooks show, which otherwise takes pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        png = io.BytesIO()
+        self.savefig(png, format="png", dpi=100)
+        return png.getvalue()
 
 
 def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:

@@ -126,7 +126,8 @@ class Report:
             parts.append(_table("Correlations", (), pairs))
         if self.notes:
             parts.append(f"<ul>{''.join(f'<li>{html.escape(note)}</li>' for note in self.notes)}</ul>")
-        parts.append(f"<pre>{html.escape(chr(10).join(line.strip() for line in self.fit.summary))}</pre>")
+        solve = html.escape("\n".join(line[2:] for line in self.fit.summary))
+        parts.append(f"<pre style='font-family: monospace'>{solve}</pre>")
         return f'<div class="xvarpro-report">{"".join(parts)}</div>'
 
     def to_frame(self) -> DataFrame:
