@@ -1,6 +1,7 @@
 """The site, built offline by `sphinx-build -W --keep-going docs docs/_build`: warnings and broken links are errors."""
 
 import inspect
+import os
 import re
 import sys
 from importlib.metadata import metadata
@@ -12,6 +13,8 @@ import xvarpro
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for gallery_style
+# programs of the gallery run once and need no optimised code
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 # modules that are public under a shorter name than the one of their file
 for name in ("implicit", "layers", "layers.jax", "layers.torch", "losses", "many", "steps"):
