@@ -3,8 +3,8 @@ A compiled pipeline in JAX, with error bars
 ===========================================
 
 Raw readings go through a correction, a fit and a conversion to half-lives: which samples decide a half-life, and how
-much noise reaches it? The pipeline is one function under ``jit`` and ``vmap``, and its gradient answers both. The figure
-shows that gradient over time, and 400 half-lives next to the spread that the gradient predicts.
+much noise reaches it? The pipeline is one function under ``jit`` and ``vmap``, and its gradient answers both. The
+figure shows that gradient over time, and 400 half-lives next to the spread that the gradient predicts.
 """
 
 # %%
