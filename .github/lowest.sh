@@ -15,4 +15,4 @@ export OMP_NUM_THREADS=1
 # packages of today warn of what old ones call: warnings are no errors here
 .venv-lowest/bin/python -m pytest -n auto -W default -k "not torch and not jax" \
   tests/test_solve.py tests/test_parameters.py tests/test_report.py tests/test_cli_fit.py tests/test_intervals.py \
-  tests/test_fit_figures.py tests/test_models.py tests/test_sets.py tests/test_docs.py
+  tests/test_fit_figures.py tests/test_models.py tests/test_docs.py
