@@ -86,7 +86,7 @@ def blank(figure: FigureBase | None, width: float, height: float, layout: Any = 
     """The caller's figure or a part of one, or a new one; laid out with room for labels where no layout was chosen."""
     if figure is None:
         return Figure(figsize=(width, height), layout=layout)
-    if isinstance(figure, Figure) and figure.get_layout_engine() is None:
+    if isinstance(figure, _Figure) and figure.get_layout_engine() is None:
         figure.set_layout_engine(layout)
     return figure
 
