@@ -85,8 +85,9 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     xp, p = namespace_of(flat), flat.shape[0]
     separable = f.problem.is_separable
 
-    # one solve for the tangents of all entries, where all right-hand sides share a design
-    together = separable and low.M.columns is None
+    # one solve for the tangents of all entries, where all right-hand sides share a design; a compiled program gains
+    # nothing by it, and sharded columns side by side would have to be gathered
+    together = separable and low.M.columns is None and not f.backend.compiled
 
     def along(v: Array) -> tuple[Array, Array]:
         """Slope of a separable objective along v, 0-d, and the tangent of the residual: `together` with w held."""
@@ -119,8 +120,8 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
         (m, k), ridged = upper.y.shape, upper.system.ridged
-        rows = m if together else (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
-        J = xp.zeros((p, rows, k), dtype=upper.y.dtype if together else flat.dtype, device=device(flat))
+        rows = (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
+        J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
         blank = 0 * places[0], xp.zeros_like(flat), J
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
     else:
