@@ -2,7 +2,7 @@
 Blind deblurring of a photograph
 ================================
 
-A photograph is blurred because the camera shook, along a path that nobody knows. Can the blur be found in the
+A photograph is blurred because the camera shook, along an unknown path. Can the blur be found in the
 photograph alone, and be undone? The figure shows the blurred photograph, the one that comes back, the sharp one that
 only the example knows, and the blur that was found next to the true one.
 """

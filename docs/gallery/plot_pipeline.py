@@ -53,7 +53,7 @@ for _ in range(300):
     loss(net(scaled[:300])[:, 0], label[:300]).backward()
     optimiser.step()
 right = ((net(scaled)[:, 0] > 0) == (label > 0.5))[300:].float().mean()
-print(f"{100 * right:.0f} % of the samples it has not seen are told right")
+print(f"{100 * right:.0f} % of the samples it has not seen are classified correctly")
 
 # %%
 # Samples that the network has not seen, and where it is undecided.

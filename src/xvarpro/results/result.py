@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import os
@@ -345,15 +346,17 @@ class Result:
         from xvarpro.statistics import reports
 
         size, w = sum(math.prod(x.shape) for x in trees.leaves(self.theta)), self._w
-        alone = self._problem is None or self._problem.group is None
-        if alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
+        if self._alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
             return str(self.report())
         return reports.outline(self, w)
 
     def _repr_html_(self) -> str:
-        from xvarpro.statistics import report
+        return self.report()._repr_html_() if self._alone else f"<pre>{html.escape(str(self))}</pre>"
 
-        return report(self)._repr_html_()
+    @property
+    def _alone(self) -> bool:
+        """Whether statistics ask no other process, which would wait for one that only shows its result."""
+        return self._problem is None or self._problem.group is None
 
     def report(
         self,
