@@ -276,20 +276,25 @@ def render(file: str) -> str:
 # -- the pages --------------------------------------------------------------------------------------------------------
 
 SET_TABLE = """
-The letters: **P** polytope, **F** faces described, for [`InFaceFrankWolfe`](algorithms.md#infacefrankwolfe) and
-[`ProjectedQuasiNewton`](algorithms.md#projectedquasinewton), **C** complex points, **H** runs on the host and not
-inside a compiled loop; in brackets where it depends on the arguments. What follows the semicolon of an LMO is the tie,
-or what a gradient of 0 gives.
+The last column has letters, in brackets where they depend on the arguments:
+
+- **P**: the set is a polytope.
+- **F**: the set describes its [faces](glossary.md#face), which [`InFaceFrankWolfe`](algorithms.md#infacefrankwolfe) and
+  [`ProjectedQuasiNewton`](algorithms.md#projectedquasinewton) use.
+- **C**: it takes complex points.
+- **H**: its [LMO](glossary.md#lmo) runs on the host and not inside a compiled loop.
+
+In the column LMO, what follows the semicolon says which point is taken on a tie, or for a gradient of 0.
 """
 
 NORMS = """
-A free leaf moves by a ball step, `-radius u` with `<g, u> = |g|_*`: the norm says which u, and radius times its dual
-norm is the block's part of the gap.
+A free leaf, which no set constrains, moves by `-radius u` with `<g, u> = |g|_*`. The norm determines u, and radius times the
+dual norm of the gradient is this block's part of the [gap](glossary.md#gap).
 """
 
 CORRECTIONS = """
-x is the iterate, v the vertex that the LMO finds, a the worst and s the best of the atoms, or of the vertices of the
-face, that carry x.
+The iterate x is a mixture of atoms, or of the vertices of its face. In the table v is the vertex that the LMO finds, a the
+worst and s the best of the atoms of x.
 """
 
 PAGES: dict[str, Page] = {
@@ -328,7 +333,7 @@ PAGES: dict[str, Page] = {
                 "Blocks",
                 (Blocks,),
                 ("Searches", "Per iteration", "When"),
-                "For `FrankWolfe` and, the first two, for the methods with corrections.",
+                "`blocks=` of `FrankWolfe`; the methods with corrections take the first two.",
             ),
             Kind("Corrections", "Correction", (Correction,), ("Direction", "When"), CORRECTIONS),
             Kind(
@@ -336,14 +341,14 @@ PAGES: dict[str, Page] = {
                 "Estimator",
                 (Estimator,),
                 ("Estimate", "Per iteration", "When"),
-                "How mini-batch gradients become the one that a step is taken with.",
+                "How the gradients of mini-batches become the gradient of a step.",
             ),
             Kind(
                 "Update rules",
                 "Update",
                 (Update,),
                 ("Step", "Memory", "When"),
-                "How `StochasticProjectedGradient` makes a step of the gradient g of the mean over the terms.",
+                "How `StochasticProjectedGradient` turns g, the gradient of the mean over the terms, into a step.",
             ),
             Kind(
                 "What determines w",
