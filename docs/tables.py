@@ -288,13 +288,13 @@ In the column LMO, what follows the semicolon says which point is taken on a tie
 """
 
 NORMS = """
-A free leaf, which no set constrains, moves by `-radius u` with `<g, u> = |g|_*`. The norm determines u, and radius times the
-dual norm of the gradient is this block's part of the [gap](glossary.md#gap).
+A free leaf, which no set constrains, moves by `-radius u` with `<g, u> = |g|_*`. The norm determines u, and radius
+times the dual norm of the gradient is this block's part of the [gap](glossary.md#gap).
 """
 
 CORRECTIONS = """
-The iterate x is a mixture of atoms, or of the vertices of its face. In the table v is the vertex that the LMO finds, a the
-worst and s the best of the atoms of x.
+The iterate x is a mixture of atoms, or of the vertices of its face. In the table v is the vertex that the LMO finds,
+a the worst and s the best of the atoms of x.
 """
 
 PAGES: dict[str, Page] = {
