@@ -367,8 +367,8 @@ class Bar(NamedTuple):
         return bool(self.worst <= self.allowed)
 
     def __str__(self) -> str:
-        word = "met" if self.met else "**broken**"
-        return f"{self.text}: {word}, at worst {self.worst:.2g} of {self.allowed:g} ({self.where})."
+        worst = f"{self.worst:.2g}" if self.met else f"**broken**: {self.worst:.2g}"
+        return f"| {self.text} | {self.allowed:g} | {worst} | {self.where} |"
 
 
 def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
@@ -392,16 +392,16 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
     ours = np.max([x.max() for name, x in limits.items() if name.startswith("Refined DualQR")])
     naive = np.median(limits["pseudo-inverse of the normal matrix"][-1])
     return [
-        Bar("QR and its dual, refined, have an error of at most 10 eps cond in every draw", 10.0, *max(within)),
+        Bar("error of the refined `QR` and `DualQR` in every draw, over eps cond", 10.0, *max(within)),
         Bar(
-            f"The dual form keeps it as lam goes to 0, where the normal matrix's pseudo-inverse is off by {naive:.2g}",
+            f"the same on wide designs as lam goes to 0; the normal matrix's pseudo-inverse is off by {naive:.2g} there",
             10.0,
             ours / (eps["float64"] * 1e2),
             "wide, cond 1e2",
         ),
-        Bar("Their median is no worse than 3 times the best autodiff route", 3.0, *max(default)),
-        Bar("For two levels with a small lower residual it is better than every one of them", 1.0, *max(small)),
-        Bar("Cholesky has at most 10 eps cond up to cond = 0.1 / sqrt(eps)", 10.0, *max(cholesky)),
+        Bar("their median error, over that of the best autodiff route", 3.0, *max(default)),
+        Bar("the same for two levels with a small lower residual", 1.0, *max(small)),
+        Bar("error of `Cholesky` up to cond = 0.1 / sqrt(eps), over eps cond", 10.0, *max(cholesky)),
     ]
 
 
@@ -415,23 +415,28 @@ def _worst(ratios: np.ndarray, counts: np.ndarray, table: Table, where: str) -> 
 
 HEAD = """# Accuracy of the gradient
 
-Written by `python benchmarks/accuracy.py --write`, which checks these sentences and fails if one is broken.
+How many digits of a gradient are right if the design is ill-conditioned? The default solvers keep the error below 10
+roundings (eps) times the condition of the design, and autodiff through a solver may lose many more digits.
 
+| what is promised | at most | worst | where |
+|---|---|---|---|
 {bars}
 
 ![Error of the gradient against the condition of the design, and on wide designs against the ridge](accuracy.svg)
 
-Relative errors against a reference of 50 digits that shares no formula with any method: the median of {draws} draws of
-24 x 6 designs ({backends}), with arrays of the dtype, so that all error is the method's. Left: two levels, a small
-lower residual, float64, NumPy; autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`: the best of
-its routes at each condition. Right: wide designs while the ridge goes to zero. `python benchmarks/accuracy.py` prints
-the tables: QR and its dual, refined and plain, Cholesky, autodiff.
+The left panel has two levels with a small lower residual, in float64 on NumPy. The right one has wide designs while the
+ridge goes to zero. Autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`, and the best of its routes
+counts at each condition.
+
+Errors are relative, against a reference of 50 digits that shares no formula with any method: medians of {draws} draws of
+24 x 6 designs ({backends}). The arrays of a problem have its dtype, so that all error is the method's.
+`python benchmarks/accuracy.py` prints all errors; with `--write` it writes this page, and fails if a promise is broken.
 """
 
 
 def page(found: list[Table], limits: dict[str, np.ndarray], draws: int) -> str:
-    sentences = "\n".join(f"{i}. {bar}" for i, bar in enumerate(bars(found, limits), 1))
-    return HEAD.format(draws=draws, backends=", ".join(BACKENDS), bars=sentences)
+    rows = "\n".join(map(str, bars(found, limits)))
+    return HEAD.format(draws=draws, backends=", ".join(BACKENDS), bars=rows)
 
 
 def figure(table: Table, limits: dict[str, np.ndarray], path: Path) -> None:
