@@ -394,7 +394,7 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
     return [
         Bar("error of the refined `QR` and `DualQR` in every draw, over eps cond", 10.0, *max(within)),
         Bar(
-            f"the same on wide designs as lam goes to 0; the normal matrix's pseudo-inverse is off by {naive:.2g} there",
+            f"the same on wide designs as lam goes to 0; the pseudo-inverse of the normal matrix: off by {naive:.2g}",
             10.0,
             ours / (eps["float64"] * 1e2),
             "wide, cond 1e2",
@@ -425,11 +425,11 @@ roundings (eps) times the condition of the design, and autodiff through a solver
 ![Error of the gradient against the condition of the design, and on wide designs against the ridge](accuracy.svg)
 
 The left panel has two levels with a small lower residual, in float64 on NumPy. The right one has wide designs while the
-ridge goes to zero. Autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`, and the best of its routes
-counts at each condition.
+ridge goes to zero. Autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`; at each condition the best
+of these counts.
 
-Errors are relative, against a reference of 50 digits that shares no formula with any method: medians of {draws} draws of
-24 x 6 designs ({backends}). The arrays of a problem have its dtype, so that all error is the method's.
+Errors are relative, against a reference of 50 digits that shares no formula with any method: medians of {draws} draws
+of 24 x 6 designs ({backends}). The arrays of a problem have its dtype, so that all error is the method's.
 `python benchmarks/accuracy.py` prints all errors; with `--write` it writes this page, and fails if a promise is broken.
 """
 
