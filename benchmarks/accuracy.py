@@ -425,8 +425,8 @@ roundings (eps) times the condition of the design, and autodiff through a solver
 ![Error of the gradient against the condition of the design, and on wide designs against the ridge](accuracy.svg)
 
 The left panel has two levels with a small lower residual, in float64 on NumPy. The right one has wide designs while the
-ridge goes to zero. Autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`; at each condition the best
-of these counts.
+ridge goes to zero. Autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`; at each condition the
+best of these counts.
 
 Errors are relative, against a reference of 50 digits that shares no formula with any method: medians of {draws} draws
 of 24 x 6 designs ({backends}). The arrays of a problem have its dtype, so that all error is the method's.
