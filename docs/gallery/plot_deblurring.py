@@ -8,8 +8,7 @@ only the example knows, and the blur that was found next to the true one.
 """
 
 # %%
-# The photograph is blurred here by the path of a camera: a loop, at one end of which it lingers. There is a little
-# noise.
+# The camera moves in a loop, and lingers at one end of it. There is a little noise.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,11 +28,10 @@ noise = 0.003 * np.random.default_rng(0).normal(size=(side, side))
 sharp, blurred = grey[half:-half, half:-half], fftconvolve(grey, true, mode="valid") + noise
 
 # %%
-# Sharp photographs have few edges. So the differences between neighbouring pixels are looked at, in patches that are
-# faded out at their borders. All patches are blurred by one kernel w, which is eliminated by division of spectra; the
-# sharp differences u are theta, in an l1 ball, which asks for few of them. A first solve with ten times the ridge
-# brings out the strongest edges. (A blur that is wider, or without an end where the camera lingers, takes more: the
-# experiment ``xvarpro run deblurring`` goes from coarse to fine.)
+# Sharp photographs have few edges: differences between neighbouring pixels, here in patches that are faded out at their
+# borders. One kernel w blurs all patches, and is eliminated by division of spectra. The sharp edges u are theta, in an
+# l1 ball. A first solve with ten times the ridge brings out the strongest. (``xvarpro run deblurring`` finds wider
+# blurs, from coarse to fine.)
 
 edges = np.stack([np.diff(blurred[:-1], axis=1), np.diff(blurred[:, :-1], axis=0)])
 patches = np.lib.stride_tricks.sliding_window_view(edges, (p, p), axis=(1, 2))[:, ::24, ::24].reshape(-1, p, p)
@@ -45,12 +43,11 @@ for ridge in (3.0, 0.3):
     problem = xv.separable(lambda u, data: xv.operators.StackedCirculant(u), patches.reshape(-1), lam=lam)
     fit = xv.solve(problem, u, over=xv.sets.L1Ball(1.0), max_iter=25)
     u = fit.theta
-    print(f"ridge {ridge}: objective {fit.value:.3g} after {fit.n_iter} iterations")
 
 # %%
-# A kernel is known up to a shift and a factor: its largest entry comes to the middle, small ones are dropped, and the
-# sum is one. What is left is to sharpen with a known kernel: a level whose design is that kernel, and whose ridge
-# weighs the differences of the photograph. Mirrored borders keep it from wrapping around.
+# The kernel is known up to a shift and a factor: its largest entry comes to the middle, small ones are dropped, and the
+# sum is one. To sharpen with it is one least-squares solve, whose ridge weighs the differences of the photograph.
+# Mirrored borders keep it from wrapping around.
 
 w = np.maximum(fit.w.reshape(p, p), 0.0)
 w = np.roll(w, [half - i for i in np.unravel_index(np.argmax(w), w.shape)], axis=(0, 1))[:size, :size]
@@ -62,33 +59,20 @@ kernel, slope = np.zeros(mirrored.shape), np.zeros(mirrored.shape)
 kernel[:size, :size] = found
 kernel = np.roll(kernel, (-half, -half), axis=(0, 1))
 slope[[0, 0, 0, 1, -1], [0, 1, -1, 0, 0]] = 4.01, -1.0, -1.0, -1.0, -1.0
-sharpening = xv.separable(
-    lambda kernel, data: xv.operators.Circulant(kernel),
-    mirrored.reshape(-1),
-    lam=2e-3,
-    Omega=xv.operators.Circulant(slope),
-)
+Circulant = xv.operators.Circulant
+sharpening = xv.separable(lambda k, _: Circulant(k), mirrored.reshape(-1), lam=2e-3, Omega=Circulant(slope))
 restored = xv.solve_lower(sharpening, kernel).w.reshape(mirrored.shape)[2 * size : -2 * size, 2 * size : -2 * size]
-
-
-def decibels(image):
-    inside = slice(half, -half)
-    return -10.0 * np.log10(np.mean((image - sharp)[inside, inside] ** 2))
-
-
-before, after = decibels(blurred), decibels(restored)
-print(f"blurred {before:.1f} dB, restored {after:.1f} dB (peak signal over noise)")
+errors = [(image - sharp)[half:-half, half:-half] for image in (blurred, restored)]
+before, after = (-10.0 * np.log10(np.mean(error**2)) for error in errors)
+print(f"peak signal over noise: blurred {before:.1f} dB, restored {after:.1f} dB")
 
 # %%
 
 figure, axes = plt.subplot_mosaic("abcd;abce", figsize=(10.0, 3.1), width_ratios=[1.0, 1.0, 1.0, 0.48])
-photographs = {f"blurred, {before:.1f} dB": blurred, f"restored, {after:.1f} dB": restored, "sharp": sharp}
-for axis, (title, image) in zip(axes.values(), photographs.items(), strict=False):
+titles = f"blurred, {before:.1f} dB", f"restored, {after:.1f} dB", "sharp", "blur found", "true blur"
+images = blurred, restored, sharp, found / (0.2 * found.max()), true / (0.2 * true.max())
+for axis, title, image in zip(axes.values(), titles, images, strict=True):
     axis.imshow(image, cmap="gray", vmin=0.0, vmax=1.0)
     axis.set_title(title)
-for name, title, image in (("d", "blur found", found), ("e", "true blur", true)):
-    axes[name].imshow(image, cmap="gray", vmin=0.0, vmax=0.2 * image.max())
-    axes[name].set_title(title)
-for axis in axes.values():
     axis.set_axis_off()
 plt.show()

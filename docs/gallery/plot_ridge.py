@@ -4,7 +4,7 @@ How much ridge? The data decide
 
 How smooth should a trend be that the data do not show by itself? Here it lies under an oscillation of unknown frequency
 and noise. Two ways to choose the ridge on its curvature are compared: generalised cross-validation, ridge by ridge, and
-the error of data that were left out, which the upper level of a bilevel problem minimises together with the frequency.
+the error of data that were left out, which the upper level of a bilevel problem minimises by its exact gradient.
 """
 
 # %%
@@ -36,58 +36,34 @@ def M(frequency, data):
     return xp.concat([data["hats"], xv.models.oscillations(data["t"], frequency)], axis=1)
 
 
-data, box = {"t": t, "hats": hats}, xv.sets.Box(1.0, 1.6)
-
 # %%
-# Generalised cross-validation looks at one ridge after the other and takes the least score.
+# ``ridge_path`` looks at one ridge after the other, and takes the one of the least generalised cross-validation.
+# ``cross_validate`` leaves out a fifth of the data in turn, and searches for the ridge and the frequency that predict
+# them best.
 
-problem = xv.separable(M, y, data=data, Omega=Omega)
-path = xv.statistics.ridge_path(problem, np.array(1.25), box, lam=np.geomspace(1e-3, 1e4, 15))
+problem = xv.separable(M, y, data={"t": t, "hats": hats}, Omega=Omega)
+start, box = np.array(1.25), xv.sets.Box(1.0, 1.6)
+path = xv.statistics.ridge_path(problem, start, box, lam=np.geomspace(1e-3, 1e4, 15))
+cv = xv.statistics.cross_validate(problem, start, box, lam=(1e-3, 1e4))
 print(path)
+print(cv, f"frequency {cv.fit.theta:.3f} Hz", sep="\n")
 
 # %%
-# As an upper level: w solves the lower level with two thirds of the data, and the error of the others chooses frequency
-# and ridge, by its exact gradient. :func:`xvarpro.statistics.cross_validate` does so with several folds.
+# Both scores, and the trends with three ridges.
 
-inside = rng.random(t.size) < 0.67
-
-
-def ridge(theta, data):
-    return xv.array_namespace(theta["log_lam"]).exp(theta["log_lam"])
-
-
-def design(theta, data):
-    return M(theta["frequency"], data)
-
-
-validated = xv.bilevel(
-    lower=xv.Level(design, y, weights=inside, Omega=Omega, lam=ridge),
-    upper=xv.Level(design, y, weights=~inside),
-    data=data,
-)
-theta0 = {"frequency": np.array(1.25), "log_lam": np.array(0.0)}
-over = {"frequency": box, "log_lam": xv.sets.Box(np.log(1e-3), np.log(1e4))}
-search = xv.solve(validated, theta0, over=over)
-lam = float(np.exp(search.theta["log_lam"]))
-print(f"{search.status.name}: frequency {search.theta['frequency']:.3f} Hz, ridge {lam:.2g}")
-
-# %%
-# Both scores, the second at the frequency that was found, and the trends with three ridges.
-
-scores = [search.value] + [xv.solve_lower(validated, {**search.theta, "log_lam": np.log(x)}).value for x in path.lam]
 figure, (score, curves) = plt.subplots(1, 2, figsize=(9.0, 3.3), width_ratios=[1, 1.4])
 score.semilogx(path.lam, path.gcv / path.gcv.min(), color="#d55e00")
-score.semilogx(path.lam, np.array(scores[1:]) / search.value, color="#0072b2")
+score.semilogx(cv.looked, cv.errors / cv.error, color="#0072b2")
 score.plot(path.lam[path.best], 1.0, "o", color="#d55e00")
-score.plot(lam, 1.0, "o", color="#0072b2")
+score.plot(cv.lam, 1.0, "o", color="#0072b2")
 score.annotate("generalised\ncross-validation", (1.2e-3, 1.02), color="#d55e00")
-score.annotate("error of data\nleft out", (2.5e-2, 1.5), color="#0072b2")
+score.annotate("error of data\nleft out", (5e-2, 1.6), color="#0072b2")
 score.set(xlabel="ridge λ", ylabel="score over its least value", title="Both scores are least in between")
 curves.plot(t, y, ".", color="0.8", markersize=4)
 for fit in (path.fits[0], path.fits[-2]):
     curves.plot(knots, fit.w[:50], color="0.6")
-curves.plot(knots, path.fits[path.best].w[:50], color="#d55e00")
-curves.plot(knots, search.w[:50], color="#0072b2")
+curves.plot(knots, path.fits[path.best].w[:50], color="#d55e00", linewidth=3.5)
+curves.plot(knots, cv.fit.w[:50], color="#0072b2")
 curves.plot(t, trend, "--", color="k", linewidth=1)
 curves.set(xlabel="time (s)", ylabel="signal", title="Trends: too much ridge, too little, and as chosen")
 plt.show()

@@ -17,19 +17,15 @@ import xvarpro as xv
 
 torch.manual_seed(0)
 t = torch.linspace(0.0, 4.0, 60).double()
+known, unknown = torch.linspace(0.5, 3.0, 8).double(), torch.linspace(0.6, 2.9, 24).double()
 
 
 def detector(signal):
     return signal / (1.0 + 0.4 * signal)
 
 
-def measure(rates):
-    signal = torch.exp(-t * rates[:, None]) + 0.1
-    return detector(signal) + 0.002 * torch.randn(signal.shape).double()
-
-
-known, unknown = torch.linspace(0.5, 3.0, 8).double(), torch.linspace(0.6, 2.9, 24).double()
-readings, new = measure(known), measure(unknown)
+readings, new = (detector(torch.exp(-t * k[:, None]) + 0.1) for k in (known, unknown))
+readings, new = (r + 0.002 * torch.randn(r.shape).double() for r in (readings, new))
 
 # %%
 # The layer fits a rate, and eliminates the amplitude and the offset. What is to have a gradient comes through its data:
@@ -52,13 +48,11 @@ fitted = torch.func.vmap(lambda y: layer({"t": t, "y": y}).theta[0])
 # implicit differentiation.
 
 c = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+optimiser = torch.optim.LBFGS([c], lr=1.0, max_iter=12, line_search_fn="strong_wolfe")
 
 
 def corrected(y):
     return y + c[0] * y**2 + c[1] * y**3 + c[2] * y**4
-
-
-optimiser = torch.optim.LBFGS([c], lr=1.0, max_iter=12, line_search_fn="strong_wolfe")
 
 
 def loss():
@@ -71,21 +65,19 @@ def loss():
 optimiser.step(loss)
 with torch.no_grad():
     before, after = fitted(new) / unknown - 1.0, fitted(corrected(new)) / unknown - 1.0
-for name, error in (("as read", before), ("corrected", after)):
-    print(f"rates of new samples, {name}: root mean square error {100 * error.square().mean().sqrt():.2f} %")
+print(f"root mean square error of new rates: {100 * before.square().mean().sqrt():.1f} % as read, ", end="")
+print(f"{100 * after.square().mean().sqrt():.1f} % corrected")
 
 # %%
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6))
 signal = torch.linspace(0.0, 1.1, 100).double()
 reading = detector(signal)
-left.plot(signal, signal, color="0.6", linestyle=":")
-left.plot(signal, reading, color="0.6")
+left.plot(signal, signal, ":", signal, reading, "-", color="0.6")
 left.plot(signal, corrected(reading).detach(), color="#0072b2", linewidth=2.2)
 left.text(0.75, 0.45, "reading", color="0.4")
 left.text(0.35, 0.75, "corrected", color="#0072b2")
 left.set(xlabel="signal", ylabel="reading, or corrected reading", title="The correction undoes the detector")
-right.axhline(0.0, color="0.6", linestyle=":")
 right.plot(unknown, 100 * before, "o", color="0.6")
 right.plot(unknown, 100 * after, "o", color="#0072b2")
 right.text(1.2, 100 * before.mean() + 2, "as read", color="0.4")
