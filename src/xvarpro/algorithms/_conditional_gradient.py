@@ -52,8 +52,8 @@ class Together(Blocks):
 class Separate(Blocks):
     """The free block first, then the constrained one from the new gradient, each with its own alpha and its own L.
 
-    A jump to a vertex then cannot be held back by a network, nor the other way round (Wang, Lu, Mazumder 2020). It
-    costs one more gradient where both blocks exist.
+    So neither block limits the step of the other (Wang, Lu, Mazumder 2020). It costs one more gradient where both
+    blocks exist.
 
     Notes
     -----

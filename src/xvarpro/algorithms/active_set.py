@@ -42,14 +42,14 @@ class Exchange(NamedTuple):
 class ActiveSetFrankWolfe(Corrective):
     """Frank-Wolfe that keeps ``x = sum w_i a_i`` and can lower a weight: linear convergence on polytopes.
 
-    The LMO is the only thing asked of a set. A step removes mass from the atom with the largest ``<grad, a>`` as the
-    correction says, at most until its weight is 0 and its slot empty. Every constrained leaf has atoms of its own: a
-    vertex of a product is any combination of vertices, and n leaves of k atoms each represent k^n of the product's. One
-    decision and one step length hold for all leaves. The start is the first atom.
+    It needs only the LMO of a set. A step removes weight from the atom with the largest ``<grad, a>`` as the correction
+    says, at most until its weight is 0 and its slot empty. Every constrained leaf has its own atoms, so that n leaves
+    of k atoms each represent k^n vertices of the product. One decision and one step length hold for all leaves. The
+    start is the first atom.
 
-    Equal vertices share a slot. When all slots are taken, the two lightest atoms become one, their mean: x stays what
-    it is and the sum stays exact; what is lost is the freedom to part them again, down to plain Frank-Wolfe at a
-    capacity of 2. Memory and time of an iteration grow with the capacity times the size of the leaves.
+    Equal vertices share a slot. When all slots are taken, the two atoms of least weight are replaced by their mean.
+    That does not change x, but the two cannot be separated again; at a capacity of 2 this is plain Frank-Wolfe. Memory
+    and time of an iteration grow with the capacity times the size of the leaves.
 
     Parameters
     ----------

@@ -19,8 +19,8 @@ from xvarpro.sets.region import Region, event
 @final
 @dataclass(frozen=True)
 class InFaceGradient(Correction):
-    """Down the gradient inside the face and the faces of it that the way meets, or toward the best vertex, whichever
-    promises to descend further by the curvature that the last steps met (after Freund, Grigas, Mazumder 2017).
+    """A gradient step inside the face, bent into each face that it meets, or a step toward the best vertex (after
+    Freund, Grigas, Mazumder 2017). It takes the one that promises more descent, by the curvature of the last steps.
 
     The steps converge as gradient descent does, whatever the angles at the vertices of the face.
 
@@ -48,9 +48,9 @@ class InFaceFrankWolfe(Corrective):
     """Frank-Wolfe whose corrections come from the smallest face that holds the iterate (Garber, Meshi 2016; Freund,
     Grigas, Mazumder 2017): linear convergence on polytopes without a list of atoms.
 
-    The worst and the best vertex are those of the face, found by its own linear minimisation, and a step ends where the
-    set does. Each leaf of theta moves in a face of its own; one step length holds for all, so that many small sets at
-    once shorten each other's steps. A set that does not describe its faces (`Set.has_faces`) takes Frank-Wolfe steps.
+    The worst and the best vertex are those of the face, found by its own linear minimisation, and a step ends at the
+    boundary of the set. Each leaf of theta moves in its own face. One step length holds for all, so that many small
+    sets shorten each other's steps. A set that does not describe its faces (`Set.has_faces`) takes Frank-Wolfe steps.
 
     Parameters
     ----------

@@ -139,13 +139,13 @@ class QuasiNewton(Algorithm):
 class ProjectedQuasiNewton(QuasiNewton):
     """A polish for projected gradient methods: L-BFGS inside the active face, once that has settled.
 
-    Until the face has been the same for `settle` iterations, `base` steps: the faces that a solve meets early are not
-    those of a good minimum, and a fast method would end in them. Then the step goes to the projection of the
-    quasi-Newton point, a feasible direction, as long as at least the share `trust` of what a projected gradient step
-    promises lies inside the face, and `base` takes the other steps (Bertsekas 1982; Schmidt, Kim, Sra 2012; Hager,
-    Zhang 2006). The end of a solve is superlinear in practice where `memory` covers the face. Every pair of the memory
-    is projected on the directions of the face before it is used. Sets that do not describe their faces are treated by
-    projection alone.
+    Until the face has been the same for `settle` iterations, `base` makes the steps: the first faces of a solve are not
+    those of a good minimum, and a fast method would end in them. Then a step goes to the projection of the quasi-Newton
+    point, a feasible direction, as long as the face holds at least the share `trust` of the descent that a projected
+    gradient step promises. Otherwise `base` makes the step (Bertsekas 1982; Schmidt, Kim, Sra 2012; Hager, Zhang 2006).
+    The end of a solve is superlinear in practice where `memory` covers the face. Every pair of the memory is projected
+    on the directions of the face before it is used. Sets that do not describe their faces are treated by projection
+    alone.
 
     Parameters
     ----------
@@ -199,11 +199,11 @@ class ProjectedQuasiNewton(QuasiNewton):
 class InFaceQuasiNewton(QuasiNewton):
     """L-BFGS inside the smallest face of the iterate, without projections: Frank-Wolfe with a superlinear end.
 
-    Until the face has been the same for `settle` iterations, steps are gradient steps, of Barzilai-Borwein length or
-    accelerated, by conditional gradient sliding (Lan, Zhou 2016): they turn into each face they meet, and up to five
-    steps of Frank-Wolfe toward the projection, with a vertex each, open others. Then they are quasi-Newton steps
-    inside the face, as long as at least the share `trust` of what the other ones promise lies there. Free leaves are
-    part of the model. Under a set that does not describe its faces (`Set.has_faces`) all steps go toward vertices.
+    Until the face has been the same for `settle` iterations, it makes gradient steps by conditional gradient sliding
+    (Lan, Zhou 2016), of Barzilai-Borwein length or accelerated. They turn into each face they meet, and up to five
+    Frank-Wolfe steps toward the projection, with a vertex each, open others. Then it makes quasi-Newton steps inside
+    the face, as long as these promise at least the share `trust` of the descent of the others. Free leaves are part of
+    the model. If a set does not describe its faces (`Set.has_faces`), all steps go toward vertices.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class InFaceQuasiNewton(QuasiNewton):
     When : sets with faces and no projection; the polish of Frank-Wolfe
 
     On boxes, simplices and l1 balls a step turns into all faces at once, for about the price of a projection inside the
-    face; elsewhere from one to the next.
+    face. On other sets it turns from one face to the next.
 
     Examples
     --------

@@ -45,14 +45,15 @@ class Trial(NamedTuple):
 class Reseeded(Algorithm):
     """Restarts of another algorithm with its dead units revived from the residual.
 
-    A unit is a column of a matrix leaf of theta, with as many entries as the target has rows: an atom of a dictionary.
-    Of the dead ones q become principal directions of the residual, for q = all, half, a quarter, ..., 1; the trial with
-    the lowest objective is kept. Where the set has room, as a product of sets of columns has, they get the length of
-    the average live unit. Where it has none, as a budget that all units share, the point moves by ``s = q/(live + q)``
-    to a multiple of them in the set, or, where no multiple is in it, to the vertex furthest in their direction.
+    A unit is a column of a matrix leaf of theta, with as many entries as the target has rows, such as an atom of a
+    dictionary; it is dead where it is zero. Trials replace all of the dead units, half, a quarter, ..., or one by
+    principal directions of the residual, and the trial with the lowest objective is kept. If the set has room, as a
+    product of sets of columns has, these q units get the length of the average live unit. If all units share a budget,
+    the point moves by ``s = q/(live + q)`` to a multiple of them in the set or, where no multiple is in it, to the
+    vertex furthest in their direction.
 
-    A trial that does not lower the objective is refused, and doubles the wait to the next look: under a shared budget a
-    dead unit is often the minimiser's own choice. Every reseeding starts the inner algorithm anew.
+    A trial that does not lower the objective is refused, and doubles the wait until the next one: under a shared budget
+    dead units are often part of the minimiser. Every reseeding starts the inner algorithm anew.
 
     Parameters
     ----------

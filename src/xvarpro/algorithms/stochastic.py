@@ -158,10 +158,10 @@ class Moved(NamedTuple):
 class Stochastic(Algorithm):
     """Steps along mini-batch gradients, with certificates on all terms every so often.
 
-    What is reported is exact: every `certify` iterations value and gap of the running point are computed on all terms,
-    and the iterate is the best point certified so far. Its theta, value and gap belong together at every time, the
-    trace changes at certificates only (where its ``values`` rises by more than in other iterations), the tolerance is
-    applied to exact gaps, and the result is a certified point: the end of a solve is certified too.
+    What is reported is exact. Every `certify` iterations, and at the end, value and gap of the running point are
+    computed on all terms; the iterate, and the result, is the best point certified so far. The trace changes at
+    certificates only, where its ``values`` rises by more than in other iterations. The tolerance is applied to exact
+    gaps.
     """
 
     batch: int = 64
@@ -286,16 +286,15 @@ class Stochastic(Algorithm):
 class StochasticFrankWolfe(Stochastic):
     """Conditional gradient with open-loop steps ``alpha = min(cap, 2/(k + 8))`` along an estimated gradient.
 
-    What is reported is exact: every `certify` iterations value and gap of the running point are computed on all terms,
-    and the iterate is the best point certified so far. Its theta, value and gap belong together at every time, the
-    trace changes at certificates only (where its ``values`` rises by more than in other iterations), the tolerance is
-    applied to exact gaps, and the result is a certified point: the end of a solve is certified too.
+    What is reported is exact. Every `certify` iterations, and at the end, value and gap of the running point are
+    computed on all terms; the iterate, and the result, is the best point certified so far. The trace changes at
+    certificates only, where its ``values`` rises by more than in other iterations. The tolerance is applied to exact
+    gaps.
 
-    Where data are marked by `xvarpro.Samples`, or rows come as `xvarpro.RowChunks`, M is evaluated on the batch alone;
-    chunks are batches as they come, whatever `batch` says. Of rows without a mark M is evaluated as a whole, and a
-    batch saves the products with the rows of the upper level; of right-hand sides, those with the target's columns. A
-    target that was compressed has as few columns as rows, and each is a term: mini-batches are for targets that are
-    not.
+    If data are marked by `xvarpro.Samples`, or rows come as `xvarpro.RowChunks`, M is evaluated on the batch alone;
+    chunks are batches as they come, whatever `batch` says. Without marks M is evaluated on all rows, and a batch saves
+    the products with the other rows of the upper level, or with the target's other columns. A compressed target has no
+    more columns than rows, and each is a term: mini-batches are for targets that are not compressed.
 
     Parameters
     ----------

@@ -36,10 +36,10 @@ class LowerRows(Struct):
 class SameBatch(LowerRows):
     """w from the mini-batch itself: the reduced objective of a smaller problem, at the least work.
 
-    Biased. w fits the b rows of its batch better than w of all rows does, so that values are too low on average, by
-    about n/b of the residual for n unknowns, and gradients belong to that lower objective: it rewards a design that
+    This is biased. w fits the b rows of its batch better than the w of all rows does, so values are too low on average,
+    by about n/b of the residual for n unknowns. Gradients belong to that lower objective, which rewards a design that
     can fit few rows. A ridge and batches of many times n rows make the bias small. Certificates are of all rows, so
-    that what a solve reports is right in any case; that it comes to a minimum is not promised.
+    that what a solve reports is right in any case, but it may not come to a minimum.
 
     Notes
     -----
@@ -67,9 +67,9 @@ class SameBatch(LowerRows):
 class SecondBatch(LowerRows):
     """w from a second mini-batch, drawn independently: the paper's split into two levels, with the adjoint.
 
-    The gradient is without bias for another objective: the residual of all rows at the w that b rows determine, on
-    average over these. That is higher than the objective, by about n/b of the residual for n unknowns, and what fits
-    only its own batch does not lower it.
+    The gradient is without bias for another objective: the mean residual of all rows at a w that b rows determine. It
+    is higher than the objective, by about n/b of the residual for n unknowns, and a design that fits only its own batch
+    does not lower it.
 
     Notes
     -----
