@@ -1,7 +1,7 @@
 """The suite that ships with the package, on every backend that is installed.
 
-Where every case costs seconds, the first of them runs, in float64, and the rest with ``-m thorough``. ``xvarpro
-conformance`` runs all of it, an area in one process, which compiles less often.
+NumPy runs every case in double precision. Elsewhere the first of each check runs, and the rest with ``-m thorough``.
+``xvarpro conformance`` runs all of it, an area in one process, which compiles less often.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ ABSENT = [name for name in backends.known() if name not in USABLE]
 
 
 def slow(target, check):
-    """Whether one case is enough: programs that compile, hundreds of iterations, NumPy's numbers once more."""
-    again = target.backend.name == "array-api-strict" or (target.backend.name, target.dtype) == ("torch", "float64")
-    return target.backend.compiled or check.name == "step decisions" or again
+    """Whether one case is enough: all but NumPy in double precision, and what takes hundreds of iterations."""
+    return (target.backend.name, target.dtype) != ("numpy", "float64") or check.name == "step decisions"
 
 
 def cases():
@@ -37,7 +36,7 @@ def cases():
             if not slow(target, check):
                 yield pytest.param(target, check, names, id=where)
                 continue
-            cut = 1 if target.dtype == "float64" else 0
+            cut = 1 if target.dtype == "float64" or target.backend.name in ("numpy", "torch") else 0
             for part, marks in ((names[:cut], ()), (names[cut:], pytest.mark.thorough)):
                 if part:
                     yield pytest.param(target, check, part, id=f"{where}{': rest' if marks else ''}", marks=marks)

@@ -79,17 +79,23 @@ def plug(tmp_path, monkeypatch):
 # Where every case compiles a program of its own, for seconds: on JAX these run with `-m thorough`. What JAX computes is
 # compared with NumPy by the conformance suite in any case.
 COMPILES_FOR_LONG = (
-    "test_accuracy", "test_active_set", "test_algorithms", "test_combinators", "test_compression",
-    "test_constrained_weights", "test_doubts", "test_errors", "test_faces",
-    "test_fourier", "test_in_face", "test_krylov", "test_levels", "test_lower",
-    "test_matrix_sets", "test_norms", "test_operators", "test_reduced", "test_reseed", "test_sets",
+    "test_accuracy", "test_active_set", "test_algorithms", "test_batch_weights", "test_combinators", "test_compression",
+    "test_constrained_weights", "test_cross_validation", "test_doubts", "test_errors", "test_faces",
+    "test_fit_figures", "test_fourier", "test_implicit", "test_in_face", "test_intervals", "test_krylov",
+    "test_levels", "test_levenberg_marquardt", "test_linear_theory", "test_lower",
+    "test_matrix_sets", "test_minibatches", "test_models", "test_multistart", "test_norms", "test_operators",
+    "test_prediction", "test_purity", "test_reduced", "test_reseed", "test_sets", "test_solve",
     "test_sparse_weights", "test_special", "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
 )  # fmt: skip
 
-# Solves on JAX that are about JAX, or about what compiled loops do differently; each is a program of its own.
-SOLVES = (
-    "test_converged", "test_time_limit", "test_float32_jax_works_with_x64_off", "test_loss_of_rank_is_a_status",
-    "test_a_finished_solve_lets_go_of_its_data", "test_callback_sees_every_iterate_and_can_stop",
+# Of these files, what is about JAX, or about what compiled loops do differently, or the one run of its kind on JAX.
+ON_JAX = (
+    "test_a_batch_is_the_problem_of_its_rows", "test_callback_sees_every_iterate_and_can_stop",
+    "test_certified_standard_deviations", "test_converged",
+    "test_device_can_be_asked_for_while_jax_is_in_single_precision", "test_every_backend_takes_the_same_steps",
+    "test_every_minimum_is_found_and_counted", "test_float32_jax_works_with_x64_off",
+    "test_its_derivative_is_the_same_on_every_backend", "test_loss_of_rank_is_a_status",
+    "test_profiles_end_where_the_objective_has_risen", "test_time_limit",
 )  # fmt: skip
 
 # Contracts that the conformance suite asks of every backend too: array-api-strict, which is slow, and Torch in double
@@ -102,7 +108,7 @@ ONE_IN = {
     "test_accuracy": 2, "test_active_set": 4, "test_algorithms": 3,
     "test_constrained_weights": 3, "test_doubts": 2,
     "test_faces": 2, "test_fourier": 3, "test_in_face": 4, "test_krylov": 2,
-    "test_many": 2, "test_models": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
+    "test_many": 2, "test_minibatches": 2, "test_models": 2, "test_operators": 3, "test_reduced": 2, "test_rules": 3,
     "test_sets": 2, "test_stochastic": 2, "test_streamed": 2,
 }  # fmt: skip
 MANY = 6
@@ -125,8 +131,8 @@ def _function(item):
 def _compiles_for_long(item):
     if "jax" not in item.name and "compiled" not in item.name:
         return False
-    solves = item.path.stem == "test_solve" and item.name.partition("[")[0] not in SOLVES and "[jax" in item.name
-    return solves or "quasi-Newton" in item.name or item.path.stem in COMPILES_FOR_LONG
+    long = item.path.stem in COMPILES_FOR_LONG and _function(item)[1] not in ON_JAX
+    return long or "quasi-Newton" in item.name
 
 
 def _asked_elsewhere(item):

@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks import gpu
 from benchmarks.gpu_report import render
 
 
+@pytest.mark.thorough
 def test_a_dry_run(tmp_path, monkeypatch):
     """Two frameworks in one precision: each part is a process that imports its own."""
     monkeypatch.setattr(gpu, "HOST", gpu.HOST[1:])

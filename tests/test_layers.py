@@ -377,6 +377,7 @@ def test_torch_with_complex_weights(wanted):
 TURNS = [torch.tensor(rng(8).normal(size=T.size)), torch.tensor(NOISE[1] - 1j * NOISE[0])]
 
 
+@pytest.mark.thorough
 def test_second_derivatives_with_complex_weights():
     """On PyTorch those of differences; on JAX their conjugates."""
     layer = xv.layers.torch.Solve(WAVES, torch.tensor(START), **OPTIONS)

@@ -519,6 +519,7 @@ def test_a_sandwich_of_least_squares_is_whites():
         fit.statistics(absolute_sigma=True, sandwich=True)
 
 
+@pytest.mark.thorough
 def test_errors_of_a_robust_fit_are_what_its_estimates_spread_by():
     """Of 100 data sets with a tenth of outliers."""
     found, errors = [], []

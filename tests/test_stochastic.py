@@ -190,6 +190,7 @@ def test_converges_to_the_deterministic_optimum(estimator, seed, optimum):
     assert fit.value - optimum.value <= fit.gap_A  # convex: the certificate bounds the error
 
 
+@pytest.mark.thorough
 def test_averaging_beats_single_batches(optimum):
     """Against steps along the batch's own gradient, which is what the averages are for."""
 

@@ -119,6 +119,7 @@ def test_starts_are_repeated_and_a_second_call_finds_what_is_done(tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text()) == one  # seconds and all
 
 
+@pytest.mark.thorough
 def test_float32_on_torch(tmp_path):
     result = invoke(*SMALL, "--backend", "torch", "--dtype", "float32", "--out", tmp_path)
     assert result.exit_code == 0, result.output
