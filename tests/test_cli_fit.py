@@ -301,6 +301,8 @@ def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
         'y,"t"\n1e0," 0.5"\n,1\n',
         "t;y;\n0.5;1;\n1;;\n",
         '"t";"no, other";y\n0,5;x, y;1\n1;;\n',
+        't,"made\nby",y\n0.5,"two\n\n lines",1\n,,\n1,"",\n',
+        '"made;by",t,y\nx\x0cy\u2028,0.5,1\n#,\n,1,\n',
     ],
 )
 def test_forms_of_one_table(tmp_path, text):
@@ -317,7 +319,7 @@ def test_forms_of_one_table(tmp_path, text):
         ("", "has no lines but empty ones and comments"),
         ("# t,y\n\n", "has no lines but empty ones and comments"),
         ("t,y\n", "has the names t, y and no rows"),
-        ("0,1\n1,2\n", "the first line must hold the names of the columns; got 0, 1"),
+        ("0,1\n1,2\n", "the first line that does not begin with # must hold the names of the columns; got 0, 1"),
         ("t,z\n0,1\n", "has no column 'y'; its columns are 't', 'z'"),
         ("t y\n0 1\n", "has no column 't'; its columns are 't y'. The first line has no comma, semicolon, tab"),
         ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
@@ -328,6 +330,9 @@ def test_forms_of_one_table(tmp_path, text):
         ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
         ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
         ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
+        ('t,y,by\n0,1,"me\n1,2,me\n', "line 3: cells must be those of a CSV file; got unexpected end of data"),
+        ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
+        ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),
     ],
 )
 def test_what_is_no_table_is_named(tmp_path, text, message):
@@ -337,9 +342,17 @@ def test_what_is_no_table_is_named(tmp_path, text, message):
         columns.read(path, ["t", "y"])
 
 
-def test_a_file_in_another_encoding_is_named(tmp_path):
+def test_a_line_break_in_a_name_is_a_space(tmp_path):
     path = tmp_path / "data.csv"
-    path.write_bytes("t,µ\n0,1\n".encode("cp1252"))
+    path.write_text('"time\n(ns)",y\n0,1\n', encoding="utf-8")
+    assert columns.read(path, ["time (ns)"])["time (ns)"] == [0.0]
+    assert columns.read(path, ["time\n(ns)"]).keys() == {"time\n(ns)"}
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le"])
+def test_a_file_in_another_encoding_is_named(tmp_path, encoding):
+    path = tmp_path / "data.csv"
+    path.write_bytes("t,µ\n0,1\n".encode(encoding))
     with pytest.raises(ProblemError, match="is no text in UTF-8"):
         columns.read(path, ["t"])
 
