@@ -283,9 +283,12 @@ class Statistics:
 
     def product_stderr(self, by_theta: np.ndarray, by_w: np.ndarray, column: int) -> np.ndarray:
         """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side."""
-        full = np.zeros((len(by_w), *self.at.in_real_numbers.w.shape))
-        full[:, :, column] = by_w
-        return np.linalg.norm(self.influence.of(by_theta, full) * self.noise.ravel(), axis=1)
+        p, (n, k) = by_theta.shape[1], self.at.in_real_numbers.w.shape
+        units, of_column = np.eye(p + n), np.zeros((p + n, n, k))
+        of_column[:, :, column] = units[:, p:]
+        moved = self.influence.of(units[:, :p], of_column) * self.noise.ravel()
+        root = np.linalg.qr(moved.T, mode="r")  # of the covariance: q are many, and q by m k numbers may be too many
+        return np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
