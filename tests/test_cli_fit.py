@@ -43,7 +43,33 @@ def numpys(t, rate=1.0):
 def broken(t, rate=1.0):
     return t / nowhere
 
+def waves(t, rate=1.0):
+    return xv.array_namespace(rate).exp(-1j * rate * t)
+
+def short(t, rate=1.0):
+    return xv.array_namespace(rate).exp(-rate * t)[1:]
+
+def text(t, rate=1.0):
+    return ["rate"]
+
+def stops(t, rate=1.0):
+    raise SystemExit
+
 number = 3
+"""
+OTHER = """
+from __future__ import annotations
+import dataclasses
+import xvarpro as xv
+from beside import FACTOR
+
+@dataclasses.dataclass
+class Line:
+    factor: float = FACTOR
+
+def decay(t, slow=1.0, fast=5.0, /):
+    xp = xv.array_namespace(slow)
+    return {"of": xv.models.columns(xp.exp(-slow * t), xp.exp(-fast * t)), "line $": Line().factor * t}
 """
 TIED = """
 import xvarpro as xv
@@ -158,6 +184,17 @@ def test_models_by_name_and_vectors_of_parameters(here, model):
     assert found == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
 
 
+def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
+    (here / "folder").mkdir()
+    (here / "folder" / "other.py").write_text(OTHER, encoding="utf-8")
+    (here / "folder" / "beside.py").write_text("FACTOR = 2.0\n", encoding="utf-8")
+    path = table(here, t=SAMPLES, **{"$y_{$": signal() + 3.0 * SAMPLES})
+    result = invoke("folder/other.py:decay", path, "--x", "t", "--y", "$y_{$", "--out", here / "out")
+    assert result.exit_code == 0, result.output
+    want = {"fast": 4.0, "slow": 0.5, "of[0]": 2.0, "of[1]": 1.0, "line $": 1.5}
+    assert values(here / "out") == pytest.approx(want, rel=1e-4)
+
+
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_other_backends(here, backend):
     path = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES))
@@ -255,6 +292,18 @@ S = ("--start", "slow=1")
         (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
         (("model.py:numpys", *Y), "In the place of np.exp, write xp.exp"),
         (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
+        (
+            ("model.py:waves", *Y),
+            "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c",
+        ),
+        (("model.py:short", *Y), "a list of them or a dict; got float64 of shape (40, 1)"),
+        (
+            ("model.py:text", *Y),
+            "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)",
+        ),
+        (("model.py:stops", *Y), "stops ended Python by sys.exit(), before there was a result"),
+        (("syntax.py:f", *Y), "syntax.py failed with SyntaxError: expected ':' (syntax.py, line 1)\n"),
+        (("builtins:max", *Y), "builtins:max must take x and one parameter or more"),
         (("tied.py:other", *Y), "parameters in tied.py must be those that tied.py:other takes, slow; fast is not"),
         (("tied.py:decay", *Y, "--start", "fast=3"), "fast is tied"),
         (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
@@ -271,15 +320,31 @@ S = ("--start", "slow=1")
         (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
         (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
         (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
-        (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none'"),
+        (
+            ("model.py:decay", "--x", "s", "--y", "y", *S),
+            "has no column 's'; its columns are 't', 'y', 'zero', 'none',",
+        ),
         (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
         (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
         (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
+        (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),
+        (
+            ("model.py:vector", *Y, "--background", "40"),
+            "as many rows with numbers as amplitudes are required, 42; got",
+        ),
+        (("model.py:decay", *Y, *S, "--background", "1000000000"), "amplitudes are required, 1000000003; got 41"),
+        (
+            ("model.py:decay", "--x", "zero", "--y", "y", *S),
+            "--x must name a column of different numbers; got 0 in each",
+        ),
+        (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
     ],
 )
 def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
     zero = np.zeros(41)
-    path = table(here, t=SAMPLES, y=signal(), zero=zero, none=np.full(41, np.nan))
+    one = np.where(SAMPLES == 1, 2.0, np.nan)
+    path = table(here, t=SAMPLES, y=signal(), zero=zero, none=np.full(41, np.nan), one=one, **{"y fitted": zero})
+    (here / "syntax.py").write_text("def f(t, rate=1.0)\n", encoding="utf-8")
     model, *rest = args
     result = invoke(model, path, *rest)
     assert result.exit_code == 2, result.output
