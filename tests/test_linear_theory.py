@@ -523,6 +523,41 @@ def test_errors_of_w_come_in_the_chunks_of_the_target(monkeypatch):
     assert np.isinf(found.theta_covariance[0, 0])
 
 
+def passes(*given):
+    """A source whose passes differ, the last of them again and again."""
+    left = list(given)
+    return lambda: iter(left.pop(0) if len(left) > 1 else left[0])
+
+
+def test_a_chunk_may_be_empty():
+    problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :9], COLUMNS[:, :0], COLUMNS[:, 9:]]), data={"t": T})
+    found = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0)).statistics()
+    assert [x.shape for x in found.w_stderr_chunks()] == [(2, 9), (2, 0), (2, 61)]
+
+
+def test_passes_over_chunks_must_be_of_the_same_columns():
+    """Those of the solve, of its statistics, and of the errors of w."""
+    parts, short = [COLUMNS[:, :30], COLUMNS[:, 30:]], [COLUMNS[:, :30]]
+
+    def solved(*given):
+        problem = xv.separable(decays, xv.ColumnChunks(passes(*given)), data={"t": T})
+        return xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
+
+    said = "the same columns on every pass; got 30 of them on this pass and 70 before"
+    with pytest.raises(ProblemError, match=said):
+        solved(parts, short).statistics()
+    found = solved(parts, parts, short)
+    with pytest.raises(ProblemError, match=said):
+        _ = found.statistics().w_stderr
+    with pytest.raises(ProblemError, match=said):
+        _ = found.w
+    rows = "same number of rows; got 40 and y, chunk 0, of shape "
+    with pytest.raises(ProblemError, match=rows + r"\(70, 40\)"):
+        solved([COLUMNS.T])
+    with pytest.raises(ProblemError, match=rows + r"\(39, 70\)"):
+        _ = solved(parts, parts, [COLUMNS[1:]]).statistics().w_stderr
+
+
 def test_what_needs_all_columns_is_refused_for_chunks():
     y = COLUMNS.copy()
     problem = xv.separable(decays, xv.ColumnChunks([y[:, :30], y[:, 30:]]), data={"t": T})

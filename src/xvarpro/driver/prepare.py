@@ -30,7 +30,7 @@ from xvarpro.objective.interface import Objective
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
-from xvarpro.problem.column_chunks import ColumnChunks, compress
+from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import fingerprints
 from xvarpro.sets.region import Region, resolve
@@ -57,6 +57,7 @@ class Prepared:
     progress: bool | None
     theta0: Tree  # before a solve: the start in NumPy's arrays, in the caller's units
     fingerprints: Mapping[str, str]  # and those of problem and theta0
+    columns: int = 0  # right-hand sides of this process, where they come in chunks and are compressed
 
     @property
     def assemble(self) -> Callable[..., Objective]:
@@ -206,8 +207,8 @@ def prepare(
             )
             prepared = replace(prepared, problem=problem, region=region, theta=theta, theta_units=theta_units)
         region = prepared.region if structure.exact else prepared.region.measured(prepared.theta)
-        moved, compressed = _compressed(prepared.problem, backend, structure)
-    return replace(prepared, problem=moved, region=region, compressed=compressed)
+        moved, compressed, columns = _compressed(prepared.problem, backend, structure)
+    return replace(prepared, problem=moved, region=region, compressed=compressed, columns=columns)
 
 
 def _checked(
@@ -305,28 +306,33 @@ def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
     return run(operands, theta)
 
 
-def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool]:
-    """The problem with the right-hand sides of both levels rotated by one orthogonal matrix into few, and whether."""
+def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool, int]:
+    """The problem with the right-hand sides of both levels rotated by one orthogonal matrix into few, and whether.
+
+    Of right-hand sides in chunks it says how many they were.
+    """
     levels, W = problem.levels, problem.lower.W
     if problem.in_rows or structure.columns is not None or any(callable(level.y) for level in levels):
-        return problem, False
+        return problem, False, 0
     if not (problem.compress and (W is None or W.linear)):
-        return problem, False
+        return problem, False, 0
     ys: list[Any] = [level.y for level in levels]
     chunked = isinstance(ys[0], ColumnChunks)
     if not chunked and (len({y.shape[1] for y in ys}) > 1 or ys[0].shape[1] <= sum(y.shape[0] for y in ys)):
-        return problem, False
+        return problem, False, 0
+    columns = 0
     if chunked:
         both = ys[0] if len(ys) == 1 else ColumnChunks(partial(_stacked_chunks, backend, *ys), ys[0].group)
-        L = compress(both, backend)
+        passes = Passes(both, sum(structure.rows))
+        L, columns = compress(ColumnChunks(passes, both.group), backend), passes.columns
     else:
         parts = exchange.readable(*ys)
         small = compress(parts[0] if len(ys) == 1 else namespace_of(parts[0]).concat(parts))
         L = backend.asarray(small, device=device(ys[0]))
     if len(ys) == 1:
-        return replace(problem, lower=replace(levels[0], y=L)), True
-    m = next(iter(ys[0])).shape[0] if chunked else ys[0].shape[0]
-    return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True
+        return replace(problem, lower=replace(levels[0], y=L)), True, columns
+    m = structure.rows[0]
+    return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True, columns
 
 
 def _joined(problem: Problem) -> Problem:

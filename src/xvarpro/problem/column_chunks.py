@@ -108,6 +108,43 @@ class ColumnChunks(Struct):
             yield block
 
 
+@dataclass
+class Passes:
+    """Passes over chunks that must have as many rows as M, and as many columns together as on the pass before.
+
+    Attributes
+    ----------
+    columns : int
+        Of a whole pass; 0 before the first one.
+    """
+
+    chunks: ColumnChunks
+    rows: int
+    columns: int = 0
+
+    def __call__(self) -> Iterator[Array]:
+        passed = 0
+        for i, block in enumerate(self.chunks):
+            if block.shape[0] != self.rows:
+                raise ProblemError(
+                    f"M(theta) and y must have the same number of rows; got {self.rows} and y, chunk {i}, of shape "
+                    f"{tuple(block.shape)}"
+                )
+            passed += block.shape[1]
+            yield block
+        check_same_columns(self.columns, passed)
+        self.columns = passed
+
+
+def check_same_columns(before: int, now: int) -> None:
+    """Check the columns of a pass against those of the one before, 0 if there was none."""
+    if before not in (0, now):
+        raise ProblemError(
+            f"source of ColumnChunks must yield the same columns on every pass; got {now} of them on this pass and "
+            f"{before} before"
+        )
+
+
 def _slices(y: Any, total: int, columns: int) -> Iterator[Array]:
     """Blocks of so many columns; no closure, which could not be pickled."""
     for i, a in enumerate(range(0, total, columns)):

@@ -287,7 +287,7 @@ class Statistics:
         units, of_column = np.eye(p + n), np.zeros((p + n, n, k))
         of_column[:, :, column] = units[:, p:]
         moved = self.influence.of(units[:, :p], of_column) * self.noise.ravel()
-        root = np.linalg.qr(moved.T, mode="r")  # of the covariance: q are many, and q by m k numbers may be too many
+        root = np.linalg.qr(moved.T).R  # of the covariance: q are many, and q by m k numbers may be too many
         return np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
@@ -440,8 +440,9 @@ def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -
     dM = at.parts(at.design_tangents, True)
     p, m, _ = dM.shape
     for block in coefficients(at.prepared, at.prepared.theta):
-        found = []
-        for w in columns(at.parts(on_host(block)), max(1, AT_ONCE // (p * m))):
+        all_w = at.parts(on_host(block))
+        found = [np.empty((len(all_w), 0))]
+        for w in columns(all_w, max(1, AT_ONCE // (p * m))):
             variances, lost = influence.of_columns((dM @ w).transpose(2, 1, 0), noise)
             found.append(np.where(lost, np.inf, np.sqrt(variances)))
         yield _like_w(at, np.concatenate(found, axis=1))
